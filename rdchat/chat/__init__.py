@@ -1,0 +1,1 @@
+"""Conversations, settings and their storage. Pure Python: no Qt, no MLX."""

@@ -1,0 +1,80 @@
+"""The data of a chat as it is stored and shown: conversations, and messages that form a tree."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from rdchat.inference.protocol import FinishReason, Role, SamplingParams, Statistics
+
+
+class MessageStatus(StrEnum):
+    """Where a message stands. `interrupted`: the app went away while it was being written."""
+
+    COMPLETE = "complete"
+    STREAMING = "streaming"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A row of the sidebar.
+
+    Attributes:
+        id: Primary key.
+        title: Shown in the sidebar; made from the first message until the person renames it.
+        created_at, updated_at: Seconds since the epoch.
+        system_prompt: None takes the one of the preferences; an empty string is none at all.
+        sampling: None takes the one of the preferences.
+    """
+
+    id: int
+    title: str
+    created_at: float
+    updated_at: float
+    system_prompt: str | None = None
+    sampling: SamplingParams | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of the active path of a conversation.
+
+    Attributes:
+        id: Primary key.
+        conversation_id: The conversation's.
+        parent_id: The message it follows; None for a first message.
+        role: `user` or `assistant`.
+        text: Markdown as written.
+        status: Where it stands.
+        created_at: Seconds since the epoch.
+        model: Name of the model that wrote it; None for a person's.
+        seed: The reply seed (`rdchat.inference.protocol.reply_seed`); None for a person's.
+        finish_reason: Why the reply ended; None while it is written, for a person's, and after a crash.
+        error: What a failed reply failed of, in words for the person.
+        statistics: The reply's counters, without its ledger where that was not kept.
+        sibling: Place among the alternatives with the same parent and role, from 0 in order of creation.
+        siblings: Number of those alternatives, itself included.
+    """
+
+    id: int
+    conversation_id: int
+    parent_id: int | None
+    role: Role
+    text: str
+    status: MessageStatus
+    created_at: float
+    model: str | None = None
+    seed: int | None = None
+    finish_reason: FinishReason | None = None
+    error: str = ""
+    statistics: Statistics | None = None
+    sibling: int = 0
+    siblings: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the person should know that did not stop the app, such as a database that was moved aside."""
+
+    title: str
+    detail: str = field(default="")

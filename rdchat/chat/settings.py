@@ -1,0 +1,47 @@
+"""What the person prefers, kept as one JSON file."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from rdchat.inference.protocol import Dtype, SamplingParams
+
+
+class Appearance(StrEnum):
+    SYSTEM = "system"
+    LIGHT = "light"
+    DARK = "dark"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The app's settings; the command line reads none of them.
+
+    Attributes:
+        appearance: Light, dark, or as the system is.
+        text_size: Transcript text, in points.
+        sampling: Default sampling of new and unchanged chats.
+        system_prompt: Default system prompt; empty leaves it to the model's chat template.
+        seed: The person's fixed seed; None draws fresh entropy for each reply.
+        model: The model folder or hub id to load at start; None is the default model.
+        dtype: Precision to load it in.
+        recent_models: Model folders and hub ids opened before, latest first.
+        models_folder: Folder that 'Open folder...' starts in; empty for the home folder.
+        panel_visible: Whether the speed panel is shown.
+        sidebar_visible: Whether the list of conversations is shown.
+        window_geometry: Qt's own blob, base64.
+        window_state: Splitter sizes, base64.
+    """
+
+    appearance: Appearance = Appearance.SYSTEM
+    text_size: int = 13
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    system_prompt: str = ""
+    seed: int | None = None
+    model: str | None = None
+    dtype: Dtype = Dtype.AUTO
+    recent_models: tuple[str, ...] = ()
+    models_folder: str = ""
+    panel_visible: bool = True
+    sidebar_visible: bool = True
+    window_geometry: str = ""
+    window_state: str = ""

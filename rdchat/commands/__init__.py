@@ -1,0 +1,1 @@
+"""The subcommands of `rdchat`, one module each."""

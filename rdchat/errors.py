@@ -1,0 +1,50 @@
+"""Errors that a person can act on: what happened, and what to do about it."""
+
+
+class RdchatError(Exception):
+    """Something went wrong that the person in front of the app can mend.
+
+    Attributes:
+        message: One sentence in plain words: what happened, naming the file, model or setting.
+        hint: One sentence that says what to do next; empty where the message already does.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+
+class InvalidSettingError(RdchatError, ValueError):
+    """A value that the arguments or a form alone show to be wrong (exit status 2 on the command line)."""
+
+
+class ModelError(RdchatError):
+    """A model folder is missing, damaged, of an unknown architecture, or does not fit."""
+
+
+class OutOfMemoryError(ModelError):
+    """Weights and cache would not fit into this machine's memory."""
+
+
+class PromptTooLongError(RdchatError):
+    """The conversation does not fit into the model's context."""
+
+
+class NetworkError(RdchatError):
+    """Something had to be fetched and could not be."""
+
+
+class StorageError(RdchatError):
+    """The conversations database or a settings file cannot be read or written."""
+
+
+class StorageLockedError(StorageError):
+    """Another process holds the conversations database."""
+
+
+class StorageFullError(StorageError):
+    """The disk that holds rdchat's data is full."""

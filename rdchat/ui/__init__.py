@@ -1,0 +1,1 @@
+"""Qt widgets. No MLX, no SQL."""
