@@ -1,8 +1,11 @@
-"""Everything that differs between macOS and Linux. Written for macOS first; Linux is development, CI and a real way to use it."""
+"""Everything that differs between macOS and Linux; macOS comes first."""
 
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 MACOS = sys.platform == "darwin"
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
@@ -30,3 +33,49 @@ def has_display() -> bool:
     if MACOS or os.environ.get("QT_QPA_PLATFORM"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+@contextmanager
+def keep_awake() -> Iterator[None]:
+    """Hold off idle sleep and App Nap while a reply is written; nothing to do outside macOS.
+
+    Uses `-[NSProcessInfo beginActivityWithOptions:reason:]` through the Objective-C runtime. Not yet tried on a Mac.
+    """
+    if not MACOS:
+        yield
+        return
+    runtime = _ObjectiveC()
+    info = runtime.send(runtime.named_class("NSProcessInfo"), "processInfo")
+    reason = runtime.string("rdchat is writing a reply")
+    token = runtime.send(info, "beginActivityWithOptions:reason:", ctypes.c_uint64(_USER_INITIATED), reason)
+    runtime.send(token, "retain")
+    try:
+        yield
+    finally:
+        runtime.send(info, "endActivity:", token)
+        runtime.send(token, "release")
+
+
+_USER_INITIATED = 0x00FFFFFF | 1 << 20  # NSActivityUserInitiated, which includes NSActivityIdleSystemSleepDisabled
+
+
+class _ObjectiveC:
+    """As much of the Objective-C runtime as one message send needs."""
+
+    def __init__(self) -> None:
+        ctypes.CDLL("/System/Library/Frameworks/Foundation.framework/Foundation")
+        self._library = ctypes.CDLL("/usr/lib/libobjc.A.dylib")
+        self._library.objc_getClass.restype = ctypes.c_void_p
+        self._library.sel_registerName.restype = ctypes.c_void_p
+
+    def named_class(self, name: str) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self._library.objc_getClass(name.encode()))
+
+    def send(self, receiver: ctypes.c_void_p, selector: str, *arguments: "ctypes._SimpleCData[Any]") -> ctypes.c_void_p:
+        kinds: list[Any] = [type(argument) for argument in arguments]
+        message = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, *kinds)(("objc_msgSend", self._library))
+        name = ctypes.c_void_p(self._library.sel_registerName(selector.encode()))
+        return ctypes.c_void_p(message(receiver, name, *arguments))
+
+    def string(self, text: str) -> ctypes.c_void_p:
+        return self.send(self.named_class("NSString"), "stringWithUTF8String:", ctypes.c_char_p(text.encode()))

@@ -3,7 +3,10 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rdchat.errors import InvalidSettingError
 from rdchat.inference.protocol import Dtype, SamplingParams
+
+MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32  # points
 
 
 class Appearance(StrEnum):
@@ -30,6 +33,9 @@ class Settings:
         sidebar_visible: Whether the list of conversations is shown.
         window_geometry: Qt's own blob, base64.
         window_state: Splitter sizes, base64.
+
+    Raises:
+        InvalidSettingError: If the text size or the seed is out of range.
     """
 
     appearance: Appearance = Appearance.SYSTEM
@@ -45,3 +51,11 @@ class Settings:
     sidebar_visible: bool = True
     window_geometry: str = ""
     window_state: str = ""
+
+    def __post_init__(self) -> None:
+        if not MIN_TEXT_SIZE <= self.text_size <= MAX_TEXT_SIZE:
+            raise InvalidSettingError(
+                f"text size {self.text_size} is out of range: it must be from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}."
+            )
+        if self.seed is not None and not 0 <= self.seed < 2**64:
+            raise InvalidSettingError(f"seed {self.seed} is out of range: it must be from 0 to 2**64 - 1.")

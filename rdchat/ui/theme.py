@@ -1,17 +1,19 @@
 """Colours, spacing and fonts, in one place. Native controls keep the system's own drawing; no style sheet replaces it.
 
-Colours here are only for what the system has no control for: message bubbles, code, badges, charts.
+Colours here are only for what the system has no control for: message bubbles, code, badges, charts. Where the platform
+has no appearance of its own (Qt's Fusion style on Linux), the same colours fill the palette its controls draw with.
 """
 
 from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QGuiApplication, QPalette
 
 # spacing, in device-independent pixels: a 4 px grid
 TIGHT, SMALL, MEDIUM, LARGE, HUGE = 4, 8, 12, 20, 32
 RADIUS = 10
 SIDEBAR_WIDTH, PANEL_WIDTH, TEXT_WIDTH = 240, 280, 720  # TEXT_WIDTH: the widest a line of prose gets
+SMALLEST_TEXT, DEFAULT_TEXT, LARGEST_TEXT = 9, 13, 28  # transcript text, in points
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Colors:
     border: QColor
     text: QColor
     muted: QColor  # secondary text
+    selection: QColor  # selected row of the sidebar
     accent: QColor
     on_accent: QColor
     danger: QColor
@@ -34,13 +37,39 @@ class Colors:
 
 LIGHT = Colors(
     window=QColor("#f5f5f7"), surface=QColor("#ffffff"), raised=QColor("#eef1f6"), code=QColor("#f6f7f9"),
-    border=QColor("#dcdce0"), text=QColor("#1d1d1f"), muted=QColor("#65656b"), accent=QColor("#0063ce"),
-    on_accent=QColor("#ffffff"), danger=QColor("#c01c28"), warning=QColor("#8a5a00"), success=QColor("#1f7a3a"),
+    border=QColor("#dcdce0"), text=QColor("#1d1d1f"), muted=QColor("#65656b"), selection=QColor("#dfe2e9"),
+    accent=QColor("#0063ce"), on_accent=QColor("#ffffff"), danger=QColor("#c01c28"), warning=QColor("#8a5a00"),
+    success=QColor("#1f7a3a"),
 )  # fmt: skip
 DARK = Colors(
     window=QColor("#1e1e20"), surface=QColor("#242426"), raised=QColor("#323236"), code=QColor("#1b1b1d"),
-    border=QColor("#3c3c40"), text=QColor("#f2f2f4"), muted=QColor("#a3a3aa"), accent=QColor("#4ba3ff"),
-    on_accent=QColor("#00264d"), danger=QColor("#ff7b72"), warning=QColor("#e3b341"), success=QColor("#56d37a"),
+    border=QColor("#3c3c40"), text=QColor("#f2f2f4"), muted=QColor("#a3a3aa"), selection=QColor("#3a3b42"),
+    accent=QColor("#4ba3ff"), on_accent=QColor("#00264d"), danger=QColor("#ff7b72"), warning=QColor("#e3b341"),
+    success=QColor("#56d37a"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxColors:
+    """Colours of highlighted code, at least 4.5:1 on `Colors.code`."""
+
+    keyword: QColor
+    name: QColor  # functions, classes, tags
+    builtin: QColor
+    string: QColor
+    number: QColor
+    comment: QColor
+    inserted: QColor
+    deleted: QColor
+
+
+LIGHT_SYNTAX = SyntaxColors(
+    keyword=QColor("#9b2393"), name=QColor("#0b5ea8"), builtin=QColor("#6c36a9"), string=QColor("#b3261e"),
+    number=QColor("#1c00cf"), comment=QColor("#5d6c79"), inserted=QColor("#1f7a3a"), deleted=QColor("#b3261e"),
+)  # fmt: skip
+DARK_SYNTAX = SyntaxColors(
+    keyword=QColor("#ff7ab2"), name=QColor("#6bc7f6"), builtin=QColor("#d0a8ff"), string=QColor("#ff8170"),
+    number=QColor("#d9c97c"), comment=QColor("#8e98a4"), inserted=QColor("#56d37a"), deleted=QColor("#ff8170"),
 )  # fmt: skip
 
 
@@ -49,23 +78,36 @@ class Theme(QObject):
 
     changed = Signal()
 
-    def __init__(self, app: QGuiApplication, text_size: int = 13) -> None:
+    def __init__(self, app: QGuiApplication, text_size: int = DEFAULT_TEXT) -> None:
         super().__init__(app)
+        self._app = app
         self._hints = app.styleHints()
+        self._forced = Qt.ColorScheme.Unknown
         self._text_size = text_size
-        self._hints.colorSchemeChanged.connect(self.changed)
+        self._fill_palette()
+        self._hints.colorSchemeChanged.connect(self._refresh)
 
     @property
     def dark(self) -> bool:
-        return self._hints.colorScheme() is Qt.ColorScheme.Dark
+        # not every platform obeys a forced scheme (bare X11 does not), so it is remembered here too
+        scheme = self._hints.colorScheme() if self._forced is Qt.ColorScheme.Unknown else self._forced
+        return scheme is Qt.ColorScheme.Dark
 
     @property
     def colors(self) -> Colors:
         return DARK if self.dark else LIGHT
 
+    @property
+    def syntax(self) -> SyntaxColors:
+        return DARK_SYNTAX if self.dark else LIGHT_SYNTAX
+
     def set_scheme(self, scheme: Qt.ColorScheme) -> None:
         """Force light or dark, or follow the system with `Unknown`."""
+        if scheme is self._forced:
+            return
+        self._forced = scheme
         self._hints.setColorScheme(scheme)
+        self._refresh()
 
     @property
     def text_size(self) -> int:
@@ -86,3 +128,49 @@ class Theme(QObject):
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
         font.setPointSize(self._text_size - 1)
         return font
+
+    def _refresh(self) -> None:
+        self._fill_palette()
+        self.changed.emit()
+
+    def _fill_palette(self) -> None:
+        if QGuiApplication.platformName() != "cocoa":  # a Mac's own palette follows its appearance and accent colour
+            self._app.setPalette(_palette(self.colors))
+
+
+def control_font(points_more: float = 0, bold: bool = False, tabular: bool = False) -> QFont:
+    """Return the system's font for controls, a little larger or smaller; `tabular` gives figures one width."""
+    font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
+    font.setPointSizeF(QFontInfo(font).pointSizeF() + points_more)
+    font.setWeight(QFont.Weight.DemiBold if bold else QFont.Weight.Normal)
+    if tabular:
+        font.setFeature(QFont.Tag("tnum"), 1)
+    return font
+
+
+def _palette(colors: Colors) -> QPalette:
+    role = QPalette.ColorRole
+    palette = QPalette(colors.raised, colors.window)  # Qt derives bevels from the button and window colours
+    for name, color in (
+        (role.Window, colors.window),
+        (role.WindowText, colors.text),
+        (role.Base, colors.surface),
+        (role.AlternateBase, colors.raised),
+        (role.Text, colors.text),
+        (role.ButtonText, colors.text),
+        (role.BrightText, colors.danger),
+        (role.PlaceholderText, colors.muted),
+        (role.ToolTipBase, colors.raised),
+        (role.ToolTipText, colors.text),
+        (role.Highlight, colors.accent),
+        (role.HighlightedText, colors.on_accent),
+        (role.Accent, colors.accent),
+        (role.Link, colors.accent),
+        (role.LinkVisited, colors.accent),
+    ):
+        palette.setColor(name, color)
+    faint = QColor(colors.muted)
+    faint.setAlpha(150)
+    for name in (role.WindowText, role.Text, role.ButtonText):
+        palette.setColor(QPalette.ColorGroup.Disabled, name, faint)
+    return palette

@@ -1,0 +1,61 @@
+# The command menu: `make` lists it. Works with the make 3.81 that macOS has.
+
+BIN := .venv/bin
+# More for pytest: make test ARGS="-m 'not slow' -x"
+ARGS ?=
+# The tests draw into memory; QT_QPA_PLATFORM=xcb or =cocoa shows their windows.
+QT_QPA_PLATFORM ?= offscreen
+
+CHECKS := check-format check-lint check-types check-layers check-shell check-files check-constraints
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check bench constraints format $(CHECKS)
+
+help: ## List the commands
+	@echo "rdchat"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+setup: ## Install everything: system packages, .venv, the default model
+	@bash scripts/setup.sh
+
+run: setup ## Open the app
+	@$(BIN)/rdchat
+
+test: setup ## Run all tests, with coverage
+	@QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) $(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+
+check: setup ## Check format, lint, types, layers, scripts, files and constraints
+	@$(MAKE) --no-print-directory -k $(CHECKS)
+
+bench: setup ## Measure speed against mlx-lm, and the window's smoothness
+	@$(BIN)/python scripts/bench.py
+
+format: ## Format the code and mend what ruff can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+constraints: ## Pin the newest versions of all packages in constraints.txt
+	@$(BIN)/python scripts/constraints.py
+
+check-format:
+	@$(BIN)/ruff format --check .
+
+check-lint:
+	@$(BIN)/ruff check .
+
+check-types:
+	@$(BIN)/mypy
+	@$(BIN)/mypy scripts/*.py
+
+check-layers:
+	@$(BIN)/lint-imports
+
+check-shell:
+	@for script in scripts/*.sh .ci/run; do bash -n $$script || exit 1; done
+	@$(BIN)/shellcheck scripts/*.sh .ci/run
+
+check-files:
+	@$(BIN)/python scripts/check_files.py
+
+check-constraints:
+	@$(BIN)/python scripts/constraints.py --check

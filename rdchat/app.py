@@ -1,0 +1,159 @@
+"""The composition root: builds every layer of the window and hands each what it needs."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from PySide6.QtCore import QSocketNotifier, QTimer
+from PySide6.QtWidgets import QApplication, QMessageBox
+
+from rdchat import __version__, host, paths
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import RdchatError, StorageError
+from rdchat.inference.protocol import Engine
+from rdchat.services.chat_controller import ChatController
+from rdchat.services.engine_client import EngineClient
+from rdchat.services.single_instance import SingleInstance
+from rdchat.ui.icons import app_icon
+from rdchat.ui.main_window import MainWindow
+from rdchat.ui.theme import Theme
+from rdchat.ui.transcript import TranscriptView
+
+_LOG = logging.getLogger(__name__)
+
+
+class App:
+    """One running window with everything behind it.
+
+    Args:
+        qt: The Qt application.
+        store: The conversations.
+        settings: What the person prefers.
+        engine_factory: Makes the engine, on the engine thread.
+    """
+
+    def __init__(
+        self,
+        qt: QApplication,
+        store: ConversationStore,
+        settings: SettingsStore,
+        engine_factory: Callable[[], Engine],
+    ) -> None:
+        self._store = store
+        self._engine = EngineClient(engine_factory, host.keep_awake)
+        self.controller = ChatController(store, settings, self._engine)
+        theme = Theme(qt, settings.settings.text_size)
+        self.window = MainWindow(self.controller, theme, TranscriptView(theme))
+
+    def start(self) -> None:
+        """Show the window; loading the model begins once it is on the screen."""
+        self.window.show()
+        QTimer.singleShot(0, self.controller.start)
+
+    def finish(self) -> bool:
+        """Stop, save and free everything; False if the engine thread did not come back."""
+        self.controller.close()
+        ended = self._engine.shutdown()
+        self._store.close()
+        return ended
+
+
+def main() -> int:
+    """Open the window and run until it closes; return the exit status.
+
+    Raises:
+        RdchatError: If there is no display.
+    """
+    if not host.has_display():
+        raise RdchatError(
+            "There is no display to open a window on.",
+            "Run it on a desktop, or on a virtual display: xvfb-run -a make run",
+        )
+    qt = application()
+    try:
+        instance = SingleInstance(paths.data_dir())
+        if not instance.claim():
+            _LOG.info("rdchat is open already; its window was asked to come to the front")
+            return 0
+        settings = SettingsStore(paths.settings_path())
+        store = open_store()
+    except StorageError as error:
+        _LOG.error("rdchat did not start: %s", error)
+        _message(error).exec()
+        return 1
+    if store is None:
+        return 1
+    app = App(qt, store, settings, local_engine)
+    instance.activation_requested.connect(app.window.come_to_front)
+    _close_on_signals(app.window.close)
+    app.start()
+    status = qt.exec()
+    ended = app.finish()
+    instance.release()
+    if not ended:  # a thread that hangs must not be destroyed: leave without taking Qt apart
+        os._exit(status or 1)
+    return status
+
+
+def application() -> QApplication:
+    """Return the process's Qt application, named and dressed."""
+    qt = QApplication(sys.argv[:1])
+    qt.setApplicationName("rdchat")
+    qt.setApplicationDisplayName("rdchat")
+    qt.setApplicationVersion(__version__)
+    qt.setDesktopFileName("rdchat")
+    qt.setWindowIcon(app_icon())
+    return qt
+
+
+def local_engine() -> Engine:
+    """Make the engine; called on the engine thread, which is where MLX is imported."""
+    from rdchat.inference.engine import LocalEngine  # noqa: PLC0415  not before the window is shown
+
+    return LocalEngine()
+
+
+def open_store() -> ConversationStore | None:
+    """Open the conversations, asking the person to mend what is wrong; None if they gave up."""
+    while True:
+        try:
+            return ConversationStore.open(paths.database_path())
+        except StorageError as error:
+            _LOG.error("The conversations cannot be opened: %s", error)
+            if not _retry(error):
+                return None
+
+
+def _retry(error: RdchatError) -> bool:
+    box = _message(error)
+    box.setStandardButtons(QMessageBox.StandardButton.Retry | QMessageBox.StandardButton.Close)
+    return box.exec() == QMessageBox.StandardButton.Retry
+
+
+def _message(error: RdchatError) -> QMessageBox:
+    box = QMessageBox(QMessageBox.Icon.Critical, "rdchat", error.message)
+    box.setInformativeText(error.hint)
+    return box
+
+
+def _close_on_signals(close: Callable[[], bool]) -> None:
+    """Let Ctrl-C in the terminal and SIGTERM close the window as a person would."""
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        _LOG.info("Closing on signal %d", number)
+        close()
+
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    signal.set_wakeup_fd(writer.fileno())
+    # Python runs signal handlers between its own instructions only: the byte wakes Qt's loop, whose slot is Python
+    notifier = QSocketNotifier(reader.fileno(), QSocketNotifier.Type.Read, QApplication.instance())
+    notifier.activated.connect(lambda: reader.recv(64))
+    notifier.destroyed.connect(writer.close)

@@ -1,0 +1,101 @@
+"""Dataclasses to and from JSON that may be older, newer or damaged: what can be read is, the rest keeps its default."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass, replace
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+type Reader = Callable[[Any], Any]
+
+
+def to_plain(value: "DataclassInstance") -> dict[str, Any]:
+    """Return a dataclass as JSON can hold it; `from_plain` reads it back."""
+    return asdict(value)
+
+
+def from_plain[T: "DataclassInstance"](default: T, data: Mapping[str, Any]) -> tuple[T, list[str]]:
+    """Lay `data` over `default`.
+
+    Args:
+        default: Gives the value of every field that `data` lacks or has wrong.
+        data: Parsed JSON. Names that are no field are passed over.
+
+    Returns:
+        The dataclass, and the names of the fields that were wrong, such as `sampling.top_p`.
+    """
+    values: dict[str, Any] = {}
+    wrong: list[str] = []
+    for name, read in _readers(type(default)).items():
+        if name not in data:
+            continue
+        try:
+            current = getattr(default, name)
+            if is_dataclass(current) and not isinstance(current, type) and isinstance(data[name], Mapping):
+                values[name], inner = from_plain(current, data[name])
+                wrong += [f"{name}.{field}" for field in inner]
+            else:
+                values[name] = read(data[name])
+        except (TypeError, ValueError, OverflowError):
+            wrong.append(name)
+    try:
+        return replace(default, **values), wrong
+    except ValueError:  # a value is out of its range: find which
+        for name, value in values.items():
+            try:
+                default = replace(default, **{name: value})
+            except ValueError:
+                wrong.append(name)
+        return default, wrong
+
+
+@cache
+def _readers(kind: type["DataclassInstance"]) -> dict[str, Reader]:
+    hints = get_type_hints(kind)
+    return {field.name: _reader(hints[field.name]) for field in fields(kind)}
+
+
+def _reader(hint: Any) -> Reader:
+    """Return what turns parsed JSON into a value of type `hint`, or raises TypeError or ValueError."""
+    if get_origin(hint) is UnionType:
+        (inner,) = (_reader(option) for option in get_args(hint) if option is not NoneType)
+        return lambda value: None if value is None else inner(value)
+    if get_origin(hint) is tuple:
+        inner = _reader(get_args(hint)[0])
+        items = _exactly(list)
+        return lambda value: tuple([inner(item) for item in items(value)])
+    if is_dataclass(hint):
+        return _builder(hint)
+    if issubclass(hint, Enum):
+        return cast("Reader", hint)
+    if hint is float:
+        whole = _exactly(int)
+        return lambda value: value if type(value) is float else float(whole(value))
+    return _exactly(hint)
+
+
+def _builder(kind: Any) -> Reader:
+    """Return what makes a dataclass from scratch: every field must be there and right."""
+    readers = _readers(kind)
+    mapping = _exactly(dict)
+
+    def build(value: Any) -> Any:
+        data = mapping(value)
+        if not readers.keys() <= data.keys():
+            raise TypeError(f"{value!r} is no {kind}")
+        return kind(*[read(data[name]) for name, read in readers.items()])
+
+    return build
+
+
+def _exactly(kind: Any) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:  # isinstance would take True for 1
+            raise TypeError(f"{value!r} is no {kind}")
+        return value
+
+    return read

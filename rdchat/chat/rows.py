@@ -1,0 +1,77 @@
+"""Between rows of the database and the data of a chat."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rdchat.chat.conversation import Conversation, Message, MessageStatus
+from rdchat.chat.plain_data import from_plain, to_plain
+from rdchat.inference.protocol import FinishReason, Role, SamplingParams, Statistics
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+CONVERSATION_COLUMNS = "id, title, created_at, updated_at, system_prompt, sampling"
+
+MESSAGE_COLUMNS = (
+    "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, statistics"
+)
+
+_HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
+
+
+def conversation_from(row: Sequence[Any]) -> Conversation:
+    """Read a row of `CONVERSATION_COLUMNS`."""
+    return Conversation(
+        id=row[0],
+        title=row[1],
+        created_at=row[2],
+        updated_at=row[3],
+        system_prompt=row[4],
+        sampling=_from_json(SamplingParams(), row[5]),
+    )
+
+
+def message_from(row: Sequence[Any]) -> Message:
+    """Read a row of `MESSAGE_COLUMNS`, then the place among the alternatives and their number."""
+    return Message(
+        id=row[0],
+        conversation_id=row[1],
+        parent_id=row[2],
+        role=Role(row[3]),
+        text=row[4],
+        status=MessageStatus(row[5]),
+        created_at=row[6],
+        model=row[7],
+        seed=None if row[8] is None else row[8] % _RANGE,
+        finish_reason=None if row[9] is None else FinishReason(row[9]),
+        error=row[10],
+        statistics=_from_json(Statistics(), row[11]),
+        sibling=row[12],
+        siblings=row[13],
+    )
+
+
+def seed_column(seed: int | None) -> int | None:
+    """Map 0 .. 2**64 - 1 to SQLite's signed 64 bits."""
+    return seed - _RANGE if seed is not None and seed >= _HALF_RANGE else seed
+
+
+def json_column(value: "DataclassInstance | None") -> str | None:
+    return None if value is None else json.dumps(to_plain(value), separators=(",", ":"))
+
+
+def text_column(text: str) -> str:
+    """Replace half surrogates, which a paste can hold and UTF-8 cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _from_json[T: "DataclassInstance"](default: T, text: str | None) -> T | None:
+    """Read a value of any version; None where there is none or it cannot be read."""
+    if text is None:
+        return None
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return None
+    return from_plain(default, data)[0] if isinstance(data, dict) else None

@@ -1,0 +1,100 @@
+"""The tables, and how a database of an older version becomes one of this version."""
+
+import sqlite3
+from collections.abc import Sequence
+
+APPLICATION_ID = 0x52444348  # "RDCH": tells rdchat's databases from others
+
+# Messages form a tree by `parent_id`. The active path of a conversation ends in the message with its highest
+# `activated`, a counter that goes up whenever a message is added or chosen: the path below an alternative that was
+# shown last is therefore found without a pointer that could go stale.
+#
+# `parent_id` does not cascade: deleting a chat deletes its messages by `conversation_id`, one by one, and a cascade
+# along a long chat would exceed SQLite's limit of 1,000 nested triggers.
+#
+# `text` comes last, so that reading the other columns touches none of its overflow pages. A reply is indexed for
+# searching when it is finished, not again with each half second of its text.
+_VERSION_1 = (
+    f"PRAGMA application_id = {APPLICATION_ID};"
+    + """
+CREATE TABLE conversations (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    title TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    deleted_at REAL,
+    system_prompt TEXT,
+    sampling TEXT
+) STRICT;
+CREATE INDEX conversations_newest ON conversations (updated_at, id) WHERE deleted_at IS NULL;
+
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    conversation_id INTEGER NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+    parent_id INTEGER REFERENCES messages (id) DEFERRABLE INITIALLY DEFERRED,
+    activated INTEGER NOT NULL,
+    role TEXT NOT NULL,
+    status TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    model TEXT,
+    seed INTEGER,
+    finish_reason TEXT,
+    error TEXT NOT NULL DEFAULT '',
+    statistics TEXT,
+    text TEXT NOT NULL
+) STRICT;
+CREATE INDEX messages_alternatives ON messages (parent_id, conversation_id, role, id);
+CREATE INDEX messages_activated ON messages (conversation_id, activated);
+CREATE INDEX messages_streaming ON messages (id) WHERE status = 'streaming';
+
+CREATE VIRTUAL TABLE titles_index USING fts5 (
+    title, content = 'conversations', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
+);
+CREATE TRIGGER titles_added AFTER INSERT ON conversations BEGIN
+    INSERT INTO titles_index (rowid, title) VALUES (new.id, new.title);
+END;
+CREATE TRIGGER titles_removed AFTER DELETE ON conversations BEGIN
+    INSERT INTO titles_index (titles_index, rowid, title) VALUES ('delete', old.id, old.title);
+END;
+CREATE TRIGGER titles_changed AFTER UPDATE OF title ON conversations BEGIN
+    INSERT INTO titles_index (titles_index, rowid, title) VALUES ('delete', old.id, old.title);
+    INSERT INTO titles_index (rowid, title) VALUES (new.id, new.title);
+END;
+
+CREATE VIRTUAL TABLE messages_index USING fts5 (
+    text, content = 'messages', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2', prefix = '1 2 3'
+);
+CREATE TRIGGER messages_added AFTER INSERT ON messages WHEN new.status <> 'streaming' BEGIN
+    INSERT INTO messages_index (rowid, text) VALUES (new.id, new.text);
+END;
+CREATE TRIGGER messages_removed AFTER DELETE ON messages WHEN old.status <> 'streaming' BEGIN
+    INSERT INTO messages_index (messages_index, rowid, text) VALUES ('delete', old.id, old.text);
+END;
+CREATE TRIGGER messages_changed AFTER UPDATE OF text, status ON messages
+WHEN old.status <> 'streaming' OR new.status <> 'streaming' BEGIN
+    INSERT INTO messages_index (messages_index, rowid, text)
+        SELECT 'delete', old.id, old.text WHERE old.status <> 'streaming';
+    INSERT INTO messages_index (rowid, text) SELECT new.id, new.text WHERE new.status <> 'streaming';
+END;
+"""
+)
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+"""Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Return the database's version; 0 is an empty one."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
+    """Bring the database to the newest version, each step in one transaction."""
+    for version in range(schema_version(connection) + 1, len(migrations) + 1):
+        script = f"BEGIN IMMEDIATE; {migrations[version - 1]}; PRAGMA user_version = {version}; COMMIT;"
+        try:
+            connection.executescript(script)
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise

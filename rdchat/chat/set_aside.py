@@ -1,0 +1,54 @@
+"""Moves a file that rdchat cannot use out of the way, where the person finds it again. Nothing is ever overwritten."""
+
+from datetime import datetime
+from pathlib import Path
+
+from rdchat.errors import StorageError
+
+
+def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:
+    """Rename `path` to `STEM-LABEL-DATE-TIME.SUFFIX` in its folder.
+
+    Args:
+        path: The file.
+        label: What is wrong with it, in one word, such as `damaged`.
+        companions: Endings of files that belong to it, such as `-wal` for `chats.db-wal`; they move along.
+
+    Returns:
+        Where it is now.
+
+    Raises:
+        StorageError: If it cannot be renamed; everything is where it was, then.
+    """
+    target = _free_name(path, label, companions)
+    # the file itself goes last: should the process die in between, the next start sets the rest aside too
+    moves = [(_with_ending(path, ending), _with_ending(target, ending)) for ending in (*companions, "")]
+    done: list[tuple[Path, Path]] = []
+    try:
+        for source, destination in moves:
+            if source.exists():
+                source.rename(destination)
+                done.append((source, destination))
+    except OSError as error:
+        for source, destination in done:
+            destination.rename(source)
+        raise StorageError(
+            f"{path} is {label}, and rdchat cannot move it out of the way: {error.strerror}.",
+            "Move or rename the file yourself, then start again.",
+        ) from error
+    return target
+
+
+def _free_name(path: Path, label: str, companions: tuple[str, ...]) -> Path:
+    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    number = 1
+    while True:
+        again = f"-{number}" if number > 1 else ""
+        target = path.with_name(f"{path.stem}-{label}-{stamp}{again}{path.suffix}")
+        if not any(_with_ending(target, ending).exists() for ending in (*companions, "")):
+            return target
+        number += 1
+
+
+def _with_ending(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)

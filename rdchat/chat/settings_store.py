@@ -1,0 +1,124 @@
+"""Keeps the settings in one JSON file that a person can read and mend."""
+
+import errno
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rdchat.chat.conversation import Notice
+from rdchat.chat.plain_data import from_plain, to_plain
+from rdchat.chat.set_aside import set_aside
+from rdchat.chat.settings import Settings
+from rdchat.errors import StorageError, StorageFullError
+
+
+class SettingsStore:
+    """Reads the settings once, and writes them whole whenever they change.
+
+    Attributes:
+        settings: The settings in force.
+        notice: What was wrong with the file, or None.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read `path`; where there is none, the defaults hold.
+
+        A damaged file is moved aside, a value out of its range gives way to the default, and `notice` says so.
+
+        Raises:
+            StorageError: If the file cannot be read, or is damaged and cannot be moved.
+        """
+        self._path = path.resolve()  # a link from someone's dotfiles stays a link when the file is replaced
+        self.notice: Notice | None = None
+        self._data = self._read()
+        self.settings, wrong = from_plain(Settings(), self._data)
+        if wrong:
+            self.notice = Notice(
+                "Some settings could not be used",
+                f"These have their default value again: {', '.join(_in_words(name) for name in wrong)}.",
+            )
+
+    def save(self, settings: Settings) -> None:
+        """Put `settings` in force and write them; what the file has that this version does not know is kept.
+
+        Raises:
+            StorageFullError: If the disk is full.
+            StorageError: If the file cannot be written. Either way the file is as it was, and `settings` hold until
+                the app quits.
+        """
+        self.settings = settings
+        self._data = _merged(self._data, to_plain(settings))
+        text = json.dumps(self._data, indent=2, ensure_ascii=False) + "\n"
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _replace_file(self._path, text.encode("utf-8", "replace"))
+        except OSError as error:
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                raise StorageFullError(
+                    f"The disk is full: the settings could not be saved to {self._path}.",
+                    "Free some space. Until rdchat quits, they hold as you chose them.",
+                ) from error
+            raise StorageError(
+                f"The settings could not be saved to {self._path}: {error.strerror}.",
+                "Check the permissions of the file and of its folder.",
+            ) from error
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StorageError(
+                f"The settings in {self._path} cannot be read: {error.strerror}.",
+                "Check the permissions of the file and of its folder.",
+            ) from error
+        try:
+            data = json.loads(content)
+        except (ValueError, RecursionError):
+            data = None
+        if isinstance(data, dict):
+            return data
+        kept = set_aside(self._path, "damaged")
+        self.notice = Notice(
+            "Your settings could not be read",
+            f"The file they are stored in is damaged. It is kept as {kept}, and the default settings hold.",
+        )
+        return {}
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Lay `new` over `old`, group by group."""
+    groups = {name: _merged(old[name], value) for name, value in new.items()
+              if isinstance(value, dict) and isinstance(old.get(name), dict)}  # fmt: skip
+    return {**old, **new, **groups}
+
+
+def _replace_file(path: Path, content: bytes) -> None:
+    """Write a file whole: after a crash or a power loss it has either its old content or the new one."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    new = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)  # makes the rename itself last
+    finally:
+        os.close(descriptor)
+
+
+def _in_words(name: str) -> str:
+    return name.replace("_", " ").replace(".", ", ")

@@ -1,0 +1,251 @@
+"""The conversations of one person: a tree of messages each, in one SQLite file."""
+
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rdchat.chat.conversation import Conversation, Message, MessageStatus, Notice
+from rdchat.chat.database import Database
+from rdchat.chat.rows import (
+    CONVERSATION_COLUMNS,
+    MESSAGE_COLUMNS,
+    conversation_from,
+    json_column,
+    message_from,
+    seed_column,
+    text_column,
+)
+from rdchat.chat.search import search_condition
+from rdchat.chat.titles import NEW_CHAT, tidy_title
+from rdchat.errors import StorageError
+from rdchat.inference.protocol import FinishReason, Role, SamplingParams, Statistics
+
+_PLACE = """
+    (SELECT count(*) FROM messages s WHERE s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id
+        AND s.role = m.role AND s.id < m.id),
+    (SELECT count(*) FROM messages s WHERE s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id
+        AND s.role = m.role)
+"""
+_MESSAGE = f"SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM messages m WHERE id = ?"
+_PATH = f"""
+    WITH RECURSIVE path (step, up) AS (
+        SELECT id, parent_id FROM messages WHERE id = ?
+        UNION ALL SELECT messages.id, messages.parent_id FROM path JOIN messages ON messages.id = path.up
+    )
+    SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM path JOIN messages m ON m.id = path.step ORDER BY m.id
+"""  # ids grow along a path, so they sort it from the root
+_LATEST_BELOW = """
+    WITH RECURSIVE below (id, activated) AS (
+        SELECT id, activated FROM messages WHERE id = ?
+        UNION ALL SELECT m.id, m.activated FROM below JOIN messages m ON m.parent_id = below.id
+    )
+    SELECT id FROM below ORDER BY activated DESC LIMIT 1
+"""
+_SIBLINGS = """
+    SELECT s.id FROM messages m JOIN messages s
+        ON s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id AND s.role = m.role
+    WHERE m.id = ? ORDER BY s.id
+"""
+_NEXT_ACTIVATED = "(SELECT coalesce(max(activated), 0) + 1 FROM messages WHERE conversation_id = ?)"
+
+
+class ConversationStore:
+    """Keeps conversations and their messages. Belongs to the thread that opened it, and to one process at a time.
+
+    Every method raises StorageFullError, StorageLockedError or StorageError where the disk or another program is in
+    the way; what was stored before stays, and the store works again when the condition ends.
+
+    Messages form a tree: an edited prompt or another reply is a new child of the same parent, and nothing is
+    overwritten. The active path of a conversation runs from a root to the message that was added or chosen last.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+        with database.writing() as connection:
+            connection.execute("DELETE FROM conversations WHERE deleted_at IS NOT NULL")
+            # this process holds the lock, so whoever wrote these is gone
+            connection.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
+
+    @classmethod
+    def open(cls, path: Path) -> "ConversationStore":
+        """Open or make the database at `path`; `notice` tells where one that could not be used was moved."""
+        database = Database(path)
+        try:
+            return cls(database)
+        except BaseException:
+            database.close()
+            raise
+
+    @property
+    def path(self) -> Path:
+        return self._database.path
+
+    @property
+    def notice(self) -> Notice | None:
+        return self._database.notice
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._database.close()
+
+    # Conversations
+
+    def conversations(self, search: str = "") -> list[Conversation]:
+        """Return the conversations that have every word of `search` in their title or in a message, newest first."""
+        condition, parameters = search_condition(search)
+        where = "deleted_at IS NULL" + (f" AND {condition}" if condition else "")
+        sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"
+        return [conversation_from(row) for row in self._database.rows(sql, *parameters)]
+
+    def conversation(self, conversation_id: int) -> Conversation:
+        """Return one conversation; StorageError where it is deleted or never was."""
+        sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE id = ? AND deleted_at IS NULL"
+        rows = self._database.rows(sql, conversation_id)
+        if not rows:
+            raise StorageError("This chat no longer exists.", "Choose another one, or start a new chat.")
+        return conversation_from(rows[0])
+
+    def create_conversation(self, title: str = NEW_CHAT) -> Conversation:
+        now = self._clock()
+        with self._database.writing() as connection:
+            cursor = connection.execute(
+                "INSERT INTO conversations (title, created_at, updated_at) VALUES (?, ?, ?)",
+                (text_column(tidy_title(title)) or NEW_CHAT, now, now),
+            )
+        return self.conversation(_new_id(cursor))
+
+    def rename_conversation(self, conversation_id: int, title: str) -> Conversation:
+        """Give a conversation another title; an empty one leaves it as it is."""
+        if tidy := text_column(tidy_title(title)):
+            self._set("title = ?", tidy, conversation_id)
+        return self.conversation(conversation_id)
+
+    def set_chat_options(
+        self, conversation_id: int, system_prompt: str | None, sampling: SamplingParams | None
+    ) -> Conversation:
+        """Set the chat's own system prompt and sampling; None takes those of the preferences."""
+        prompt = None if system_prompt is None else text_column(system_prompt)
+        self._set("system_prompt = ?, sampling = ?", prompt, json_column(sampling), conversation_id)
+        return self.conversation(conversation_id)
+
+    def delete_conversation(self, conversation_id: int) -> None:
+        """Hide a conversation. It can be restored until the store is opened the next time."""
+        self._set("deleted_at = ?", self._clock(), conversation_id)
+
+    def restore_conversation(self, conversation_id: int) -> Conversation:
+        self._set("deleted_at = NULL", conversation_id)
+        return self.conversation(conversation_id)
+
+    def _set(self, assignment: str, *parameters: object) -> None:
+        with self._database.writing() as connection:
+            connection.execute(f"UPDATE conversations SET {assignment} WHERE id = ?", parameters)
+
+    # Messages
+
+    def messages(self, conversation_id: int) -> list[Message]:
+        """Return the active path, from the root to its last message."""
+        leaf = self._database.rows(
+            "SELECT id FROM messages WHERE conversation_id = ? ORDER BY activated DESC LIMIT 1", conversation_id
+        )
+        return self.path_to(leaf[0][0]) if leaf else []
+
+    def path_to(self, message_id: int) -> list[Message]:
+        """Return the messages from the root to this one."""
+        return [message_from(row) for row in self._database.rows(_PATH, message_id)]
+
+    def message(self, message_id: int) -> Message:
+        rows = self._database.rows(_MESSAGE, message_id)
+        if not rows:
+            raise StorageError("This message no longer exists.", "Open the chat again.")
+        return message_from(rows[0])
+
+    def add_message(
+        self,
+        conversation_id: int,
+        parent_id: int | None,
+        role: Role,
+        text: str,
+        *,
+        status: MessageStatus = MessageStatus.COMPLETE,
+        model: str | None = None,
+        seed: int | None = None,
+    ) -> Message:
+        """Add a child of `parent_id`, or another first message, and make it the end of the active path."""
+        if parent_id is not None and self.message(parent_id).conversation_id != conversation_id:
+            raise ValueError(f"message {parent_id} is not of conversation {conversation_id}")
+        now = self._clock()
+        with self._database.writing() as connection:
+            cursor = connection.execute(
+                "INSERT INTO messages (conversation_id, parent_id, activated, role, status, created_at, model, seed,"
+                f" text) VALUES (?, ?, {_NEXT_ACTIVATED}, ?, ?, ?, ?, ?, ?)",
+                (conversation_id, parent_id, conversation_id, role, status, now, model, seed_column(seed),
+                 text_column(text)),
+            )  # fmt: skip
+            self._touch(connection, _new_id(cursor))
+        return self.message(_new_id(cursor))
+
+    def save_text(self, message_id: int, text: str) -> None:
+        """Store what is there of a reply that is being written; one that has ended stays as it ended."""
+        with self._database.writing() as connection:
+            connection.execute(
+                "UPDATE messages SET text = ? WHERE id = ? AND status = 'streaming'", (text_column(text), message_id)
+            )
+
+    def finish_message(
+        self,
+        message_id: int,
+        text: str,
+        status: MessageStatus,
+        *,
+        finish_reason: FinishReason | None = None,
+        statistics: Statistics | None = None,
+        error: str = "",
+        model: str | None = None,
+    ) -> Message:
+        """Store how a reply ended; `model` None keeps the name it has."""
+        with self._database.writing() as connection:
+            connection.execute(
+                "UPDATE messages SET text = ?, status = ?, finish_reason = ?, statistics = ?, error = ?,"
+                " model = coalesce(?, model) WHERE id = ?",
+                (text_column(text), status, finish_reason, json_column(statistics), text_column(error), model,
+                 message_id),
+            )  # fmt: skip
+            self._touch(connection, message_id)
+        return self.message(message_id)
+
+    def reopen_message(self, message_id: int) -> Message:
+        """Let a reply be continued: it is being written again."""
+        with self._database.writing() as connection:
+            connection.execute(
+                "UPDATE messages SET status = 'streaming', finish_reason = NULL, error = '' WHERE id = ?",
+                (message_id,),
+            )
+            self._touch(connection, message_id)
+        return self.message(message_id)
+
+    def select_sibling(self, message_id: int, step: int) -> list[Message]:
+        """Show the alternative `step` places on, with what was shown last below it; return the active path.
+
+        At the first and the last alternative it stays.
+        """
+        siblings = [row[0] for row in self._database.rows(_SIBLINGS, message_id)]
+        chosen = self.message(siblings[max(0, min(siblings.index(message_id) + step, len(siblings) - 1))])
+        leaf = self._database.rows(_LATEST_BELOW, chosen.id)[0][0]
+        with self._database.writing() as connection:
+            connection.execute(
+                f"UPDATE messages SET activated = {_NEXT_ACTIVATED} WHERE id = ?", (chosen.conversation_id, leaf)
+            )
+        return self.path_to(leaf)
+
+    def _touch(self, connection: sqlite3.Connection, message_id: int) -> None:
+        connection.execute(
+            "UPDATE conversations SET updated_at = ? WHERE id = (SELECT conversation_id FROM messages WHERE id = ?)",
+            (self._clock(), message_id),
+        )
+
+
+def _new_id(cursor: sqlite3.Cursor) -> int:
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid

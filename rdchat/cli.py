@@ -1,0 +1,78 @@
+"""The command line: `rdchat` opens the window, its subcommands work in the terminal.
+
+Exit status: 0 done; 1 something that had to be looked at was wrong; 2 the arguments are; 130 ended by Ctrl-C. Errors
+are one line on standard error.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from rdchat import __version__, log, paths
+from rdchat.commands import ask, doctor, models
+from rdchat.errors import InvalidSettingError, RdchatError
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run rdchat with `argv`, by default the process's own arguments; return the exit status."""
+    args = _parser().parse_args(argv)
+    log.set_up_logging()
+    try:
+        return _run(args)
+    except InvalidSettingError as error:
+        return _complain(error, 2)
+    except RdchatError as error:
+        return _complain(error, 1)
+    except MemoryError:
+        return _complain(RdchatError("There is not enough memory.", "Close other apps or pick a smaller model."), 1)
+    except KeyboardInterrupt:
+        return ask.INTERRUPTED
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:  # never a traceback in somebody's face
+        logging.getLogger(__name__).exception("rdchat %s failed", args.command or "window")
+        return _complain(
+            RdchatError(f"Something unexpected went wrong: {error!r}.", f"The details are in {paths.log_path()}."), 1
+        )
+
+
+def _run(args: argparse.Namespace) -> int:
+    status: int
+    if args.command is None:
+        from rdchat import app  # noqa: PLC0415  Qt: only the window needs it
+
+        status = app.main()
+    else:
+        status = args.run(args)
+    sys.stdout.flush()
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    version = f"rdchat {__version__}"
+    parser = _Parser(
+        prog="rdchat", description="Chat with language models on your own machine. Without a command, opens the window."
+    )
+    parser.add_argument("--version", action="version", version=version)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for command in (ask, models, doctor):
+        command.add_parser(subparsers)
+    for subparser in subparsers.choices.values():
+        subparser.add_argument("--version", action="version", version=version)
+    return parser
+
+
+def _complain(error: RdchatError, status: int) -> int:
+    print(f"rdchat: {' '.join(str(error).split())}", file=sys.stderr)
+    return status

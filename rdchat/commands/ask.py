@@ -1,0 +1,178 @@
+"""`rdchat ask`: one question, one answer, in the terminal. Keeps no history and reads no app settings."""
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rdchat.commands.progress import ProgressLine
+from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.inference.protocol import (
+    ChatMessage,
+    Dtype,
+    FinishReason,
+    GenerationRequest,
+    Mode,
+    ModelInfo,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+    Statistics,
+    TokenEvent,
+    TokenIterator,
+    fresh_seed,
+)
+
+INTERRUPTED = 130  # the shell's status for a process that Ctrl-C ended
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `ask` and its options."""
+    defaults = SamplingParams()
+    parser = subparsers.add_parser("ask", help="ask one question and print the answer as it is written")
+    parser.set_defaults(run=run)
+    parser.add_argument("prompt", nargs="?", help="the question")
+    parser.add_argument("--prompt-file", metavar="FILE", help="read the question from a file; - is standard input")
+    parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
+    parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights")
+    parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
+    parser.add_argument("--mode", choices=[m.value for m in Mode], default="off", help="how tokens are drafted")
+    parser.add_argument("--temperature", type=float, default=defaults.temperature, help="0 takes the likeliest token")
+    parser.add_argument("--top-k", type=int, default=defaults.top_k, help="keep this many likeliest tokens; 0 is off")
+    parser.add_argument("--top-p", type=float, default=defaults.top_p, help="keep this much probability; 1 is off")
+    parser.add_argument("--min-p", type=float, default=defaults.min_p, help="least share of the likeliest; 0 is off")
+    parser.add_argument("--repetition-penalty", type=float, default=defaults.repetition_penalty, help="1 is off")
+    parser.add_argument("--seed", type=int, help="the same seed gives the same text (default: drawn at random)")
+    parser.add_argument("--max-tokens", type=int, default=defaults.max_tokens, help="longest answer")
+    parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; may be repeated")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with text, tokens and statistics")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answer the question; the exit status is 0, or 130 after Ctrl-C."""
+    sampling = SamplingParams(
+        temperature=args.temperature,
+        top_p=args.top_p,
+        top_k=args.top_k,
+        min_p=args.min_p,
+        repetition_penalty=args.repetition_penalty,
+        max_tokens=args.max_tokens,
+        stop=tuple(args.stop),
+    )
+    seed = fresh_seed() if args.seed is None else args.seed
+    if not 0 <= seed < 2**64:
+        raise InvalidSettingError(f"seed {seed} is out of range: it must be a whole number from 0 to 2**64 - 1.")
+    messages = [ChatMessage(Role.SYSTEM, args.system)] if args.system else []
+    messages.append(ChatMessage(Role.USER, _read_prompt(args)))
+    answer = _Answer(GenerationRequest(tuple(messages), sampling, seed, mode=Mode(args.mode)), args.json)
+    try:
+        answer.make(args.model, Dtype(args.dtype))
+    except KeyboardInterrupt:
+        answer.cancelled = True
+    if args.json:
+        print(json.dumps(answer.report(), ensure_ascii=False))
+    elif not answer.cancelled or answer.end is not None:
+        print()
+    return INTERRUPTED if answer.cancelled else 0
+
+
+def _read_prompt(args: argparse.Namespace) -> str:
+    if (args.prompt is None) == (args.prompt_file is None):
+        raise InvalidSettingError("Give either a prompt or --prompt-file, and only one of them.")
+    if args.prompt is not None:
+        prompt = str(args.prompt)
+        if not prompt.strip():
+            raise InvalidSettingError("The prompt is empty.", "Type something to ask.")
+        return prompt
+    name = args.prompt_file
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        prompt = data.decode("utf-8")
+    except OSError as error:
+        raise RdchatError(f"The prompt file {name} cannot be read: {error.strerror}.", "Check its name.") from error
+    except UnicodeDecodeError as error:
+        raise RdchatError(f"The prompt file {name} is not UTF-8 text.", "Save it as UTF-8.") from error
+    if not prompt.strip():
+        raise RdchatError(f"The prompt file {name} is empty.", "Write a question into it.")
+    return prompt
+
+
+class _Answer:
+    """Makes one answer and can describe it at any moment."""
+
+    def __init__(self, request: GenerationRequest, quiet: bool) -> None:
+        self._request = request
+        self._quiet = quiet
+        self._info: ModelInfo | None = None
+        self.end: ReplyEnd | None = None
+        self.cancelled = False
+
+    def make(self, model: str | None, dtype: Dtype) -> None:
+        from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
+        from rdchat.inference.session import ChatSession  # noqa: PLC0415
+
+        with ProgressLine(sys.stderr) as progress:
+            loaded = load_model(model, dtype, progress.show)
+        self._info = loaded.info
+        iterator = ChatSession(loaded).generate(self._request)
+        with self._ctrl_c_cancels(iterator):
+            for event in iterator:
+                if isinstance(event, TokenEvent):
+                    self._write(event.text)
+                elif isinstance(event, ReplyEnd):
+                    self._write(event.trailing_text)
+                    self.end = event
+        iterator.close()
+
+    @contextmanager
+    def _ctrl_c_cancels(self, iterator: TokenIterator) -> Iterator[None]:
+        def cancel(_signal: int, _frame: FrameType | None) -> None:
+            self.cancelled = True
+            iterator.cancel()
+            signal.signal(signal.SIGINT, before)  # a second Ctrl-C does not wait
+
+        before = signal.signal(signal.SIGINT, cancel)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _write(self, text: str) -> None:
+        if text and not self._quiet:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    def report(self) -> dict[str, Any]:
+        """Return the object that `--json` prints; before the model answered, what is known of it."""
+        info, end = self._info, self.end
+        return {
+            "model": info and info.name,
+            "model_path": info and os.fspath(info.path),
+            "dtype": info and info.dtype,
+            "drafter": None,
+            "mode": Mode.OFF.value,
+            "requested_mode": self._request.mode.value,
+            "mode_reason": None,
+            "seed": self._request.seed,
+            "sampling": asdict(self._request.sampling),
+            "text": end.text if end else "",
+            "token_ids": list(end.token_ids) if end else [],
+            "finish_reason": end.finish_reason.value if end else FinishReason.CANCELLED.value,
+            "stats": statistics_report(end.statistics if end else Statistics()),
+        }
+
+
+def statistics_report(statistics: Statistics) -> dict[str, Any]:
+    """Return the counters and the rates derived from them, as JSON has them."""
+    report = {field.name: getattr(statistics, field.name) for field in fields(statistics)}
+    report["ledger"] = [asdict(entry) for entry in statistics.ledger]
+    for rate in ("decode_tps", "prefill_tps", "acceptance_rate", "tokens_per_target_call"):
+        report[rate] = getattr(statistics, rate)
+    return report

@@ -1,0 +1,43 @@
+"""Progress of long work on the terminal: one line that is written over, and nothing where nobody watches."""
+
+from types import TracebackType
+from typing import Self, TextIO
+
+from rdchat.inference.protocol import LoadProgress
+
+_ERASE = "\r\x1b[K"
+
+
+class ProgressLine:
+    """Shows `LoadProgress` on a terminal; on a file or pipe each new stage gets a line where `verbose`.
+
+    Args:
+        stream: Usually standard error.
+        verbose: Whether to name the stages where the stream is no terminal.
+    """
+
+    def __init__(self, stream: TextIO, verbose: bool = False) -> None:
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._verbose = verbose
+        self._stage = ""
+
+    def show(self, progress: LoadProgress) -> None:
+        """Show where the work stands."""
+        if self._terminal:
+            percent = "" if progress.fraction is None else f" {progress.fraction:4.0%}"
+            self._stream.write(f"{_ERASE}{progress.stage}…{percent}")
+        elif self._verbose and progress.stage != self._stage:
+            self._stream.write(f"{progress.stage}…\n")
+        self._stage = progress.stage
+        self._stream.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._terminal and self._stage:
+            self._stream.write(_ERASE)
+            self._stream.flush()

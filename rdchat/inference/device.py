@@ -1,0 +1,45 @@
+"""The device MLX computes on, and its memory."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import mlx.core as mx
+import psutil
+
+from rdchat import host
+
+
+def on_gpu() -> bool:
+    """Tell whether MLX computes on a GPU (Metal or CUDA)."""
+    return bool(mx.default_device().type == mx.DeviceType.gpu)
+
+
+def device_name() -> str:
+    """Return such as `Apple M3 Max`, or `CPU` where no GPU is used."""
+    if not on_gpu():
+        return "CPU"
+    return str(mx.device_info().get("device_name", "GPU"))
+
+
+def available_memory_bytes() -> int:
+    """Return how much memory a model may take now: what is free, on Macs at most what Metal recommends."""
+    limit = mx.device_info().get("max_recommended_working_set_size") if on_gpu() else None
+    if limit is None or host.MACOS:
+        free = int(psutil.virtual_memory().available)
+        return free if limit is None else min(free, int(limit))
+    return int(limit)
+
+
+@contextmanager
+def wired_memory() -> Iterator[None]:
+    """Keep the model's memory resident while a reply is made, as mlx-lm does; nothing to do without Metal."""
+    limit = mx.device_info().get("max_recommended_working_set_size")
+    if limit is None or not host.MACOS:
+        yield
+        return
+    before = mx.set_wired_limit(int(limit))
+    try:
+        yield
+    finally:
+        mx.synchronize()
+        mx.set_wired_limit(before)

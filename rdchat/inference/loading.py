@@ -1,0 +1,153 @@
+"""Loading an mlx-lm model folder into memory, in the precision asked for."""
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+from mlx_lm import utils as mlx_lm_utils
+
+from rdchat.errors import ModelError, OutOfMemoryError
+from rdchat.inference.device import available_memory_bytes, device_name, on_gpu
+from rdchat.inference.model_files import ModelFiles, check_model_folder, resolve_model
+from rdchat.inference.protocol import Dtype, LoadProgress, ModelInfo
+from rdchat.inference.target import LoadedModel
+
+_FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
+_BITS = {Dtype.EIGHT_BIT: 8, Dtype.FOUR_BIT: 4}
+_BYTES_PER_WEIGHT = {
+    Dtype.FLOAT16: 2.0,
+    Dtype.BFLOAT16: 2.0,
+    Dtype.FLOAT32: 4.0,
+    Dtype.EIGHT_BIT: 8.5 / 8,
+    Dtype.FOUR_BIT: 4.5 / 8,
+}
+_QUANTIZATION_GROUP = 64
+_CACHE_TOKENS = 4096  # a model must fit together with a cache of this many tokens, or its context if that is shorter
+_SLICE_BYTES = 64 * 2**20  # weights made real between two progress events
+_CHUNK_GPU, _CHUNK_CPU = 512, 128  # prompt tokens between two looks at the cancel flag: a fraction of a second
+
+
+def load_model(
+    model: str | Path | None = None,
+    dtype: Dtype | str = Dtype.AUTO,
+    on_progress: Callable[[LoadProgress], None] = lambda _: None,
+) -> LoadedModel:
+    """Load a model.
+
+    Args:
+        model: An mlx-lm model folder, a hub id that is in the hub's cache, or None for the default model.
+        dtype: `auto` is float32 on a CPU, where 16-bit and quantised kernels are slow; on a GPU the model's own
+            quantisation, or float16.
+        on_progress: Called as it goes on.
+
+    Raises:
+        ModelError: If the folder is missing, damaged or of an unknown architecture; the message says which and why.
+        OutOfMemoryError: If weights and a cache of 4,096 tokens do not fit into free memory.
+        NetworkError: If the default model had to be fetched and could not be.
+    """
+    began = perf_counter()
+    folder = resolve_model(None if model is None else str(model), on_progress)
+    files = check_model_folder(folder)
+    chosen = _effective_dtype(Dtype(dtype), files)
+    _check_memory(files, chosen)
+    network, tokenizer, config = _read(folder)
+    network = _convert(network, config, chosen)
+    _make_real(network, on_progress)
+    info = ModelInfo(
+        name=folder.name if model is None or Path(model).is_dir() else str(model),
+        path=folder,
+        architecture=files.architecture,
+        dtype=chosen.value,
+        device=device_name(),
+        context_length=files.context_length,
+        vocabulary_size=_vocabulary_size(network),
+        parameters=files.parameters,
+        weights_bytes=sum(array.nbytes for _, array in tree_flatten(network.parameters())),
+        load_ms=(perf_counter() - began) * 1000,
+    )
+    return LoadedModel(network, tokenizer, info, _CHUNK_GPU if on_gpu() else _CHUNK_CPU)
+
+
+def _effective_dtype(asked: Dtype, files: ModelFiles) -> Dtype:
+    if asked is not Dtype.AUTO:
+        return asked
+    if not on_gpu():
+        return Dtype.FLOAT32
+    return {4: Dtype.FOUR_BIT, 8: Dtype.EIGHT_BIT}.get(files.quantization_bits or 0, Dtype.FLOAT16)
+
+
+def _check_memory(files: ModelFiles, dtype: Dtype) -> None:
+    kept = dtype in _BITS and files.quantization_bits == _BITS[dtype]
+    weights = files.stored_bytes if kept else int(files.parameters * _BYTES_PER_WEIGHT[dtype])
+    tokens = min(_CACHE_TOKENS, files.context_length)
+    cache = files.kv_bytes_per_token(4 if dtype is Dtype.FLOAT32 else 2) * tokens
+    free = available_memory_bytes()
+    if weights + cache > free:
+        raise OutOfMemoryError(
+            f"{files.folder.name} needs {_gb(weights)} for its weights as {dtype.value} and {_gb(cache)} for a context "
+            f"of {tokens:,} tokens, but only {_gb(free)} of memory is free.",
+            "Close other apps, choose a smaller precision (--dtype 4bit), or pick a smaller model.",
+        )
+
+
+def _gb(count: float) -> str:
+    return f"{count / 1e9:.1f} GB"
+
+
+def _read(folder: Path) -> tuple[nn.Module, object, dict[str, object]]:
+    try:
+        network, config = mlx_lm_utils.load_model(folder, lazy=True)
+        tokenizer = mlx_lm_utils.load_tokenizer(folder, eos_token_ids=config.get("eos_token_id"))
+    except Exception as error:  # config, weights and tokenizer files are foreign data: anything can be wrong in them
+        reason = " ".join(str(error).split())
+        raise ModelError(
+            f"{folder.name} cannot be loaded: {reason[:300]}",
+            "The folder may be incomplete or made for another version of mlx-lm: fetch it again, or pick another one.",
+        ) from error
+    return network, tokenizer, config
+
+
+def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype) -> nn.Module:
+    """Bring lazy weights into the wanted precision, still lazy."""
+    own = config.get("quantization")
+    own_bits = own.get("bits") if isinstance(own, dict) else None
+    if dtype in _BITS and own_bits == _BITS[dtype]:
+        return network
+    network = mlx_lm_utils.dequantize_model(network)
+    if dtype in _FLOATS:
+        network.set_dtype(_FLOATS[dtype])
+    else:
+        network.set_dtype(mx.float16)
+        nn.quantize(network, _QUANTIZATION_GROUP, _BITS[dtype], class_predicate=_quantizable)
+    return network
+
+
+def _quantizable(_path: str, module: nn.Module) -> bool:
+    return hasattr(module, "to_quantized") and module.weight.shape[-1] % _QUANTIZATION_GROUP == 0
+
+
+def _make_real(network: nn.Module, on_progress: Callable[[LoadProgress], None]) -> None:
+    arrays = [array for _, array in tree_flatten(network.parameters())]
+    total = sum(array.nbytes for array in arrays)
+    done, waiting, pending = 0, 0, []
+    on_progress(LoadProgress("Reading weights", 0.0))
+    for array in arrays:
+        pending.append(array)
+        waiting += array.nbytes
+        if waiting >= _SLICE_BYTES:
+            mx.eval(pending)
+            done, waiting, pending = done + waiting, 0, []
+            on_progress(LoadProgress("Reading weights", done / total))
+    mx.eval(pending)
+    gc.collect()
+    mx.clear_cache()
+    on_progress(LoadProgress("Reading weights", 1.0))
+
+
+def _vocabulary_size(network: nn.Module) -> int:
+    """Return the number of logits, asked of the network itself: configurations pad and nest it in many ways."""
+    return int(network(mx.array([[0]])).shape[-1])

@@ -1,0 +1,31 @@
+"""Reading the prompt into the cache, chunk by chunk."""
+
+from collections.abc import Callable, Iterator
+
+import mlx.core as mx
+
+from rdchat.inference.target import KVCache, LoadedModel
+
+
+def prefill(model: LoadedModel, cache: KVCache, prompt: list[int], cancelled: Callable[[], bool]) -> Iterator[int]:
+    """Feed the prompt but for its last token, from where the cache ends.
+
+    Args:
+        model: The target.
+        cache: Holds the first tokens of the prompt, and afterwards all but the last.
+        prompt: Token ids.
+        cancelled: Looked at before each chunk; True ends the work between two chunks.
+
+    Yields:
+        Tokens processed so far, at the start and after each chunk.
+    """
+    done = len(cache.tokens)
+    yield done
+    while done < len(prompt) - 1 and not cancelled():
+        chunk = prompt[done : min(done + model.prefill_chunk, len(prompt) - 1)]
+        model.network(mx.array(chunk)[None], cache=cache.layers)
+        cache.evaluate()
+        cache.tokens += chunk
+        mx.clear_cache()
+        done += len(chunk)
+        yield done

@@ -1,0 +1,152 @@
+"""What every token iterator shares: the reply's text, its counters, and why and how it ends."""
+
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+
+import mlx.core as mx
+
+from rdchat.inference.ledger import Ledger
+from rdchat.inference.protocol import (
+    FinishReason,
+    GenerationRequest,
+    ReplyEnd,
+    RoundStatistics,
+    Statistics,
+    TokenEvent,
+)
+from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.text_stream import TextStream
+
+
+@dataclass(slots=True)
+class Counters:
+    """Plain counts of a reply; rates are derived where they are shown."""
+
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    target_calls: int = 0
+    verified_nodes: int = 0
+    host_syncs: int = 0
+
+
+@dataclass(slots=True)
+class Clock:
+    """Moments of a reply, in nanoseconds of `perf_counter_ns`; 0 where not reached."""
+
+    requested: int = field(default_factory=perf_counter_ns)
+    prefill_began: int = 0
+    first_token: int = 0
+    last_token: int = 0
+
+    def mark_token(self) -> None:
+        self.last_token = perf_counter_ns()
+        self.first_token = self.first_token or self.last_token
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyJob:
+    """What a token iterator works on.
+
+    Attributes:
+        model: The target.
+        cache: Holds a proper prefix of the prompt. Afterwards it holds the prompt and the reply's committed tokens,
+            the last one perhaps excepted.
+        prompt: Token ids, at least one.
+        request: What was asked.
+        ledger: Takes the host time.
+        clock: Started when the request came.
+    """
+
+    model: LoadedModel
+    cache: KVCache
+    prompt: list[int]
+    request: GenerationRequest
+    ledger: Ledger
+    clock: Clock
+
+
+class Reply:
+    """One reply in the making: takes tokens in, gives events out, knows when it is over.
+
+    Args:
+        job: What was asked, of which model; its cache still holds just the prompt's cached prefix.
+    """
+
+    def __init__(self, job: ReplyJob) -> None:
+        request, prompt = job.request, job.prompt
+        self.request = request
+        self.counters = Counters()
+        self.clock = job.clock
+        self.token_ids: list[int] = []
+        self.finish_reason: FinishReason | None = None
+        self._prompt_length = len(prompt)
+        self._cached = len(job.cache.tokens)
+        self._ledger = job.ledger
+        self._end_tokens = job.model.end_tokens
+        self._room = job.model.info.context_length - len(prompt)
+        self._text = TextStream(job.model, request.sampling.stop, prompt[-8:] if request.continue_last else ())
+
+    @property
+    def last_index(self) -> int:
+        """Index of the last token that `max_tokens` and the context leave room for."""
+        return min(self.request.sampling.max_tokens, self._room) - 1
+
+    def take(self, token_id: int, round_statistics: RoundStatistics | None = None) -> TokenEvent:
+        """Add one token. Sets `finish_reason` where it is the last."""
+        self.clock.mark_token()
+        self.token_ids.append(token_id)
+        text = ""
+        if token_id in self._end_tokens:
+            self.finish_reason = FinishReason.EOS
+        else:
+            with self._ledger.stage("detokenize"):
+                text = self._text.add(token_id)
+            if self._text.stopped:
+                self.finish_reason = FinishReason.STOP_STRING
+            elif len(self.token_ids) > self.last_index:
+                limited = self.request.sampling.max_tokens <= self._room
+                self.finish_reason = FinishReason.LENGTH if limited else FinishReason.CONTEXT_FULL
+        return TokenEvent(self.request.request_id, len(self.token_ids) - 1, token_id, text, round_statistics)
+
+    def end(self) -> ReplyEnd:
+        """Return the closing event; `finish_reason` must be set."""
+        assert self.finish_reason is not None
+        trailing = self._text.finish()
+        if self.finish_reason is not FinishReason.STOP_STRING and self._text.stopped:
+            self.finish_reason = FinishReason.STOP_STRING  # completed by characters that were held back
+        if self._text.stopped:
+            del self.token_ids[self._text.kept_tokens :]
+        return ReplyEnd(
+            self.request.request_id,
+            self._text.text,
+            tuple(self.token_ids),
+            trailing,
+            self.finish_reason,
+            self.statistics(),
+        )
+
+    def statistics(self) -> Statistics:
+        """Return the counters so far."""
+        clock, counters = self.clock, self.counters
+        return Statistics(
+            prompt_tokens=self._prompt_length,
+            cached_prompt_tokens=self._cached,
+            generated_tokens=len(self.token_ids),
+            prefill_ms=_span_ms(clock.prefill_began, clock.first_token),
+            ttft_ms=_span_ms(clock.requested, clock.first_token),
+            decode_ms=_span_ms(clock.first_token, clock.last_token),
+            rounds=counters.rounds,
+            drafted=counters.drafted,
+            accepted=counters.accepted,
+            target_calls=counters.target_calls,
+            verified_nodes=counters.verified_nodes,
+            host_syncs=counters.host_syncs,
+            peak_memory_bytes=mx.get_peak_memory(),
+            context_tokens=self._prompt_length + len(self.token_ids),
+            ledger=self._ledger.entries(),
+        )
+
+
+def _span_ms(start: int, end: int) -> float:
+    return (end - start) / 1e6 if start and end else 0.0

@@ -1,0 +1,104 @@
+"""The target: an unmodified mlx-lm model with its tokenizer, and what the decoding loops need to know of it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
+
+from rdchat.errors import ModelError
+from rdchat.inference.protocol import ChatMessage, ModelInfo, Role
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory.
+
+    Attributes:
+        network: mlx-lm's module; called with (1, n) token ids and a cache it returns (1, n, vocabulary) logits.
+        tokenizer: mlx-lm's tokenizer wrapper.
+        info: What is known of it.
+        prefill_chunk: Prompt tokens processed between two looks at the cancel flag.
+    """
+
+    network: nn.Module
+    tokenizer: Any
+    info: ModelInfo
+    prefill_chunk: int
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """Ids of tokens that end a reply."""
+        return frozenset(self.tokenizer.eos_token_ids)
+
+    def decode(self, token_ids: list[int], /) -> str:
+        """Return the text of tokens, special ones included."""
+        return str(self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def encode_chat(self, messages: tuple[ChatMessage, ...], continue_last: bool) -> list[int]:
+        """Apply the chat template and tokenise.
+
+        Args:
+            messages: The conversation.
+            continue_last: Leave the last message, an assistant's, open instead of opening a new one.
+
+        Raises:
+            ModelError: If the template refuses the conversation.
+        """
+        tokenizer = self.tokenizer
+        if not tokenizer.has_chat_template:  # a base model: it writes on
+            return list(tokenizer.encode("\n\n".join(message.content for message in messages)))
+        turns = [{"role": message.role.value, "content": message.content} for message in messages]
+        options = {"add_generation_prompt": not continue_last, "continue_final_message": continue_last}
+        try:
+            return list(tokenizer.apply_chat_template(turns, **options))
+        except Exception as first:  # whatever a template written in Jinja may raise
+            if messages[0].role is not Role.SYSTEM or len(messages) < 2:
+                raise _template_error(first) from first
+        # templates such as Gemma's know no system role: put it before the first question
+        merged = f"{turns[0]['content']}\n\n{turns[1]['content']}"
+        turns = [{"role": turns[1]["role"], "content": merged}, *turns[2:]]
+        try:
+            return list(tokenizer.apply_chat_template(turns, **options))
+        except Exception as second:
+            raise _template_error(second) from second
+
+
+def _template_error(cause: Exception) -> ModelError:
+    return ModelError(
+        f"The model's chat template does not accept this conversation: {cause}",
+        "Pick an instruction-tuned model, or start a new chat without a system prompt.",
+    )
+
+
+class KVCache:
+    """A model's KV cache together with the tokens it holds.
+
+    `tokens` is what the network has been fed, so it is true at any moment; `trim_to` shortens both alike or, where a
+    cache cannot be shortened (a rotating window that wrapped, recurrent state), starts afresh.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self._network = network
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.layers: list[Any] = make_prompt_cache(self._network)
+        self.tokens: list[int] = []
+
+    def trim_to(self, length: int) -> int:
+        """Keep the first `length` tokens, or none where that cannot be done; return how many are left."""
+        surplus = len(self.tokens) - length
+        if surplus > 0:
+            if not can_trim_prompt_cache(self.layers):
+                self.reset()
+                return 0
+            trim_prompt_cache(self.layers, surplus)
+            del self.tokens[length:]
+        return len(self.tokens)
+
+    def evaluate(self) -> None:
+        """Wait until the cache's own arrays are computed."""
+        mx.eval([layer.state for layer in self.layers])

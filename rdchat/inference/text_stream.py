@@ -1,0 +1,106 @@
+"""From token ids to text, one token at a time: never half a character, and ended by stop strings across tokens."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+_INCOMPLETE = "\ufffd"
+
+
+class Decoder(Protocol):
+    """What is needed of a tokenizer."""
+
+    def decode(self, token_ids: list[int], /) -> str: ...
+
+
+class TextStream:
+    """The text of one reply as its tokens come.
+
+    A token's text is what it adds to the decoding of its predecessors (the way of vLLM's and TGI's incremental
+    detokenisers), so it is right for every kind of tokenizer. Text is held back while it ends inside a character, and
+    while its end might be the beginning of a stop string.
+
+    Args:
+        tokenizer: Decodes token ids.
+        stop: The text ends just before the first of these to appear.
+        context: Last tokens of the text that is continued. Empty for a fresh reply, whose first space, where it begins
+            with one, is dropped as mlx-lm's detokenisers do.
+    """
+
+    def __init__(self, tokenizer: Decoder, stop: tuple[str, ...] = (), context: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._stop = stop
+        self._fresh = not context
+        self._window = list(context)  # tokens decoded together; those before _read are final
+        self._read = len(context)
+        self._final_window_text = tokenizer.decode(self._window) if context else ""
+        self._text = ""  # decoded so far, stop strings included
+        self._shown = 0  # characters of _text already handed out
+        self._ends: list[int] = []  # per token: length of _text once its last character is complete
+        self._open_tokens = 0  # tokens at the end whose last character is not complete
+        self._cut: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The text up to a stop string, held-back characters included."""
+        return self._text if self._cut is None else self._text[: self._cut]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has appeared."""
+        return self._cut is not None
+
+    @property
+    def kept_tokens(self) -> int:
+        """Number of tokens of which a stop string cuts nothing; all of them where none has appeared."""
+        if self._cut is None:
+            return len(self._ends) + self._open_tokens
+        return sum(end <= self._cut for end in self._ends)
+
+    def add(self, token_id: int) -> str:
+        """Take one token; return the characters that became final with it."""
+        self._window.append(token_id)
+        self._open_tokens += 1
+        decoded = self._tokenizer.decode(self._window)
+        if decoded.endswith(_INCOMPLETE) or not decoded.startswith(self._final_window_text):
+            return ""
+        return self._take(decoded)
+
+    def finish(self) -> str:
+        """Return the characters still held back; bytes that never became a character are dropped."""
+        decoded = self._tokenizer.decode(self._window).rstrip(_INCOMPLETE)
+        if not self.stopped and self._open_tokens and decoded.startswith(self._final_window_text):
+            self._take(decoded)
+        held = self.text[self._shown :]
+        self._shown = len(self.text)
+        return held
+
+    def _take(self, decoded: str) -> str:
+        added = decoded[len(self._final_window_text) :]
+        if self._fresh and not self._text and added.startswith(" "):
+            added = added[1:]
+        before = len(self._text)
+        self._text += added
+        self._ends += [len(self._text)] * self._open_tokens
+        self._open_tokens = 0
+        self._window = self._window[self._read :]  # the last final piece stays as context for the next
+        self._read = len(self._window)
+        self._final_window_text = self._tokenizer.decode(self._window)
+        self._find_stop(before)
+        return self._release()
+
+    def _find_stop(self, before: int) -> None:
+        for stop in self._stop:
+            found = self._text.find(stop, max(0, before - len(stop) + 1))
+            if found >= 0 and (self._cut is None or found < self._cut):
+                self._cut = found
+
+    def _release(self) -> str:
+        end = len(self.text) if self.stopped else len(self._text) - self._possible_stop_length()
+        released = self._text[self._shown : end]
+        self._shown = max(end, self._shown)
+        return released
+
+    def _possible_stop_length(self) -> int:
+        """Return the length of the longest end of the text that begins some stop string."""
+        lengths = (n for stop in self._stop for n in range(1, len(stop)) if self._text.endswith(stop[:n]))
+        return max(lengths, default=0)

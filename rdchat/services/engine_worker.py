@@ -1,0 +1,144 @@
+"""What runs on the engine thread: it alone makes, drives and frees the engine."""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+
+from PySide6.QtCore import QObject, QThread, Signal, Slot
+
+from rdchat import paths
+from rdchat.errors import RdchatError
+from rdchat.inference.protocol import (
+    Engine,
+    FinishReason,
+    GenerationRequest,
+    LoadProgress,
+    ModelInfo,
+    ReplyEnd,
+    Statistics,
+    TokenEvent,
+    TokenIterator,
+)
+from rdchat.services.events import EngineEvent, Failure, LoadEvent, LoadRequest, ReplyProgress
+from rdchat.services.open_requests import OpenRequests
+from rdchat.services.outbox import Outbox
+
+_LOG = logging.getLogger(__name__)
+_STATISTICS_INTERVAL_S = 0.1
+
+
+class EngineWorker(QObject):
+    """Carries out one request after the other. Its slots are reached by queued signals only."""
+
+    posted = Signal()  # the outbox is no longer empty
+
+    def __init__(
+        self,
+        engine_factory: Callable[[], Engine],
+        keep_awake: Callable[[], AbstractContextManager[None]],
+        requests: OpenRequests,
+        outbox: Outbox,
+    ) -> None:
+        super().__init__()
+        self._engine_factory = engine_factory
+        self._keep_awake = keep_awake
+        self._requests = requests
+        self._outbox = outbox
+        self._made: Engine | RdchatError | None = None
+
+    @Slot(object)
+    def load(self, request: LoadRequest) -> None:
+        """Replace the loaded model, unless a newer load was asked for meanwhile."""
+
+        def report(progress: LoadProgress) -> None:
+            if not self._requests.is_latest_load(request.load_id):
+                raise _LoadSupersededError
+            self._post(LoadEvent(request.load_id, progress))
+
+        outcome: ModelInfo | Failure
+        try:
+            if not self._requests.is_latest_load(request.load_id):
+                return
+            outcome = self._engine().load(request.model, request.dtype, report)
+        except _LoadSupersededError:
+            return
+        except RdchatError as error:
+            outcome = Failure(None, error.message, error.hint)
+        except Exception:
+            _LOG.exception("Loading a model failed unexpectedly")
+            outcome = Failure(None, "The model did not load: rdchat made a mistake.", _unexpected_hint())
+        self._post(LoadEvent(request.load_id, outcome))
+
+    @Slot(object)
+    def generate(self, request: GenerationRequest) -> None:
+        """Write one reply; exactly one `ReplyEnd` or `Failure` ends it."""
+        request_id = request.request_id
+        try:
+            with self._keep_awake():
+                last = self._write(request)
+        except RdchatError as error:
+            last = Failure(request_id, error.message, error.hint)
+        except Exception:
+            _LOG.exception("Writing reply %d failed unexpectedly", request_id)
+            last = Failure(request_id, "The reply broke off: rdchat made a mistake.", _unexpected_hint())
+        self._requests.remove(request_id)
+        self._post(last)
+
+    @Slot()
+    def finish(self) -> None:
+        """Free the model and end the thread."""
+        try:
+            if isinstance(self._made, RdchatError) or self._made is None:
+                return
+            self._made.unload()
+        except Exception:
+            _LOG.exception("Freeing the model failed")
+        finally:
+            QThread.currentThread().quit()
+
+    def _engine(self) -> Engine:
+        """Return the engine, made on first use: a window is on the screen before MLX is imported here."""
+        if self._made is None:
+            try:
+                self._made = self._engine_factory()
+            except Exception as error:
+                _LOG.exception("The engine could not be started")
+                self._made = RdchatError(f"The engine could not be started: {error}", _unexpected_hint())
+        if isinstance(self._made, RdchatError):
+            raise RdchatError(self._made.message, self._made.hint)
+        return self._made
+
+    def _write(self, request: GenerationRequest) -> EngineEvent:
+        """Post a reply's events but the last one, which is returned."""
+        request_id = request.request_id
+        if self._requests.is_stopped(request_id):
+            return ReplyEnd(request_id, "", (), "", FinishReason.CANCELLED, Statistics())
+        with closing(self._engine().generate(request)) as iterator:
+            self._requests.attach(request_id, iterator)
+            return self._relay(iterator)
+
+    def _relay(self, iterator: TokenIterator) -> ReplyEnd:
+        statistics, taken = Statistics(), -_STATISTICS_INTERVAL_S
+        for event in iterator:
+            if isinstance(event, ReplyEnd):
+                return event
+            if not isinstance(event, TokenEvent):
+                self._post(event)
+                continue
+            if (now := time.monotonic()) - taken >= _STATISTICS_INTERVAL_S:
+                statistics, taken = iterator.statistics, now
+            self._post(ReplyProgress(event.request_id, event.text, statistics))
+        raise AssertionError("the token iterator ended without a ReplyEnd")
+
+    def _post(self, event: EngineEvent) -> None:
+        if self._outbox.put(event):
+            self.posted.emit()
+
+
+class _LoadSupersededError(Exception):
+    """Ends a load that nobody waits for any more."""
+
+
+def _unexpected_hint() -> str:
+    return f"Try again. If it happens again, please report it with the log, {paths.log_path()}."

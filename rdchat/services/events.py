@@ -1,0 +1,66 @@
+"""What the engine thread tells the rest of the app: plain frozen data, each event with the id of its request."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rdchat.inference.protocol import Dtype, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd, Statistics
+
+
+class EngineState(StrEnum):
+    """What the engine is busy with. `no_model`: nothing is loaded, because loading failed."""
+
+    LOADING = "loading"
+    IDLE = "idle"
+    PREFILL = "prefill"
+    WRITING = "writing"
+    NO_MODEL = "no_model"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyProgress:
+    """Characters that a reply gained since the last event of its kind, and its counters so far.
+
+    Attributes:
+        request_id: The request's.
+        text: The new characters; empty where a token finished no character.
+        statistics: Counters, up to a tenth of a second old.
+    """
+
+    request_id: int
+    text: str
+    statistics: Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that could not be carried out, in words for the person.
+
+    Attributes:
+        request_id: The reply's; None where it was a model that did not load.
+        message: What happened.
+        hint: What to do about it.
+    """
+
+    request_id: int | None
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """A model to load. A newer `load_id` supersedes an older one, wherever that one stands."""
+
+    load_id: int
+    model: str | None
+    dtype: Dtype
+
+
+@dataclass(frozen=True, slots=True)
+class LoadEvent:
+    """Something that happened to one load request."""
+
+    load_id: int
+    event: LoadProgress | ModelInfo | Failure
+
+
+EngineEvent = LoadEvent | PrefillProgress | ReplyProgress | ReplyEnd | Failure

@@ -1,0 +1,63 @@
+"""The one model of the app: asked for, loading, loaded or failed."""
+
+from dataclasses import replace
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.chat.settings import Settings
+from rdchat.inference.protocol import Dtype, ModelInfo
+from rdchat.services.engine_client import EngineClient
+from rdchat.services.events import Failure
+
+_RECENT_MODELS = 8
+
+
+class ModelSlot(QObject):
+    """Follows the loading of models.
+
+    Attributes:
+        loading: A model is being loaded, or none was asked for yet.
+        info: The loaded model.
+        failure: Why there is none.
+    """
+
+    load_started = Signal()
+    loaded = Signal(ModelInfo)
+    failed = Signal(Failure)
+
+    def __init__(self, engine: EngineClient, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._engine = engine
+        self.loading = True
+        self.info: ModelInfo | None = None
+        self.failure: Failure | None = None
+        self._asked: tuple[str | None, Dtype] = (None, Dtype.AUTO)
+        engine.model_loaded.connect(self._on_loaded)
+        engine.model_failed.connect(self._on_failed)
+
+    def load(self, model: str | None, dtype: Dtype) -> None:
+        self._asked = (model, dtype)
+        self.loading, self.info, self.failure = True, None, None
+        self.load_started.emit()
+        self._engine.load_model(model, dtype)
+
+    def retry(self) -> None:
+        """Load what was asked for last."""
+        self.load(*self._asked)
+
+    def remembered_in(self, settings: Settings) -> Settings:
+        """Return the settings with what was asked for last as the model to start with and the latest one."""
+        model, dtype = self._asked
+        others = tuple(name for name in settings.recent_models if name != model)
+        recent = others if model is None else (model, *others)
+        return replace(settings, model=model, dtype=dtype, recent_models=recent[:_RECENT_MODELS])
+
+    @Slot(ModelInfo)
+    def _on_loaded(self, info: ModelInfo) -> None:
+        self.loading, self.info = False, info
+        self.loaded.emit(info)
+
+    @Slot(Failure)
+    def _on_failed(self, failure: Failure) -> None:
+        self.loading, self.info, self.failure = False, None, failure
+        self.failed.emit(failure)

@@ -1,0 +1,161 @@
+"""Replies that are being written, and those whose end is not on the disk yet."""
+
+import logging
+from dataclasses import dataclass, replace
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from rdchat.chat.conversation import Message, MessageStatus, Notice
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageError
+from rdchat.inference.protocol import FinishReason, GenerationRequest, Statistics
+
+_LOG = logging.getLogger(__name__)
+_SAVE_INTERVAL_MS = 400  # a crash may lose half a second of text
+_RETRY_INTERVAL_MS = 1000
+
+
+@dataclass(slots=True)
+class LiveReply:
+    """A reply on its way into the store.
+
+    Attributes:
+        request: What the engine was or will be asked.
+        message: The reply as it is to be shown, the new text included.
+        begins_at: Number of characters that were there before, where a reply is continued.
+        sent: The engine has the request; otherwise it waits for a model.
+        stopping: It was asked to stop.
+        writing: The first token has come.
+        saved_text: What the store has.
+    """
+
+    request: GenerationRequest
+    message: Message
+    begins_at: int = 0
+    sent: bool = False
+    stopping: bool = False
+    writing: bool = False
+    saved_text: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.message.status is not MessageStatus.STREAMING
+
+
+class ReplyRecorder(QObject):
+    """Keeps every reply in memory until the store has its end, and tries again where the disk does not take it."""
+
+    storage_failed = Signal(Notice)
+    storage_recovered = Signal()
+
+    def __init__(self, store: ConversationStore, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._store = store
+        self._replies: dict[int, LiveReply] = {}  # by request id
+        self._failing = False
+        self._timer = QTimer(self, interval=_SAVE_INTERVAL_MS)
+        self._timer.timeout.connect(self.save)
+
+    @property
+    def live(self) -> list[LiveReply]:
+        """The replies that have not ended, oldest first."""
+        return [reply for reply in self._replies.values() if not reply.ended]
+
+    def find(self, request_id: int) -> LiveReply | None:
+        """Return a reply that has not ended."""
+        reply = self._replies.get(request_id)
+        return None if reply is None or reply.ended else reply
+
+    def shown(self, message: Message) -> Message:
+        """Return the message with what the store does not have yet."""
+        for reply in reversed(self._replies.values()):
+            if reply.message.id == message.id:
+                return replace(reply.message, sibling=message.sibling, siblings=message.siblings)
+        return message
+
+    def begin(self, request: GenerationRequest, message: Message) -> LiveReply:
+        """Take charge of a reply; what `message` has already stays only where the request continues it."""
+        text = message.text if request.continue_last else ""
+        reply = LiveReply(request, replace(message, text=text), len(text), saved_text=message.text)
+        self._replies[request.request_id] = reply
+        if not self._timer.isActive():
+            self._timer.start()
+        return reply
+
+    def add_text(self, reply: LiveReply, text: str) -> None:
+        reply.writing = True
+        if text:
+            reply.message = replace(reply.message, text=reply.message.text + text)
+
+    def finish(
+        self, reply: LiveReply, text: str, reason: FinishReason, statistics: Statistics | None, model: str | None = None
+    ) -> None:
+        """End a reply with the text of the engine's last word on it."""
+        reply.message = replace(
+            reply.message,
+            text=reply.message.text[: reply.begins_at] + text,
+            status=MessageStatus.COMPLETE,
+            finish_reason=reason,
+            statistics=statistics or reply.message.statistics,
+            model=model or reply.message.model,
+        )
+        self.save()
+
+    def fail(self, reply: LiveReply, error: str) -> None:
+        """End a reply that cannot be carried on with the text that it got."""
+        reply.message = replace(reply.message, status=MessageStatus.FAILED, error=error)
+        self.save()
+
+    @Slot()
+    def save(self) -> None:
+        """Bring the store up to date, or try again later."""
+        try:
+            self.flush()
+        except StorageError as error:
+            self._on_failure(error)
+
+    def flush(self) -> None:
+        """Bring the store up to date, or raise StorageError."""
+        for request_id, reply in list(self._replies.items()):
+            self._save(reply)
+            if reply.ended:
+                del self._replies[request_id]
+        if not self._replies:
+            self._timer.stop()
+        if self._failing:
+            self._failing = False
+            self._timer.setInterval(_SAVE_INTERVAL_MS)
+            self.storage_recovered.emit()
+
+    def _save(self, reply: LiveReply) -> None:
+        message = reply.message
+        if reply.ended:
+            self._store.finish_message(
+                message.id,
+                message.text,
+                message.status,
+                finish_reason=message.finish_reason,
+                statistics=message.statistics,
+                error=message.error,
+                model=message.model,
+            )
+        elif message.text != reply.saved_text:
+            self._store.save_text(message.id, message.text)
+            reply.saved_text = message.text
+
+    def close(self) -> None:
+        """End what is still open as interrupted and save for the last time."""
+        for reply in self.live:
+            reply.message = replace(reply.message, status=MessageStatus.INTERRUPTED)
+        self.save()
+        self._timer.stop()
+        if self._replies:
+            _LOG.error("%d replies could not be saved", len(self._replies))
+
+    def _on_failure(self, error: StorageError) -> None:
+        if not self._failing:
+            self._failing = True
+            self._timer.setInterval(_RETRY_INTERVAL_MS)
+            self.storage_failed.emit(Notice(error.message, error.hint))
+        if not self._timer.isActive():
+            self._timer.start()

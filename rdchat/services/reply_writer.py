@@ -1,0 +1,137 @@
+"""Has replies written by the engine as soon as there is a model, and takes them into the recorder."""
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.chat.conversation import Message
+from rdchat.inference.protocol import (
+    ChatMessage,
+    FinishReason,
+    GenerationRequest,
+    ModelInfo,
+    ReplyEnd,
+    SamplingParams,
+    Statistics,
+)
+from rdchat.services.engine_client import EngineClient
+from rdchat.services.events import EngineState, Failure, ReplyProgress
+from rdchat.services.model_slot import ModelSlot
+from rdchat.services.reply_recorder import LiveReply, ReplyRecorder
+
+
+class ReplyWriter(QObject):
+    """Sends requests, follows their events and knows what the engine is busy with."""
+
+    text_added = Signal(int, str)  # message id, new characters
+    reply_ended = Signal(Message)
+    statistics_changed = Signal(Statistics)
+    changed = Signal()  # the state may be another
+
+    def __init__(
+        self, engine: EngineClient, model: ModelSlot, recorder: ReplyRecorder, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._engine = engine
+        self._model = model
+        self._recorder = recorder
+        self._last_request_id = 0
+        engine.reply_progressed.connect(self._on_progressed)
+        engine.reply_finished.connect(self._on_finished)
+        engine.reply_failed.connect(self._on_failed)
+        model.load_started.connect(self._on_load_started)
+        model.loaded.connect(self._on_model_loaded)
+        model.failed.connect(self._on_model_failed)
+
+    @property
+    def state(self) -> EngineState:
+        if self._model.loading:
+            return EngineState.LOADING
+        if self._model.info is None:
+            return EngineState.NO_MODEL
+        live = self._recorder.live
+        if not live:
+            return EngineState.IDLE
+        return EngineState.WRITING if live[-1].writing else EngineState.PREFILL
+
+    def write(
+        self, messages: tuple[ChatMessage, ...], sampling: SamplingParams, reply: Message, *, continued: bool = False
+    ) -> None:
+        """Have `reply` written now, or when the model is there; without one it fails."""
+        self._last_request_id += 1
+        request = GenerationRequest(messages, sampling, reply.seed or 0, self._last_request_id, continued)
+        live = self._recorder.begin(request, reply)
+        if self._model.info is not None:
+            self._send(live)
+        elif not self._model.loading:
+            self._fail(live, self._model.failure)
+        self.changed.emit()
+
+    def stop(self, conversation_id: int | None = None) -> None:
+        """Stop the replies of one conversation, or all; each ends in its own time."""
+        for live in self._recorder.live:
+            if conversation_id in {None, live.message.conversation_id}:
+                live.stopping = True
+                if live.sent:
+                    self._engine.stop(live.request.request_id)
+                else:
+                    self._finish(live, "", FinishReason.CANCELLED, None)
+        self.changed.emit()
+
+    def _send(self, live: LiveReply) -> None:
+        live.sent = True
+        self._engine.generate(live.request)
+
+    def _finish(self, live: LiveReply, text: str, reason: FinishReason, statistics: Statistics | None) -> None:
+        model = self._model.info.name if self._model.info and live.sent else None
+        self._recorder.finish(live, text, reason, statistics, model)
+        self.reply_ended.emit(live.message)
+
+    def _fail(self, live: LiveReply, failure: Failure | None) -> None:
+        words = f"{failure.message} {failure.hint}".strip() if failure else "No model is loaded."
+        self._recorder.fail(live, words)
+        self.reply_ended.emit(live.message)
+
+    @Slot(ReplyProgress)
+    def _on_progressed(self, progress: ReplyProgress) -> None:
+        if (live := self._recorder.find(progress.request_id)) is None:
+            return
+        is_first = not live.writing
+        self._recorder.add_text(live, progress.text)
+        if progress.text:
+            self.text_added.emit(live.message.id, progress.text)
+        self.statistics_changed.emit(progress.statistics)
+        if is_first:
+            self.changed.emit()
+
+    @Slot(ReplyEnd)
+    def _on_finished(self, end: ReplyEnd) -> None:
+        if (live := self._recorder.find(end.request_id)) is None:
+            return
+        self._finish(live, end.text, end.finish_reason, end.statistics)
+        self.statistics_changed.emit(end.statistics)
+        self.changed.emit()
+
+    @Slot(Failure)
+    def _on_failed(self, failure: Failure) -> None:
+        if failure.request_id is not None and (live := self._recorder.find(failure.request_id)) is not None:
+            self._fail(live, failure)
+            self.changed.emit()
+
+    @Slot()
+    def _on_load_started(self) -> None:
+        for live in self._recorder.live:
+            live.stopping = live.stopping or live.sent  # the engine stops what runs before it loads
+        self.changed.emit()
+
+    @Slot(ModelInfo)
+    def _on_model_loaded(self, _info: ModelInfo) -> None:
+        for live in self._recorder.live:
+            if not live.sent:
+                self._send(live)
+        self.changed.emit()
+
+    @Slot(Failure)
+    def _on_model_failed(self, failure: Failure) -> None:
+        for live in self._recorder.live:
+            if not live.sent:
+                self._fail(live, failure)
+        self.changed.emit()

@@ -1,0 +1,93 @@
+"""Figures and states in words, as the window shows them. Pure functions."""
+
+import time
+from datetime import datetime
+
+from rdchat.inference.protocol import Dtype, FinishReason, LoadProgress, PrefillProgress
+
+NONE = "\N{EN DASH}"
+
+FINISH_WORDS = {
+    FinishReason.EOS: "The model ended its answer",
+    FinishReason.LENGTH: "Reached the limit of tokens",
+    FinishReason.STOP_STRING: "Met a stop string",
+    FinishReason.CONTEXT_FULL: "The context is full",
+    FinishReason.CANCELLED: "Stopped by you",
+}
+
+DTYPE_WORDS = {
+    Dtype.AUTO: "Automatic",
+    Dtype.FLOAT16: "float16",
+    Dtype.BFLOAT16: "bfloat16",
+    Dtype.FLOAT32: "float32",
+    Dtype.EIGHT_BIT: "8-bit",
+    Dtype.FOUR_BIT: "4-bit",
+}
+
+
+def dtype_words(dtype: str) -> str:
+    """Return `4-bit` for `4bit`; names that are no `Dtype` stay as they are."""
+    return DTYPE_WORDS[Dtype(dtype)] if dtype in Dtype else dtype
+
+
+def rate(tokens_per_second: float | None) -> str:
+    """Return tokens a second with three significant figures or so: `8.31`, `42.5`, `1,204`."""
+    if tokens_per_second is None:
+        return NONE
+    digits = 2 if tokens_per_second < 10 else 1 if tokens_per_second < 100 else 0
+    return f"{tokens_per_second:,.{digits}f}"
+
+
+def duration(milliseconds: float) -> str:
+    """Return `85 ms`, `1.24 s` or `2 min 5 s`; nothing measured is a dash."""
+    if milliseconds <= 0:
+        return NONE
+    if milliseconds < 999.5:
+        return f"{milliseconds:.0f} ms"
+    if milliseconds < 59_995:
+        return f"{milliseconds / 1000:.2f} s"
+    minutes, seconds = divmod(round(milliseconds / 1000), 60)
+    return f"{minutes} min {seconds} s"
+
+
+def memory(size_bytes: int) -> str:
+    """Return `512 MB` or `1.24 GB`, in powers of ten as macOS counts."""
+    if size_bytes <= 0:
+        return NONE
+    if size_bytes < 999_500_000:
+        return f"{size_bytes / 1e6:.0f} MB"
+    return f"{size_bytes / 1e9:.2f} GB"
+
+
+def count(number: int) -> str:
+    return f"{number:,}" if number else NONE
+
+
+def parameters(number: int) -> str:
+    """Return `135 M` or `1.54 B`."""
+    return f"{number / 1e6:.0f} M" if number < 999_500_000 else f"{number / 1e9:.2f} B"
+
+
+def load_words(progress: LoadProgress) -> str:
+    """Return `Loading the weights… 40 %`."""
+    percent = "" if progress.fraction is None else f" {progress.fraction * 100:.0f}\N{NARROW NO-BREAK SPACE}%"
+    return f"{progress.stage.rstrip('.…')}…{percent}"
+
+
+def prefill_words(progress: PrefillProgress) -> str:
+    """Return `Reading the prompt: 512 of 2,048 tokens`."""
+    return f"Reading the prompt: {progress.processed:,} of {progress.total:,} tokens"
+
+
+def day_words(when: float, now: float | None = None) -> str:
+    """Return a time as a list shows it: `14:05`, `Yesterday`, `Tuesday`, `3 Nov`, `3 Nov 2024`."""
+    date = datetime.fromtimestamp(when)
+    today = datetime.fromtimestamp(time.time() if now is None else now)
+    days = (today.date() - date.date()).days
+    if days <= 0:
+        return f"{date:%H:%M}"
+    if days == 1:
+        return "Yesterday"
+    if days < 7:
+        return f"{date:%A}"
+    return f"{date.day} {date:%b}" if date.year == today.year else f"{date.day} {date:%b %Y}"

@@ -1,0 +1,78 @@
+"""The app's icon, and its line icons in the colour of the text around them."""
+
+from importlib import resources
+
+from PySide6.QtCore import QByteArray, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QIcon, QPainter, QPixmap
+from PySide6.QtSvg import QSvgRenderer
+
+# strokes on a 20 x 20 grid
+_STROKES = {
+    "sidebar": '<rect x="2.5" y="3.5" width="15" height="13" rx="2.5"/><path d="M7.5 3.5v13M4.6 6.5h1M4.6 9h1"/>',
+    "panel": '<rect x="2.5" y="3.5" width="15" height="13" rx="2.5"/><path d="M12.5 3.5v13M14.4 6.5h1M14.4 9h1"/>',
+    "new": '<path d="M16.5 10.5v4a2 2 0 0 1-2 2h-9a2 2 0 0 1-2-2v-9a2 2 0 0 1 2-2h4"/>'
+    '<path d="M8 12l.6-2.6 6.6-6.6a1.4 1.4 0 0 1 2 2l-6.6 6.6z"/>',
+    "search": '<circle cx="9" cy="9" r="5"/><path d="M13 13l4 4"/>',
+    "options": '<path d="M3 6h7M15 6h2M3 14h2M10 14h7"/><circle cx="12.5" cy="6" r="2"/><circle cx="7.5" cy="14" r="2"/>',
+    "send": '<path d="M10 16V4.5M5 9l5-5 5 5"/>',
+    "stop": '<rect x="5.5" y="5.5" width="9" height="9" rx="1.5" fill="currentColor"/>',
+    "close": '<path d="M5.5 5.5l9 9M14.5 5.5l-9 9"/>',
+    "warning": '<path d="M10 3.5l7.5 13h-15zM10 8.2v4M10 14.2v.3"/>',
+    "info": '<circle cx="10" cy="10" r="7"/><path d="M10 9v4.5M10 6.4v.3"/>',
+    "copy": '<rect x="7" y="7" width="9.5" height="9.5" rx="2"/>'
+    '<path d="M13 4.5v-.2a1.8 1.8 0 0 0-1.8-1.8H5.3a1.8 1.8 0 0 0-1.8 1.8v5.9A1.8 1.8 0 0 0 5.3 12h.2"/>',
+    "check": '<path d="M4.5 10.5l3.7 3.8 7.3-8.6"/>',
+    "edit": '<path d="M4 16l.8-3.4 8.6-8.6a1.8 1.8 0 0 1 2.6 2.6l-8.6 8.6zM12 5.5l2.5 2.5"/>',
+    "regenerate": '<path d="M16 10a6 6 0 1 1-1.9-4.4M16.2 3v3.4h-3.4"/>',
+    "previous": '<path d="M12 5l-5 5 5 5"/>',
+    "next": '<path d="M8 5l5 5-5 5"/>',
+    "unfold": '<path d="M5 8l5 5 5-5"/>',
+    "latest": '<path d="M10 4v11.5M5 10.8l5 5 5-5"/>',
+    "model": '<rect x="5" y="5" width="10" height="10" rx="2"/><rect x="8" y="8" width="4" height="4" rx=".8"/>'
+    '<path d="M7.5 2.5v2.5M12.5 2.5v2.5M7.5 15v2.5M12.5 15v2.5M2.5 7.5h2.5M2.5 12.5h2.5M15 7.5h2.5M15 12.5h2.5"/>',
+}
+_ICON_SIZES = (16, 32, 64, 128, 256, 512)
+
+
+def line_icon(name: str, color: QColor, size: int = 18) -> QIcon:
+    """Return the icon in `color`, sharp up to a pixel ratio of 3, fainter where its control is disabled."""
+    icon = QIcon()
+    for mode, opacity in ((QIcon.Mode.Normal, 1.0), (QIcon.Mode.Disabled, 0.4)):
+        for ratio in (1, 2, 3):
+            icon.addPixmap(_draw(_line_svg(name, color), size, ratio, opacity), mode)
+    return icon
+
+
+def line_pixmap(name: str, color: QColor, size: int, ratio: float) -> QPixmap:
+    return _draw(_line_svg(name, color), size, ratio)
+
+
+def app_icon() -> QIcon:
+    """Return the application's icon."""
+    icon = QIcon()
+    for size in _ICON_SIZES:
+        icon.addPixmap(app_pixmap(size))
+    return icon
+
+
+def app_pixmap(size: int, ratio: float = 1) -> QPixmap:
+    return _draw(resources.files("rdchat.ui").joinpath("resources/icon.svg").read_bytes(), size, ratio)
+
+
+def _line_svg(name: str, color: QColor) -> bytes:
+    svg = (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 20" fill="none" stroke="currentColor" '
+        f'stroke-width="1.4" stroke-linecap="round" stroke-linejoin="round">{_STROKES[name]}</svg>'
+    )
+    return svg.replace("currentColor", color.name()).encode()
+
+
+def _draw(svg: bytes, size: int, ratio: float, opacity: float = 1.0) -> QPixmap:
+    pixmap = QPixmap(QSize(size, size) * ratio)
+    pixmap.setDevicePixelRatio(ratio)
+    pixmap.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(pixmap)
+    painter.setOpacity(opacity)
+    QSvgRenderer(QByteArray(svg)).render(painter, QRectF(0, 0, size, size))
+    painter.end()
+    return pixmap

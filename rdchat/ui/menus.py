@@ -1,0 +1,132 @@
+"""The window's actions with their keys, and the menu bar that lists them."""
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QObject
+from PySide6.QtGui import QAction, QKeySequence
+from PySide6.QtWidgets import QApplication, QMenuBar
+
+_Keys = str | QKeySequence.StandardKey
+_Standard = QKeySequence.StandardKey
+
+
+class WindowActions(QObject):
+    """Every action of the menu bar. The window connects them; `edit` acts on whatever has the focus."""
+
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent)
+        self.new_chat = self._action("New chat", _Standard.New)
+        self.open_folder = self._action("Open model folder…", _Standard.Open)
+        self.close_window = self._action("Close window", _Standard.Close)
+        self.quit = self._action("Quit rdchat", _Standard.Quit, role=QAction.MenuRole.QuitRole)
+        self.preferences = self._action("Preferences…", "Ctrl+,", role=QAction.MenuRole.PreferencesRole)
+        self.find = self._action("Find conversation", _Standard.Find)
+        self.stop = self._action("Stop reply", "Esc", "Ctrl+.")
+        self.copy_reply = self._action("Copy last reply", "Ctrl+Shift+C")
+        self.regenerate = self._action("Regenerate last reply", "Ctrl+R")
+        self.options = self._action("Chat options…", "Ctrl+Shift+O")
+        self.rename = self._action("Rename chat")
+        self.delete = self._action("Delete chat", "Ctrl+Backspace")
+        self.write = self._action("Go to message field", "Ctrl+L")
+        self.sidebar = self._action("Sidebar", "Ctrl+Alt+S", checkable=True, tip="Show or hide the conversations")
+        self.panel = self._action("Speed panel", "Ctrl+Alt+P", checkable=True, tip="Show or hide the speed panel")
+        self.larger = self._action("Larger text", _Standard.ZoomIn)
+        self.smaller = self._action("Smaller text", _Standard.ZoomOut)
+        self.usual = self._action("Usual text size", "Ctrl+0")
+        self.full_screen = self._action("Full screen", _Standard.FullScreen, checkable=True)
+        self.minimize = self._action("Minimise", "Ctrl+M")
+        self.about = self._action("About rdchat", role=QAction.MenuRole.AboutRole)
+        self.show_log = self._action("Show log")
+        self.edit = self._edit_actions()
+
+    def _action(
+        self,
+        text: str,
+        *keys: _Keys,
+        role: QAction.MenuRole = QAction.MenuRole.NoRole,
+        checkable: bool = False,
+        tip: str = "",
+    ) -> QAction:
+        action = QAction(text, self, checkable=checkable)
+        action.setShortcuts([key for wanted in keys for key in _sequences(wanted)])
+        action.setMenuRole(role)
+        action.setIconVisibleInMenu(False)
+        shown = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
+        action.setToolTip(f"{tip or text.rstrip('…')} ({shown})" if shown else tip or text)
+        return action
+
+    def _edit_actions(self) -> list[QAction | None]:
+        actions: list[QAction | None] = []
+        for text, key, slot in (
+            ("Undo", _Standard.Undo, "undo"),
+            ("Redo", _Standard.Redo, "redo"),
+            (None, None, None),
+            ("Cut", _Standard.Cut, "cut"),
+            ("Copy", _Standard.Copy, "copy"),
+            ("Paste", _Standard.Paste, "paste"),
+            ("Select all", _Standard.SelectAll, "selectAll"),
+        ):
+            if text is None or key is None or slot is None:
+                actions.append(None)
+                continue
+            action = self._action(text, key)
+            action.triggered.connect(lambda _checked=False, slot=slot: _call_focused(slot))
+            actions.append(action)
+        return actions
+
+
+def fill_menu_bar(bar: QMenuBar, actions: WindowActions) -> None:
+    """List the actions in the order a Mac app has them; None is a separator."""
+    menus: tuple[tuple[str, Sequence[QAction | None]], ...] = (
+        (
+            "&File",
+            (actions.new_chat, actions.open_folder, None, actions.close_window, actions.quit),
+        ),
+        ("&Edit", (*actions.edit, None, actions.find, None, actions.preferences)),
+        (
+            "&Chat",
+            (
+                actions.stop,
+                actions.regenerate,
+                actions.copy_reply,
+                None,
+                actions.options,
+                actions.write,
+                None,
+                actions.rename,
+                actions.delete,
+            ),
+        ),
+        (
+            "&View",
+            (
+                actions.sidebar,
+                actions.panel,
+                None,
+                actions.larger,
+                actions.smaller,
+                actions.usual,
+                None,
+                actions.full_screen,
+            ),
+        ),
+        ("&Window", (actions.minimize,)),
+        ("&Help", (actions.show_log, actions.about)),
+    )
+    for name, entries in menus:
+        menu = bar.addMenu(name)
+        for entry in entries:
+            if entry is None:
+                menu.addSeparator()
+            else:
+                menu.addAction(entry)
+
+
+def _sequences(wanted: _Keys) -> list[QKeySequence]:
+    return [QKeySequence(wanted)] if isinstance(wanted, str) else QKeySequence.keyBindings(wanted)
+
+
+def _call_focused(slot: str) -> None:
+    act = getattr(QApplication.focusWidget(), slot, None)  # text fields of every kind name these slots alike
+    if callable(act):
+        act()

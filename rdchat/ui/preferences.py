@@ -1,0 +1,223 @@
+"""The preferences. Every change applies at once, as on a Mac; there is nothing to confirm."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer, QUrl, Signal
+from PySide6.QtGui import QDesktopServices, QGuiApplication
+from PySide6.QtWidgets import (
+    QComboBox,
+    QDialog,
+    QDialogButtonBox,
+    QFormLayout,
+    QHBoxLayout,
+    QLineEdit,
+    QPlainTextEdit,
+    QPushButton,
+    QSpinBox,
+    QTabWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from rdchat import paths
+from rdchat.chat.settings import Appearance, Settings
+from rdchat.inference.protocol import Dtype, SamplingParams
+from rdchat.services.chat_controller import ChatController
+from rdchat.ui import figures
+from rdchat.ui.header import DEFAULT_MODEL
+from rdchat.ui.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.sampling_form import SamplingForm
+from rdchat.ui.theme import LARGE, LARGEST_TEXT, MEDIUM, SMALL, SMALLEST_TEXT, Theme
+
+_TYPING_MS = 400  # a pause in typing saves; not every letter
+_APPEARANCES = ((Appearance.SYSTEM, "As the system"), (Appearance.LIGHT, "Light"), (Appearance.DARK, "Dark"))
+
+
+class Preferences(QDialog):
+    """A window beside the main one, with its pages as tabs."""
+
+    choose_model_requested = Signal()
+    choose_models_folder_requested = Signal()
+
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._controller, self._theme = controller, theme
+        self.setWindowTitle("Preferences")
+        self.setMinimumWidth(520)
+        self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._typing.timeout.connect(self._save_text)
+        self.tabs = QTabWidget()
+        self.tabs.addTab(self._build_general(), "General")
+        self.tabs.addTab(self._build_chat(), "New chats")
+        self.tabs.addTab(self._build_model(), "Model")
+        self.tabs.addTab(self._build_files(), "Files")
+        close = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
+        close.rejected.connect(self.close)
+        layout = QVBoxLayout(self)
+        layout.addWidget(self.tabs)
+        layout.addWidget(close)
+        controller.settings_changed.connect(self.show_settings)
+        self.show_settings(controller.settings)
+
+    def show_settings(self, settings: Settings) -> None:
+        """Show what is in force; fields that are being typed in keep their text."""
+        with (
+            QSignalBlocker(self.appearance),
+            QSignalBlocker(self.text_size),
+            QSignalBlocker(self.dtype),
+            QSignalBlocker(self.prompt),
+            QSignalBlocker(self.seed),
+        ):
+            self.appearance.setCurrentIndex(self.appearance.findData(settings.appearance))
+            self.text_size.setValue(settings.text_size)
+            self.dtype.setCurrentIndex(self.dtype.findData(settings.dtype))
+            if not self._typing.isActive():
+                if self.prompt.toPlainText() != settings.system_prompt:
+                    self.prompt.setPlainText(settings.system_prompt)
+                self.seed.setText("" if settings.seed is None else str(settings.seed))
+        if not self.form.problem.isVisibleTo(self.form):
+            self.form.set_sampling(settings.sampling)
+        self.model.setText(DEFAULT_MODEL if settings.model is None else settings.model)
+        self.use_default.setEnabled(settings.model is not None)
+        self.models_folder.setText(settings.models_folder or str(Path.home()))
+
+    def _build_general(self) -> QWidget:
+        page, form = _page()
+        self.appearance = QComboBox()
+        for appearance, name in _APPEARANCES:
+            self.appearance.addItem(name, appearance)
+        self.appearance.currentIndexChanged.connect(
+            lambda: self._change(appearance=Appearance(self.appearance.currentData()))
+        )
+        self.text_size = QSpinBox(minimum=SMALLEST_TEXT, maximum=LARGEST_TEXT, suffix=" pt")
+        self.text_size.valueChanged.connect(lambda points: self._change(text_size=points))
+        _add(form, "Appearance", self.appearance, "Light, dark, or whatever the system uses at the moment.")
+        _add(form, "Text size", self.text_size, "Size of the text of conversations.")
+        return page
+
+    def _build_chat(self) -> QWidget:
+        page, form = _page()
+        self.prompt = QPlainTextEdit(tabChangesFocus=True)
+        self.prompt.setPlaceholderText("None. The model's own instructions apply.")
+        self.prompt.setFixedHeight(self.prompt.fontMetrics().lineSpacing() * 4 + 12)
+        self.prompt.textChanged.connect(self._typing.start)
+        self.seed = QLineEdit()
+        self.seed.setPlaceholderText("A new one for each reply")
+        self.seed.textEdited.connect(self._typing.start)
+        self.seed_problem = ThemedLabel(self._theme, "", "danger", -1)
+        self.seed_problem.hide()
+        self.form = SamplingForm(self._theme)
+        self.form.edited.connect(lambda sampling: self._change(sampling=sampling))
+        restore = QPushButton("Restore the original sampling")
+        restore.setAutoDefault(False)
+        restore.clicked.connect(self._restore_sampling)
+        _add(form, "System prompt", self.prompt, "Instructions the model reads before each conversation.")
+        _add(form, "Seed", self.seed, "The same prompt and seed give the same reply. Empty: each reply differs.")
+        form.addRow("", self.seed_problem)
+        form.addRow("Sampling", self.form)
+        form.addRow("", _left(restore))
+        form.addRow("", ThemedLabel(self._theme, "A chat with options of its own keeps them.", "muted", -1))
+        return page
+
+    def _build_model(self) -> QWidget:
+        page, form = _page()
+        self.model = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
+        self.model.setAccessibleName("Model loaded at start")
+        choose = QPushButton("Choose…")
+        choose.clicked.connect(self.choose_model_requested)
+        self.use_default = QPushButton("Use the default model")
+        self.use_default.clicked.connect(lambda: self._controller.load_model(None, self._controller.settings.dtype))
+        self.dtype = QComboBox()
+        for dtype in Dtype:
+            self.dtype.addItem(figures.DTYPE_WORDS[dtype], dtype)
+        self.dtype.currentIndexChanged.connect(
+            lambda: self._controller.load_model(self._controller.settings.model, Dtype(self.dtype.currentData()))
+        )
+        self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
+        self.models_folder.setAccessibleName("Models folder")
+        choose_folder = QPushButton("Choose…")
+        choose_folder.clicked.connect(self.choose_models_folder_requested)
+        _add(form, "Model", self.model, "The model that is loaded when rdchat starts.")
+        form.addRow("", _left(choose, self.use_default))
+        _add(form, "Precision", self.dtype, "Fewer bits take less memory; Automatic suits this machine.")
+        form.addRow("", ThemedLabel(self._theme, "Choosing a model or a precision loads it at once.", "muted", -1))
+        _add(form, "Models folder", self.models_folder, "Where Open model folder… begins.")
+        form.addRow("", _left(choose_folder))
+        return page
+
+    def _build_files(self) -> QWidget:
+        page, form = _page()
+        show = "Show in Finder" if QGuiApplication.platformName() == "cocoa" else "Open folder"
+        for name, path, what in (
+            ("Conversations", paths.data_dir(), "Conversations and these preferences."),
+            ("Log", paths.log_path(), "What to look at, or send along, when something went wrong."),
+            ("Models", paths.models_dir(), "Models that rdchat fetched or converted; they can be made again."),
+        ):
+            label = ElidedLabel(self._theme, str(path), mode=Qt.TextElideMode.ElideMiddle)
+            label.setAccessibleName(f"{name}: {path}")
+            button = QPushButton(show)
+            button.setAutoDefault(False)
+            button.setAccessibleName(f"{show}: {name}")
+            button.clicked.connect(lambda _checked=False, path=path: show_folder(path))
+            row = QHBoxLayout()
+            row.addWidget(label, 1)
+            row.addWidget(button)
+            form.addRow(name, row)
+            form.addRow("", ThemedLabel(self._theme, what, "muted", -1))
+        return page
+
+    def _change(self, **values: object) -> None:
+        self._controller.change_settings(replace(self._controller.settings, **values))  # type: ignore[arg-type]
+
+    def _restore_sampling(self) -> None:
+        self.form.set_sampling(SamplingParams())
+        self._change(sampling=SamplingParams())
+
+    def _save_text(self) -> None:
+        words = self.seed.text().strip()
+        valid = not words or (words.isascii() and words.isdigit() and int(words) < 2**64)
+        self.seed_problem.setText("" if valid else "A seed is a whole number from 0 to 2^64 - 1, or nothing.")
+        self.seed_problem.setVisible(not valid)
+        seed = self._controller.settings.seed if not valid else int(words) if words else None
+        self._change(system_prompt=self.prompt.toPlainText(), seed=seed)
+
+    def done(self, result: int) -> None:
+        if self._typing.isActive():
+            self._typing.stop()
+            self._save_text()
+        super().done(result)
+
+
+def show_folder(path: Path) -> None:
+    """Open the folder, or the one a file lies in, in the system's file manager."""
+    folder = path if path.is_dir() else path.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder)))
+
+
+def _page() -> tuple[QWidget, QFormLayout]:
+    page = QWidget()
+    form = QFormLayout(page)
+    form.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
+    form.setHorizontalSpacing(MEDIUM)
+    form.setVerticalSpacing(SMALL)
+    form.setLabelAlignment(Qt.AlignmentFlag.AlignRight)
+    form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
+    return page, form
+
+
+def _add(form: QFormLayout, name: str, field: QWidget, explanation: str) -> None:
+    if not field.accessibleName():
+        field.setAccessibleName(name)
+    field.setToolTip(explanation)
+    form.addRow(name, field)
+
+
+def _left(*buttons: QPushButton) -> QHBoxLayout:
+    row = QHBoxLayout()
+    for button in buttons:
+        button.setAutoDefault(False)
+        row.addWidget(button)
+    row.addStretch(1)
+    return row

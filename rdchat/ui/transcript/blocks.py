@@ -1,0 +1,97 @@
+"""What markdown becomes before it is drawn: a flat list of frozen blocks that can be compared with each other."""
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+
+LINE_LIMIT = 4000  # characters in one block of plain text or code: Qt lays a block out as a whole
+_OPENABLE = re.compile(r"(?:https?://|mailto:)\S", re.IGNORECASE)
+# QTextDocument uses the first four for its own structure; a lone surrogate is no character at all
+_UNSAFE = re.compile("[\0\ufdd0\ufdd1\ufffc\u2029\ud800-\udfff]")
+
+
+class Kind(Enum):
+    """What a block is. Code is one block a line, so that a growing code block only gains blocks."""
+
+    TEXT = auto()
+    HEADING = auto()
+    CODE = auto()
+    RULE = auto()
+    TABLE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Characters of one look.
+
+    Attributes:
+        text: The characters; a line feed breaks the line.
+        bold, italic, strike, code: The look.
+        href: Where a click leads; empty for text.
+        refused: An address that the text carries and that is never opened.
+    """
+
+    text: str
+    bold: bool = False
+    italic: bool = False
+    strike: bool = False
+    code: bool = False
+    href: str = ""
+    refused: str = ""
+
+
+Cell = tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One paragraph, heading, code line, rule or table.
+
+    Attributes:
+        kind: What it is.
+        runs: Its text.
+        level: Of a heading, 1 to 6.
+        quotes: How many quotes it stands in.
+        indent: How many lists it stands in.
+        marker: The bullet or number before the first block of a list item.
+        tight: Stands close under the block above it.
+        code: Which code block of the text a code line belongs to, from 0; -1 for other blocks.
+        joined: Goes on where the block above ended, without a line break.
+        language: That code block's language as written, often empty.
+        rows: A table's cells, the header row first.
+        alignments: A table's columns: `left`, `center`, `right` or empty.
+    """
+
+    kind: Kind
+    runs: tuple[Run, ...] = ()
+    level: int = 0
+    quotes: int = 0
+    indent: int = 0
+    marker: str = ""
+    tight: bool = False
+    code: int = -1
+    joined: bool = False
+    language: str = ""
+    rows: tuple[tuple[Cell, ...], ...] = ()
+    alignments: tuple[str, ...] = ()
+
+
+def is_openable(address: str) -> bool:
+    """Whether a click may open the address: web and mail addresses only, never `javascript:` or `file:`."""
+    return _OPENABLE.match(address) is not None
+
+
+def safe_text(text: str) -> str:
+    """Return the text with characters replaced that are none, or that QTextDocument would take for structure."""
+    return _UNSAFE.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def pieces(line: str) -> list[str]:
+    """Cut an overlong line into blocks, at spaces where there are any."""
+    parts = []
+    while len(line) > LINE_LIMIT:
+        cut = line.rfind(" ", LINE_LIMIT // 2, LINE_LIMIT) + 1 or LINE_LIMIT
+        parts.append(line[:cut])
+        line = line[cut:]
+    return [*parts, line]
+

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Print the Python that .venv is to be made with: the path of an interpreter, or "uv" where uv has to provide one.
+# Where there is neither, say what to do on standard error and exit 1.
+#
+# Shell built-ins only, apart from uname and sysctl on a Mac, so that it says something even on a bare machine.
+set -euo pipefail
+
+# Has venv and pip, a version that Qt runs on (PySide6 aborts on 3.11), and on a Mac is not Intel's under Rosetta.
+usable() {
+    "$1" -c '
+import ensurepip, platform, sys, venv
+right_machine = sys.platform != "darwin" or platform.machine() == "arm64"
+sys.exit(not ((3, 12) <= sys.version_info[:2] <= (3, 14) and right_machine))' >/dev/null 2>&1
+}
+
+if [ "$(uname -s 2>/dev/null || true)" = Darwin ] && [ "$(sysctl -n hw.optional.arm64 2>/dev/null || true)" != 1 ]; then
+    echo "rdchat needs a Mac with Apple silicon: MLX does not run on Intel Macs." >&2
+    exit 1
+fi
+
+pyenv="${PYENV_ROOT:-${HOME:-}/.pyenv}/versions"
+# A glob that matches nothing stays as it is, and is then not usable.
+for candidate in python3.13 python3.12 "$pyenv"/3.13*/bin/python "$pyenv"/3.12*/bin/python python3.14 python3; do
+    if path="$(command -v "$candidate")" && usable "$path"; then
+        echo "$path"
+        exit 0
+    fi
+done
+
+if command -v uv >/dev/null; then
+    echo uv
+    exit 0
+fi
+
+echo "No Python 3.12 or newer with venv was found (looked for python3.13, python3.12, pyenv's, python3.14, python3 and uv).
+Install one of them and run this again:
+  macOS          brew install python@3.13
+  Ubuntu 24.04   sudo apt-get install python3.12-venv
+  Debian 13      sudo apt-get install python3.13-venv
+  anywhere       install uv (https://docs.astral.sh/uv) or pyenv (pyenv install 3.13)" >&2
+exit 1

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Everything that `make run` and `make test` need: system packages, .venv, the default model.
+# Quick when nothing changed; run it again after anything went wrong or was interrupted.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=.venv
+# Ctrl-C in pip looks to this script like a failure of pip's: end here, and leave the mark that the install is half-made.
+trap 'exit 130' INT TERM
+
+install_system_packages() {
+    bash scripts/system-packages.sh || {
+        [ $? = 3 ] || echo "The system packages could not be installed; going on without." >&2
+        system_is_complete=no
+    }
+}
+
+# Debian 13 and Ubuntu 24.04 have a new enough Python, without venv. Others have to install one.
+install_python() {
+    local version
+    for version in 3.13 3.12; do
+        if apt-cache policy "python$version-venv" 2>/dev/null | grep -q 'Candidate: [^(]'; then
+            bash scripts/system-packages.sh "python$version-venv" || true
+            return
+        fi
+    done
+}
+
+make_venv() {
+    local python
+    if ! python="$(bash scripts/find-python.sh 2>/dev/null)"; then
+        install_python
+        python="$(bash scripts/find-python.sh)" || exit 1
+    fi
+    echo "Making $venv with $python"
+    rm -rf "$venv"
+    if [ "$python" = uv ]; then
+        uv venv --quiet --seed --python '>=3.12,<3.15' "$venv"
+    else
+        "$python" -m venv "$venv"
+    fi
+}
+
+venv_is_whole() {
+    [ ! -e "$venv/.installing" ] && "$venv/bin/python" -c 'import pip, sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null
+}
+
+# What was installed, from where: a checkout that was moved has to be installed again.
+fingerprint() { { pwd && cat pyproject.toml constraints.txt scripts/setup.sh; } | cksum; }
+
+install_python_packages() {
+    local wanted
+    wanted="$(fingerprint)"
+    if [ "$(cat "$venv/.installed" 2>/dev/null)" = "$wanted" ]; then return; fi
+    echo "Installing Python packages (some 500 MB the first time)"
+    rm -f "$venv/.installed"
+    touch "$venv/.installing"
+    # Without build isolation, so that setuptools too is the one that constraints.txt names.
+    if "$venv/bin/python" -m pip install --disable-pip-version-check -c constraints.txt setuptools </dev/null &&
+        "$venv/bin/python" -m pip install --disable-pip-version-check -c constraints.txt \
+            --no-build-isolation -e '.[dev]' </dev/null; then
+        echo "$wanted" >"$venv/.installed"
+    fi
+    rm -f "$venv/.installing"
+    if [ ! -e "$venv/.installed" ]; then
+        echo "The Python packages could not be installed: see pip's message above. Then run make setup again." >&2
+        exit 1
+    fi
+}
+
+check_qt_loads() {
+    if ! problem="$("$venv/bin/python" -c 'import PySide6.QtWidgets' 2>&1)"; then
+        echo "Qt does not load: ${problem##*$'\n'}" >&2
+        echo "Install the system packages that README.md names, then run make setup again." >&2
+        exit 1
+    fi
+}
+
+system_is_complete=yes
+install_system_packages
+venv_is_whole || make_venv
+install_python_packages
+[ $system_is_complete = yes ] || check_qt_loads
+"$venv/bin/rdchat" models install-default

@@ -1,0 +1,197 @@
+"""`rdchat ask` on the real default model: what it prints, where, and with which exit status."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdchat.cli import main
+
+QUESTION = "Explain in three sentences why the sky is blue."
+JSON_FIELDS = {
+    "model", "model_path", "dtype", "drafter", "mode", "requested_mode", "mode_reason", "seed", "sampling", "text",
+    "token_ids", "finish_reason", "stats",
+}  # fmt: skip
+STATS_FIELDS = {
+    "prompt_tokens", "cached_prompt_tokens", "generated_tokens", "prefill_ms", "ttft_ms", "decode_ms", "decode_tps",
+    "rounds", "drafted", "accepted", "target_calls", "verified_nodes", "host_syncs", "acceptance_rate",
+    "tokens_per_target_call", "peak_memory_bytes", "ledger",
+}  # fmt: skip
+
+
+def rdchat(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "rdchat", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ask"], "Give either a prompt or --prompt-file"),
+        (["ask", "hi", "--prompt-file", "x"], "only one of them"),
+        (["ask", ""], "The prompt is empty. Type something to ask."),
+        (["ask", " \n"], "The prompt is empty"),
+        (["ask", "hi", "--max-tokens", "0"], "max-tokens 0 is out of range: it must be at least 1"),
+        (["ask", "hi", "--temperature", "-1"], "temperature -1.0 is out of range: it must be from 0 to 10"),
+        (["ask", "hi", "--temperature", "nan"], "temperature nan is out of range"),
+        (["ask", "hi", "--top-p", "0"], "top-p 0.0 is out of range"),
+        (["ask", "hi", "--top-k", "-1"], "top-k -1 is out of range"),
+        (["ask", "hi", "--top-k", "many"], "invalid int value: 'many'"),
+        (["ask", "hi", "--min-p", "2"], "min-p 2.0 is out of range"),
+        (["ask", "hi", "--repetition-penalty", "0"], "repetition penalty 0.0 is out of range"),
+        (["ask", "hi", "--stop", ""], "stop '' is out of range"),
+        (["ask", "hi", "--seed", "-1"], "seed -1 is out of range"),
+        (["ask", "hi", "--seed", str(2**64)], "is out of range"),
+        (["ask", "hi", "--mode", "telepathy"], "invalid choice: 'telepathy'"),
+        (["ask", "hi", "--dtype", "int3"], "invalid choice: 'int3'"),
+        (["ask", "hi", "--what"], "unrecognized arguments: --what"),
+        (["answer"], "invalid choice: 'answer'"),
+    ],
+)
+def test_what_the_arguments_alone_show_to_be_wrong_is_one_line_and_exit_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = main(arguments)
+    except SystemExit as error:  # argparse's own way out
+        status = int(error.code or 0)
+    shown = capsys.readouterr()
+    assert status == 2
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    assert words in shown.err
+
+
+def test_what_had_to_be_looked_at_is_one_line_and_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.txt").write_text(" \n")
+    (tmp_path / "latin1.txt").write_bytes(b"gr\xfc\xdfe")
+    cases = {
+        "cannot be read: No such file": ["ask", "--prompt-file", str(tmp_path / "missing.txt")],
+        "cannot be read: Is a directory": ["ask", "--prompt-file", str(tmp_path)],
+        "is empty": ["ask", "--prompt-file", str(tmp_path / "empty.txt")],
+        "is not UTF-8": ["ask", "--prompt-file", str(tmp_path / "latin1.txt")],
+        "nowhere": ["ask", "hi", "--model", str(tmp_path / "nowhere")],
+    }
+    for words, arguments in cases.items():
+        status = main(arguments)
+        shown = capsys.readouterr()
+        assert (status, shown.out, shown.err.count("\n")) == (1, "", 1), arguments
+        assert words in shown.err
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["ask", "--version"], ["--help"], ["ask", "--help"]])
+def test_version_and_help_everywhere(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(arguments)
+    assert "rdchat" in capsys.readouterr().out
+
+
+def ask_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    status = main(["ask", *arguments, "--json"])
+    shown = capsys.readouterr()
+    assert status == 0, shown.err
+    report: dict[str, Any] = json.loads(shown.out)
+    return report
+
+
+@pytest.mark.slow
+def test_json_has_every_field_and_its_figures_agree(default_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = ask_json(capsys, QUESTION, "--temperature", "0", "--max-tokens", "100")
+    assert report.keys() == JSON_FIELDS
+    assert report["stats"].keys() >= STATS_FIELDS
+    assert report["model_path"] == str(default_model)
+    assert (report["mode"], report["requested_mode"], report["mode_reason"]) == ("off", "off", None)
+    assert "Rayleigh scattering" in report["text"]
+    assert report["finish_reason"] == "eos"
+    stats = report["stats"]
+    assert stats["generated_tokens"] == len(report["token_ids"])
+    assert stats["target_calls"] == stats["generated_tokens"] - 1
+    assert stats["tokens_per_target_call"] == 1
+    assert (stats["rounds"], stats["drafted"], stats["accepted"], stats["verified_nodes"]) == (0, 0, 0, 0)
+    assert stats["acceptance_rate"] is None
+    assert stats["decode_tps"] == pytest.approx(1000 * stats["target_calls"] / stats["decode_ms"])
+    assert stats["peak_memory_bytes"] > 300e6
+    assert {"name", "parent", "calls", "total_ms"} == stats["ledger"][0].keys()
+
+
+@pytest.mark.slow
+def test_same_seed_same_text_and_no_seed_is_drawn_and_told(
+    default_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = ask_json(capsys, QUESTION, "--max-tokens", "24", "--temperature", "1.2")
+    again = ask_json(capsys, QUESTION, "--max-tokens", "24", "--temperature", "1.2", "--seed", str(drawn["seed"]))
+    other = ask_json(capsys, QUESTION, "--max-tokens", "24", "--temperature", "1.2")
+    assert drawn["token_ids"] == again["token_ids"]
+    assert drawn["seed"] != other["seed"]
+    assert drawn["token_ids"] != other["token_ids"]
+
+
+@pytest.mark.slow
+def test_options_reach_the_engine(default_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    greedy = ask_json(capsys, QUESTION, "--temperature", "0", "--max-tokens", "30")
+    assert greedy["finish_reason"] == "length"
+    assert len(greedy["token_ids"]) == 30
+    assert ask_json(capsys, QUESTION, "--top-k", "1", "--max-tokens", "30")["text"] == greedy["text"]
+    assert ask_json(capsys, QUESTION, "--min-p", "1", "--max-tokens", "30")["text"] == greedy["text"]
+    stopped = ask_json(capsys, QUESTION, "--temperature", "0", "--max-tokens", "30", "--stop", "Rayleigh scat")
+    assert stopped["finish_reason"] == "stop_string"
+    assert stopped["text"] == greedy["text"].split("Rayleigh scat")[0]
+    pirate = ask_json(capsys, QUESTION, "--temperature", "0", "--max-tokens", "30", "--system", "Answer in one word.")
+    assert pirate["stats"]["prompt_tokens"] != greedy["stats"]["prompt_tokens"]
+
+
+@pytest.mark.slow
+def test_text_streams_to_standard_output_and_nothing_else_does(default_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "question.txt").write_text(QUESTION)
+    from_file = rdchat(
+        "ask", "--prompt-file", str(tmp_path / "question.txt"), "--temperature", "0", "--max-tokens", "8"
+    )
+    from_stdin = rdchat("ask", "--prompt-file", "-", "--temperature", "0", "--max-tokens", "8", stdin=QUESTION.encode())
+    assert from_file.stdout == from_stdin.stdout
+    assert from_file.stdout.startswith(b"The sky is blue")
+    assert from_file.stdout.endswith(b"\n")
+    assert from_file.stderr == b""
+
+
+@pytest.mark.slow
+def test_prompt_longer_than_the_context_is_refused_with_figures(
+    default_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "long.txt").write_text("word " * 9000)
+    assert main(["ask", "--prompt-file", str(tmp_path / "long.txt"), "--json"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "tokens long; with the reply, smollm2-135m-instruct takes 8,192" in shown.err
+
+
+@pytest.mark.slow
+def test_ctrl_c_prints_what_there_is_and_exits_130(default_model: Path) -> None:
+    command = [sys.executable, "-m", "rdchat", "ask", "Write a very long story.", "--temperature", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        first = os.read(process.stdout.fileno(), 1)
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert len(first + rest) > 1
+    assert errors == b""
+
+
+@pytest.mark.slow
+def test_ctrl_c_under_json_gives_the_partial_object(default_model: Path) -> None:
+    command = [sys.executable, "-m", "rdchat", "ask", "Write a very long story.", "--max-tokens", "4000", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            process.wait(12)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=60)
+    report = json.loads(out)
+    assert process.returncode == 130, errors
+    assert report["finish_reason"] == "cancelled"
+    assert report.keys() == JSON_FIELDS

@@ -1,0 +1,37 @@
+"""What every test shares: folders of its own, and the real default model where a test asks for it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdchat import paths
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+_INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Keep tests away from the person's own conversations, settings and cache."""
+    monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
+    yield
+
+
+@pytest.fixture(scope="session")
+def default_model_folder() -> Path:
+    """The real default model as `make setup` installs it."""
+    if not (_INSTALLED_MODEL / "config.json").exists():
+        pytest.fail(f"The default model is not at {_INSTALLED_MODEL}: run `make setup`.")
+    return _INSTALLED_MODEL
+
+
+@pytest.fixture
+def default_model(own_folders: None, default_model_folder: Path) -> Path:
+    """The real default model, in place in this test's own cache folder."""
+    place = paths.default_model_dir()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(default_model_folder, target_is_directory=True)
+    return place

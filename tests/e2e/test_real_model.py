@@ -1,0 +1,75 @@
+"""Plain decoding on the real default model, against stock mlx-lm."""
+
+from pathlib import Path
+
+import pytest
+from mlx_lm import stream_generate
+
+from rdchat.inference import ChatSession, GenerationRequest, SamplingParams, load_model
+from rdchat.inference.protocol import ChatMessage, ReplyEnd, Role
+from rdchat.inference.target import LoadedModel
+
+PROMPTS = [
+    "Explain in three sentences why the sky is blue.",
+    "Write a Python function that reverses a list, then show how to call it.",
+    "请用中文写一句问候。",
+    "Translate to French: The cat sleeps on the red chair. 🐱",
+    "What is 12 * 34? Think step by step.",
+]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def model(default_model_folder: Path) -> LoadedModel:
+    return load_model(default_model_folder)
+
+
+def request(*texts: str, **sampling: object) -> GenerationRequest:
+    roles = (Role.USER, Role.ASSISTANT)
+    messages = tuple(ChatMessage(roles[i % 2], text) for i, text in enumerate(texts))
+    return GenerationRequest(messages, SamplingParams(**sampling), seed=5)  # type: ignore[arg-type]
+
+
+def reply(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
+    *_, end = session.generate(asked)
+    assert isinstance(end, ReplyEnd)
+    return end
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_greedy_text_is_stock_mlx_lms(model: LoadedModel, prompt: str) -> None:
+    asked = request(prompt, temperature=0, max_tokens=60)
+    theirs = "".join(
+        part.text
+        for part in stream_generate(
+            model.network, model.tokenizer, model.encode_chat(asked.messages, False), max_tokens=60
+        )
+    )
+    assert reply(ChatSession(model), asked).text == theirs
+
+
+def test_three_turns_with_an_edit_say_what_fresh_sessions_say(model: LoadedModel) -> None:
+    session = ChatSession(model)
+    first = reply(session, request("Name a fruit.", temperature=0, max_tokens=30))
+    second = request("Name a fruit.", first.text, "Name another.", temperature=0, max_tokens=30)
+    edited = request("Name a fruit.", first.text, "Name a colour instead.", max_tokens=30)
+    for asked in (second, edited):
+        cached = reply(session, asked)
+        assert cached.statistics.cached_prompt_tokens > 30
+        assert cached.token_ids == reply(ChatSession(model), asked).token_ids
+
+
+def test_on_a_cpu_auto_is_float32_and_the_model_is_described(model: LoadedModel, default_model_folder: Path) -> None:
+    info = model.info
+    assert (info.name, info.path, info.dtype) == ("smollm2-135m-instruct", default_model_folder, "float32")
+    assert (info.context_length, info.vocabulary_size, info.architecture) == (8192, 49152, "llama")
+    assert info.parameters == pytest.approx(134.5e6, rel=0.01)
+    assert info.weights_bytes == pytest.approx(4 * info.parameters, rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "8bit", "4bit"])
+def test_every_precision_loads_and_speaks(default_model_folder: Path, dtype: str) -> None:
+    model = load_model(default_model_folder, dtype)
+    end = reply(ChatSession(model), request("What is the capital of France?", temperature=0, max_tokens=12))
+    assert model.info.dtype == dtype
+    assert "Paris" in end.text

@@ -1,0 +1,79 @@
+"""Small real networks with random weights, and a tokenizer of one character a token, for exact and quick tests."""
+
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_map
+from mlx_lm.models import llama
+
+from rdchat.inference.protocol import ChatMessage, GenerationRequest, ModelInfo, Role, SamplingParams
+from rdchat.inference.target import LoadedModel
+
+ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
+END = 0
+
+
+class CharacterTokenizer:
+    """Token i is character i of the alphabet; id 0 ends a reply. The template writes `role: text`, a line each."""
+
+    has_chat_template = True
+    eos_token_ids = frozenset({END})
+
+    def encode(self, text: str) -> list[int]:
+        return [ALPHABET.index(character) for character in text]
+
+    def decode(self, token_ids: list[int], **_options: object) -> str:
+        return "".join(ALPHABET[token] for token in token_ids)
+
+    def apply_chat_template(
+        self, turns: list[dict[str, str]], add_generation_prompt: bool, continue_final_message: bool
+    ) -> list[int]:
+        text = "\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
+        return self.encode(text + ("\nassistant: " if add_generation_prompt else ""))
+
+
+def tiny_llama(seed: int = 0, sliding_window: int | None = None, context_length: int = 512) -> LoadedModel:
+    """Return a llama of two layers; with a sliding window, one layer of the two slides."""
+    layers = ["full_attention", "sliding_attention"] if sliding_window else ["full_attention"] * 2
+    args = llama.ModelArgs(
+        model_type="llama",
+        hidden_size=32,
+        num_hidden_layers=2,
+        intermediate_size=64,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        rms_norm_eps=1e-5,
+        vocab_size=len(ALPHABET),
+        layer_types=layers,
+        sliding_window=sliding_window,
+    )
+    mx.random.seed(seed)
+    network = llama.Model(args)
+    network.update(tree_map(lambda array: array + 0.3 * mx.random.normal(array.shape), network.parameters()))
+    network.eval()
+    return loaded(network, context_length)
+
+
+def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
+    """Wrap a network of the alphabet's vocabulary."""
+    mx.eval(network.parameters())
+    info = ModelInfo(
+        name="tiny",
+        path=Path("tiny"),
+        architecture="llama",
+        dtype="float32",
+        device="CPU",
+        context_length=context_length,
+        vocabulary_size=len(ALPHABET),
+        parameters=0,
+        weights_bytes=0,
+        load_ms=0.0,
+    )
+    return LoadedModel(network, CharacterTokenizer(), info, prefill_chunk=8)
+
+
+def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> GenerationRequest:
+    """Return a request of one question."""
+    options = {"max_tokens": 24, **sampling}
+    return GenerationRequest((ChatMessage(Role.USER, prompt),), SamplingParams(**options), seed)  # type: ignore[arg-type]

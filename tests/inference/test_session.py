@@ -1,0 +1,120 @@
+"""Turns of a chat: only what is new is read, and what a reply says never depends on what the cache held."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rdchat.errors import ModelError
+from rdchat.inference.protocol import (
+    ChatMessage,
+    GenerationRequest,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+    TokenEvent,
+    TokenIterator,
+)
+from rdchat.inference.session import ChatSession
+from tests.inference.fakes import ask, tiny_llama
+
+USER, ASSISTANT, SYSTEM = Role.USER, Role.ASSISTANT, Role.SYSTEM
+
+
+def request(
+    *turns: tuple[Role, str], seed: int = 3, continue_last: bool = False, **sampling: object
+) -> GenerationRequest:
+    options = {"max_tokens": 12, "temperature": 1.0, **sampling}
+    messages = tuple(ChatMessage(role, text) for role, text in turns)
+    return GenerationRequest(messages, SamplingParams(**options), seed, continue_last=continue_last)  # type: ignore[arg-type]
+
+
+def reply(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
+    *_, end = session.generate(asked)
+    assert isinstance(end, ReplyEnd)
+    assert session.cached_positions == len(session.cached_tokens)
+    return end
+
+
+def test_second_turn_prefills_only_the_new_tokens() -> None:
+    session = ChatSession(tiny_llama())
+    first = reply(session, request((USER, "hello"), max_tokens=5))
+    held = len(session.cached_tokens)
+    second = reply(session, request((USER, "hello"), (ASSISTANT, first.text), (USER, "more"), max_tokens=5))
+    assert second.statistics.cached_prompt_tokens == held
+    assert second.statistics.prompt_tokens == held + len("\nuser: more\nassistant: ") + 1  # the last token was not fed
+
+
+CONVERSATION = [
+    request((USER, "one two three")),
+    request((USER, "one two three"), (ASSISTANT, "four"), (USER, "five six")),
+    request((USER, "one two edited"), (ASSISTANT, "four"), (USER, "five six")),  # an edit in the first turn
+    request((USER, "one two edited"), (ASSISTANT, "four"), (USER, "five six")),  # regenerated: the same prompt again
+    request((SYSTEM, "be brief"), (USER, "hm"), stop=("e", "a")),
+    request((USER, "one"), (ASSISTANT, "two th"), continue_last=True),
+]
+
+
+@pytest.mark.parametrize("window", [None, 10])
+def test_every_reply_is_what_a_fresh_session_says(window: int | None) -> None:
+    model = tiny_llama(sliding_window=window)
+    session = ChatSession(model)
+    for asked in CONVERSATION:
+        assert reply(session, asked).token_ids == reply(ChatSession(model), asked).token_ids
+
+
+def stop_after(count: int, act: Callable[[TokenIterator], None]) -> Callable[[TokenIterator], None]:
+    def run(iterator: TokenIterator) -> None:
+        for event in iterator:
+            if isinstance(event, TokenEvent) and event.index == count:
+                act(iterator)
+                return
+
+    return run
+
+
+ENDS = {
+    "closed before it began": lambda iterator: iterator.close(),
+    "closed during prefill": lambda iterator: (next(iterator), next(iterator), iterator.close()),
+    "closed while writing": stop_after(3, lambda iterator: iterator.close()),
+    "closed twice": stop_after(3, lambda iterator: (iterator.close(), iterator.close())),
+    "cancelled": stop_after(3, lambda iterator: (iterator.cancel(), list(iterator))),
+    "forgotten": stop_after(3, lambda iterator: None),
+    "read to its end": list,
+}
+
+
+@pytest.mark.parametrize("window", [None, 10])
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+def test_after_every_kind_of_end_the_next_reply_is_what_a_fresh_session_says(
+    end: Callable[[TokenIterator], None], window: int | None
+) -> None:
+    model = tiny_llama(sliding_window=window)
+    session = ChatSession(model)
+    end(session.generate(request((USER, "one two three four"))))
+    following = request((USER, "one two three four"), (ASSISTANT, "five"), (USER, "six"))
+    assert reply(session, following).token_ids == reply(ChatSession(model), following).token_ids
+
+
+def test_system_prompt_goes_into_the_first_question_where_a_template_knows_no_system_role() -> None:
+    model = tiny_llama()
+    plain = model.tokenizer.apply_chat_template
+
+    def like_gemma(turns: list[dict[str, str]], **options: bool) -> list[int]:
+        if turns[0]["role"] == "system":
+            raise ValueError("System role not supported")
+        return plain(turns, **options)
+
+    model.tokenizer.apply_chat_template = like_gemma
+    messages = request((SYSTEM, "be brief"), (USER, "hm")).messages
+    assert model.decode(model.encode_chat(messages, False)) == "user: be brief\n\nhm\nassistant: "
+
+
+def test_conversation_that_a_template_refuses_is_an_error_in_words() -> None:
+    model = tiny_llama()
+
+    def refuse(_turns: list[dict[str, str]], **_options: bool) -> list[int]:
+        raise ValueError("roles must alternate")
+
+    model.tokenizer.apply_chat_template = refuse
+    with pytest.raises(ModelError, match="roles must alternate"):
+        ChatSession(model).generate(ask())

@@ -1,0 +1,165 @@
+"""A scripted engine: it says what a table tells it to, one event per permit of its gate."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rdchat.inference.protocol import (
+    Dtype,
+    FinishReason,
+    GenerationEvent,
+    GenerationRequest,
+    LoadProgress,
+    ModelInfo,
+    PrefillProgress,
+    ReplyEnd,
+    Statistics,
+    TokenEvent,
+)
+
+MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)
+_TIMEOUT_S = 20.0
+
+
+class Gate:
+    """Lets the engine thread through, freely or a counted number of times."""
+
+    def __init__(self, *, open_: bool = True) -> None:
+        self._condition = threading.Condition()
+        self._open = open_
+        self._permits = 0
+        self._waiting = 0
+
+    def open(self) -> None:
+        with self._condition:
+            self._open = True
+            self._condition.notify_all()
+
+    def shut(self) -> None:
+        with self._condition:
+            self._open = False
+
+    def allow(self, permits: int) -> None:
+        with self._condition:
+            self._permits += permits
+            self._condition.notify_all()
+
+    @property
+    def is_waiting(self) -> bool:
+        with self._condition:
+            return self._waiting > 0
+
+    def notify(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
+
+    def wait(self, is_cancelled: Callable[[], bool] = lambda: False) -> None:
+        with self._condition:
+            self._waiting += 1
+            ready = lambda: self._open or self._permits > 0 or is_cancelled()  # noqa: E731
+            assert self._condition.wait_for(ready, _TIMEOUT_S), "the test never opened the gate"
+            self._waiting -= 1
+            if not self._open and self._permits > 0:
+                self._permits -= 1
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the engine does with one request."""
+
+    tokens: tuple[str, ...] = ("Hello", ",", " you", "!")
+    prompt_tokens: int = 8
+    prefill_chunk: int = 4
+    refusal: Exception | None = None  # raised by `generate`
+    error: Exception | None = None  # raised after the tokens
+    finish_reason: FinishReason = FinishReason.EOS
+    trailing_text: str = ""
+
+
+@dataclass
+class ScriptedEngine:
+    """Answers with `replies` in order, the last one again and again."""
+
+    replies: list[Reply] = field(default_factory=lambda: [Reply()])
+    load_errors: dict[str | None, Exception] = field(default_factory=dict)
+    gate: Gate = field(default_factory=Gate)
+    load_gate: Gate = field(default_factory=Gate)
+    requests: list[GenerationRequest] = field(default_factory=list)
+    loads: list[tuple[str | None, Dtype]] = field(default_factory=list)
+    unloads: int = 0
+    threads: set[int] = field(default_factory=set)
+    loaded: ModelInfo | None = None
+
+    def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
+        self.threads.add(threading.get_ident())
+        self.loads.append((model, dtype))
+        self.loaded = None
+        on_progress(LoadProgress("Reading weights", 0.0))
+        self.load_gate.wait()
+        on_progress(LoadProgress("Reading weights", 1.0))
+        if error := self.load_errors.get(model):
+            raise error
+        self.loaded = replace(MODEL, name=model or "tiny", path=Path(model or "tiny"))
+        return self.loaded
+
+    def generate(self, request: GenerationRequest) -> "ScriptedReply":
+        self.threads.add(threading.get_ident())
+        self.requests.append(request)
+        script = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if script.refusal:
+            raise script.refusal
+        return ScriptedReply(request.request_id, script, self.gate)
+
+    def unload(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.unloads += 1
+
+
+class ScriptedReply:
+    """A `TokenIterator` over a `Reply`."""
+
+    def __init__(self, request_id: int, script: Reply, gate: Gate) -> None:
+        self._cancelled = threading.Event()
+        self._gate = gate
+        self._script = script
+        self._written = 0
+        self._events = self._make(request_id, script)
+
+    def __iter__(self) -> Iterator[GenerationEvent]:
+        return self
+
+    def __next__(self) -> GenerationEvent:
+        return next(self._events)
+
+    def _make(self, request_id: int, script: Reply) -> Iterator[GenerationEvent]:
+        reason = script.finish_reason
+        for processed in range(script.prefill_chunk, script.prompt_tokens + 1, script.prefill_chunk):
+            self._gate.wait(self._cancelled.is_set)
+            if self._cancelled.is_set():
+                break
+            yield PrefillProgress(request_id, processed, script.prompt_tokens, 0)
+        for index, token in enumerate(script.tokens):
+            if not self._cancelled.is_set():
+                self._gate.wait(self._cancelled.is_set)
+            if self._cancelled.is_set():
+                reason = FinishReason.CANCELLED
+                break
+            self._written = index + 1
+            yield TokenEvent(request_id, index, index, token)
+        if script.error and reason is not FinishReason.CANCELLED:
+            raise script.error
+        trailing = "" if reason is FinishReason.CANCELLED else script.trailing_text
+        text = "".join(script.tokens[: self._written]) + trailing
+        yield ReplyEnd(request_id, text, tuple(range(self._written)), trailing, reason, self.statistics)
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+        self._gate.notify()
+
+    def close(self) -> None:
+        self._events.close()  # type: ignore[attr-defined]
+
+    @property
+    def statistics(self) -> Statistics:
+        return Statistics(prompt_tokens=self._script.prompt_tokens, generated_tokens=self._written)

@@ -1,0 +1,326 @@
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from PySide6.QtCore import QCoreApplication, QObject, QThread
+from pytestqt.qtbot import QtBot
+
+from rdchat.errors import ModelError, PromptTooLongError
+from rdchat.inference.protocol import (
+    ChatMessage,
+    Dtype,
+    FinishReason,
+    GenerationRequest,
+    LoadProgress,
+    ModelInfo,
+    PrefillProgress,
+    ReplyEnd,
+    Role,
+)
+from rdchat.services.engine_client import EngineClient
+from rdchat.services.events import Failure, ReplyProgress
+from tests.services.conftest import AwakeLog
+from tests.services.fakes import Gate, Reply, ScriptedEngine
+
+MakeClient = Callable[..., EngineClient]
+
+
+def request(request_id: int, prompt: str = "Hi") -> GenerationRequest:
+    return GenerationRequest((ChatMessage(Role.USER, prompt),), request_id=request_id)
+
+
+class Recorder(QObject):
+    """Notes every event in the order of arrival."""
+
+    def __init__(self, client: EngineClient) -> None:
+        super().__init__()
+        self.events: list[object] = []
+        for signal in (
+            client.load_progressed, client.model_loaded, client.model_failed, client.prefill_progressed,
+            client.reply_progressed, client.reply_finished, client.reply_failed,
+        ):  # fmt: skip
+            signal.connect(self.events.append)
+
+    def of(self, kind: type) -> list:
+        return [event for event in self.events if type(event) is kind]
+
+
+def test_a_model_is_loaded_and_a_reply_written_on_one_other_thread(
+    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine, awake: AwakeLog
+) -> None:
+    client = make_client()
+    record = Recorder(client)
+    with qtbot.waitSignal(client.reply_finished, timeout=5000) as finished:
+        client.load_model("tiny", Dtype.FLOAT16)
+        client.generate(request(7))
+    end = finished.args[0]
+    assert (end.request_id, end.text, end.finish_reason) == (7, "Hello, you!", FinishReason.EOS)
+    assert engine.loads == [("tiny", Dtype.FLOAT16)]
+    assert len(engine.threads) == 1
+    assert threading.get_ident() not in engine.threads
+    assert "".join(event.text for event in record.of(ReplyProgress)) == "Hello, you!"
+    assert record.of(PrefillProgress)[-1] == PrefillProgress(7, 8, 8, 0)
+    kinds = [type(event) for event in record.events]
+    order = [LoadProgress, ModelInfo, PrefillProgress, ReplyProgress, ReplyEnd]
+    assert sorted(kinds, key=order.index) == kinds
+    assert awake.entered == 1
+
+
+def test_the_engine_is_made_on_its_own_thread_and_not_before_it_is_needed(
+    qtbot: QtBot, make_client: MakeClient
+) -> None:
+    made_on: list[int] = []
+
+    def factory() -> ScriptedEngine:
+        made_on.append(threading.get_ident())
+        return ScriptedEngine()
+
+    client = make_client(factory)
+    assert not made_on
+    with qtbot.waitSignal(client.model_loaded, timeout=5000):
+        client.load_model(None, Dtype.AUTO)
+    assert len(made_on) == 1
+    assert made_on != [threading.get_ident()]
+
+
+def test_replies_asked_for_together_come_one_after_the_other(qtbot: QtBot, make_client: MakeClient) -> None:
+    client = make_client()
+    record = Recorder(client)
+    for request_id in (1, 2, 3):
+        client.generate(request(request_id))
+    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 3, timeout=5000)
+    ids = [event.request_id for event in record.events]  # type: ignore[attr-defined]
+    assert ids == sorted(ids)
+
+
+def test_text_is_coalesced_to_thirty_events_a_second(
+    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine
+) -> None:
+    engine.replies = [Reply(tokens=tuple("x" * 20_000))]
+    client = make_client()
+    record = Recorder(client)
+    began = time.monotonic()
+    with qtbot.waitSignal(client.reply_finished, timeout=20_000):
+        client.generate(request(1))
+    allowed = (time.monotonic() - began) * 30 + 2
+    assert len(record.of(ReplyProgress)) <= allowed
+    assert sum(len(event.text) for event in record.of(ReplyProgress)) == 20_000
+
+
+def test_a_late_main_thread_finds_one_event_not_many(
+    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine, shut_gate: Gate
+) -> None:
+    engine.replies = [Reply(tokens=tuple("abcdefgh"), prompt_tokens=0)]
+    client = make_client()
+    record = Recorder(client)
+    client.generate(request(1))
+    shut_gate.allow(8)
+    # the main thread is busy here: nothing is delivered until the event loop runs again
+    assert client.shutdown()
+    assert [event.text for event in record.of(ReplyProgress)] in ([], ["abcdefgh"], ["abcdefg"])
+    assert len(record.of(ReplyEnd)) == 1
+
+
+@pytest.mark.parametrize("permits", [0, 1, 3])
+def test_a_stop_takes_effect_in_prefill_and_while_writing(
+    qtbot: QtBot, make_client: MakeClient, shut_gate: Gate, awake: AwakeLog, permits: int
+) -> None:
+    client = make_client()
+    client.generate(request(1))
+    shut_gate.allow(permits)
+    qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
+    with qtbot.waitSignal(client.reply_finished, timeout=5000) as finished:
+        client.stop(1)
+    assert finished.args[0].finish_reason is FinishReason.CANCELLED
+    qtbot.waitUntil(lambda: awake.inside == 0, timeout=5000)
+
+
+def test_a_stop_before_the_start_keeps_the_engine_out_of_it(
+    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine, shut_gate: Gate
+) -> None:
+    client = make_client()
+    record = Recorder(client)
+    client.generate(request(1))
+    client.generate(request(2, "never seen"))
+    client.stop(2)
+    shut_gate.open()
+    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 2, timeout=5000)
+    first, second = record.of(ReplyEnd)
+    assert (first.request_id, first.finish_reason) == (1, FinishReason.EOS)
+    assert (second.request_id, second.finish_reason, second.text) == (2, FinishReason.CANCELLED, "")
+    assert [seen.request_id for seen in engine.requests] == [1]
+
+
+def test_a_stop_that_comes_too_late_does_nothing(qtbot: QtBot, make_client: MakeClient) -> None:
+    client = make_client()
+    with qtbot.waitSignal(client.reply_finished, timeout=5000):
+        client.generate(request(1))
+    client.stop(1)
+    with qtbot.waitSignal(client.reply_finished, timeout=5000) as finished:
+        client.generate(request(2))
+    assert finished.args[0].finish_reason is FinishReason.EOS
+
+
+def test_loading_a_model_stops_the_reply_first(
+    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine, shut_gate: Gate
+) -> None:
+    client = make_client()
+    record = Recorder(client)
+    client.generate(request(1))
+    qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
+    with qtbot.waitSignal(client.model_loaded, timeout=5000):
+        client.load_model("other", Dtype.AUTO)
+    assert record.of(ReplyEnd)[0].finish_reason is FinishReason.CANCELLED
+    assert [type(event) for event in record.events].index(ReplyEnd) < len(record.events) - 1
+
+
+def test_a_newer_load_gives_up_the_older_one(qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine) -> None:
+    engine.load_gate.shut()
+    client = make_client()
+    record = Recorder(client)
+    client.load_model("first", Dtype.AUTO)
+    qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=5000)
+    client.load_model("second", Dtype.AUTO)
+    client.load_model("third", Dtype.AUTO)
+    with qtbot.waitSignal(client.model_loaded, timeout=5000):
+        engine.load_gate.open()
+    assert [info.name for info in record.of(ModelInfo)] == ["third"]
+    assert [model for model, _ in engine.loads] == ["first", "third"]
+    assert not record.of(Failure)
+
+
+def test_what_is_wrong_with_a_model_is_told(qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine) -> None:
+    engine.load_errors["broken"] = ModelError("The weights are cut short.", "Fetch them again.")
+    client = make_client()
+    with qtbot.waitSignal(client.model_failed, timeout=5000) as failed:
+        client.load_model("broken", Dtype.AUTO)
+    assert failed.args[0] == Failure(None, "The weights are cut short.", "Fetch them again.")
+    with qtbot.waitSignal(client.model_loaded, timeout=5000):
+        client.load_model("whole", Dtype.AUTO)
+
+
+def test_what_is_wrong_with_a_prompt_is_told(qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine) -> None:
+    engine.replies = [Reply(refusal=PromptTooLongError("Too long.", "Shorten it.")), Reply()]
+    client = make_client()
+    with qtbot.waitSignal(client.reply_failed, timeout=5000) as failed:
+        client.generate(request(1))
+    assert failed.args[0] == Failure(1, "Too long.", "Shorten it.")
+
+
+def test_a_mistake_of_ours_fails_the_reply_and_leaves_the_engine_usable(
+    qtbot: QtBot,
+    make_client: MakeClient,
+    engine: ScriptedEngine,
+    awake: AwakeLog,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine.replies = [Reply(error=ZeroDivisionError("boom")), Reply()]
+    client = make_client()
+    record = Recorder(client)
+    with caplog.at_level(logging.ERROR), qtbot.waitSignal(client.reply_failed, timeout=5000) as failed:
+        client.generate(request(1))
+    assert failed.args[0].request_id == 1
+    assert "rdchat.log" in failed.args[0].hint
+    assert "ZeroDivisionError: boom" in caplog.text
+    assert "".join(event.text for event in record.of(ReplyProgress)) == "Hello, you!"
+    assert awake.inside == 0
+    with qtbot.waitSignal(client.reply_finished, timeout=5000):
+        client.generate(request(2))
+
+
+def test_an_unexpected_error_while_loading_is_a_failure_like_any_other(
+    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine
+) -> None:
+    engine.load_errors["odd"] = KeyError("head_dim")
+    client = make_client()
+    with qtbot.waitSignal(client.model_failed, timeout=5000) as failed:
+        client.load_model("odd", Dtype.AUTO)
+    assert "rdchat.log" in failed.args[0].hint
+
+
+def test_an_engine_that_cannot_be_made_fails_every_request_at_once(qtbot: QtBot, make_client: MakeClient) -> None:
+    attempts: list[int] = []
+
+    def factory() -> ScriptedEngine:
+        attempts.append(1)
+        raise ImportError("No module named 'mlx'")
+
+    client = make_client(factory)
+    with qtbot.waitSignal(client.model_failed, timeout=5000) as failed:
+        client.load_model(None, Dtype.AUTO)
+    assert "No module named 'mlx'" in failed.args[0].message
+    with qtbot.waitSignal(client.reply_failed, timeout=5000) as refused:
+        client.generate(request(1))
+    assert "No module named 'mlx'" in refused.args[0].message
+    assert len(attempts) == 1
+
+
+def test_a_thread_that_ends_by_itself_fails_open_and_later_requests(
+    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine
+) -> None:
+    class Quitter(ScriptedEngine):
+        def generate(self, request: GenerationRequest):
+            QThread.currentThread().quit()
+            return super().generate(request)
+
+    client = make_client(Quitter)
+    record = Recorder(client)
+    with qtbot.waitSignal(client.model_failed, timeout=5000) as failed:
+        client.generate(request(1))
+        client.generate(request(2))  # may still be carried out, but never goes unanswered
+    assert "stopped working" in failed.args[0].message
+    ended = {event.request_id for event in record.events if isinstance(event, ReplyEnd | Failure)}
+    assert ended == {1, 2, None}
+    with qtbot.waitSignal(client.reply_failed, timeout=1000):
+        client.generate(request(3))
+    with qtbot.waitSignal(client.model_failed, timeout=1000):
+        client.load_model(None, Dtype.AUTO)
+
+
+@pytest.mark.parametrize("permits", [0, 3])
+def test_shutdown_midway_ends_the_reply_and_frees_the_model(
+    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine, shut_gate: Gate, permits: int
+) -> None:
+    client = make_client()
+    record = Recorder(client)
+    client.load_model(None, Dtype.AUTO)
+    client.generate(request(1))
+    client.generate(request(2))
+    shut_gate.allow(permits)
+    qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
+    assert client.shutdown()
+    assert [end.finish_reason for end in record.of(ReplyEnd)] == [FinishReason.CANCELLED] * 2
+    assert engine.unloads == 1
+    assert client.shutdown()
+    assert engine.unloads == 1
+
+
+def test_shutdown_during_a_load_reports_a_thread_that_does_not_come_back(
+    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine
+) -> None:
+    engine.load_gate.shut()
+    client = make_client()
+    record = Recorder(client)
+    client.load_model(None, Dtype.AUTO)
+    qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=5000)
+    began = time.monotonic()
+    assert not client.shutdown(timeout_s=0.1)
+    assert time.monotonic() - began < 2
+    engine.load_gate.open()
+    assert client.shutdown()
+    assert not record.of(ModelInfo)
+
+
+def test_a_slot_that_shuts_the_client_down_gets_every_event_once_and_in_order(
+    qtbot: QtBot, make_client: MakeClient
+) -> None:
+    client = make_client()
+    record = Recorder(client)
+    client.reply_finished.connect(lambda _: client.shutdown())
+    with qtbot.waitSignal(client.reply_finished, timeout=5000):
+        client.generate(request(1))
+        client.generate(request(2))
+    QCoreApplication.sendPostedEvents()
+    assert [end.request_id for end in record.of(ReplyEnd)] == [1, 2]

@@ -1,0 +1,99 @@
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QCoreApplication
+from pytestqt.qtbot import QtBot
+
+from rdchat.errors import StorageError
+from rdchat.services.single_instance import SingleInstance
+
+CLAIM_AND_STAY = """
+import sys
+from pathlib import Path
+from PySide6.QtCore import QCoreApplication
+from rdchat.services.single_instance import SingleInstance
+app = QCoreApplication([])
+instance = SingleInstance(Path(sys.argv[1]))
+print("first" if instance.claim() else "second", flush=True)
+if sys.argv[2] == "stay":
+    instance.activation_requested.connect(lambda: print("shown", flush=True))
+    app.exec()
+"""
+
+
+Process = subprocess.Popen[str]
+Start = Callable[[Path, str], Process]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    processes: list[Process] = []
+
+    def start(folder: Path, then: str) -> Process:
+        command = [sys.executable, "-c", CLAIM_AND_STAY, str(folder), then]
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def line(process: Process) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.fixture
+def instance(qapp: QCoreApplication, tmp_path: Path) -> Iterator[SingleInstance]:
+    instance = SingleInstance(tmp_path / "data")
+    yield instance
+    instance.release()
+
+
+def test_a_second_start_raises_the_first(qtbot: QtBot, start: Start, instance: SingleInstance, tmp_path: Path) -> None:
+    assert instance.claim()
+    with qtbot.waitSignal(instance.activation_requested, timeout=10_000):
+        second = start(tmp_path / "data", "leave")
+    assert line(second) == "second"
+    assert second.wait(10) == 0
+
+
+def test_another_data_folder_is_another_instance(start: Start, instance: SingleInstance, tmp_path: Path) -> None:
+    assert instance.claim()
+    other = start(tmp_path / "other", "leave")
+    assert line(other) == "first"
+    assert other.wait(10) == 0
+
+
+def test_a_killed_first_process_does_not_bar_the_next(
+    qtbot: QtBot, start: Start, instance: SingleInstance, tmp_path: Path
+) -> None:
+    killed = start(tmp_path / "data", "stay")
+    assert line(killed) == "first"
+    killed.send_signal(signal.SIGKILL)
+    killed.wait(10)
+    assert instance.claim()
+    with qtbot.waitSignal(instance.activation_requested, timeout=10_000):
+        second = start(tmp_path / "data", "leave")
+    assert line(second) == "second"
+    assert second.wait(10) == 0
+
+
+def test_of_those_that_start_at_the_same_instant_one_is_first(start: Start, tmp_path: Path) -> None:
+    processes = [start(tmp_path, "stay") for _ in range(2)]
+    said = {process: line(process) for process in processes}
+    assert sorted(said.values()) == ["first", "second"]
+    first = next(process for process, word in said.items() if word == "first")
+    assert line(first) == "shown"
+
+
+def test_a_folder_that_cannot_be_made_is_told(qapp: QCoreApplication, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot be made"):
+        SingleInstance(tmp_path / "file" / "data").claim()
