@@ -89,7 +89,7 @@ def main() -> int:
     if store is None:
         return 1
     app = App(qt, store, settings, local_engine)
-    instance.activation_requested.connect(app.window.come_to_front)
+    instance.activation_requested.connect(app.window.bring_to_front)
     _close_on_signals(app.window.close)
     app.start()
     status = qt.exec()

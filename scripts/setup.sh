@@ -35,7 +35,11 @@ make_venv() {
     echo "Making $venv with $python"
     rm -rf "$venv"
     if [ "$python" = uv ]; then
-        uv venv --quiet --seed --python '>=3.12,<3.15' "$venv"
+        # 3.13 is what rdchat is tested with; uv downloads it where it may, and else takes what it has.
+        uv venv --quiet --seed --python 3.13 "$venv" || uv venv --quiet --seed --python '>=3.12,<3.15' "$venv" || {
+            echo "uv could not provide Python 3.13. Connect to the internet, or install Python 3.13 yourself." >&2
+            exit 1
+        }
     else
         "$python" -m venv "$venv"
     fi
@@ -81,4 +85,4 @@ install_system_packages
 venv_is_whole || make_venv
 install_python_packages
 [ $system_is_complete = yes ] || check_qt_loads
-"$venv/bin/rdchat" models install-default
+"$venv/bin/rdchat" models install-default >/dev/null  # its progress is on standard error

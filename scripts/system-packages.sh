@@ -7,11 +7,11 @@ cd "$(dirname "$0")"
 command -v dpkg-query >/dev/null && command -v apt-get >/dev/null || exit 0
 
 wanted="${*:-$(sed 's/#.*//' debian-packages.txt)}"
-installed="$(dpkg-query -W -f '${db:Status-Status} ${Package} \n' 2>/dev/null || true)"
+installed="$(dpkg-query -W -f '|${Package} ${db:Status-Status}|\n' 2>/dev/null || true)"
 
 # Debian 13 and Ubuntu 24.04 gave some libraries the suffix t64 (libglib2.0-0t64).
 is_installed() {
-    case "$installed" in *"installed $1 "* | *"installed ${1}t64 "*) return 0 ;; esac
+    case "$installed" in *"|$1 installed|"* | *"|${1}t64 installed|"*) return 0 ;; esac
     [ "$1" = g++ ] && command -v g++ >/dev/null
 }
 
@@ -40,7 +40,7 @@ else
 fi
 
 echo "Installing system packages:$missing"
-apt() { $as_root DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" </dev/null; }
+apt() { $as_root DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@" </dev/null; }
 apt update || echo "The list of packages could not be refreshed; trying with the one that is there." >&2
 names=""
 for package in $missing; do names="$names $(apt_name "$package")"; done

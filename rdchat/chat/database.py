@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Notice
+from rdchat.chat.file_errors import file_error
 from rdchat.chat.file_lock import FileLock
 from rdchat.chat.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
 from rdchat.chat.set_aside import set_aside
@@ -44,9 +45,9 @@ class Database:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(
-                f"rdchat cannot make its folder {path.parent}: {error.strerror}.",
-                "Check the folder above it, or name another one in RDCHAT_DATA_DIR.",
+            what = f"rdchat cannot make its folder {path.parent}"
+            raise file_error(
+                error, what, "Check the folder above it, or name another one in RDCHAT_DATA_DIR."
             ) from error
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         try:
@@ -58,8 +59,10 @@ class Database:
 
     def close(self) -> None:
         """Write everything into the one file and let other processes have it. Idempotent."""
-        self._connection.close()
-        self._lock.release()
+        try:
+            self._connection.close()
+        finally:
+            self._lock.release()
 
     def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Run one statement outside any transaction of its own and return its rows."""
@@ -81,7 +84,7 @@ class Database:
     def _open(self, migrations: Sequence[str]) -> sqlite3.Connection:
         connection = _connect(self.path)
         try:
-            reason = _why_unusable(connection, newest=len(migrations))
+            reason = _why_unusable(connection, self.path, newest=len(migrations))
             if reason is not None:
                 connection.close()
                 kept = set_aside(self.path, reason, _COMPANIONS)
@@ -124,7 +127,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
 
 
-def _why_unusable(connection: sqlite3.Connection, newest: int) -> str | None:
+def _why_unusable(connection: sqlite3.Connection, path: Path, newest: int) -> str | None:
     """Return a word for why the file cannot be used, or None. Writes nothing."""
     try:
         version = schema_version(connection)
@@ -134,11 +137,22 @@ def _why_unusable(connection: sqlite3.Connection, newest: int) -> str | None:
             return "foreign"
         if version > newest:
             return "newer"
-        return None if _is_sound(connection) else "damaged"
+        return None if _is_whole(connection, path) and _is_sound(connection) else "damaged"
     except sqlite3.DatabaseError as error:
         if _primary_code(error) in _DAMAGE:
             return "damaged"
         raise
+
+
+def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
+    """Tell whether the file ends with a page: SQLite takes what is missing of the last one for zeros.
+
+    Half a page is right where the app died in the middle of a checkpoint; the log then still has all of it.
+    """
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size > 0:
+        return True
+    return bool(path.stat().st_size % connection.execute("PRAGMA page_size").fetchone()[0] == 0)
 
 
 def _is_sound(connection: sqlite3.Connection) -> bool:
@@ -175,7 +189,7 @@ def _storage_error(error: sqlite3.Error, path: Path) -> StorageError:
     no_room = code == sqlite3.SQLITE_IOERR and shutil.disk_usage(path.parent).free < _ROOM_BYTES
     if code == sqlite3.SQLITE_FULL or no_room:
         return StorageFullError(
-            f"The disk is full: {path} cannot grow.", "Free some space. What was saved before is safe."
+            f"{path} cannot grow: the disk is full.", "Free some space. What was saved before is safe."
         )
     if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
         return StorageLockedError(f"Another program is using {path}.", "Close that program, then try again.")

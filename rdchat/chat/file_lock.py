@@ -4,7 +4,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from rdchat.errors import StorageError, StorageLockedError
+from rdchat.chat.file_errors import file_error
+from rdchat.errors import StorageLockedError
 
 
 class FileLock:
@@ -12,6 +13,7 @@ class FileLock:
 
     Raises:
         StorageLockedError: If another process holds it.
+        StorageFullError: If the disk is full.
         StorageError: If the file cannot be made or locked.
     """
 
@@ -19,9 +21,9 @@ class FileLock:
         try:
             self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise StorageError(
-                f"rdchat cannot write to its folder {path.parent}: {error.strerror}.",
-                "Check that the folder belongs to you and that its disk can be written to.",
+            what = f"rdchat cannot write to its folder {path.parent}"
+            raise file_error(
+                error, what, "Check that the folder belongs to you and that its disk can be written to."
             ) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -33,9 +35,9 @@ class FileLock:
             ) from error
         except OSError as error:
             self.release()
-            raise StorageError(
-                f"The chats in {path.parent} cannot be locked: {error.strerror}.",
-                "Keep rdchat's data on a disk of this machine, not on a network share.",
+            what = f"The chats in {path.parent} cannot be locked"
+            raise file_error(
+                error, what, "Keep rdchat's data on a disk of this machine, not on a network share."
             ) from error
 
     def release(self) -> None:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from pathlib import Path
 
-from rdchat.errors import StorageError
+from rdchat.chat.file_errors import file_error
 
 
 def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:
@@ -32,10 +32,8 @@ def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:
     except OSError as error:
         for source, destination in done:
             destination.rename(source)
-        raise StorageError(
-            f"{path} is {label}, and rdchat cannot move it out of the way: {error.strerror}.",
-            "Move or rename the file yourself, then start again.",
-        ) from error
+        what = f"{path} is {label}, and rdchat cannot move it out of the way"
+        raise file_error(error, what, "Move or rename the file yourself, then start again.") from error
     return target
 
 

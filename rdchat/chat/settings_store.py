@@ -1,6 +1,5 @@
 """Keeps the settings in one JSON file that a person can read and mend."""
 
-import errno
 import json
 import os
 import tempfile
@@ -8,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Notice
+from rdchat.chat.file_errors import file_error
 from rdchat.chat.plain_data import from_plain, to_plain
 from rdchat.chat.set_aside import set_aside
 from rdchat.chat.settings import Settings
-from rdchat.errors import StorageError, StorageFullError
+
+_CHECK = "Check the permissions of the file and of its folder."
 
 
 class SettingsStore:
@@ -55,15 +56,8 @@ class SettingsStore:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _replace_file(self._path, text.encode("utf-8", "replace"))
         except OSError as error:
-            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-                raise StorageFullError(
-                    f"The disk is full: the settings could not be saved to {self._path}.",
-                    "Free some space. Until rdchat quits, they hold as you chose them.",
-                ) from error
-            raise StorageError(
-                f"The settings could not be saved to {self._path}: {error.strerror}.",
-                "Check the permissions of the file and of its folder.",
-            ) from error
+            what = f"The settings could not be saved to {self._path}"
+            raise file_error(error, what, _CHECK) from error
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -71,10 +65,7 @@ class SettingsStore:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise StorageError(
-                f"The settings in {self._path} cannot be read: {error.strerror}.",
-                "Check the permissions of the file and of its folder.",
-            ) from error
+            raise file_error(error, f"The settings in {self._path} cannot be read", _CHECK) from error
         try:
             data = json.loads(content)
         except (ValueError, RecursionError):
@@ -121,4 +112,4 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _in_words(name: str) -> str:
-    return name.replace("_", " ").replace(".", ", ")
+    return name.rpartition(".")[2].replace("_", " ")

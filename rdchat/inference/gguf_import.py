@@ -83,7 +83,7 @@ def _open(source: Path) -> gguf.GGUFReader:
         with source.open("rb") as file:
             start = file.read(8)
     except OSError as error:
-        raise ModelError(f"{source} cannot be read: {error.strerror}.", "Check the file and its permissions.") from error
+        raise ModelError(f"{source} cannot be read: {error.strerror}.", "Check its name and permissions.") from error
     if start[:4] != b"GGUF":
         raise ModelError(f"{source} is no GGUF file.", "Choose a model folder or a GGUF file.")
     version = int.from_bytes(start[4:], "little")
@@ -190,6 +190,8 @@ def _planned(tensor: gguf.ReaderTensor, config: Mapping[str, Any]) -> list[Plann
     module = _mlx_name(tensor.name)
     shape = tuple(int(size) for size in reversed(tensor.shape))  # GGUF counts from the innermost dimension
     order = _row_order(module, config)
+    if isinstance(order, np.ndarray) and order.size != shape[0]:
+        raise ModelError(f"Its tensor '{tensor.name}' does not have the rows of its heads.", _CONVERT_HINT)
     if tensor.tensor_type in _FLOATS:
         dtype = np.dtype(config["torch_dtype"]).newbyteorder("<")
         return [PlannedTensor(f"{module}.weight", dtype, shape, partial(_float_rows, tensor, dtype, order))]
@@ -223,7 +225,8 @@ def _row_order(module: str, config: Mapping[str, Any]) -> _Array | slice:
 
 
 def _float_rows(tensor: gguf.ReaderTensor, dtype: np.dtype[Any], order: _Array | slice) -> _Array:
-    return gguf.quants.dequantize(tensor.data, tensor.tensor_type)[order].astype(dtype)
+    floats: _Array = gguf.quants.dequantize(tensor.data, tensor.tensor_type)[order].astype(dtype)
+    return floats
 
 
 def _quantized_part(tensor: gguf.ReaderTensor, order: _Array | slice, part: str) -> _Array:
@@ -233,8 +236,7 @@ def _quantized_part(tensor: gguf.ReaderTensor, order: _Array | slice, part: str)
     in Q8_0; in the 4-bit types the first 16 weights in the low halves of 16 bytes and the others in the high halves.
     MLX packs codes one after the other, from the low bits up.
     """
-    rows = int(tensor.data.shape[0])
-    columns = int(tensor.shape[0])
+    columns, rows = (int(size) for size in tensor.shape)
     blocks = np.ascontiguousarray(tensor.data[order]).reshape(rows, columns // _GROUP, -1)
     scales = blocks[..., :2].view("<f2")[..., 0]
     if part == "scales":

@@ -2,31 +2,21 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.conversation import Conversation, Message, MessageStatus, Notice
+from rdchat.chat.conversation import Conversation, Message, Notice
 from rdchat.chat.settings import Settings
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError
-from rdchat.inference.protocol import (
-    Dtype,
-    LoadProgress,
-    ModelInfo,
-    PrefillProgress,
-    Role,
-    SamplingParams,
-    Statistics,
-    fresh_seed,
-    reply_seed,
-)
+from rdchat.inference.protocol import Dtype, LoadProgress, ModelInfo, PrefillProgress, SamplingParams, Statistics
 from rdchat.services.chat_history import history
+from rdchat.services.conversation_list import ConversationList
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import EngineState, Failure
 from rdchat.services.model_slot import ModelSlot
+from rdchat.services.open_chat import OpenChat
 from rdchat.services.reply_recorder import ReplyRecorder
 from rdchat.services.reply_writer import ReplyWriter
 
@@ -65,12 +55,8 @@ class ChatController(QObject):
         self._model = ModelSlot(engine, self)
         self._recorder = ReplyRecorder(store, self)
         self._writer = ReplyWriter(engine, self._model, self._recorder, self)
-        self._search = ""
-        self._listed: list[Conversation] = []
-        self._conversation: Conversation | None = None
-        self._new_chat_options: tuple[str | None, SamplingParams | None] = (None, None)
-        self._path: list[Message] = []
-        self._last_deleted: int | None = None
+        self._chat = OpenChat(store)
+        self._list = ConversationList(store)
         self._connect()
 
     def _connect(self) -> None:
@@ -88,27 +74,27 @@ class ChatController(QObject):
 
     def conversations(self) -> list[Conversation]:
         """The conversations that the search leaves, newest first."""
-        return list(self._listed)
+        return list(self._list.shown)
 
     @property
     def conversation(self) -> Conversation | None:
         """The open conversation; None for a new chat that has no message yet."""
-        return self._conversation
+        return self._chat.conversation
 
     @property
     def messages(self) -> list[Message]:
         """The active path of the open conversation, with the text that is being written."""
-        return [self._recorder.shown(message) for message in self._path]
+        return [self._recorder.shown(message) for message in self._chat.path]
 
     @property
     def chat_system_prompt(self) -> str | None:
         """The open chat's own system prompt; None where it takes the one of the preferences."""
-        return self._conversation.system_prompt if self._conversation else self._new_chat_options[0]
+        return self._chat.system_prompt
 
     @property
     def chat_sampling(self) -> SamplingParams | None:
         """The open chat's own sampling; None where it takes the one of the preferences."""
-        return self._conversation.sampling if self._conversation else self._new_chat_options[1]
+        return self._chat.sampling
 
     @property
     def state(self) -> EngineState:
@@ -125,8 +111,8 @@ class ChatController(QObject):
     @property
     def streaming_message_id(self) -> int | None:
         """The message of the open path that is being written, or waits for the model."""
-        shown = {message.id for message in self._path}
-        return next((live.message.id for live in reversed(self._recorder.live) if live.message.id in shown), None)
+        live = (reply.message.id for reply in reversed(self._recorder.live))
+        return next((message_id for message_id in live if self._chat.has(message_id)), None)
 
     @property
     def settings(self) -> Settings:
@@ -140,10 +126,7 @@ class ChatController(QObject):
             if notice:
                 self.notice_raised.emit(notice)
         self._list_conversations()
-        if self._listed:
-            self.open_conversation(self._listed[0].id)
-        else:
-            self.new_chat()
+        self._open_or_new(next(iter(self._list.shown), None))
         self._model.load(self.settings.model, self.settings.dtype)
 
     def close(self) -> bool:
@@ -167,83 +150,74 @@ class ChatController(QObject):
     # Conversations
 
     def new_chat(self) -> None:
-        self._conversation, self._path, self._new_chat_options = None, [], (None, None)
+        self._chat.start_new()
         self._announce_opened()
 
     def open_conversation(self, conversation_id: int) -> None:
         with self._storage():
-            conversation = self._store.conversation(conversation_id)
-            self._path = self._store.messages(conversation_id)
-            self._conversation = conversation
+            self._chat.open(conversation_id)
             self._announce_opened()
+
+    def _open_or_new(self, conversation: Conversation | None) -> None:
+        if conversation:
+            self.open_conversation(conversation.id)
+        else:
+            self.new_chat()
 
     def rename_conversation(self, conversation_id: int, title: str) -> None:
         """Give a conversation another title; a blank one leaves it as it is."""
         with self._storage():
-            self._take(self._store.rename_conversation(conversation_id, title))
+            self._chat.update(self._store.rename_conversation(conversation_id, title))
         self._list_conversations()
 
     def delete_conversation(self, conversation_id: int) -> None:
         """Delete a conversation, until `undo_delete`; where it was open, its neighbour in the list is opened."""
         with self._storage():
-            conversation = self._store.conversation(conversation_id)
+            neighbour = self._list.neighbour_of(conversation_id)
+            deleted = self._list.delete(conversation_id)
             self._writer.stop(conversation_id)
-            self._store.delete_conversation(conversation_id)
-            self._last_deleted = conversation_id
-            place = next((i for i, listed in enumerate(self._listed) if listed.id == conversation_id), 0)
             self._list_conversations()
-            if self._conversation and self._conversation.id == conversation_id:
-                if self._listed:
-                    self.open_conversation(self._listed[min(place, len(self._listed) - 1)].id)
-                else:
-                    self.new_chat()
-            self.conversation_deleted.emit(conversation)
+            if self._chat.is_open(conversation_id):
+                self._open_or_new(neighbour)
+            self.conversation_deleted.emit(deleted)
 
     def undo_delete(self) -> None:
         """Bring back the conversation that was deleted last, and open it."""
-        if self._last_deleted is not None:
-            with self._storage():
-                restored = self._store.restore_conversation(self._last_deleted)
-                self._last_deleted = None
+        with self._storage():
+            if restored := self._list.restore_last():
                 self._list_conversations()
                 self.open_conversation(restored.id)
 
     def search(self, text: str) -> None:
         """List only the conversations that have these words."""
-        self._search = text
+        self._list.search = text
         self._list_conversations()
 
     def set_chat_options(self, system_prompt: str | None, sampling: SamplingParams | None) -> None:
         """Give the open chat its own system prompt and sampling; None takes those of the preferences."""
-        if self._conversation is None:
-            self._new_chat_options = (system_prompt, sampling)
-            return
         with self._storage():
-            self._take(self._store.set_chat_options(self._conversation.id, system_prompt, sampling))
+            self._chat.set_options(system_prompt, sampling)
 
     # Messages
 
     def send(self, text: str) -> None:
         """Add a prompt and have it answered, or say why not with `prompt_refused`."""
-        if reason := self._reason_not_to_send(text):
+        if reason := self._writer.reason_to_refuse() if text.strip() else "Type something to ask.":
             self.prompt_refused.emit(text, reason)
             return
         try:
-            conversation = self._conversation or self._store_new_chat(text)
-            parent_id = self._path[-1].id if self._path else None
-            prompt = self._store.add_message(conversation.id, parent_id, Role.USER, text)
+            prompt = self._chat.add_prompt(text)
         except StorageError as error:
             self.storage_failed.emit(Notice(error.message, error.hint))
             self.prompt_refused.emit(text, str(error))
             return
-        self._path.append(prompt)
         self.message_added.emit(prompt)
         with self._storage():
-            self._answer(prompt)
+            self._answer()
         self._list_conversations()
 
     def stop(self) -> None:
-        """Stop the reply that is being written, waits for the model, or is read for."""
+        """Stop the reply that is being written, or that waits for the model."""
         self._writer.stop()
 
     def edit_message(self, message_id: int, text: str) -> None:
@@ -253,117 +227,75 @@ class ChatController(QObject):
             return
         self._writer.stop()
         with self._storage():
-            old = self._store.message(message_id)
-            prompt = self._store.add_message(old.conversation_id, old.parent_id, Role.USER, text)
-            self._show(self._store.path_to(prompt.id))
-            self._answer(prompt)
+            self._chat.add_prompt_version(message_id, text)
+            self.transcript_changed.emit()
+            self._answer()
         self._list_conversations()
 
     def regenerate(self, message_id: int) -> None:
-        """Have another reply written; the old one is kept as an alternative. Answers a prompt that has no reply."""
-        if not self._has_model():
+        """Have another reply written; the old one is kept as an alternative. A prompt without a reply gets one."""
+        if not self._check_model():
             return
         self._writer.stop()
         with self._storage():
-            old = self._store.message(message_id)
-            is_reply = old.role is Role.ASSISTANT and old.parent_id is not None
-            path = self._store.path_to(old.parent_id if is_reply and old.parent_id is not None else old.id)
-            self._show(path)
-            self._answer(path[-1], earlier_replies=old.siblings if is_reply else 0)
+            earlier_replies = self._chat.cut_at_prompt_of(message_id)
+            self.transcript_changed.emit()
+            self._answer(earlier_replies)
         self._list_conversations()
 
     def continue_reply(self, message_id: int) -> None:
-        """Have the last reply of the path written on, where it has ended."""
-        is_last = bool(self._path) and self._path[-1].id == message_id
-        if not is_last or message_id == self.streaming_message_id or not self._has_model():
+        """Have the reply at the end of the path written on, once it has ended."""
+        is_ended = self._chat.ends_with(message_id) and message_id != self.streaming_message_id
+        if not is_ended or not self._check_model():
             return
         self._writer.stop()
         with self._storage():
-            self._recorder.flush()
-            reply = self._store.reopen_message(message_id)
-            self._path[-1] = reply
+            self._recorder.flush()  # what is reopened is what the store has
+            reply = self._chat.reopen_reply()
             self.message_changed.emit(reply)
             continued = bool(reply.text.strip())
-            told = history(self.messages if continued else self.messages[:-1], self._system_prompt())
-            self._writer.write(told, self._sampling(), reply, continued=continued)
+            self._write(reply, self.messages if continued else self.messages[:-1], continued=continued)
 
     def show_alternative(self, message_id: int, step: int) -> None:
         """Show the alternative of a message that is `step` places on, and what was said after it."""
         with self._storage():
-            self._show(self._store.select_sibling(message_id, step))
+            self._chat.select_alternative(message_id, step)
+            self.transcript_changed.emit()
 
-    def _reason_not_to_send(self, text: str) -> str:
-        if not text.strip():
-            return "Type something to ask."
-        if live := self._recorder.live:
-            if live[-1].stopping:
-                return "The last reply is still being stopped. Try again in a moment."
-            return "A reply is still being written. Wait for it, or stop it first."
-        return "" if self._has_model_or_soon() else "No model is loaded. Choose one first."
-
-    def _has_model_or_soon(self) -> bool:
-        return self._model.loading or self._model.info is not None
-
-    def _has_model(self) -> bool:
-        if not self._has_model_or_soon():
-            self.notice_raised.emit(Notice("No model is loaded", "Choose a model, then try again."))
-        return self._has_model_or_soon()
-
-    def _store_new_chat(self, prompt: str) -> Conversation:
-        self._conversation = self._store.create_conversation(title_from_prompt(prompt))
-        if self._new_chat_options != (None, None):
-            self._take(self._store.set_chat_options(self._conversation.id, *self._new_chat_options))
-        return self._conversation
-
-    def _answer(self, prompt: Message, earlier_replies: int = 0) -> None:
-        """Add a reply to the last message of the path and have it written."""
-        settings = self.settings
-        seed = settings.seed if settings.seed is not None else fresh_seed()
-        reply = self._store.add_message(
-            prompt.conversation_id,
-            prompt.id,
-            Role.ASSISTANT,
-            "",
-            status=MessageStatus.STREAMING,
-            model=self._model.info.name if self._model.info else None,
-            seed=reply_seed(seed, len(self._path), earlier_replies),
-        )
-        told = history(self.messages, self._system_prompt())
-        self._path.append(reply)
+    def _answer(self, earlier_replies: int = 0) -> None:
+        """Add a reply to the prompt that ends the path and have it written."""
+        told = self.messages
+        reply = self._chat.add_reply(self.settings, self.model.name if self.model else None, earlier_replies)
         self.message_added.emit(reply)
-        self._writer.write(told, self._sampling(), reply)
+        self._write(reply, told)
 
-    def _system_prompt(self) -> str:
-        own = self.chat_system_prompt
-        return self.settings.system_prompt if own is None else own
+    def _write(self, reply: Message, told: list[Message], *, continued: bool = False) -> None:
+        own = self._chat.system_prompt
+        system_prompt = self.settings.system_prompt if own is None else own
+        sampling = self._chat.sampling or self.settings.sampling
+        self._writer.write(history(told, system_prompt), sampling, reply, continued=continued)
 
-    def _sampling(self) -> SamplingParams:
-        return self.chat_sampling or self.settings.sampling
+    def _check_model(self) -> bool:
+        if self.state is EngineState.NO_MODEL:
+            self.notice_raised.emit(Notice("No model is loaded", "Choose a model, then try again."))
+            return False
+        return True
 
     # What follows
 
     def _announce_opened(self) -> None:
         self.conversation_opened.emit()
         if not self._recorder.live:
-            known = (message.statistics for message in reversed(self._path) if message.statistics)
-            self.statistics_changed.emit(next(known, Statistics()))
-
-    def _show(self, path: list[Message]) -> None:
-        self._path = path
-        self.transcript_changed.emit()
-
-    def _take(self, conversation: Conversation) -> None:
-        if self._conversation and self._conversation.id == conversation.id:
-            self._conversation = conversation
+            self.statistics_changed.emit(self._chat.last_statistics())
 
     def _list_conversations(self) -> None:
         with self._storage():
-            self._listed = self._store.conversations(self._search)
+            self._list.refresh()
         self.conversations_changed.emit()
 
     @contextmanager
     def _storage(self) -> Iterator[None]:
-        """Tell the person of what the store could not do; the rest of the block is left out."""
+        """Tell the person what the store could not do; the rest of the block is left out."""
         try:
             yield
         except StorageError as error:
@@ -371,15 +303,13 @@ class ChatController(QObject):
 
     @Slot(int, str)
     def _on_text_added(self, message_id: int, text: str) -> None:
-        if any(message.id == message_id for message in self._path):
+        if self._chat.has(message_id):
             self.reply_text_added.emit(message_id, text)
 
     @Slot(Message)
     def _on_reply_ended(self, ended: Message) -> None:
-        for place, message in enumerate(self._path):
-            if message.id == ended.id:
-                self._path[place] = replace(ended, sibling=message.sibling, siblings=message.siblings)
-                self.message_changed.emit(self._path[place])
+        if self._chat.has(ended.id):
+            self.message_changed.emit(self._chat.replace(ended))
         self._list_conversations()
 
     @Slot(ModelInfo)

@@ -64,7 +64,7 @@ class EngineClient(QObject):
         self._thread = self._start_thread()
 
     def _start_thread(self) -> QThread:
-        thread = QThread()  # no parent: a thread that hangs must not be destroyed with this object
+        thread = _EngineThread()  # no parent: a thread that hangs must not be destroyed with this object
         thread.setObjectName("engine")
         self._worker.moveToThread(thread)
         queued = Qt.ConnectionType.QueuedConnection
@@ -171,6 +171,16 @@ class EngineClient(QObject):
             self._requests.remove(request_id)
             self._post(_dead(request_id))
         self._post(LoadEvent(self._load_id, _dead(None)))
+
+
+class _EngineThread(QThread):
+    def run(self) -> None:
+        """Run the event loop inside a Python frame.
+
+        Without one, Python makes a thread state for every slot and drops it afterwards, and with it whatever was kept
+        in a `threading.local` or a context variable.
+        """
+        self.exec()
 
 
 def _dead(request_id: int | None) -> Failure:

@@ -52,6 +52,14 @@ class ReplyWriter(QObject):
             return EngineState.IDLE
         return EngineState.WRITING if live[-1].writing else EngineState.PREFILL
 
+    def reason_to_refuse(self) -> str:
+        """Say why a prompt cannot be sent now; empty if it can."""
+        if live := self._recorder.live:
+            if live[-1].stopping:
+                return "The last reply is still being stopped. Try again in a moment."
+            return "A reply is still being written. Wait for it, or stop it first."
+        return "No model is loaded. Choose one first." if self.state is EngineState.NO_MODEL else ""
+
     def write(
         self, messages: tuple[ChatMessage, ...], sampling: SamplingParams, reply: Message, *, continued: bool = False
     ) -> None:

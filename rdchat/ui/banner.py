@@ -41,7 +41,9 @@ class Banner(QWidget):
             more.setWordWrap(True)
             more.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             words.addWidget(more)
-        self._close = QToolButton(autoRaise=True, toolTip="Close")
+        self._close = QToolButton()
+        self._close.setAutoRaise(True)
+        self._close.setToolTip("Close")
         self._close.setAccessibleName("Close this notice")
         self._close.clicked.connect(self.closed)
         self._row = QHBoxLayout(self)
@@ -57,7 +59,7 @@ class Banner(QWidget):
         """Add a button; pressing it also closes the banner."""
         button = QPushButton(text)
         button.clicked.connect(self.closed)
-        button.clicked.connect(lambda: act())
+        button.clicked.connect(lambda _checked: act())
         self._row.insertWidget(self._row.count() - 1, button)
         return button
 
@@ -90,8 +92,9 @@ class BannerArea(QWidget):
         """Show a banner until it is closed, or for some time."""
         self.close_banner(key)
         self._keyed[key] = banner
-        banner.closed.connect(lambda: self._remove(key, banner))
+        banner.closed.connect(self._remove_closed)
         self._layout.addWidget(banner)
+        banner.show()
         self.show()
         if lasts_ms is not None:
             timer = QTimer(banner, interval=lasts_ms, singleShot=True)
@@ -99,16 +102,17 @@ class BannerArea(QWidget):
             timer.start()
 
     def close_banner(self, key: str) -> None:
-        if key in self._keyed:
-            self._remove(key, self._keyed[key])
+        banner = self._keyed.pop(key, None)
+        if banner is not None:
+            self._layout.removeWidget(banner)
+            banner.hide()
+            banner.deleteLater()
+            self.setVisible(bool(self._keyed))
 
     def banner(self, key: str) -> Banner | None:
         return self._keyed.get(key)
 
-    def _remove(self, key: str, banner: Banner) -> None:
-        if self._keyed.get(key) is banner:
-            del self._keyed[key]
-        self._layout.removeWidget(banner)
-        banner.hide()
-        banner.deleteLater()
-        self.setVisible(bool(self._keyed))
+    def _remove_closed(self) -> None:
+        closed = self.sender()  # a lambda that holds its own sender crashes PySide when the two are deleted
+        for key in [key for key, banner in self._keyed.items() if banner is closed]:
+            self.close_banner(key)

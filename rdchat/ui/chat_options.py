@@ -1,6 +1,6 @@
 """The popover for what one chat does differently: its system prompt and its sampling."""
 
-from PySide6.QtCore import QPoint, QSize, Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
@@ -10,7 +10,7 @@ from rdchat.ui.labels import ThemedLabel
 from rdchat.ui.sampling_form import SamplingForm
 from rdchat.ui.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
-_WIDTH = 360
+_WIDTH = 320
 
 
 class ChatOptions(QWidget):
@@ -20,8 +20,8 @@ class ChatOptions(QWidget):
         super().__init__(parent, Qt.WindowType.Popup)
         self._controller, self._theme = controller, theme
         self.setAccessibleName("Chat options")
-        self.setFixedWidth(_WIDTH)
-        self.prompt = _PromptEditor()
+        self.prompt = QPlainTextEdit()
+        self.prompt.setFixedSize(_WIDTH, self.prompt.fontMetrics().lineSpacing() * 4 + 12)
         self.prompt.setPlaceholderText("None. For example: You answer briefly, in plain words.")
         self.prompt.setAccessibleName("System prompt of this chat")
         self.prompt.setToolTip("Instructions the model reads before the conversation.")
@@ -35,6 +35,7 @@ class ChatOptions(QWidget):
         foot.addWidget(self.source, 1)
         foot.addWidget(self.defaults)
         layout = QVBoxLayout(self)
+        layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # grows where a problem is told
         layout.setContentsMargins(LARGE, MEDIUM + TIGHT, LARGE, MEDIUM + TIGHT)
         layout.setSpacing(SMALL)
         layout.addWidget(ThemedLabel(theme, "System prompt", bold=True))
@@ -61,7 +62,7 @@ class ChatOptions(QWidget):
 
     def refresh(self) -> None:
         """Show the values in force."""
-        prompt, sampling = self._controller.chat_options
+        prompt, sampling = self._controller.chat_system_prompt, self._controller.chat_sampling
         settings = self._controller.settings
         shown = settings.system_prompt if prompt is None else prompt
         if self.prompt.toPlainText() != shown:
@@ -73,7 +74,7 @@ class ChatOptions(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        painter.setPen(self._theme.colors.border)
+        painter.setPen(self._theme.colors.muted)
         painter.setBrush(self._theme.colors.window)
         painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
 
@@ -96,10 +97,3 @@ class ChatOptions(QWidget):
         own = prompt is not None or sampling is not None
         self.source.setText("Changed for this chat" if own else "As in the preferences")
         self.defaults.setEnabled(own)
-
-
-class _PromptEditor(QPlainTextEdit):
-    def sizeHint(self) -> QSize:
-        return QSize(240, self.fontMetrics().lineSpacing() * 4 + 12)
-
-    minimumSizeHint = sizeHint

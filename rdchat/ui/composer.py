@@ -3,7 +3,7 @@
 from enum import Enum, auto
 from math import ceil
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QFocusEvent,
     QFontMetricsF,
@@ -24,6 +24,8 @@ from rdchat.ui.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 
 _MOST_LINES = 8
 _BUTTON = 30
+_PLACEHOLDER = "Ask anything. Return sends, Shift-Return starts a new line."
+_SHORT_PLACEHOLDER = "Ask anything. Return sends."
 
 
 class ComposerState(Enum):
@@ -47,7 +49,6 @@ class PromptField(QPlainTextEdit):
         self._composing = False
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setTabChangesFocus(True)
-        self.setPlaceholderText("Ask anything. Return sends, Shift-Return starts a new line.")
         self.setAccessibleName("Message")
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -82,12 +83,10 @@ class PromptField(QPlainTextEdit):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        room = self.viewport().width() - 4 * TIGHT
+        fits = self.fontMetrics().horizontalAdvance(_PLACEHOLDER) <= room
+        self.setPlaceholderText(_PLACEHOLDER if fits else _SHORT_PLACEHOLDER)
         self._fit_height()
-
-    def sizeHint(self) -> QSize:
-        return QSize(super().sizeHint().width(), self._wanted_height())
-
-    minimumSizeHint = sizeHint
 
     def _wanted_height(self) -> int:
         lines = min(max(round(self.document().size().height()), 1), _MOST_LINES)  # counted in lines, wrapped ones too

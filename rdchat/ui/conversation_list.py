@@ -28,11 +28,11 @@ from PySide6.QtWidgets import (
 
 from rdchat.chat.conversation import Conversation
 from rdchat.ui.figures import day_words
-from rdchat.ui.theme import SMALL, TIGHT, Theme, control_font
+from rdchat.ui.theme import SMALL, Theme, control_font
 
 _Index = QModelIndex | QPersistentModelIndex
 _ROOT = QModelIndex()
-_ROW_HEIGHT = 46
+_ROW_HEIGHT, _EDITOR_HEIGHT = 44, 23
 _CONVERSATION = Qt.ItemDataRole.UserRole
 
 
@@ -97,8 +97,8 @@ class ConversationDelegate(QStyledItemDelegate):
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
         row: Conversation = index.data(_CONVERSATION)
         colors = self._theme.colors
-        area: QRect = option.rect.adjusted(SMALL, 1, -SMALL, -1)  # type: ignore[attr-defined]
-        state: QStyle.StateFlag = option.state  # type: ignore[attr-defined]
+        area: QRect = option.rect.adjusted(SMALL, 1, -SMALL, -1)
+        state: QStyle.StateFlag = option.state
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(Qt.PenStyle.NoPen)
@@ -133,10 +133,9 @@ class ConversationDelegate(QStyledItemDelegate):
         return editor
 
     def updateEditorGeometry(self, editor: QWidget, option: QStyleOptionViewItem, index: _Index) -> None:
-        area: QRect = option.rect  # type: ignore[attr-defined]
-        height = editor.sizeHint().height()
-        top = area.top() + (area.height() - height) // 2
-        editor.setGeometry(area.left() + SMALL + TIGHT, top, area.width() - 2 * (SMALL + TIGHT), height)
+        area: QRect = option.rect
+        # over the title; the day stays to be seen below it
+        editor.setGeometry(area.left() + SMALL + 3, area.top() + 3, area.width() - 2 * SMALL - 6, _EDITOR_HEIGHT)
 
     def setModelData(self, editor: QWidget, model: QAbstractItemModel, index: _Index) -> None:
         assert isinstance(editor, QLineEdit)

@@ -78,6 +78,7 @@ class ConversationView(Ground):
     def _connect_notices(self) -> None:
         self._controller.notice_raised.connect(self._show_notice)
         self._controller.storage_failed.connect(self._show_storage_failure)
+        self._controller.storage_recovered.connect(lambda: self.banners.close_banner("storage"))
         self._controller.conversation_deleted.connect(self._offer_undo)
 
     def _show_conversation(self) -> None:
@@ -93,6 +94,7 @@ class ConversationView(Ground):
         self._show_page()
 
     def _add_message(self, message: Message) -> None:
+        self._draft_of = message.conversation_id  # a new chat becomes a conversation with its first message
         self.transcript.add_message(message)
         if message.status is MessageStatus.STREAMING and self._controller.state is EngineState.LOADING:
             self.transcript.set_waiting(message.id, "Waiting for the model to load…")

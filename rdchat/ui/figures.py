@@ -8,11 +8,18 @@ from rdchat.inference.protocol import Dtype, FinishReason, LoadProgress, Prefill
 NONE = "\N{EN DASH}"
 
 FINISH_WORDS = {
-    FinishReason.EOS: "The model ended its answer",
-    FinishReason.LENGTH: "Reached the limit of tokens",
-    FinishReason.STOP_STRING: "Met a stop string",
-    FinishReason.CONTEXT_FULL: "The context is full",
-    FinishReason.CANCELLED: "Stopped by you",
+    FinishReason.EOS: "Finished",
+    FinishReason.LENGTH: "Token limit",
+    FinishReason.STOP_STRING: "Stop string",
+    FinishReason.CONTEXT_FULL: "Context full",
+    FinishReason.CANCELLED: "Stopped",
+}
+FINISH_REASONS = {
+    FinishReason.EOS: "The model ended its answer.",
+    FinishReason.LENGTH: "The reply reached the maximum of tokens set for it.",
+    FinishReason.STOP_STRING: "The reply came to one of the stop strings.",
+    FinishReason.CONTEXT_FULL: "Prompt and reply fill the model's whole context.",
+    FinishReason.CANCELLED: "You stopped the reply.",
 }
 
 DTYPE_WORDS = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QActionGroup
-from PySide6.QtWidgets import QMenu, QSizePolicy, QToolBar, QToolButton, QWidget
+from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
 
 from rdchat.inference.protocol import Dtype, LoadProgress
 from rdchat.services.chat_controller import ChatController
@@ -17,7 +17,7 @@ from rdchat.ui.theme import Theme
 DEFAULT_MODEL = "SmolLM2 135M Instruct (default)"
 
 
-class ModelButton(QToolButton):
+class ModelButton(QPushButton):
     """The model's name and precision; its menu loads another."""
 
     folder_requested = Signal()
@@ -26,11 +26,10 @@ class ModelButton(QToolButton):
         super().__init__(parent)
         self._controller = controller
         self._menu = QMenu(self)
+        self._precisions = self._build_precisions()
         self._menu.aboutToShow.connect(self._fill_menu)
         self.setMenu(self._menu)
-        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self.setAutoRaise(True)
+        self.setFlat(True)
         self.setAccessibleName("Model")
         controller.state_changed.connect(self.refresh)
         controller.load_progressed.connect(self._show_load)
@@ -48,7 +47,7 @@ class ModelButton(QToolButton):
             self._show(words, f"{model.path}\nClick to choose another model.")
 
     def _show(self, words: str, tip: str) -> None:
-        self.setText(f" {words} ")
+        self.setText(words)
         self.setToolTip(tip)
         self.setAccessibleDescription(words)
 
@@ -57,6 +56,8 @@ class ModelButton(QToolButton):
 
     def _fill_menu(self) -> None:
         settings = self._controller.settings
+        for action in self._precisions.actions():
+            action.setChecked(action.data() == settings.dtype)
         self._menu.clear()
         self._menu.addAction(self._model_action(DEFAULT_MODEL, None))
         if settings.recent_models:
@@ -64,7 +65,7 @@ class ModelButton(QToolButton):
             for model in settings.recent_models:
                 self._menu.addAction(self._model_action(Path(model).name, model))
         self._menu.addSeparator()
-        self._menu.addMenu(self._precision_menu())
+        self._menu.addMenu(self._precisions)
         self._menu.addSeparator()
         self._menu.addAction("Open folder…", self.folder_requested.emit)
 
@@ -75,15 +76,18 @@ class ModelButton(QToolButton):
         action.triggered.connect(lambda: self._controller.load_model(model, settings.dtype))
         return action
 
-    def _precision_menu(self) -> QMenu:
-        settings = self._controller.settings
+    def _build_precisions(self) -> QMenu:
         menu = QMenu("Precision", self._menu)
         group = QActionGroup(menu)
         for dtype in Dtype:
-            action = QAction(figures.DTYPE_WORDS[dtype], group, checkable=True, checked=settings.dtype is dtype)
-            action.triggered.connect(lambda _checked, dtype=dtype: self._controller.load_model(settings.model, dtype))
+            action = QAction(figures.DTYPE_WORDS[dtype], group, checkable=True)
+            action.setData(dtype)
             menu.addAction(action)
+        group.triggered.connect(self._load_precision)
         return menu
+
+    def _load_precision(self, action: QAction) -> None:
+        self._controller.load_model(self._controller.settings.model, Dtype(action.data()))
 
 
 class Header(QToolBar):
@@ -96,9 +100,8 @@ class Header(QToolBar):
         show_sidebar: QAction,
         new_chat: QAction,
         show_panel: QAction,
-        parent: QWidget | None = None,
     ) -> None:
-        super().__init__("Toolbar", parent)
+        super().__init__("Toolbar")
         self._theme = theme
         self._icons = {show_sidebar: "sidebar", new_chat: "new", show_panel: "panel"}
         self.setObjectName("header")

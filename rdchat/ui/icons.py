@@ -13,7 +13,8 @@ _STROKES = {
     "new": '<path d="M16.5 10.5v4a2 2 0 0 1-2 2h-9a2 2 0 0 1-2-2v-9a2 2 0 0 1 2-2h4"/>'
     '<path d="M8 12l.6-2.6 6.6-6.6a1.4 1.4 0 0 1 2 2l-6.6 6.6z"/>',
     "search": '<circle cx="9" cy="9" r="5"/><path d="M13 13l4 4"/>',
-    "options": '<path d="M3 6h7M15 6h2M3 14h2M10 14h7"/><circle cx="12.5" cy="6" r="2"/><circle cx="7.5" cy="14" r="2"/>',
+    "options": '<path d="M3 6h7M15 6h2M3 14h2M10 14h7"/>'
+    '<circle cx="12.5" cy="6" r="2"/><circle cx="7.5" cy="14" r="2"/>',
     "send": '<path d="M10 16V4.5M5 9l5-5 5 5"/>',
     "stop": '<rect x="5.5" y="5.5" width="9" height="9" rx="1.5" fill="currentColor"/>',
     "close": '<path d="M5.5 5.5l9 9M14.5 5.5l-9 9"/>',

@@ -25,11 +25,11 @@ class ThemedLabel(QLabel):
         text: str = "",
         color: str = "text",
         points_more: float = 0,
+        *,
         bold: bool = False,
         tabular: bool = False,
-        parent: QWidget | None = None,
     ) -> None:
-        super().__init__(text, parent)
+        super().__init__(text)
         self._theme = theme
         self._color = color
         self.setTextFormat(Qt.TextFormat.PlainText)
@@ -57,12 +57,13 @@ class ElidedLabel(ThemedLabel):
         text: str = "",
         color: str = "text",
         points_more: float = 0,
+        *,
         bold: bool = False,
         mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
     ) -> None:
-        super().__init__(theme, text, color, points_more, bold)
+        super().__init__(theme, text, color, points_more, bold=bold)
         self._mode = mode
-        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
 
     def event(self, event: QEvent) -> bool:
         if (
@@ -77,6 +78,9 @@ class ElidedLabel(ThemedLabel):
 
     def _is_cut(self) -> bool:
         return self.fontMetrics().horizontalAdvance(self.text()) > self.contentsRect().width()
+
+    def sizeHint(self) -> QSize:
+        return self.minimumSizeHint()  # it takes what is left, and never pushes
 
     def minimumSizeHint(self) -> QSize:
         return QSize(self.fontMetrics().averageCharWidth() * 4, super().minimumSizeHint().height())

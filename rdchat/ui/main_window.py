@@ -159,14 +159,15 @@ class MainWindow(QMainWindow):
     def _fold(self) -> None:
         """Show the sides that the person wants and the window has room for."""
         settings = self._controller.settings
-        for side, wanted, room, action in (
+        sides = (
             (self.sidebar, settings.sidebar_visible, _ROOM_FOR_SIDEBAR, self.actions_.sidebar),
             (self.panel, settings.panel_visible, _ROOM_FOR_PANEL, self.actions_.panel),
-        ):
+        )
+        self._asked_for = {side for side, _, room, _ in sides if side in self._asked_for and self.width() < room}
+        for side, wanted, room, action in sides:
             fits = self.width() >= room
-            if fits:
-                self._asked_for.discard(side)
-            shown = (wanted and fits) or side in self._asked_for
+            crowded = bool(self._asked_for - {side})
+            shown = (wanted and fits and not crowded) or side in self._asked_for
             side.setVisible(shown)
             action.setChecked(shown)
 

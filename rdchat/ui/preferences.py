@@ -8,7 +8,6 @@ from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
-    QDialogButtonBox,
     QFormLayout,
     QHBoxLayout,
     QLineEdit,
@@ -44,19 +43,22 @@ class Preferences(QDialog):
         super().__init__(parent)
         self._controller, self._theme = controller, theme
         self.setWindowTitle("Preferences")
-        self.setMinimumWidth(520)
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
         self.tabs = QTabWidget()
-        self.tabs.addTab(self._build_general(), "General")
-        self.tabs.addTab(self._build_chat(), "New chats")
-        self.tabs.addTab(self._build_model(), "Model")
-        self.tabs.addTab(self._build_files(), "Files")
-        close = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
-        close.rejected.connect(self.close)
+        self._pages = {
+            "General": self._build_general(),
+            "New chats": self._build_chat(),
+            "Model": self._build_model(),
+            "Files": self._build_files(),
+        }
+        for name, page in self._pages.items():
+            self.tabs.addTab(page, name)
+        self.tabs.currentChanged.connect(self._fit_page)
         layout = QVBoxLayout(self)
+        layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # as high as the page that is shown
         layout.addWidget(self.tabs)
-        layout.addWidget(close)
+        self._fit_page()
         controller.settings_changed.connect(self.show_settings)
         self.show_settings(controller.settings)
 
@@ -81,6 +83,11 @@ class Preferences(QDialog):
         self.model.setText(DEFAULT_MODEL if settings.model is None else settings.model)
         self.use_default.setEnabled(settings.model is not None)
         self.models_folder.setText(settings.models_folder or str(Path.home()))
+
+    def _fit_page(self) -> None:
+        page = self._pages[self.tabs.tabText(self.tabs.currentIndex())]
+        bar = self.tabs.tabBar().sizeHint().height()
+        self.tabs.setFixedHeight(page.sizeHint().height() + bar + MEDIUM)
 
     def _build_general(self) -> QWidget:
         page, form = _page()
@@ -198,6 +205,7 @@ def show_folder(path: Path) -> None:
 
 def _page() -> tuple[QWidget, QFormLayout]:
     page = QWidget()
+    page.setMinimumWidth(500)
     form = QFormLayout(page)
     form.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
     form.setHorizontalSpacing(MEDIUM)

@@ -49,7 +49,7 @@ class Sparkline(QWidget):
         theme.changed.connect(self.update)
 
     def sizeHint(self) -> QSize:
-        return QSize(120, 44)
+        return QSize(120, 56)
 
     def add(self, statistics: Statistics) -> None:
         self.samples.add(statistics)
@@ -63,7 +63,7 @@ class Sparkline(QWidget):
         colors = self._theme.colors
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        base = self.height() - 1.5
+        base = self.contentsRect().bottom() - 0.5
         painter.setPen(QPen(colors.border, 1))
         painter.drawLine(QPointF(0, base), QPointF(self.width(), base))
         points = self._points(base)

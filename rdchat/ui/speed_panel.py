@@ -4,15 +4,17 @@ from PySide6.QtCore import QSize, Qt, QTimer
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.protocol import LoadProgress, PrefillProgress, Role, Statistics
+from rdchat.inference.protocol import FinishReason, LoadProgress, PrefillProgress, Role, Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.events import EngineState
 from rdchat.ui import figures
 from rdchat.ui.labels import ElidedLabel, Ground, Separator, ThemedLabel
 from rdchat.ui.sparkline import Sparkline
-from rdchat.ui.theme import LARGE, MEDIUM, TIGHT, Theme
+from rdchat.ui.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
+_WHY_ENDED = "Why the reply ended."
 _REFRESH_MS = 100  # figures that change faster cannot be read
+_BUSY = (EngineState.PREFILL, EngineState.WRITING)
 _STATE_WORDS = {
     EngineState.LOADING: "Loading the model…",
     EngineState.IDLE: "Idle",
@@ -115,17 +117,19 @@ class SpeedPanel(QScrollArea):
         row.addWidget(unit, 1, Qt.AlignmentFlag.AlignBottom)
         unit.setContentsMargins(0, 0, 0, 4)
         head.setToolTip(
-            "Tokens written a second after the first one: (tokens written - 1) / decode time. Reading the prompt is not "
-            "part of it."
+            "Tokens written a second, after the first one: (tokens written - 1) / decode time. "
+            "Reading the prompt is not part of it."
         )
         speed.add(head)
         self.sparkline = speed.add(Sparkline(self._theme))
+        self.sparkline.setContentsMargins(0, 0, 0, SMALL)
         self.sparkline.setToolTip("Decode speed during this reply, from zero up; each point is a quarter of a second.")
         self.prefill = speed.add(
             Figure(
                 self._theme,
                 "Prefill",
-                "Prompt tokens read a second, until the first token is known. Tokens kept from the turn before do not count.",
+                "Prompt tokens read a second, until the first token is known. "
+                "Tokens kept from the turn before do not count.",
             )
         )
         self.ttft = speed.add(
@@ -149,8 +153,7 @@ class SpeedPanel(QScrollArea):
                 self._theme, "Kept from before", "Prompt tokens that were in the cache already and were not read again."
             )
         )
-        self.finish = reply.add(ElidedLabel(self._theme, "", "muted"))
-        self.finish.setAccessibleName("Why the reply ended")
+        self.finish = reply.add(Figure(self._theme, "Finish", _WHY_ENDED))
 
     def _build_memory(self) -> None:
         memory = self._section("Memory")
@@ -219,7 +222,8 @@ class SpeedPanel(QScrollArea):
     def _show_pending(self) -> None:
         if self._pending is not None:
             statistics, self._pending = self._pending, None
-            self.sparkline.add(statistics)
+            if self._controller.state in _BUSY:
+                self.sparkline.add(statistics)
             self._show_statistics(statistics)
             self._timer.start()
 
@@ -232,28 +236,30 @@ class SpeedPanel(QScrollArea):
             return
         self._pending = None
         self._show_statistics(message.statistics)
-        self._show_finish(message)
+        self._show_finish(message.finish_reason)
 
     def _show_last_reply(self) -> None:
-        if self._controller.state in (EngineState.PREFILL, EngineState.WRITING):
+        if self._controller.state in _BUSY:
             return  # the figures are those of the reply that is being written
         replies = [message for message in self._controller.messages if message.statistics]
         self._begin(replies[-1].statistics if replies and replies[-1].statistics else Statistics())
         if replies:
-            self._show_finish(replies[-1])
+            self._show_finish(replies[-1].finish_reason)
 
     def _begin(self, statistics: Statistics) -> None:
         self._pending = None
         self.sparkline.clear()
-        self.finish.setText("")
+        self._show_finish(None)
         self._show_statistics(statistics)
 
-    def _show_finish(self, message: Message) -> None:
-        self.finish.setText(figures.FINISH_WORDS[message.finish_reason] if message.finish_reason else "")
+    def _show_finish(self, reason: FinishReason | None) -> None:
+        self.finish.show_value(figures.FINISH_WORDS[reason] if reason else figures.NONE)
+        self.finish.setToolTip(f"{_WHY_ENDED} {figures.FINISH_REASONS[reason] if reason else ''}".strip())
 
     def _show_statistics(self, statistics: Statistics) -> None:
         model = self._controller.model
         self.decode.setText(figures.rate(statistics.decode_tps))
+        self.decode.set_color("muted" if statistics.decode_tps is None else "text")
         prefill = figures.rate(statistics.prefill_tps)
         self.prefill.show_value(prefill if prefill == figures.NONE else f"{prefill} tokens/s")
         self.ttft.show_value(figures.duration(statistics.ttft_ms))

@@ -41,7 +41,7 @@ class WelcomeView(QWidget):
         words = _centred(
             ThemedLabel(
                 theme,
-                "Chat with a language model that runs on this machine. Nothing you write leaves it.",
+                "Chat with a language model that runs on this machine.\nNothing you write leaves it.",
                 "muted",
                 1,
             )

@@ -37,13 +37,13 @@ class Colors:
 
 LIGHT = Colors(
     window=QColor("#f5f5f7"), surface=QColor("#ffffff"), raised=QColor("#eef1f6"), code=QColor("#f6f7f9"),
-    border=QColor("#dcdce0"), text=QColor("#1d1d1f"), muted=QColor("#65656b"), selection=QColor("#dfe2e9"),
+    border=QColor("#dcdce0"), text=QColor("#1d1d1f"), muted=QColor("#65656b"), selection=QColor("#e1e4ea"),
     accent=QColor("#0063ce"), on_accent=QColor("#ffffff"), danger=QColor("#c01c28"), warning=QColor("#8a5a00"),
     success=QColor("#1f7a3a"),
 )  # fmt: skip
 DARK = Colors(
     window=QColor("#1e1e20"), surface=QColor("#242426"), raised=QColor("#323236"), code=QColor("#1b1b1d"),
-    border=QColor("#3c3c40"), text=QColor("#f2f2f4"), muted=QColor("#a3a3aa"), selection=QColor("#3a3b42"),
+    border=QColor("#3c3c40"), text=QColor("#f2f2f4"), muted=QColor("#a3a3aa"), selection=QColor("#38393f"),
     accent=QColor("#4ba3ff"), on_accent=QColor("#00264d"), danger=QColor("#ff7b72"), warning=QColor("#e3b341"),
     success=QColor("#56d37a"),
 )  # fmt: skip
@@ -121,13 +121,17 @@ class Theme(QObject):
 
     def body_font(self) -> QFont:
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
-        font.setPointSize(self._text_size)
+        font.setPointSizeF(self._points(self._text_size))
         return font
 
     def code_font(self) -> QFont:
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
-        font.setPointSize(self._text_size - 1)
+        font.setPointSizeF(self._points(self._text_size - 1))
         return font
+
+    def _points(self, size: int) -> float:
+        # a point is a pixel on a Mac and 1.33 of them elsewhere: the same setting looks the same on both
+        return size * 72 / self._app.primaryScreen().logicalDotsPerInch()
 
     def _refresh(self) -> None:
         self._fill_palette()

@@ -1,13 +1,22 @@
 import gc
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QCoreApplication, QThread
+from pytestqt.qtbot import QtBot
 
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.store import ConversationStore
 from rdchat.inference.protocol import Engine
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine_client import EngineClient
+from rdchat.services.events import EngineState
 from tests.services.fakes import Gate, ScriptedEngine
+from tests.services.window import Window
 
 
 class AwakeLog:
@@ -47,7 +56,11 @@ def make_client(
     def make(
         factory: Callable[[], Engine] = lambda: engine, keep_awake: Callable[[], AbstractContextManager[None]] = awake
     ) -> EngineClient:
-        clients.append(EngineClient(factory, keep_awake))
+        def traced_factory() -> Engine:
+            sys.settrace(threading.gettrace())  # coverage does not see threads that Qt starts
+            return factory()
+
+        clients.append(EngineClient(traced_factory, keep_awake))
         return clients[-1]
 
     yield make
@@ -55,7 +68,7 @@ def make_client(
     engine.load_gate.open()
     for client in clients:
         assert client.shutdown()
-    running = [thread for thread in gc.get_objects() if type(thread) is QThread and thread.isRunning()]
+    running = [thread for thread in gc.get_objects() if isinstance(thread, QThread) and thread.isRunning()]
     assert not running, "an engine thread survived its client"
     assert not awake.inside
 
@@ -64,3 +77,41 @@ def make_client(
 def shut_gate(engine: ScriptedEngine) -> Gate:
     engine.gate.shut()
     return engine.gate
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> SettingsStore:
+    return SettingsStore(tmp_path / "settings.json")
+
+
+@pytest.fixture
+def window_on(
+    qtbot: QtBot, settings: SettingsStore, engine: ScriptedEngine, make_client: Callable[..., EngineClient]
+) -> Iterator[Callable[[Path], Window]]:
+    """Make an app on a database in a folder; it is not started."""
+    windows: list[Window] = []
+
+    def make(folder: Path) -> Window:
+        store = ConversationStore.open(folder / "conversations.db")
+        windows.append(Window(ChatController(store, settings, make_client()), store, qtbot))
+        return windows[-1]
+
+    yield make
+    engine.gate.open()
+    engine.load_gate.open()
+    for window in windows:
+        assert window.controller.close()
+        window.store.close()
+
+
+@pytest.fixture
+def unstarted(window_on: Callable[[Path], Window], tmp_path: Path) -> Window:
+    return window_on(tmp_path)
+
+
+@pytest.fixture
+def window(unstarted: Window) -> Window:
+    """A started app with its model loaded."""
+    unstarted.controller.start()
+    unstarted.wait_for(EngineState.IDLE)
+    return unstarted

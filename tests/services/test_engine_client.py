@@ -22,7 +22,7 @@ from rdchat.inference.protocol import (
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import Failure, ReplyProgress
 from tests.services.conftest import AwakeLog
-from tests.services.fakes import Gate, Reply, ScriptedEngine
+from tests.services.fakes import Gate, Reply, ScriptedEngine, ScriptedReply
 
 MakeClient = Callable[..., EngineClient]
 
@@ -83,6 +83,23 @@ def test_the_engine_is_made_on_its_own_thread_and_not_before_it_is_needed(
         client.load_model(None, Dtype.AUTO)
     assert len(made_on) == 1
     assert made_on != [threading.get_ident()]
+
+
+def test_what_python_keeps_per_thread_outlives_a_request(qtbot: QtBot, make_client: MakeClient) -> None:
+    kept = threading.local()
+
+    class Keeper(ScriptedEngine):
+        def generate(self, request: GenerationRequest) -> ScriptedReply:
+            kept.requests = [*getattr(kept, "requests", []), request.request_id]
+            self.replies = [Reply(tokens=tuple(map(str, kept.requests)))]
+            return super().generate(request)
+
+    client = make_client(Keeper)
+    record = Recorder(client)
+    client.generate(request(1))
+    client.generate(request(2))
+    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 2, timeout=5000)
+    assert [end.text for end in record.of(ReplyEnd)] == ["1", "12"]
 
 
 def test_replies_asked_for_together_come_one_after_the_other(qtbot: QtBot, make_client: MakeClient) -> None:
@@ -261,7 +278,7 @@ def test_a_thread_that_ends_by_itself_fails_open_and_later_requests(
     qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine
 ) -> None:
     class Quitter(ScriptedEngine):
-        def generate(self, request: GenerationRequest):
+        def generate(self, request: GenerationRequest) -> ScriptedReply:
             QThread.currentThread().quit()
             return super().generate(request)
 

@@ -30,11 +30,13 @@ Start = Callable[[Path, str], Process]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(qapp: QCoreApplication) -> Iterator[Start]:
     processes: list[Process] = []
+    folders: set[Path] = set()
 
     def start(folder: Path, then: str) -> Process:
         command = [sys.executable, "-c", CLAIM_AND_STAY, str(folder), then]
+        folders.add(folder)
         processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         return processes[-1]
 
@@ -50,7 +52,7 @@ def line(process: Process) -> str:
 
 
 @pytest.fixture
-def instance(qapp: QCoreApplication, tmp_path: Path) -> Iterator[SingleInstance]:
+def instance(start: Start, tmp_path: Path) -> Iterator[SingleInstance]:
     instance = SingleInstance(tmp_path / "data")
     yield instance
     instance.release()

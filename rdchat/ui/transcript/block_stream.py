@@ -82,10 +82,8 @@ class BlockStream:
         blocks: list[Block] = []
         closed: list[int] = []
         self._open_fence(text, final)
-        if self._fence:
-            tail = self._fenced(text, final, blocks, closed)
-        else:
-            tail = self._parsed(text, final, blocks, closed)
+        read = self._fenced if self._fence else self._parsed
+        tail = read(text, final, blocks, closed)
         self._settled = first + len(blocks)
         more = tail is None
         if final and not more and len(self._references) > self._known:

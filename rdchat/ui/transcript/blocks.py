@@ -94,4 +94,3 @@ def pieces(line: str) -> list[str]:
         parts.append(line[:cut])
         line = line[cut:]
     return [*parts, line]
-

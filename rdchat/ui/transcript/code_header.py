@@ -27,6 +27,7 @@ class CodeHeader(QWidget):
         self._theme = theme
         name = _NAMES.get(language.lower(), language[:40])
         self._label = QLabel(name or self.tr("Code"), self)
+        self._label.setForegroundRole(QPalette.ColorRole.WindowText)  # the viewport below has another
         self._label.setFont(control_font(-1))
         self._button = CopyButton(self.tr("Copy code"), theme, self)
         self._button.copy_requested.connect(self.copy_requested)

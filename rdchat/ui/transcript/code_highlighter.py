@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from PySide6.QtGui import QColor, QTextBlock, QTextCharFormat, QTextDocument, QTextLayout
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, Token, _TokenType
 from pygments.util import ClassNotFound
+from PySide6.QtGui import QColor, QTextBlock, QTextCharFormat, QTextDocument, QTextLayout
 
 from rdchat.ui.theme import SyntaxColors
 
@@ -156,10 +156,10 @@ class CodeHighlighter:
 
 def _span(start: int, length: int, color: QColor) -> QTextLayout.FormatRange:
     span = QTextLayout.FormatRange()
-    span.start, span.length = start, length  # type: ignore[attr-defined]
+    span.start, span.length = start, length
     look = QTextCharFormat()
     look.setForeground(color)
-    span.format = look  # type: ignore[attr-defined]
+    span.format = look
     return span
 
 

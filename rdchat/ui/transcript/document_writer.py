@@ -2,33 +2,19 @@
 
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import (
-    QBrush,
-    QFont,
-    QFontMetricsF,
     QTextBlock,
     QTextBlockFormat,
-    QTextCharFormat,
     QTextCursor,
     QTextDocument,
-    QTextFormat,
-    QTextFrameFormat,
-    QTextLength,
-    QTextOption,
     QTextTable,
-    QTextTableFormat,
 )
 
-from rdchat.ui.theme import MEDIUM, SMALL, Theme
+from rdchat.ui.theme import Theme
 from rdchat.ui.transcript.blocks import Block, Cell, Kind, Run
-from rdchat.ui.transcript.metrics import CODE_PAD, INDENT, QUOTE_INDENT, code_header_height
+from rdchat.ui.transcript.text_formats import TextFormats
 
-QUOTES = int(QTextFormat.Property.UserProperty) + 1  # block property: how many quotes it stands in
-RULE = QUOTES + 1  # block property: a rule is drawn in its place
-
-_HEADING_SIZES = (1.5, 1.28, 1.12, 1.0, 1.0, 1.0)
-_LINE_HEIGHT, _CODE_LINE_HEIGHT = 122.0, 116.0  # percent of the font's own
 _ALIGNMENTS = {
     "left": Qt.AlignmentFlag.AlignLeft,
     "center": Qt.AlignmentFlag.AlignHCenter,
@@ -63,6 +49,7 @@ class DocumentWriter:
         self._blocks: list[Block] = []
         self._places: list[_Place] = []
         self.code_spans: dict[int, CodeSpan] = {}
+        self.decorated: list[int] = []  # places of the blocks with bars of quotes, and of rules
         self.restyle()
 
     def restyle(self) -> None:
@@ -70,17 +57,11 @@ class DocumentWriter:
         self._blocks.clear()
         self._places.clear()
         self.code_spans.clear()
+        self.decorated.clear()
         self._document.clear()
-        self._body_font = self._theme.body_font()
-        self._code_font = self._theme.code_font()
-        colors = self._theme.colors
-        self._text_color = colors.muted if self._muted else colors.text
-        self._line = QFontMetricsF(self._body_font).height()
-        self._document.setDefaultFont(self._body_font)
-        option = QTextOption()
-        option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
-        option.setTabStopDistance(QFontMetricsF(self._code_font).horizontalAdvance(" ") * 4)
-        self._document.setDefaultTextOption(option)
+        self._formats = TextFormats(self._theme, self._muted)
+        self._document.setDefaultFont(self._theme.body_font())
+        self._document.setDefaultTextOption(self._formats.text_option())
 
     def blocks(self) -> list[Block]:
         return self._blocks
@@ -119,7 +100,9 @@ class DocumentWriter:
         del self._blocks[count:], self._places[count:]
         if self._blocks and self._blocks[-1].kind is not Kind.TABLE:
             # Qt gives an empty block the format of the block that was removed after it
-            cursor.setBlockFormat(self._block_format(self._blocks[-1], count == 1))
+            cursor.setBlockFormat(self._block_format(self._blocks[-1], count - 1))
+        while self.decorated and self.decorated[-1] >= count:
+            self.decorated.pop()
         for number, span in list(self.code_spans.items()):
             if span.first >= count:
                 del self.code_spans[number]
@@ -135,14 +118,16 @@ class DocumentWriter:
             self._places.append(_Place(end, end))
             self._insert_table(cursor, block)
         else:
-            block_format = self._block_format(block, index == 0)
+            block_format = self._block_format(block, index)
             if reuse:
                 cursor.setBlockFormat(block_format)
             else:
-                cursor.insertBlock(block_format, self._char_format(block, Run("")))
+                cursor.insertBlock(block_format, self._formats.char_format(block, Run("")))
             self._places.append(_Place(cursor.position(), end))
             self._insert_runs(cursor, block, self._all_runs(block))
         self._blocks.append(block)
+        if block.kind is Kind.RULE or (block.quotes and block.kind is not Kind.TABLE):
+            self.decorated.append(index)
         if block.code >= 0:
             span = self.code_spans.get(block.code)
             self.code_spans[block.code] = CodeSpan(span.first if span else index, index, block.language)
@@ -163,91 +148,22 @@ class DocumentWriter:
         cursor.movePosition(QTextCursor.MoveOperation.End, QTextCursor.MoveMode.KeepAnchor)
         cursor.removeSelectedText()
         self._insert_runs(cursor, block, rest)
+        if block.kind is Kind.CODE:
+            cursor.setBlockFormat(self._block_format(block, index))
         self._blocks[index] = block
+
+    def _block_format(self, block: Block, index: int) -> QTextBlockFormat:
+        return self._formats.block_format(block, self._blocks[index - 1] if index else None)
 
     def _all_runs(self, block: Block) -> tuple[Run, ...]:
         return (Run(f"{block.marker}\t"), *block.runs) if block.marker else block.runs
 
     def _insert_runs(self, cursor: QTextCursor, block: Block, runs: tuple[Run, ...]) -> None:
         for run in runs:
-            cursor.insertText(run.text.replace("\n", "\u2028"), self._char_format(block, run))
-
-    def _block_format(self, block: Block, top: bool) -> QTextBlockFormat:
-        look = QTextBlockFormat()
-        code = block.kind is Kind.CODE
-        line_height = _CODE_LINE_HEIGHT if code else _LINE_HEIGHT
-        look.setLineHeight(line_height, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
-        left = block.indent * INDENT + block.quotes * QUOTE_INDENT
-        above = 0.0 if top else self._space_above(block)
-        if code:
-            left += CODE_PAD
-            look.setRightMargin(CODE_PAD)
-            look.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
-            above += 0 if block.tight else code_header_height(self._theme)
-        if block.marker:
-            look.setTextIndent(-INDENT)
-            look.setTabPositions([QTextOption.Tab(INDENT, QTextOption.TabType.LeftTab)])
-        look.setLeftMargin(left)
-        look.setTopMargin(above)
-        if block.quotes:
-            look.setProperty(QUOTES, block.quotes)
-        if block.kind is Kind.RULE:
-            look.setProperty(RULE, True)
-        return look
-
-    def _space_above(self, block: Block) -> float:
-        if block.kind is Kind.CODE:
-            space = 0.0 if block.tight else 0.6
-        elif block.kind is Kind.HEADING:
-            space = 1.1 if block.level <= 2 else 0.9
-        elif block.tight:
-            space = 0.2 if block.indent else 0.0
-        elif block.indent and block.marker and self._blocks and self._blocks[-1].indent:
-            space = 0.4
-        else:
-            space = 0.6
-        after_code = CODE_PAD if self._blocks and self._blocks[-1].kind is Kind.CODE else 0
-        return round(space * self._line) + (0 if block.kind is Kind.CODE and block.tight else after_code)
-
-    def _char_format(self, block: Block, run: Run) -> QTextCharFormat:
-        look = QTextCharFormat()
-        colors = self._theme.colors
-        code = run.code or block.kind is Kind.CODE
-        look.setFont(self._code_font if code else self._body_font)
-        look.setForeground(colors.muted if block.quotes and not code else self._text_color)
-        if block.kind is Kind.HEADING:
-            look.setFontPointSize(self._theme.text_size * _HEADING_SIZES[block.level - 1])
-            look.setFontWeight(QFont.Weight.DemiBold)
-        if block.kind is Kind.TABLE and block.level:
-            look.setFontWeight(QFont.Weight.DemiBold)
-        if run.bold:
-            look.setFontWeight(QFont.Weight.DemiBold)
-        look.setFontItalic(run.italic)
-        look.setFontStrikeOut(run.strike)
-        if run.code:
-            look.setBackground(colors.raised)
-        if run.href:
-            look.setAnchor(True)
-            look.setAnchorHref(run.href)
-            look.setForeground(colors.accent)
-            look.setToolTip(run.href)
-        if run.refused:
-            look.setToolTip(QObject.tr("Not a link: only web and mail addresses are opened.\n%s") % run.refused[:200])
-        return look
+            cursor.insertText(run.text.replace("\n", "\u2028"), self._formats.char_format(block, run))
 
     def _insert_table(self, cursor: QTextCursor, block: Block) -> None:
-        colors = self._theme.colors
-        look = QTextTableFormat()
-        look.setBorder(1)
-        look.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
-        look.setBorderBrush(QBrush(colors.border))
-        look.setBorderCollapse(True)
-        look.setCellPadding(SMALL)
-        look.setCellSpacing(0)
-        look.setTopMargin(round(0.6 * self._line) if self._blocks else 0)
-        look.setLeftMargin(block.indent * INDENT + block.quotes * QUOTE_INDENT)
-        look.setHeaderRowCount(1)
-        look.setColumnWidthConstraints([QTextLength()] * len(block.alignments))
+        look = self._formats.table_format(block, first=not self._blocks)
         table = cursor.insertTable(len(block.rows), len(block.alignments), look)
         for row, cells in enumerate(block.rows):
             for column, cell in enumerate(cells):
@@ -264,9 +180,7 @@ class DocumentWriter:
         cursor.setBlockFormat(look)
         self._insert_runs(cursor, Block(Kind.TABLE, level=1 if row == 0 else 0), runs)
         if row == 0:
-            header = QTextCharFormat()
-            header.setBackground(self._theme.colors.code)
-            place.setFormat(header)
+            place.setFormat(self._formats.header_cell_format())
 
 
 def _differ_in_runs(old: Block, new: Block) -> bool:

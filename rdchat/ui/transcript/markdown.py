@@ -8,10 +8,10 @@ from typing import Any, Protocol
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from rdchat.ui.transcript.blocks import Block, Kind, Run, is_openable, pieces
+from rdchat.ui.transcript.blocks import Block, Kind, Run, pieces
+from rdchat.ui.transcript.inline_runs import inline_runs
 
 FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
-_BARE_ADDRESS = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]*]", re.IGNORECASE)
 _TASK = re.compile(r"\[([ xX])\] +")
 # beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets
 _INLINE_LIMIT, _BRACKET_LIMIT = 6000, 200
@@ -68,13 +68,18 @@ class Parser(Protocol):
         """
 
 
+class _AnyLink(MarkdownIt):
+    """Takes every address for a link; `inline_runs` refuses the dangerous ones, and can say so."""
+
+    def validateLink(self, url: str) -> bool:
+        return True
+
+
 class MarkdownParser:
     """CommonMark with tables, strike-through, task lists and bare web addresses."""
 
     def __init__(self) -> None:
-        self._markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
-        # every address is let through here, so that a refused one can say why it is not a link
-        self._markdown.validateLink = lambda url: True  # type: ignore[method-assign]
+        self._markdown = _AnyLink("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
         tokens: list[Token] = []
@@ -90,7 +95,7 @@ class MarkdownParser:
             return (Run(content),)
         children: list[Token] = []
         self._markdown.inline.parse(content, self._markdown, env, children)
-        return _merged(_inline_runs(children))
+        return inline_runs(children)
 
 
 class PlainParser:
@@ -156,7 +161,7 @@ class _Walk:
                 handler(token)
 
     def _add(self, block: Block) -> None:
-        tight = block.tight or bool(self._marker) and self._tight
+        tight = block.tight or (bool(self._marker) and self._tight)
         block = replace(block, quotes=self._quotes, indent=len(self._lists), marker=self._marker, tight=tight)
         self.parsed.blocks.append(block)
         self._marker = ""
@@ -243,59 +248,3 @@ class _Walk:
         rows = tuple(tuple([*row, *[()] * width][:width]) for row in self._rows)
         self._rows = []
         self._add(Block(Kind.TABLE, rows=rows, alignments=tuple(self._alignments)))
-
-
-def _inline_runs(tokens: list[Token]) -> Iterable[Run]:
-    bold = italic = strike = 0
-    address = ""
-    for token in tokens:
-        look = Run("", bool(bold), bool(italic), bool(strike))
-        if address:
-            look = replace(look, href=address) if is_openable(address) else replace(look, refused=address)
-        match token.type:
-            case "strong_open" | "strong_close":
-                bold += token.nesting
-            case "em_open" | "em_close":
-                italic += token.nesting
-            case "s_open" | "s_close":
-                strike += token.nesting
-            case "link_open":
-                address = str(token.attrGet("href") or "")
-            case "link_close":
-                address = ""
-            case "code_inline":
-                yield replace(look, text=token.content, code=True)
-            case "softbreak" | "hardbreak":
-                yield replace(look, text="\n")
-            case "image":
-                yield replace(look, text=_image_text(token))
-            case _ if address:
-                yield replace(look, text=token.content)
-            case _:
-                yield from _with_bare_addresses(token.content, look)
-
-
-def _image_text(token: Token) -> str:
-    source = str(token.attrGet("src") or "")
-    return f"{token.content} ({source})" if token.content else source
-
-
-def _with_bare_addresses(text: str, look: Run) -> Iterable[Run]:
-    end = 0
-    for match in _BARE_ADDRESS.finditer(text):
-        yield replace(look, text=text[end : match.start()])
-        yield replace(look, text=match[0], href=match[0])
-        end = match.end()
-    yield replace(look, text=text[end:])
-
-
-def _merged(runs: Iterable[Run]) -> tuple[Run, ...]:
-    merged: list[Run] = []
-    for run in runs:
-        if not run.text:
-            continue
-        if merged and replace(merged[-1], text=run.text) == run:
-            merged[-1] = replace(run, text=merged[-1].text + run.text)
-        else:
-            merged.append(run)
-    return tuple(merged)

@@ -3,20 +3,30 @@
 from enum import IntEnum
 
 from PySide6.QtCore import QMimeData, QRect, QRectF, QSize, Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QKeyEvent, QPainter, QPaintEvent, QResizeEvent, QWheelEvent
+from PySide6.QtGui import (
+    QContextMenuEvent,
+    QDesktopServices,
+    QKeyEvent,
+    QPainter,
+    QPaintEvent,
+    QResizeEvent,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
 from rdchat.ui.theme import RADIUS, TIGHT, Theme
 from rdchat.ui.transcript.block_stream import BlockStream
-from rdchat.ui.transcript.blocks import is_openable, safe_text
+from rdchat.ui.transcript.blocks import Block, Kind, is_openable, safe_text
 from rdchat.ui.transcript.code_header import CodeHeader
 from rdchat.ui.transcript.code_highlighter import CodeHighlighter, LexerLibrary
-from rdchat.ui.transcript.document_writer import QUOTES, RULE, CodeSpan, DocumentWriter
+from rdchat.ui.transcript.document_writer import CodeSpan, DocumentWriter
 from rdchat.ui.transcript.markdown import Parser
 from rdchat.ui.transcript.metrics import CODE_PAD, INDENT, QUOTE_INDENT, code_header_height
 
 FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
+
+_MOST_BARS = 40  # of nested quotes
 
 
 class Work(IntEnum):
@@ -31,6 +41,7 @@ class TextBody(QTextBrowser):
     """Shows growing or finished text. Nothing is drawn before `advance` is called, in bounded steps."""
 
     caret_moved = Signal(QRect)  # in this widget, when the person moves it
+    menu_requested = Signal(QContextMenuEvent)
 
     def __init__(
         self, parser: Parser, theme: Theme, library: LexerLibrary, muted: bool = False, parent: QWidget | None = None
@@ -42,6 +53,7 @@ class TextBody(QTextBrowser):
         self._shown = FIRST_SHOWN
         self._stream = BlockStream(parser)
         self._work = Work.NONE
+        self._unread = False  # the stream has not seen all of the text
         self._headers: dict[int, CodeHeader] = {}
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -67,7 +79,7 @@ class TextBody(QTextBrowser):
         if not text.startswith(self._text) or self._final:
             self._stream = BlockStream(self._parser)
         self._text, self._final = text, final
-        self._work = Work.READY
+        self._unread, self._work = True, Work.READY
 
     @property
     def hidden_characters(self) -> int:
@@ -76,7 +88,7 @@ class TextBody(QTextBrowser):
 
     def show_more(self) -> None:
         self._shown += SHOWN_MORE
-        self._work = Work.READY
+        self._unread, self._work = True, Work.READY
 
     @property
     def work(self) -> Work:
@@ -88,10 +100,7 @@ class TextBody(QTextBrowser):
 
     def advance(self, deadline: float) -> Work:
         """Do one bounded step and return what is left; code is coloured until `deadline` (`perf_counter`)."""
-        if self._work is Work.READY:
-            self._work = self._step(deadline)
-        elif self._work is Work.WAITING:
-            self._work = self._colour(deadline)
+        self._work = self._step(deadline) if self._unread else self._colour(deadline)
         return self._work
 
     def _step(self, deadline: float) -> Work:
@@ -103,7 +112,8 @@ class TextBody(QTextBrowser):
         self._restore_selection(anchor, position)
         for number in update.closed:
             self._request_colours(number)
-        self._place_headers()
+        self._place_headers(update.first)
+        self._unread = update.more
         return Work.READY if update.more else self._colour(deadline)
 
     def _restore_selection(self, anchor: int, position: int) -> None:
@@ -126,10 +136,10 @@ class TextBody(QTextBrowser):
 
     def _colour(self, deadline: float) -> Work:
         if self._highlighter.advance(self._theme.syntax, deadline):
-            return Work.READY if self._work is Work.READY else Work.WAITING
+            return Work.READY
         return Work.WAITING if self._highlighter.pending else Work.NONE
 
-    def _code_blocks(self, span: CodeSpan):  # type: ignore[no-untyped-def]
+    def _code_blocks(self, span: CodeSpan) -> list[Block]:
         return self._writer.blocks()[span.first : span.last + 1]
 
     def restyle(self) -> None:
@@ -138,6 +148,7 @@ class TextBody(QTextBrowser):
         self._highlighter.clear()
         self._writer.restyle()
         self._place_headers()
+        self._unread = bool(self._text)
         self._work = Work.READY if self._text else Work.NONE
 
     # --- size
@@ -173,38 +184,35 @@ class TextBody(QTextBrowser):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self.viewport())
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(Qt.PenStyle.NoPen)
+        area = QRectF(event.rect())
+        painter.setPen(self._theme.colors.border)
+        painter.setBrush(self._theme.colors.code)
         for span in self._writer.code_spans.values():
             ground = self._code_ground(span)
-            if ground.intersects(QRectF(event.rect())):
-                painter.setBrush(self._theme.colors.code)
-                painter.setPen(self._theme.colors.border)
+            if ground.intersects(area):
                 painter.drawRoundedRect(ground.adjusted(0.5, 0.5, -0.5, -0.5), RADIUS - 2, RADIUS - 2)
         painter.setPen(Qt.PenStyle.NoPen)
-        self._paint_bars(painter, event.rect())
+        self._paint_bars(painter, area)
         painter.end()
         super().paintEvent(event)
 
-    def _paint_bars(self, painter: QPainter, area: QRect) -> None:
+    def _paint_bars(self, painter: QPainter, area: QRectF) -> None:
         """Draw the bars of quotes, and rules."""
         painter.setBrush(self._theme.colors.border)
-        layout = self.document().documentLayout()
-        block = self.cursorForPosition(area.topLeft()).block()
-        block = block.previous() if block.previous().isValid() else block
-        while block.isValid():
-            rect = layout.blockBoundingRect(block)
-            if rect.top() > area.bottom():
-                break
+        blocks = self._writer.blocks()
+        for index in self._writer.decorated:
+            block = self._writer.text_block(index)
+            rect = self.document().documentLayout().blockBoundingRect(block)
             look = block.blockFormat()
-            quotes = look.intProperty(QUOTES)
-            above = block.previous().blockFormat().intProperty(QUOTES) if block.previous().isValid() else 0
-            for depth in range(min(quotes, 40)):
-                top = rect.top() - (look.topMargin() if depth < above else 0)
-                left = depth * QUOTE_INDENT
-                painter.drawRoundedRect(QRectF(left, top, 3, rect.bottom() - top), 1.5, 1.5)
-            if look.boolProperty(RULE):
+            if not rect.adjusted(0, -look.topMargin() - CODE_PAD, self.width(), 0).intersects(area):
+                continue
+            above = blocks[index - 1].quotes if index else 0
+            for depth in range(min(blocks[index].quotes, _MOST_BARS)):
+                top = rect.top() - (look.topMargin() + CODE_PAD / 2 if depth < above else 0)  # no gap between bars
+                bar = QRectF(depth * QUOTE_INDENT, top, 3, rect.bottom() - top)
+                painter.drawRoundedRect(bar, 1.5, 1.5)
+            if blocks[index].kind is Kind.RULE:
                 painter.drawRect(QRectF(look.leftMargin(), rect.center().y(), self.width() - look.leftMargin(), 1))
-            block = block.next()
 
     def _code_ground(self, span: CodeSpan) -> QRectF:
         layout = self.document().documentLayout()
@@ -215,11 +223,14 @@ class TextBody(QTextBrowser):
         top = first.top() - code_header_height(self._theme)
         return QRectF(left, top, self.viewport().width() - left, last.bottom() + CODE_PAD - top)
 
-    def _place_headers(self) -> None:
+    def _place_headers(self, first: int = 0) -> None:
+        """Lay a header over each code block; those that end before the block `first` are in their place."""
         spans = self._writer.code_spans
         for number in [number for number in self._headers if number not in spans]:
             self._headers.pop(number).deleteLater()
         for number, span in spans.items():
+            if span.last < first and number in self._headers:
+                continue
             header = self._headers.get(number)
             if header is None:
                 header = CodeHeader(span.language, self._theme, self.viewport())
@@ -243,7 +254,7 @@ class TextBody(QTextBrowser):
         if is_openable(address.toString()):
             QDesktopServices.openUrl(address)
 
-    def loadResource(self, kind: int, name: QUrl | str) -> object:  # noqa: ARG002 - Qt's signature
+    def loadResource(self, kind: int, name: QUrl | str) -> object:
         """Fetch nothing, ever: neither images nor style sheets, from the network or the disk."""
         return None
 
@@ -256,6 +267,9 @@ class TextBody(QTextBrowser):
     def _report_caret(self) -> None:
         if self.hasFocus():
             self.caret_moved.emit(self.cursorRect())
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        self.menu_requested.emit(event)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         event.ignore()  # the transcript scrolls, not the message

@@ -33,7 +33,8 @@ def split_thoughts(text: str, final: bool = True) -> Thoughts:
         text = text[: len(text) - _unfinished_tag(text)]
     if "think>" not in text:
         return Thoughts("", text, False)
-    thought, answer = [], []
+    thought: list[str] = []
+    answer: list[str] = []
     inside, end = False, 0
     seen = False
     for match in _TAG.finditer(text):

@@ -1,0 +1,50 @@
+"""`rdchat models`: fetch the default model, list the models on this machine."""
+
+import argparse
+import sys
+
+from rdchat.commands.progress import ProgressLine
+from rdchat.errors import ModelError
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `models` and its actions."""
+    parser = subparsers.add_parser("models", help="fetch the default model, list the models on this machine")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions.add_parser("install-default", help="fetch and convert the default model unless it is there")
+    actions.add_parser("list", help="list the models that can be loaded")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what `args.action` says; the exit status is 0."""
+    return _install_default() if args.action == "install-default" else _list()
+
+
+def _install_default() -> int:
+    from rdchat.inference.default_model import ensure_default_model  # noqa: PLC0415  slow to import
+
+    with ProgressLine(sys.stderr, verbose=True) as progress:
+        folder = ensure_default_model(progress.show)
+    print(folder)
+    return 0
+
+
+def _list() -> int:
+    from rdchat.inference.model_files import check_model_folder, installed_models  # noqa: PLC0415  slow to import
+
+    rows = []
+    for name, folder in installed_models():
+        try:
+            files = check_model_folder(folder)
+        except ModelError:
+            continue  # the hub's cache also holds what is no language model
+        precision = f"{files.quantization_bits}-bit" if files.quantization_bits else "not quantised"
+        size = f"{files.stored_bytes / 1e6:,.0f} MB"
+        rows.append((name, files.architecture, f"{files.parameters / 1e6:,.0f}M parameters", precision, size))
+    if not rows:
+        print("No models yet. `rdchat models install-default` fetches the default one.", file=sys.stderr)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return 0

@@ -1,0 +1,161 @@
+"""Reads what rdchat must know of a model from its config.json, whatever the family calls it."""
+
+import ast
+import importlib.util
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rdchat.errors import ModelError
+
+_REFETCH_HINT = "Download or convert the model again."
+_CONTEXT_KEYS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_sequence_length",
+    "max_seq_len",
+    "seq_length",
+    "n_ctx",
+    "model_max_length",
+)
+_UNKNOWN_CONTEXT = 4096  # where no file names one, as with some recurrent models
+_LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+_KV_HEAD_KEYS = ("num_key_value_heads", "n_kv_heads", "num_kv_heads")
+_WIDTH_KEYS = ("hidden_size", "n_embd", "d_model", "model_dim")
+_STATELESS_LAYERS = ("linear_attention", "mamba", "conv", "recurrent")  # their cache does not grow with the context
+_BITS = {2, 3, 4, 5, 6, 8}
+_MODES = {"affine", "mxfp4", "mxfp8", "nvfp4"}
+_METHODS = {"awq", "gptq", "bitnet", "mxfp4", "mxfp8", "fp8", "compressed-tensors", "modelopt"}
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read config.json.
+
+    Raises:
+        ModelError: If it cannot be read, or is no model's configuration.
+    """
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from error
+    except ValueError as error:
+        raise ModelError(f"{path} is damaged: it is not JSON ({error}).", _REFETCH_HINT) from error
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise ModelError(f"{path} names no model type, so it is not a language model's.", _REFETCH_HINT)
+    return config
+
+
+def check_architecture(config: Mapping[str, Any]) -> str:
+    """Return the model type if the installed mlx-lm can run it, found without importing mlx-lm.
+
+    Raises:
+        ModelError: If it cannot, or if the model brings its own code.
+    """
+    model_type = str(config["model_type"])
+    if config.get("model_file"):
+        raise ModelError(
+            f"The model wants to run its own code ({config['model_file']}), which rdchat does not do.",
+            "Choose a model of an architecture that mlx-lm has built in.",
+        )
+    package = _mlx_lm_folder()
+    module = package / "models" / f"{_model_remapping(package).get(model_type, model_type)}.py"
+    known = re.fullmatch(r"[\w-]+", module.stem) and module.is_file()
+    if not known or not re.search(r"^class Model\b", module.read_text(encoding="utf-8"), re.MULTILINE):
+        raise ModelError(
+            f"The architecture '{model_type}' is unknown to the installed mlx-lm.",
+            "Choose another model, or update mlx-lm if a newer version has it.",
+        )
+    return model_type
+
+
+def _mlx_lm_folder() -> Path:
+    spec = importlib.util.find_spec("mlx_lm")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def _model_remapping(package: Path) -> dict[str, str]:
+    """Read mlx-lm's table of model types that share a module; importing it would take seconds and MLX."""
+    for statement in ast.parse((package / "utils.py").read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "MODEL_REMAPPING":
+            table: dict[str, str] = ast.literal_eval(statement.value)
+            return table
+    return {}
+
+
+def check_quantization(config: Mapping[str, Any]) -> tuple[int | None, int]:
+    """Return bits (None where the weights are floats) and group size.
+
+    Raises:
+        ModelError: If mlx-lm does not know the kind of quantisation.
+    """
+    own = config.get("quantization")
+    if own is not None:
+        bits, group, mode = (
+            (own.get(key) for key in ("bits", "group_size", "mode")) if isinstance(own, dict) else 3 * [0]
+        )
+        if bits not in _BITS or not isinstance(group, int) or group < 1 or (mode or "affine") not in _MODES:
+            raise ModelError(f"The model's quantisation is unknown: {_brief(own)}.", _REFETCH_HINT)
+        return bits, group
+    foreign = config.get("quantization_config") or text_config(config).get("quantization_config")
+    if not foreign:
+        return None, 1
+    method = foreign.get("quant_method") if isinstance(foreign, dict) else foreign
+    if method not in _METHODS:
+        raise ModelError(
+            f"The model's quantisation is unknown: {_brief(method)}.",
+            "Convert the original, unquantised model with `mlx_lm.convert`.",
+        )
+    bits = foreign.get("bits", {"mxfp4": 4, "modelopt": 4, "awq": 4, "gptq": 4, "bitnet": 2}.get(method, 8))
+    return (bits if isinstance(bits, int) else 8), int(foreign.get("group_size", 32) or 32)
+
+
+def _brief(value: object) -> str:
+    return repr(value)[:100]
+
+
+def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part that describes the language model, which models that also see or hear nest."""
+    nested = config.get("text_config")
+    return nested if isinstance(nested, dict) else config
+
+
+def context_length(config: Mapping[str, Any], folder: Path) -> int:
+    """Return how many tokens prompt and reply may have together."""
+    for source in (text_config(config), config):
+        found = _first_int(source, _CONTEXT_KEYS)
+        if found:
+            return found
+    try:
+        tokenizer = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return _UNKNOWN_CONTEXT
+    named = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
+    # Tokenizers without a limit say 1e30.
+    return named if isinstance(named, int) and 0 < named < 2**31 else _UNKNOWN_CONTEXT
+
+
+def kv_values_per_token(config: Mapping[str, Any]) -> int:
+    """Return how many numbers the cache keeps for each token; with sliding windows that is an upper bound."""
+    own = text_config(config)
+    layers = _first_int(own, _LAYER_KEYS)
+    kinds = own.get("layer_types")
+    if isinstance(kinds, list):
+        layers = sum(not str(kind).startswith(_STATELESS_LAYERS) for kind in kinds)
+    heads = _first_int(own, _HEAD_KEYS)
+    latent = own.get("kv_lora_rank")
+    if isinstance(latent, int):  # multi-head latent attention keeps one compressed vector and one rotated key
+        return layers * (latent + int(own.get("qk_rope_head_dim") or 0))
+    width = _first_int(own, _WIDTH_KEYS)
+    head_dim = _first_int(own, ("head_dim",)) or (width // heads if heads else 0)
+    return 2 * layers * (_first_int(own, _KV_HEAD_KEYS) or heads) * head_dim
+
+
+def _first_int(source: Mapping[str, Any], keys: tuple[str, ...]) -> int:
+    """Return the first whole number found under one of the keys, else 0."""
+    return next((source[key] for key in keys if isinstance(source.get(key), int)), 0)

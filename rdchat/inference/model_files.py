@@ -1,0 +1,238 @@
+"""Finds a model on this machine and looks it over before anything heavy is loaded."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rdchat import paths
+from rdchat.errors import ModelError
+from rdchat.inference.default_model import ensure_default_model
+from rdchat.inference.gguf_import import CONVERTER_REVISION, convert_gguf
+from rdchat.inference.model_config import (
+    check_architecture,
+    check_quantization,
+    context_length,
+    kv_values_per_token,
+    read_config,
+)
+from rdchat.inference.protocol import LoadProgress
+from rdchat.inference.safetensors_file import StoredTensor, read_header
+from rdchat.inference.staging import make_folder
+
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+_SHARD = re.compile(r"(model-)(\d+)(-of-)(\d+)(\.safetensors)")
+_OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.npz", "*.h5", "*.msgpack", "*.safetensors")
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "*.tiktoken", "vocab.json", "spiece.model")
+_CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
+_REFETCH_HINT = "Download or convert the model again."
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """What the headers of a model folder say.
+
+    Attributes:
+        folder: The folder.
+        config: Its config.json.
+        architecture: mlx-lm's model type, such as `llama`.
+        weight_files: The safetensors files, in order.
+        parameters: Number of weights, counted before quantisation.
+        stored_bytes: Bytes of all tensors in the files.
+        quantization_bits: Bits of a quantised weight; None where the weights are floats.
+        context_length: Tokens that prompt and reply may have together.
+    """
+
+    folder: Path
+    config: dict[str, Any] = field(repr=False)
+    architecture: str
+    weight_files: tuple[Path, ...]
+    parameters: int
+    stored_bytes: int
+    quantization_bits: int | None
+    context_length: int
+
+    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
+        """Return how much the KV cache grows with each token; an upper bound for models with sliding windows."""
+        return kv_values_per_token(self.config) * dtype_bytes
+
+
+def resolve_model(model: str | None, on_progress: Callable[[LoadProgress], None] = lambda _progress: None) -> Path:
+    """Find the model folder that a name stands for; look inside with `check_model_folder`.
+
+    Args:
+        model: A model folder, a GGUF file, a folder with nothing but one GGUF file, a hub id that is in the hub's
+            cache, or None for the default model. GGUF files are converted once, into the cache.
+        on_progress: Called while the default model is fetched or a GGUF file is converted.
+
+    Raises:
+        ModelError: If there is no such model.
+        NetworkError: If the default model has to be fetched and cannot be.
+        StorageError: If there is no room or permission to convert it.
+    """
+    if model is None:
+        return ensure_default_model(on_progress)
+    place = Path(model).expanduser().absolute()
+    if place.is_dir():
+        lone = _lone_gguf(place)
+        return _import_gguf(lone, on_progress) if lone else place
+    if place.is_file():
+        if place.suffix.lower() != ".gguf":
+            raise ModelError(f"{place} is a file, not a model.", _CHOOSE_HINT)
+        return _import_gguf(place, on_progress)
+    if _HUB_ID.fullmatch(model):
+        return _cached_snapshot(model)
+    raise ModelError(f"There is no model at {place}.", "Check the path. " + _CHOOSE_HINT)
+
+
+def _lone_gguf(folder: Path) -> Path | None:
+    """Return the GGUF file of a folder that is no MLX model folder but holds one."""
+    if (folder / "config.json").exists() and any(folder.glob("*.safetensors")):
+        return None
+    found = sorted(path for path in folder.glob("*.gguf") if path.is_file())
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found[:5])
+        raise ModelError(f"{folder} holds {len(found)} GGUF files: {names}.", "Name the one that you want.")
+    return found[0] if found else None
+
+
+def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> Path:
+    on_progress(LoadProgress("Reading the GGUF file", None))
+    try:
+        with source.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelError(f"{source} cannot be read: {error.strerror}.", "Check its permissions.") from error
+    return make_folder(
+        paths.models_dir() / f"{source.stem}-{digest[:8]}",
+        f"sha256:{digest} converter {CONVERTER_REVISION}",
+        lambda folder: convert_gguf(source, folder, on_progress),
+        lambda: on_progress(LoadProgress("Waiting for another rdchat that converts the model", None)),
+        f"{source.stat().st_size / 1e9:.1f} GB",
+    )
+
+
+def _cached_snapshot(repository: str) -> Path:
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  takes a third of a second
+
+    try:
+        config = try_to_load_from_cache(repository, "config.json")
+    except ValueError:  # not a name that the hub allows
+        config = None
+    if not isinstance(config, str):
+        raise ModelError(
+            f"{repository} is neither a folder nor a model in the Hugging Face cache.",
+            f"Fetch it with `hf download {repository}`, or give the path of a model folder.",
+        )
+    return Path(config).parent
+
+
+def installed_models() -> list[tuple[str, Path]]:
+    """Return name and folder of each model that is on this machine: rdchat's own, then the hub's cache.
+
+    The hub's cache holds other things than language models too: `check_model_folder` tells.
+    """
+    from huggingface_hub import scan_cache_dir  # noqa: PLC0415  takes a third of a second
+    from huggingface_hub.errors import CacheNotFound  # noqa: PLC0415
+
+    own = sorted(paths.models_dir().iterdir()) if paths.models_dir().is_dir() else []
+    found = [(path.name, path) for path in own if path.is_dir() and not path.name.startswith(".")]
+    try:
+        repositories = scan_cache_dir().repos
+    except CacheNotFound:
+        return found
+    for repository in sorted(repositories, key=lambda item: item.repo_id):
+        for revision in repository.revisions:
+            if repository.repo_type == "model" and "main" in revision.refs:
+                found.append((repository.repo_id, revision.snapshot_path))
+    return found
+
+
+def check_model_folder(folder: Path) -> ModelFiles:
+    """Look a model folder over by its headers alone, in milliseconds.
+
+    Raises:
+        ModelError: Says what is wrong with which file: missing, empty, no model folder, a damaged config, an unknown
+            architecture or quantisation, weights missing or cut short, no tokenizer.
+    """
+    if not folder.is_dir():
+        raise ModelError(f"There is no folder at {folder}.", "It may have been moved or deleted. " + _CHOOSE_HINT)
+    if not any(folder.iterdir()):
+        raise ModelError(f"The folder {folder} is empty.", _CHOOSE_HINT)
+    if not (folder / "config.json").exists():
+        raise ModelError(f"{folder} is not a model folder: it has no config.json.", _CHOOSE_HINT)
+    config = read_config(folder)
+    architecture = check_architecture(config)
+    bits, group = check_quantization(config)
+    weight_files = _weight_files(folder)
+    tensors: dict[str, StoredTensor] = {}
+    for path in weight_files:
+        tensors |= read_header(path)
+    if not any(any(folder.glob(pattern)) for pattern in _VOCABULARIES):
+        raise ModelError(f"{folder} has no tokenizer (tokenizer.json).", _REFETCH_HINT)
+    return ModelFiles(
+        folder=folder,
+        config=config,
+        architecture=architecture,
+        weight_files=weight_files,
+        parameters=_count_parameters(tensors, config, group),
+        stored_bytes=sum(tensor.stored_bytes for tensor in tensors.values()),
+        quantization_bits=bits,
+        context_length=context_length(config, folder),
+    )
+
+
+def _weight_files(folder: Path) -> tuple[Path, ...]:
+    """Return the files that mlx-lm reads, `model*.safetensors`, once none of them is missing."""
+    found = sorted(folder.glob("model*.safetensors"))
+    expected = _indexed(folder / "model.safetensors.index.json") | _siblings(found)
+    missing = sorted(expected - {path.name for path in found})
+    if missing:
+        names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        raise ModelError(f"{folder} is incomplete: {names} is missing.", _REFETCH_HINT)
+    if found:
+        return tuple(found)
+    others = sorted(path.name for pattern in _OTHER_WEIGHTS for path in folder.glob(pattern))
+    if others:
+        raise ModelError(
+            f"{folder} has its weights as {others[0]}, which mlx-lm does not read.",
+            f"Convert it first: `mlx_lm.convert --hf-path {folder} --mlx-path NEW_FOLDER`.",
+        )
+    raise ModelError(f"{folder} has no weights (model*.safetensors).", _REFETCH_HINT)
+
+
+def _indexed(index: Path) -> set[str]:
+    if not index.exists():
+        return set()
+    try:
+        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{index} is damaged.", _REFETCH_HINT) from error
+
+
+def _siblings(found: list[Path]) -> set[str]:
+    """Return all shards of the sets that some were found of: one name tells how many there are."""
+    names = set()
+    for path in found:
+        if match := _SHARD.fullmatch(path.name):
+            start, number, of, count, end = match.groups()
+            names |= {f"{start}{shard:0{len(number)}d}{of}{count}{end}" for shard in range(1, int(count) + 1)}
+    return names
+
+
+def _count_parameters(tensors: Mapping[str, StoredTensor], config: Mapping[str, Any], group: int) -> int:
+    """Count weights: a quantised matrix has one scale for each group, whatever its bits; the rest as they are."""
+    settings = config.get("quantization") or {}
+    total = 0
+    for name, tensor in tensors.items():
+        module, _, part = name.rpartition(".")
+        quantized = f"{module}.scales" in tensors
+        if quantized and part == "scales":
+            own = settings.get(module)
+            total += tensor.elements * (own.get("group_size", group) if isinstance(own, dict) else group)
+        elif not (quantized and part in {"weight", "biases"}):
+            total += tensor.elements
+    return total

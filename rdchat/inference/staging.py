@@ -1,0 +1,126 @@
+"""Makes a folder whole or not at all: under a lock, beside its place, moved there by one rename.
+
+A process that dies at any moment, by SIGKILL or a power cut, leaves nothing that looks like the finished folder. What
+it left is cleared away by the next one, which may do so safely because the kernel gives the lock up with the process.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rdchat.errors import StorageError, StorageFullError
+
+_MANIFEST = "made_from.json"
+_LOCK_POLL_S = 0.2
+
+
+def is_made(folder: Path, made_from: str) -> bool:
+    """Tell whether the folder was made from just this, and still has all its files in full length."""
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        return manifest["made_from"] == made_from and all(
+            (folder / name).stat().st_size == size for name, size in manifest["files"].items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def make_folder(
+    folder: Path, made_from: str, build: Callable[[Path], None], on_wait: Callable[[], None], needed: str
+) -> Path:
+    """Make a folder unless it is there already.
+
+    Args:
+        folder: Where it belongs.
+        made_from: Says what it is made from; a folder made from something else is made anew.
+        build: Fills an empty folder that it is given. An exception from it leaves nothing behind.
+        on_wait: Called now and then while another process makes folders here; may raise to give up.
+        needed: The free space that a person should provide, such as `300 MB`.
+
+    Raises:
+        StorageFullError: If the disk is full.
+        StorageError: If it cannot be written to.
+    """
+    if is_made(folder, made_from):
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(folder, on_wait):
+            if not is_made(folder, made_from):  # another process may have made it meanwhile
+                _clear_leftovers(folder)
+                _build(folder, made_from, build)
+    except OSError as error:
+        raise storage_error(error, folder.parent, needed) from error
+    return folder
+
+
+def storage_error(error: OSError, place: Path, needed: str) -> StorageError:
+    """Put an error of the file system into words."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StorageFullError(
+            f"The disk that holds {place} is full.",
+            f"Free {needed} and try again, or set RDCHAT_CACHE_DIR to a folder on another disk.",
+        )
+    return StorageError(
+        f"{error.filename or place} cannot be written: {error.strerror}.",
+        "Check its permissions, or set RDCHAT_CACHE_DIR to a folder that you may write to.",
+    )
+
+
+@contextmanager
+def _lock(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    with (folder.parent / f".{folder.name}.lock").open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                on_wait()
+                time.sleep(_LOCK_POLL_S)
+            else:
+                break
+        yield
+
+
+def _clear_leftovers(folder: Path) -> None:
+    for entry in folder.parent.iterdir():
+        if entry.name.startswith(_partial_prefix(folder)):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _partial_prefix(folder: Path) -> str:
+    return f".{folder.name}.partial-"
+
+
+def _build(folder: Path, made_from: str, build: Callable[[Path], None]) -> None:
+    partial = folder.parent / (_partial_prefix(folder) + secrets.token_hex(4))
+    discarded = partial.with_name(partial.name + "-old")
+    partial.mkdir()
+    try:
+        build(partial)
+        files = {path.name: path.stat().st_size for path in sorted(partial.iterdir())}
+        manifest = {"made_from": made_from, "files": files}
+        (partial / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        for path in (*partial.iterdir(), partial):
+            _sync(path)
+        if folder.exists():  # damaged, or made from something else: a rename does not replace a full folder
+            folder.rename(discarded)
+        partial.rename(folder)
+        _sync(folder.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(discarded, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,124 @@
+"""The conversation that is open: its active path, its own options, and what is added to it."""
+
+from dataclasses import replace
+
+from rdchat.chat.conversation import Conversation, Message, MessageStatus
+from rdchat.chat.settings import Settings
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.titles import title_from_prompt
+from rdchat.inference.protocol import Role, SamplingParams, Statistics, fresh_seed, reply_seed
+
+
+class OpenChat:
+    """A conversation of the store, or a new one, which is stored with its first prompt.
+
+    Methods that reach the store raise StorageError and leave the chat as it was.
+
+    Attributes:
+        conversation: The stored conversation; None for a new chat.
+        path: Its active path as it was read; replies that are being written may have gained text since.
+        system_prompt: The chat's own; None where it takes the one of the preferences.
+        sampling: The chat's own; None where it takes the one of the preferences.
+    """
+
+    def __init__(self, store: ConversationStore) -> None:
+        self._store = store
+        self.start_new()
+
+    def start_new(self) -> None:
+        self.conversation: Conversation | None = None
+        self.path: list[Message] = []
+        self.system_prompt: str | None = None
+        self.sampling: SamplingParams | None = None
+
+    def open(self, conversation_id: int) -> None:
+        conversation, path = self._store.conversation(conversation_id), self._store.messages(conversation_id)
+        self.path = path
+        self._take(conversation)
+
+    def update(self, conversation: Conversation) -> None:
+        """Take over a change of title or options, if the conversation is the open one."""
+        if self.is_open(conversation.id):
+            self._take(conversation)
+
+    def _take(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self.system_prompt, self.sampling = conversation.system_prompt, conversation.sampling
+
+    def is_open(self, conversation_id: int) -> bool:
+        return self.conversation is not None and self.conversation.id == conversation_id
+
+    def set_options(self, system_prompt: str | None, sampling: SamplingParams | None) -> None:
+        if self.conversation is None:
+            self.system_prompt, self.sampling = system_prompt, sampling
+        else:
+            self._take(self._store.set_chat_options(self.conversation.id, system_prompt, sampling))
+
+    def has(self, message_id: int) -> bool:
+        """Tell whether a message is on the active path; looked for from its end, where replies are written."""
+        return any(message.id == message_id for message in reversed(self.path))
+
+    def ends_with(self, message_id: int) -> bool:
+        return bool(self.path) and self.path[-1].id == message_id
+
+    def replace(self, message: Message) -> Message:
+        """Put a message in its place on the path, and return it with its place among the alternatives."""
+        for place, old in enumerate(self.path):
+            if old.id == message.id:
+                self.path[place] = replace(message, sibling=old.sibling, siblings=old.siblings)
+                return self.path[place]
+        return message
+
+    def last_statistics(self) -> Statistics:
+        return next((message.statistics for message in reversed(self.path) if message.statistics), Statistics())
+
+    def add_prompt(self, text: str) -> Message:
+        """Add a prompt to the end of the path; the first one stores the chat and gives it its title."""
+        if self.conversation is None:
+            self._store_new(title_from_prompt(text))
+        assert self.conversation is not None
+        parent_id = self.path[-1].id if self.path else None
+        prompt = self._store.add_message(self.conversation.id, parent_id, Role.USER, text)
+        self.path.append(prompt)
+        return prompt
+
+    def _store_new(self, title: str) -> None:
+        self.conversation = self._store.create_conversation(title)
+        if (self.system_prompt, self.sampling) != (None, None):
+            self.set_options(self.system_prompt, self.sampling)
+
+    def add_prompt_version(self, message_id: int, text: str) -> None:
+        """Add an alternative of a prompt; the path ends with it."""
+        old = self._store.message(message_id)
+        prompt = self._store.add_message(old.conversation_id, old.parent_id, Role.USER, text)
+        self.path = self._store.path_to(prompt.id)
+
+    def cut_at_prompt_of(self, message_id: int) -> int:
+        """Let the path end with the prompt of a reply; return how many replies to it there are."""
+        message = self._store.message(message_id)
+        is_reply = message.role is Role.ASSISTANT and message.parent_id is not None
+        self.path = self._store.path_to(message.parent_id if is_reply and message.parent_id is not None else message.id)
+        return message.siblings if is_reply else 0
+
+    def add_reply(self, settings: Settings, model: str | None, earlier_replies: int) -> Message:
+        """Add an empty reply to the prompt that ends the path."""
+        seed = settings.seed if settings.seed is not None else fresh_seed()
+        reply = self._store.add_message(
+            self.path[-1].conversation_id,
+            self.path[-1].id,
+            Role.ASSISTANT,
+            "",
+            status=MessageStatus.STREAMING,
+            model=model,
+            seed=reply_seed(seed, len(self.path), earlier_replies),
+        )
+        self.path.append(reply)
+        return reply
+
+    def reopen_reply(self) -> Message:
+        """Let the reply that ends the path be written on."""
+        self.path[-1] = self._store.reopen_message(self.path[-1].id)
+        return self.path[-1]
+
+    def select_alternative(self, message_id: int, step: int) -> None:
+        self.path = self._store.select_sibling(message_id, step)

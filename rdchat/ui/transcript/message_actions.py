@@ -1,0 +1,87 @@
+"""The row of small buttons under a message. Its space is always kept, so nothing jumps when it shows."""
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QPalette
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
+
+from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.inference.protocol import Role
+from rdchat.ui.theme import Theme, control_font
+from rdchat.ui.transcript.buttons import CopyButton, IconButton
+
+
+class MessageActions(QWidget):
+    """Copy, edit or regenerate, and the stepper through alternatives."""
+
+    HEIGHT = 28
+
+    copy_requested = Signal()
+    edit_requested = Signal()
+    regenerate_requested = Signal()
+    step_requested = Signal(int)
+
+    def __init__(self, role: Role, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        person = role is Role.USER
+        self._copy = CopyButton(self.tr("Copy message") if person else self.tr("Copy reply"), theme, self)
+        self._copy.copy_requested.connect(self.copy_requested)
+        self._change = (
+            IconButton("edit", self.tr("Edit message"), theme, self)
+            if person
+            else IconButton("regenerate", self.tr("Regenerate reply"), theme, self)
+        )
+        self._change.clicked.connect(self.edit_requested if person else self.regenerate_requested)
+        self._previous = IconButton("previous", self.tr("Previous alternative"), theme, self)
+        self._previous.clicked.connect(lambda: self.step_requested.emit(-1))
+        self._next = IconButton("next", self.tr("Next alternative"), theme, self)
+        self._next.clicked.connect(lambda: self.step_requested.emit(1))
+        self._place = QLabel(self)
+        self._place.setFont(control_font(-1, tabular=True))
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        if person:
+            row.addStretch()
+        for widget in (self._previous, self._place, self._next, self._copy, self._change):
+            row.addWidget(widget)
+        if not person:
+            row.addStretch()
+        self._buttons = (self._copy, self._change, self._previous, self._next)
+        for button in self._buttons:
+            button.focus_changed.connect(self._reveal)
+        self._wanted = False
+        self.restyle()
+
+    def show_message(self, message: Message) -> None:
+        several = message.siblings > 1
+        busy = message.status is MessageStatus.STREAMING
+        for widget in (self._previous, self._place, self._next):
+            widget.setVisible(several)
+        self._place.setText(self.tr("%d of %d") % (message.sibling + 1, message.siblings))
+        self._previous.setEnabled(message.sibling > 0)
+        self._next.setEnabled(message.sibling + 1 < message.siblings)
+        self._copy.setEnabled(bool(message.text))
+        self.setVisible(not busy)
+        self._reveal()
+
+    def copy(self, text: str) -> None:
+        self._copy.copy(text)
+
+    def set_revealed(self, revealed: bool) -> None:
+        """Show the buttons, or conceal them unless one has the keyboard's focus."""
+        self._wanted = revealed
+        self._reveal()
+
+    def _reveal(self) -> None:
+        shown = self._wanted or any(button.hasFocus() for button in self._buttons)
+        for button in (self._copy, self._change):
+            button.set_concealed(not shown)
+
+    def restyle(self) -> None:
+        palette = QPalette()
+        palette.setColor(QPalette.ColorRole.WindowText, self._theme.colors.muted)
+        self._place.setPalette(palette)
+        self._place.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        for button in self._buttons:
+            button.restyle()

@@ -1,0 +1,174 @@
+"""The widgets of the messages shown, one below the other in a scroll area."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from PySide6.QtCore import QPoint, QRect, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QPalette, QResizeEvent
+from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
+
+from rdchat.chat.conversation import Message
+from rdchat.ui.theme import LARGE, SMALL, TEXT_WIDTH, Theme
+from rdchat.ui.transcript.message_widget import MessageWidget
+
+_NEAR_END = 12  # pixels from the end that still count as being there
+
+
+class MessageColumn(QScrollArea):
+    """Lays messages out and keeps the reader's place: the end while they are there, else the first message in view."""
+
+    scrolled = Signal()
+    resized = Signal()
+
+    def __init__(self, make: Callable[[Message, QWidget], MessageWidget], theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._make = make
+        self._theme = theme
+        self._follows = True
+        self._placing = False
+        self._column = QWidget(self)
+        self._widgets: dict[int, MessageWidget] = {}  # in the order of the messages
+        self.setWidget(self._column)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setAccessibleName(self.tr("Conversation"))
+        self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
+        self.verticalScrollBar().setSingleStep(24)
+        self.restyle()
+
+    def restyle(self) -> None:
+        palette = QPalette(self.palette())
+        palette.setColor(QPalette.ColorRole.Window, self._theme.colors.surface)
+        self.setPalette(palette)
+        self.viewport().setPalette(palette)
+        self._column.setPalette(palette)
+
+    # --- which messages are shown
+
+    def show_messages(self, messages: Sequence[Message]) -> bool:
+        """Show these messages; widgets of those shown before stay. Whether there were any such."""
+        old = self._widgets
+        kept = [message.id for message in messages if message.id in old]
+        self._widgets = {}
+        for message in messages:
+            self._widgets[message.id] = old.pop(message.id) if message.id in old else self._add(message)
+        for widget in old.values():
+            widget.hide()
+            widget.deleteLater()
+        for message in messages:
+            if self._widgets[message.id].message is not message:
+                self._widgets[message.id].show_message(message)
+        order: QWidget | None = None
+        for place, widget in enumerate(self._widgets.values()):
+            widget.set_last(place == len(self._widgets) - 1)
+            if order:
+                QWidget.setTabOrder(order, widget)
+            order = widget
+        return bool(kept)
+
+    def _add(self, message: Message) -> MessageWidget:
+        widget = self._make(message, self._column)
+        widget.caret_moved.connect(lambda rect: self._show_caret(widget, rect))
+        widget.show()
+        return widget
+
+    def widget_of(self, message_id: int) -> MessageWidget | None:
+        return self._widgets.get(message_id)
+
+    def widgets(self) -> Iterator[MessageWidget]:
+        yield from self._widgets.values()
+
+    def in_order_of_need(self) -> list[MessageWidget]:
+        """Return the widgets in view first, then the others by their distance from it."""
+        top, bottom = self._view()
+
+        def distance(widget: MessageWidget) -> int:
+            return max(0, top - widget.geometry().bottom(), widget.y() - bottom)
+
+        return sorted(self._widgets.values(), key=distance)
+
+    def is_in_view(self, widget: MessageWidget) -> bool:
+        top, bottom = self._view()
+        return widget.geometry().bottom() >= top and widget.y() <= bottom
+
+    def _view(self) -> tuple[int, int]:
+        top = self.verticalScrollBar().value()
+        return top, top + self.viewport().height()
+
+    # --- places
+
+    def place(self) -> None:
+        """Place every message, and keep the reader's place."""
+        self._placing = True
+        anchor = self._anchor()
+        offset = anchor.y() - self.verticalScrollBar().value() if anchor else 0
+        width = self.viewport().width()
+        column = max(120, min(TEXT_WIDTH, width - 2 * LARGE))
+        left = (width - column) // 2
+        y = LARGE
+        for widget in self._widgets.values():
+            height = widget.layout_for(column)
+            rect = QRect(left, y, column, height)
+            if widget.geometry() != rect:
+                widget.setGeometry(rect)
+            y += height + SMALL
+        self._column.resize(width, max(y + SMALL, self.viewport().height()))
+        bar = self.verticalScrollBar()
+        if self._follows:
+            bar.setValue(bar.maximum())
+        elif anchor:
+            bar.setValue(anchor.y() - offset)
+        self._placing = False
+        self.scrolled.emit()
+
+    def _anchor(self) -> MessageWidget | None:
+        top = self.verticalScrollBar().value()
+        return next((widget for widget in self._widgets.values() if widget.geometry().bottom() > top), None)
+
+    # --- scrolling
+
+    @property
+    def follows(self) -> bool:
+        """Whether the reader is at the end, so that the view goes along with new text."""
+        return self._follows
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self._follows = True
+        self.verticalScrollBar().setValue(self.verticalScrollBar().maximum())
+
+    def unfollow(self) -> None:
+        self._follows = False
+
+    def _on_scrolled(self) -> None:
+        if not self._placing:
+            bar = self.verticalScrollBar()
+            self._follows = bar.value() >= bar.maximum() - _NEAR_END
+            self.scrolled.emit()
+
+    def _show_caret(self, widget: MessageWidget, rect: QRect) -> None:
+        point = rect.center() + widget.pos()
+        self.ensureVisible(point.x(), point.y(), 0, rect.height() + SMALL)
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        """Move the focus, and bring what has it into view (messages place themselves outside of layouts)."""
+        moved = super().focusNextPrevChild(forward)
+        focused = self.focusWidget()
+        if moved and focused and self._column.isAncestorOf(focused) and focused.height() < self.viewport().height():
+            place = focused.mapTo(self._column, QPoint(0, 0))
+            self.ensureVisible(place.x(), place.y() + focused.height() // 2, 0, focused.height())
+        return moved
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._placing = True  # the scroll bar moves when its range shrinks; the reader did not move it
+        super().resizeEvent(event)
+        self._placing = False
+        self.resized.emit()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        bar = self.verticalScrollBar()
+        if event.key() == Qt.Key.Key_Home:
+            bar.setValue(bar.minimum())
+        elif event.key() == Qt.Key.Key_End:
+            bar.setValue(bar.maximum())
+        else:
+            super().keyPressEvent(event)

@@ -1,0 +1,85 @@
+"""A message of the person's being edited in its place."""
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QInputMethodEvent, QKeyEvent, QTextCursor
+from PySide6.QtWidgets import QDialogButtonBox, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+
+from rdchat.ui.theme import SMALL, Theme
+
+_LEAST_LINES, _MOST_LINES = 3, 16
+
+
+class MessageEditor(QWidget):
+    """Return saves and sends, Shift-Return breaks the line, Esc cancels."""
+
+    submitted = Signal(str)
+    cancelled = Signal()
+    height_changed = Signal()
+
+    def __init__(self, text: str, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._edit = _Edit(self)
+        self._edit.setPlainText(text)
+        self._edit.setFont(theme.body_font())
+        self._edit.setAccessibleName(self.tr("Edit your message"))
+        self._edit.setTabChangesFocus(True)
+        self._edit.moveCursor(QTextCursor.MoveOperation.End)
+        self._save = QPushButton(self.tr("Save and send"), self)
+        self._save.setDefault(True)
+        self._save.setToolTip(self.tr("Keeps this version beside the old one and asks for a new reply"))
+        cancel = QPushButton(self.tr("Cancel"), self)
+        buttons = QDialogButtonBox(self)
+        buttons.addButton(cancel, QDialogButtonBox.ButtonRole.RejectRole)
+        buttons.addButton(self._save, QDialogButtonBox.ButtonRole.AcceptRole)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SMALL)
+        column.addWidget(self._edit)
+        column.addWidget(buttons)
+        self._edit.submitted.connect(self._submit)
+        self._edit.cancelled.connect(self.cancelled)
+        self._edit.textChanged.connect(self._text_changed)
+        self._save.clicked.connect(self._submit)
+        cancel.clicked.connect(self.cancelled)
+        self.setFocusProxy(self._edit)
+        self._fit()
+
+    def _text_changed(self) -> None:
+        self._save.setEnabled(bool(self._edit.toPlainText().strip()))
+        if self._fit():
+            self.height_changed.emit()
+
+    def _fit(self) -> bool:
+        """Let the field grow with its lines; whether it did."""
+        lines = min(max(self._edit.document().blockCount(), _LEAST_LINES), _MOST_LINES)
+        height = lines * self._edit.fontMetrics().lineSpacing() + 3 * SMALL
+        changed = height != self._edit.height()
+        self._edit.setFixedHeight(height)
+        return changed
+
+    def _submit(self) -> None:
+        text = self._edit.toPlainText()
+        if text.strip():
+            self.submitted.emit(text)
+
+
+class _Edit(QPlainTextEdit):
+    submitted = Signal()
+    cancelled = Signal()
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._composing = False
+
+    def inputMethodEvent(self, event: QInputMethodEvent) -> None:
+        self._composing = bool(event.preeditString())
+        super().inputMethodEvent(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        if event.key() == Qt.Key.Key_Escape and not self._composing:
+            self.cancelled.emit()
+        elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and not shift and not self._composing:
+            self.submitted.emit()
+        else:
+            super().keyPressEvent(event)

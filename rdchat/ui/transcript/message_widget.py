@@ -1,0 +1,129 @@
+"""One message of the transcript: what a person's and a model's have in common."""
+
+from PySide6.QtCore import QEvent, QRect, Signal
+from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
+from PySide6.QtWidgets import QMenu, QWidget
+
+from rdchat.chat.conversation import Message
+from rdchat.ui.theme import Theme
+from rdchat.ui.transcript.buttons import TextButton
+from rdchat.ui.transcript.message_actions import MessageActions
+from rdchat.ui.transcript.text_body import TextBody, Work
+
+
+class MessageWidget(QWidget):
+    """Places its parts itself, so that the transcript knows every height at once and no reader's place is lost."""
+
+    edit_submitted = Signal(int, str)
+    regenerate_requested = Signal(int)
+    continue_requested = Signal(int)
+    alternative_requested = Signal(int, int)
+    height_changed = Signal()
+    work_added = Signal()
+    caret_moved = Signal(QRect)  # in this widget
+
+    def __init__(self, message: Message, body: TextBody, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.message = message
+        self.theme = theme
+        self.body = body
+        body.setParent(self)
+        body.caret_moved.connect(lambda rect: self.caret_moved.emit(rect.translated(body.pos())))
+        body.menu_requested.connect(self._show_menu)
+        self.more = TextButton("", theme, self)
+        self.more.hide()
+        self.more.clicked.connect(self._show_more)
+        self.actions_row = MessageActions(message.role, theme, self)
+        self.actions_row.copy_requested.connect(self.copy)
+        self.actions_row.step_requested.connect(lambda step: self.alternative_requested.emit(self.message.id, step))
+        self._last = False
+        self._hovered = False
+
+    # --- what subclasses add
+
+    def show_message(self, message: Message) -> None:
+        """Show another state of the message."""
+        self.message = message
+        self.actions_row.show_message(message)
+        hidden = self.body.hidden_characters
+        self.more.setText(self.tr("Show more (%s characters are hidden)") % f"{hidden:,}")
+        self.more.setAccessibleName(self.more.text())
+        self.more.setVisible(hidden > 0)
+        if self.work:
+            self.work_added.emit()
+
+    def layout_for(self, width: int) -> int:
+        """Place the parts at a width and return the height they need."""
+        raise NotImplementedError
+
+    def message_actions(self, menu: QMenu) -> list[QAction]:
+        """Return what the context menu offers for this message."""
+        copy = QAction(self.tr("Copy message"), menu)
+        copy.triggered.connect(self.copy)
+        return [copy]
+
+    # --- drawing in steps
+
+    @property
+    def work(self) -> Work:
+        return self.body.work
+
+    def advance(self, deadline: float) -> Work:
+        """Do one bounded step of drawing and return what is left."""
+        if self.body.work:
+            self.body.advance(deadline)
+        return self.work
+
+    def restyle(self) -> None:
+        """Follow the theme."""
+        self.body.restyle()
+        self.more.restyle()
+        self.actions_row.restyle()
+        self.work_added.emit()
+
+    # --- the person's hands
+
+    def copy(self) -> None:
+        """Copy the message as it was written."""
+        self.actions_row.copy(self.copied_text())
+
+    def copied_text(self) -> str:
+        return self.message.text
+
+    def set_last(self, last: bool) -> None:
+        """Of the transcript's last message the buttons always show."""
+        self._last = last
+        self._reveal()
+
+    def _show_more(self) -> None:
+        self.body.show_more()
+        self.show_message(self.message)
+        self.height_changed.emit()
+
+    def _reveal(self) -> None:
+        self.actions_row.set_revealed(self._last or self._hovered)
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        self._hovered = True
+        self._reveal()
+        super().enterEvent(event)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._hovered = False
+        self._reveal()
+        super().leaveEvent(event)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        menu = QMenu(self)
+        menu.addActions(self.message_actions(menu))
+        self._pop_up(menu, event)
+
+    def _show_menu(self, event: QContextMenuEvent) -> None:
+        menu = self.body.createStandardContextMenu(event.pos())
+        menu.addSeparator()
+        menu.addActions(self.message_actions(menu))
+        self._pop_up(menu, event)
+
+    def _pop_up(self, menu: QMenu, event: QContextMenuEvent) -> None:
+        menu.aboutToHide.connect(menu.deleteLater)
+        menu.popup(event.globalPos())

@@ -1,0 +1,57 @@
+"""Which messages have widgets: a window that slides over a conversation of any length."""
+
+from dataclasses import dataclass
+
+OPENED = 60  # messages shown when a conversation opens
+STEP = 30
+MOST = 150
+
+
+@dataclass(slots=True)
+class MessageWindow:
+    """Places `start` to `end` of the `total` messages are shown."""
+
+    start: int = 0
+    end: int = 0
+    total: int = 0
+
+    def show_latest(self, total: int) -> None:
+        self.total = self.end = total
+        self.start = max(0, total - OPENED)
+
+    def keep(self, total: int) -> None:
+        """Take a new number of messages, and stay at the end if that was shown."""
+        if self.at_end or self.end > total:
+            self.show_latest(total)
+        else:
+            self.total = total
+
+    @property
+    def at_end(self) -> bool:
+        return self.end == self.total
+
+    def add(self) -> bool:
+        """Count one message more at the end; whether it is inside the window."""
+        inside = self.at_end
+        self.total += 1
+        if inside:
+            self.end += 1
+            if self.end - self.start > MOST:
+                self.start += STEP
+        return inside
+
+    def slide_up(self) -> bool:
+        """Show older messages; whether there were any."""
+        if self.start == 0:
+            return False
+        self.start = max(0, self.start - STEP)
+        self.end = min(self.end, self.start + MOST)
+        return True
+
+    def slide_down(self) -> bool:
+        """Show newer messages; whether there were any."""
+        if self.at_end:
+            return False
+        self.end = min(self.total, self.end + STEP)
+        self.start = max(self.start, self.end - MOST)
+        return True

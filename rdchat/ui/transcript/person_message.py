@@ -1,0 +1,96 @@
+"""A message of the person's: a bubble at the right, which can be edited in its place."""
+
+from PySide6.QtCore import QRect, Qt
+from PySide6.QtGui import QAction, QPainter, QPaintEvent
+from PySide6.QtWidgets import QMenu, QWidget
+
+from rdchat.chat.conversation import Message
+from rdchat.ui.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
+from rdchat.ui.transcript.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown import PlainParser
+from rdchat.ui.transcript.message_editor import MessageEditor
+from rdchat.ui.transcript.message_widget import MessageWidget
+from rdchat.ui.transcript.text_body import TextBody
+
+_WIDEST = 0.82  # of the column
+
+
+class PersonMessage(MessageWidget):
+    """Shows the text as it was typed; fenced code is set apart."""
+
+    def __init__(self, message: Message, theme: Theme, library: LexerLibrary, parent: QWidget | None = None) -> None:
+        super().__init__(message, TextBody(PlainParser(), theme, library), theme, parent)
+        self.body.setAccessibleName(self.tr("Your message"))
+        self._bubble = QRect()
+        self._editor: MessageEditor | None = None
+        self.actions_row.edit_requested.connect(self.edit)
+        self.show_message(message)
+
+    def show_message(self, message: Message) -> None:
+        self.body.set_text(message.text, True)
+        super().show_message(message)
+
+    def layout_for(self, width: int) -> int:
+        if self._editor:
+            height = self._editor.sizeHint().height()
+            self._editor.setGeometry(0, 0, width, height)
+            return height + SMALL
+        widest = round(width * _WIDEST) - 2 * (MEDIUM + 2)
+        text_width = self.body.natural_width(widest)
+        height = self.body.height_for(text_width)
+        left = width - text_width - MEDIUM - 2
+        self.body.setGeometry(left, SMALL + 2, text_width, height)
+        bottom = SMALL + 1 + height
+        if not self.more.isHidden():
+            self.more.setGeometry(left, bottom, self.more.sizeHint().width(), self.more.sizeHint().height())
+            bottom += self.more.height()
+        self._bubble = QRect(left - MEDIUM - 2, 0, text_width + 2 * (MEDIUM + 2), bottom + SMALL + 1)
+        row = self.actions_row
+        row.setGeometry(0, self._bubble.bottom() + TIGHT, width, row.HEIGHT)
+        self.update()
+        return self._bubble.height() + TIGHT + row.HEIGHT
+
+    def message_actions(self, menu: QMenu) -> list[QAction]:
+        edit = QAction(self.tr("Edit message"), menu)
+        edit.triggered.connect(self.edit)
+        return [*super().message_actions(menu), edit]
+
+    def edit(self) -> None:
+        """Turn the text into an editor."""
+        if self._editor:
+            return
+        self._editor = MessageEditor(self.message.text, self.theme, self)
+        self._editor.submitted.connect(self._submit)
+        self._editor.cancelled.connect(self._close_editor)
+        self._editor.height_changed.connect(self.height_changed)
+        self._show_parts()
+        self._editor.show()
+        self._editor.setFocus()
+
+    def _submit(self, text: str) -> None:
+        self._close_editor()
+        self.edit_submitted.emit(self.message.id, text)
+
+    def _close_editor(self) -> None:
+        if self._editor:
+            self._editor.hide()
+            self._editor.deleteLater()
+            self._editor = None
+            self._show_parts()
+            self.body.setFocus()
+
+    def _show_parts(self) -> None:
+        reading = self._editor is None
+        self.body.setVisible(reading)
+        self.actions_row.setVisible(reading)
+        self.more.setVisible(reading and self.body.hidden_characters > 0)
+        self.update()
+        self.height_changed.emit()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._editor is None:
+            painter = QPainter(self)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(self.theme.colors.raised)
+            painter.drawRoundedRect(self._bubble, RADIUS + 4, RADIUS + 4)

@@ -1,0 +1,81 @@
+"""What a model thought before it answered, folded away unless it is being written."""
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent, QPalette
+from PySide6.QtWidgets import QToolButton, QWidget
+
+from rdchat.ui.theme import MEDIUM, SMALL, Theme, control_font
+from rdchat.ui.transcript.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown import MarkdownParser
+from rdchat.ui.transcript.text_body import TextBody, Work
+
+
+class ThoughtBox(QWidget):
+    """A disclosure over a muted text."""
+
+    height_changed = Signal()
+
+    def __init__(self, theme: Theme, library: LexerLibrary, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._unfolded = False
+        self._chosen = False  # the person opened or closed it: it does not fold by itself any more
+        self._toggle = QToolButton(self)
+        self._toggle.setAutoRaise(True)
+        self._toggle.setFont(control_font())
+        self._toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.body = TextBody(MarkdownParser(), theme, library, muted=True, parent=self)
+        self.body.setAccessibleName(self.tr("The model's thoughts"))
+        self._toggle.clicked.connect(self._choose)
+        self.restyle()
+
+    def show_thought(self, text: str, thinking: bool) -> None:
+        """Show a thought; it is open while the model is `thinking`."""
+        self.body.set_text(text, not thinking)
+        if not self._chosen:
+            self._unfolded = thinking
+        self._toggle.setText(self.tr("Thinking…") if thinking else self.tr("Thought for a while"))
+        self._fold()
+
+    @property
+    def work(self) -> Work:
+        """What is left to draw; nothing while it is folded."""
+        return self.body.work if self._unfolded else Work.NONE
+
+    def layout_for(self, width: int) -> int:
+        """Place the parts at a width and return the height they need."""
+        size = self._toggle.sizeHint()
+        self._toggle.setGeometry(-SMALL + 2, 0, min(size.width(), width), size.height())
+        if not self._unfolded:
+            return size.height()
+        inner = width - 2 * MEDIUM
+        height = self.body.height_for(inner)
+        self.body.setGeometry(2 * MEDIUM - SMALL, size.height() + SMALL, inner, height)
+        return size.height() + SMALL + height
+
+    def restyle(self) -> None:
+        palette = QPalette()
+        palette.setColor(QPalette.ColorRole.ButtonText, self._theme.colors.muted)
+        self._toggle.setPalette(palette)
+        self.body.restyle()
+        self._fold()
+
+    def _choose(self) -> None:
+        self._chosen, self._unfolded = True, not self._unfolded
+        self._fold()
+        self.height_changed.emit()
+
+    def _fold(self) -> None:
+        self._toggle.setArrowType(Qt.ArrowType.DownArrow if self._unfolded else Qt.ArrowType.RightArrow)
+        name = self.tr("Hide the model's thoughts") if self._unfolded else self.tr("Show the model's thoughts")
+        self._toggle.setAccessibleName(name)
+        self.body.setVisible(self._unfolded)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._unfolded:
+            painter = QPainter(self)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(self._theme.colors.border)
+            top = self._toggle.height() + SMALL
+            painter.drawRoundedRect(SMALL - 2, top, 3, self.height() - top, 1.5, 1.5)

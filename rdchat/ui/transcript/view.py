@@ -1,0 +1,218 @@
+"""The transcript: what the window sees of it."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from PySide6.QtCore import QTimer, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from rdchat.chat.conversation import Message
+from rdchat.inference.protocol import Role
+from rdchat.ui.theme import MEDIUM, Theme
+from rdchat.ui.transcript.buttons import JumpButton
+from rdchat.ui.transcript.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.message_column import MessageColumn
+from rdchat.ui.transcript.message_widget import MessageWidget
+from rdchat.ui.transcript.message_window import MessageWindow
+from rdchat.ui.transcript.person_message import PersonMessage
+from rdchat.ui.transcript.reply_message import ReplyMessage
+from rdchat.ui.transcript.text_body import Work
+
+_FRAME_S = 1 / 30  # growing text is drawn at most this often
+_SLICE_S = 0.008  # drawing of finished messages per turn of the event loop
+_OPENING_S = 0.03  # and of those first in view when a conversation opens
+_SHARE = 12  # drawing growing text takes at most one part in so many of the main thread
+_LEXER_WAIT_S = 0.05
+
+
+class TranscriptView(QWidget):
+    """Messages of one conversation. It knows no controller: it is told what to show, and says what is wanted."""
+
+    edit_submitted = Signal(int, str)
+    regenerate_requested = Signal(int)
+    continue_requested = Signal(int)
+    alternative_requested = Signal(int, int)
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._library = LexerLibrary()
+        self._library.preload()
+        self._messages: list[Message] = []
+        self._places: dict[int, int] = {}
+        self._window = MessageWindow()
+        self._drawn_at, self._pause = 0.0, _FRAME_S
+        self._column = MessageColumn(self._make_widget, theme, self)
+        self._jump = JumpButton(theme, self)
+        self._jump.hide()
+        self._timer = QTimer(self, singleShot=True)
+        self._timer.timeout.connect(self._draw)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._column)
+        self._jump.clicked.connect(self.scroll_to_end)
+        self._column.scrolled.connect(self._on_scrolled)
+        self._column.resized.connect(self._column.place)
+        theme.changed.connect(self._restyle)
+
+    # --- what is shown
+
+    def set_messages(self, messages: Sequence[Message]) -> None:
+        """Show these messages; where some of them were shown before, the reader keeps their place."""
+        known = any(message.id in self._places for message in messages)
+        self._messages = list(messages)
+        self._places = {message.id: place for place, message in enumerate(self._messages)}
+        if known:
+            self._window.keep(len(messages))
+        else:
+            self._window.show_latest(len(messages))
+        self._show_window()
+        if not known:
+            self._column.follow()
+        self._draw_first()
+
+    def clear(self) -> None:
+        self.set_messages([])
+
+    def add_message(self, message: Message) -> None:
+        """Show one message more at the end. The person's own always comes into view."""
+        self._places[message.id] = len(self._messages)
+        self._messages.append(message)
+        inside = self._window.add()
+        if message.role is Role.USER:
+            self._window.show_latest(len(self._messages))
+            self._column.follow()
+            inside = True
+        if inside:
+            self._show_window()
+            self._draw_first()
+
+    def update_message(self, message: Message) -> None:
+        """Show another state of a message."""
+        place = self._places.get(message.id)
+        if place is None:
+            return
+        self._messages[place] = message
+        widget = self._column.widget_of(message.id)
+        if widget:
+            widget.show_message(message)
+            self._column.place()
+
+    def append_text(self, message_id: int, text: str) -> None:
+        """Add characters to a reply that is being written; they are drawn within a thirtieth of a second."""
+        place = self._places.get(message_id)
+        if place is None:
+            return
+        message = self._messages[place]
+        self._messages[place] = message = replace(message, text=message.text + text)
+        widget = self._column.widget_of(message_id)
+        if widget:
+            widget.show_message(message)
+
+    def set_waiting(self, message_id: int, text: str) -> None:
+        """Say inside an empty reply what it waits for."""
+        widget = self._column.widget_of(message_id)
+        if isinstance(widget, ReplyMessage):
+            widget.set_waiting(text)
+
+    def copy_last_reply(self) -> None:
+        """Put the last reply on the clipboard, as it was written."""
+        for message in reversed(self._messages):
+            widget = self._column.widget_of(message.id)
+            if widget and message.role is Role.ASSISTANT:
+                widget.copy()
+                return
+
+    def scroll_to_end(self) -> None:
+        if not self._window.at_end:
+            self._window.show_latest(len(self._messages))
+            self._show_window()
+        self._column.follow()
+        self._draw_first()
+
+    # --- the window of widgets
+
+    def _show_window(self) -> None:
+        self._column.show_messages(self._messages[self._window.start : self._window.end])
+        self._column.place()
+
+    def _make_widget(self, message: Message, parent: QWidget) -> MessageWidget:
+        kind = PersonMessage if message.role is Role.USER else ReplyMessage
+        widget = kind(message, self._theme, self._library, parent)
+        widget.edit_submitted.connect(self.edit_submitted)
+        widget.regenerate_requested.connect(self.regenerate_requested)
+        widget.continue_requested.connect(self.continue_requested)
+        widget.alternative_requested.connect(self.alternative_requested)
+        widget.height_changed.connect(self._column.place)
+        widget.work_added.connect(self._wake)
+        self._wake()
+        return widget
+
+    def _on_scrolled(self) -> None:
+        bar = self._column.verticalScrollBar()
+        page = self._column.viewport().height()
+        slid = False
+        if bar.value() < page // 2 and not self._column.follows:
+            slid = self._window.slide_up()
+        elif bar.maximum() - bar.value() < page // 2 and not self._window.at_end:
+            slid = self._window.slide_down()
+            self._column.unfollow()
+        if slid:
+            self._show_window()
+        away = bar.maximum() - bar.value() > page // 8 or not self._window.at_end
+        self._jump.setVisible(away and not self._column.follows)
+
+    # --- drawing
+
+    def _wake(self) -> None:
+        """Draw soon, but no more often than thirty times a second, nor beyond a share of the main thread."""
+        if not self._timer.isActive():
+            due = self._drawn_at + self._pause - time.perf_counter()
+            self._timer.start(max(0, round(due * 1000)))
+
+    def _draw_first(self) -> None:
+        """Draw what is in view now, so that an opened conversation does not flash up empty."""
+        self._draw_pending(time.perf_counter() + _OPENING_S, only_in_view=True)
+        self._wake()
+
+    def _draw(self) -> None:
+        started = time.perf_counter()
+        left = self._draw_pending(started + _SLICE_S)
+        self._drawn_at = time.perf_counter()
+        self._pause = max(_FRAME_S, (self._drawn_at - started) * _SHARE)
+        if left is Work.READY:
+            self._timer.start(0)
+        elif left is Work.WAITING:
+            self._timer.start(round(_LEXER_WAIT_S * 1000))
+
+    def _draw_pending(self, deadline: float, only_in_view: bool = False) -> Work:
+        """Draw until the deadline, what is in view first; return what is left to do."""
+        left = Work.NONE
+        drawn = False
+        for widget in self._column.in_order_of_need():
+            if not widget.work or (only_in_view and not self._column.is_in_view(widget)):
+                continue
+            while time.perf_counter() < deadline and widget.work is Work.READY:
+                widget.advance(deadline)
+                drawn = True
+            if widget.work is Work.WAITING and time.perf_counter() < deadline:
+                widget.advance(deadline)
+            left = max(left, widget.work)
+            if only_in_view and drawn:
+                self._column.place()  # heights guessed so far decide what is in view
+        if drawn:
+            self._column.place()
+        return left
+
+    def _restyle(self) -> None:
+        self._column.restyle()
+        for widget in self._column.widgets():
+            widget.restyle()
+        self._draw_first()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._jump.move((self.width() - self._jump.width()) // 2, self.height() - self._jump.height() - MEDIUM)
+        self._jump.raise_()

@@ -1,0 +1,276 @@
+"""Measures what the transcript costs the main thread while a reply streams in, and how fast long chats open.
+
+A reply of about 2,000 tokens is fed to the real `TranscriptView`, in a real event loop, at 150 tokens a second through
+batches at 30 Hz, as the engine client delivers them. Run it with `--json` for a report that a program reads.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from PySide6.QtCore import QEvent, QEventLoop, QObject, QTimer
+from PySide6.QtWidgets import QApplication
+
+from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.inference.protocol import FinishReason, Role
+from rdchat.ui.theme import Theme
+from rdchat.ui.transcript import TranscriptView
+
+TOKENS, TOKENS_PER_SECOND, BATCHES_PER_SECOND = 2000, 150, 30
+_PIECES = (
+    """## Part {n}: how a hash table works
+
+A **hash table** stores *key-value* pairs so that looking one up takes roughly constant time, written `O(1)`. It turns
+the key into a number with a hash function and uses that number to choose a bucket; see [the article](https://example.org).
+
+1. Compute `hash(key)`.
+2. Take it modulo the number of buckets, so that it falls inside the array.
+3. Look in that bucket:
+   - empty: the key is not there
+   - one entry: compare the keys
+   - several entries: compare one after the other
+
+""",
+    '''```python
+class Table{n}:
+    """A fixed number of buckets."""
+
+    def __init__(self, size: int = 8) -> None:
+        self.buckets: list[list[tuple[str, int]]] = [[] for _ in range(size)]
+
+    def get(self, key: str) -> int | None:
+        for name, value in self.buckets[hash(key) % len(self.buckets)]:
+            if name == key:  # found it
+                return value
+        return None
+```
+
+''',
+    """| Operation | Average | Worst case |
+|:----------|:-------:|-----------:|
+| Insert    | O(1)    | O(n)       |
+| Look up   | O(1)    | O(n)       |
+| Delete    | O(1)    | O(n)       |
+
+> The trick is to keep the buckets short: when there are more entries than buckets, double the number of buckets and
+> move every entry to its new place. Each entry then moves only a few times in all.
+
+""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """One run of a streamed reply."""
+
+    tokens: int
+    seconds: float
+    drawing_share: float
+    longest_handler_ms: float
+    longest_handler: str
+    delay_p999_ms: float
+    longest_delay_ms: float
+
+
+class Meter(QApplication):
+    """Times every event that reaches the transcript or anything in it: its timers, layout and painting.
+
+    The share of the main thread is processor time; how long a handler takes is time that passed.
+    """
+
+    def __init__(self, arguments: list[str]) -> None:
+        super().__init__(arguments)
+        self._depth = 0
+        self.busy = self.longest = 0.0
+        self.longest_what = ""
+
+    def notify(self, receiver: QObject, event: QEvent) -> bool:
+        if self._depth or receiver.objectName() == "bench":
+            return super().notify(receiver, event)
+        self._depth += 1
+        what = f"{type(receiver).__name__} {event.type().name}"
+        mark = Mark()
+        try:
+            return super().notify(receiver, event)
+        finally:
+            self._depth -= 1
+            self.add(mark, what)
+
+    def add(self, mark: "Mark", what: str) -> None:
+        self.busy += time.thread_time() - mark.cpu
+        seconds = time.perf_counter() - mark.wall
+        if seconds > self.longest:
+            self.longest, self.longest_what = seconds, what
+
+    def reset(self) -> None:
+        self.busy = self.longest = 0.0
+        self.longest_what = ""
+
+
+class Mark:
+    """A moment, in the thread's processor time and in time that passed."""
+
+    def __init__(self) -> None:
+        self.cpu = time.thread_time()
+        self.wall = time.perf_counter()
+
+
+class DelayProbe(QObject):
+    """A timer due every millisecond: by how much it is late is what a click would have waited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delays: list[float] = []
+        self._last = time.perf_counter()
+        self._timer = QTimer(self, interval=1)
+        self._timer.setObjectName("bench")
+        self._timer.timeout.connect(self._tick)
+        self._timer.start()
+
+    def _tick(self) -> None:
+        now = time.perf_counter()
+        self.delays.append(max(0.0, now - self._last - 0.001) * 1000)
+        self._last = now
+
+    def stop(self) -> None:
+        self._timer.stop()
+
+
+def synthetic_reply() -> list[str]:
+    """Return about 2,000 token-sized pieces of prose, lists, code, tables and quotes."""
+    tokens: list[str] = []
+    for number in range(1, 1000):
+        piece = _PIECES[number % len(_PIECES)].replace("{n}", str(number))
+        tokens += re.findall(r"\s*\S{1,5}|\s+", piece)
+        if len(tokens) >= TOKENS:
+            break
+    return tokens[:TOKENS]
+
+
+def run_streaming(app: Meter, theme: Theme, tokens: list[str]) -> Streaming:
+    view = TranscriptView(theme)
+    view.resize(900, 800)
+    view.show()
+    prompt = Message(1, 1, None, Role.USER, "How does a hash table work?", MessageStatus.COMPLETE, 0)
+    reply = Message(2, 1, 1, Role.ASSISTANT, "", MessageStatus.STREAMING, 0)
+    view.set_messages([prompt, reply])
+    wait(2.0)  # lexers are imported meanwhile
+    loop = QEventLoop()
+    feed = QTimer(interval=round(1000 / BATCHES_PER_SECOND))
+    feed.setObjectName("bench")
+    started = time.perf_counter()
+    fed = 0
+
+    def deliver() -> None:
+        nonlocal fed
+        due = min(len(tokens), round((time.perf_counter() - started) * TOKENS_PER_SECOND))
+        mark = Mark()
+        view.append_text(reply.id, "".join(tokens[fed:due]))
+        fed = due
+        if fed == len(tokens):
+            feed.stop()
+            end = replace(reply, text="".join(tokens), status=MessageStatus.COMPLETE, finish_reason=FinishReason.EOS)
+            view.update_message(end)
+            QTimer.singleShot(300, loop.quit)
+        app.add(mark, "append_text")
+
+    feed.timeout.connect(deliver)
+    app.reset()
+    probe = DelayProbe()
+    feed.start()
+    loop.exec()
+    probe.stop()
+    seconds = time.perf_counter() - started
+    delays = sorted(probe.delays)
+    view.close()
+    view.deleteLater()
+    return Streaming(
+        tokens=len(tokens),
+        seconds=round(seconds, 2),
+        drawing_share=round(app.busy / seconds, 4),
+        longest_handler_ms=round(app.longest * 1000, 2),
+        longest_handler=app.longest_what,
+        delay_p999_ms=round(delays[int(len(delays) * 0.999)], 2),
+        longest_delay_ms=round(delays[-1], 2),
+    )
+
+
+def run_opening(app: Meter, theme: Theme, count: int) -> dict[str, float]:
+    """Time how long `set_messages` takes for a long conversation, and until all that is shown is drawn."""
+    answer = "".join(synthetic_reply()[:300])
+    messages = [
+        Message(n, 1, n - 1 or None, Role.USER if n % 2 else Role.ASSISTANT,
+                f"Question {n}?" if n % 2 else answer, MessageStatus.COMPLETE, 0)
+        for n in range(1, count + 1)
+    ]  # fmt: skip
+    view = TranscriptView(theme)
+    view.resize(900, 800)
+    view.show()
+    wait(1.0)
+    app.reset()
+    started = time.perf_counter()
+    view.set_messages(messages)
+    opened = time.perf_counter() - started
+    wait(1.5)
+    longest = app.longest
+    view.close()
+    view.deleteLater()
+    return {
+        "messages": count,
+        "set_messages_ms": round(opened * 1000, 1),
+        "longest_handler_after_ms": round(longest * 1000, 1),
+    }
+
+
+def wait(seconds: float) -> None:
+    loop = QEventLoop()
+    QTimer.singleShot(round(seconds * 1000), loop.quit)
+    loop.exec()
+
+
+def recorded(path: Path) -> list[str]:
+    """Read a recorded reply: a JSON list of the texts of its tokens."""
+    tokens = json.loads(path.read_text(encoding="utf-8"))
+    return [str(token) for token in tokens]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--reply", type=Path, help="a recorded reply: a JSON list of token texts")
+    options = parser.parse_args()
+    app = Meter(sys.argv[:1])
+    theme = Theme(app)
+    tokens = recorded(options.reply) if options.reply else synthetic_reply()
+    runs = [run_streaming(app, theme, tokens) for _ in range(options.runs)]
+    best = min(runs, key=lambda run: run.delay_p999_ms)
+    report = {
+        "best": asdict(best),
+        "runs": [asdict(run) for run in runs],
+        "median_drawing_share": statistics.median(run.drawing_share for run in runs),
+        "opening": run_opening(app, theme, 10_000),
+    }
+    if options.json:
+        print(json.dumps(report, indent=2))
+    else:
+        for line in lines(report, best):
+            print(line)
+    return 0
+
+
+def lines(report: dict[str, object], best: Streaming) -> Iterator[str]:
+    yield f"drawing takes {best.drawing_share:.1%} of the main thread (wanted: under 10 %)"
+    yield f"longest handler {best.longest_handler_ms} ms (wanted: under 50)"
+    yield f"event-loop delay, 99.9th percentile: {best.delay_p999_ms} ms, longest {best.longest_delay_ms} ms"
+    yield f"opening a long conversation: {report['opening']}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.store import ConversationStore
+from tests.disks import SmallDisk, small_disk
+
+type OpenStore = Callable[[], ConversationStore]
+type StartProcess = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "conversations.db"
+
+
+@pytest.fixture
+def open_store(database: Path) -> Iterator[OpenStore]:
+    """Opens the store at `database`; what a test leaves open is closed at its end."""
+    with ExitStack() as stack:
+
+        def opened() -> ConversationStore:
+            store = ConversationStore.open(database)
+            stack.callback(store.close)
+            return store
+
+        yield opened
+
+
+@pytest.fixture
+def store(open_store: OpenStore) -> ConversationStore:
+    return open_store()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A real file system of half a megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder) as mounted:
+        yield mounted
+
+
+@pytest.fixture
+def start_process() -> Iterator[StartProcess]:
+    """Runs Python code with arguments in a process of its own, connected by pipes; killed at the end of the test."""
+    with ExitStack() as stack:
+        yield lambda code, *arguments: stack.enter_context(_process(code, *arguments))
+
+
+@contextmanager
+def _process(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -1,0 +1,245 @@
+"""Databases that are damaged, of another version, someone else's, locked, or not to be written to."""
+
+import errno
+import os
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.schema import APPLICATION_ID
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageError, StorageLockedError
+from rdchat.inference.protocol import Role
+from tests.chat.conftest import StartProcess
+from tests.disks import SmallDisk, pinned
+
+HOLD = """
+import sys
+from pathlib import Path
+from rdchat.chat.store import ConversationStore
+store = ConversationStore.open(Path(sys.argv[1]))
+print("open", flush=True)
+sys.stdin.read()
+"""
+HOLD_AS_ANOTHER_PROGRAM = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], autocommit=True)
+connection.execute(sys.argv[2])
+print("locked", flush=True)
+sys.stdin.readline()
+connection.execute("ROLLBACK")
+print("released", flush=True)
+sys.stdin.read()
+"""
+DIE_AS_NEWER_VERSION = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], autocommit=True)
+connection.execute("PRAGMA user_version = 99")
+connection.execute("UPDATE conversations SET title = 'from the future'")
+os._exit(0)
+"""
+
+
+@pytest.fixture
+def filled(database: Path) -> Path:
+    """A closed database of some twenty pages."""
+    with closing(ConversationStore.open(database)) as store:
+        chat = store.create_conversation("before")
+        parent = None
+        for number in range(30):
+            parent = store.add_message(chat.id, parent, Role.USER, f"{number} " + "word " * 300).id
+    return database
+
+
+def kept_databases(database: Path) -> dict[str, bytes]:
+    """Name and content of every database that was set aside."""
+    return {path.name: path.read_bytes() for path in database.parent.glob("*.db") if path != database}
+
+
+def assert_set_aside(database: Path, content: bytes, label: str) -> None:
+    """Assert that a new database is in use, and that the old one is kept untouched where the notice says."""
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is not None
+        assert store.conversations() == []
+        store.create_conversation("after")
+        kept = kept_databases(database)
+        assert list(kept.values()) == [content]
+        (name,) = kept
+        assert name.startswith(f"conversations-{label}-")
+        assert str(database.with_name(name)) in store.notice.detail
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is None
+        assert [chat.title for chat in store.conversations()] == ["after"]
+
+
+@pytest.mark.parametrize("kept", [1, 50, 99, 100, 511, 512, 4095, 4096, 4097, 0.3, 0.5, 0.9, -4096, -1])
+def test_a_truncated_database_is_set_aside(filled: Path, kept: float) -> None:
+    content = filled.read_bytes()
+    content = content[: int(len(content) * kept) if 0 < kept < 1 else int(kept)]
+    filled.write_bytes(content)
+    assert_set_aside(filled, content, "damaged")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\0" * 8192, b"Dear diary,\n" * 1000, random.Random(0).randbytes(20_000), b"SQLite format 3\0" + b"\xff" * 9000],
+    ids=["zeros", "text", "noise", "a header and noise"],
+)
+def test_a_file_that_is_no_database_is_set_aside(database: Path, content: bytes) -> None:
+    database.parent.mkdir()
+    database.write_bytes(content)
+    assert_set_aside(database, content, "damaged")
+
+
+def test_a_damaged_page_is_found_wherever_it_is(filled: Path) -> None:
+    whole = filled.read_bytes()
+    pages = len(whole) // 4096
+    assert pages > 15
+    for page in range(pages):
+        content = whole[: page * 4096] + b"\xff" * 4096 + whole[(page + 1) * 4096 :]
+        filled.write_bytes(content)
+        with closing(ConversationStore.open(filled)) as store:
+            assert store.notice is not None, page
+            assert "damaged" in store.notice.detail
+    assert len(kept_databases(filled)) == pages  # none replaced another
+
+
+def test_an_empty_file_is_a_new_database(database: Path) -> None:
+    database.parent.mkdir()
+    database.touch()
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is None
+        assert store.conversations() == []
+
+
+def test_a_newer_database_is_set_aside_with_its_log_before_anything_is_written(
+    filled: Path, start_process: StartProcess
+) -> None:
+    """Its version stands in the write-ahead log only: the newer app died before a checkpoint."""
+    start_process(DIE_AS_NEWER_VERSION, filled).wait()
+    content, log = filled.read_bytes(), filled.with_name(f"{filled.name}-wal").read_bytes()
+    with closing(ConversationStore.open(filled)) as store:
+        assert store.notice is not None
+        assert store.notice.title == "Your chats are from a newer version of rdchat"
+        assert store.conversations() == []
+        kept = kept_databases(filled)
+    (name,) = kept
+    assert kept[name] == content
+    assert filled.with_name(f"{name}-wal").read_bytes() == log
+    with closing(sqlite3.connect(filled.with_name(name))) as newer:
+        assert newer.execute("SELECT title FROM conversations").fetchall() == [("from the future",)]
+
+
+def test_a_database_of_another_program_is_set_aside(database: Path) -> None:
+    database.parent.mkdir()
+    with closing(sqlite3.connect(database)) as other:
+        other.execute("CREATE TABLE recipes (name TEXT)")
+    assert_set_aside(database, database.read_bytes(), "foreign")
+
+
+def test_the_schema_is_marked_as_ours(filled: Path) -> None:
+    assert int.from_bytes(filled.read_bytes()[68:72]) == APPLICATION_ID
+
+
+def test_a_second_process_is_told_so_until_the_first_dies(database: Path, start_process: StartProcess) -> None:
+    first = start_process(HOLD, database)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "open\n"
+    with pytest.raises(StorageLockedError) as caught:
+        ConversationStore.open(database)
+    assert caught.value.message == f"Another rdchat is using the chats in {database.parent}."
+    assert caught.value.hint == "Use the window that is already open, or quit it and start again."
+    first.kill()
+    first.wait()
+    ConversationStore.open(database).close()
+
+
+def test_a_store_is_held_once_within_a_process_too(store: ConversationStore, database: Path) -> None:
+    with pytest.raises(StorageLockedError):
+        ConversationStore.open(database)
+    store.create_conversation()
+
+
+def test_another_program_that_holds_the_file_is_named_when_opening(filled: Path, start_process: StartProcess) -> None:
+    other = start_process(HOLD_AS_ANOTHER_PROGRAM, filled, "BEGIN EXCLUSIVE")
+    assert other.stdin is not None
+    assert other.stdout is not None
+    assert other.stdout.readline() == "locked\n"
+    with pytest.raises(StorageLockedError, match=r"Another program is using .*conversations\.db"):
+        ConversationStore.open(filled)
+    print(file=other.stdin, flush=True)
+    assert other.stdout.readline() == "released\n"
+    with closing(ConversationStore.open(filled)) as store:
+        assert store.notice is None
+        assert len(store.conversations()) == 1
+
+
+def test_another_program_that_writes_delays_ours_but_harms_nothing(
+    store: ConversationStore, database: Path, start_process: StartProcess
+) -> None:
+    other = start_process(HOLD_AS_ANOTHER_PROGRAM, database, "BEGIN IMMEDIATE")
+    assert other.stdin is not None
+    assert other.stdout is not None
+    assert other.stdout.readline() == "locked\n"
+    with pytest.raises(StorageLockedError, match="Another program is using"):
+        store.create_conversation("one")
+    assert store.conversations() == []
+    print(file=other.stdin, flush=True)
+    assert other.stdout.readline() == "released\n"
+    store.create_conversation("two")
+    assert [chat.title for chat in store.conversations()] == ["two"]
+
+
+def test_a_database_that_breaks_while_it_is_open_is_reported(database: Path) -> None:
+    with closing(ConversationStore.open(database)) as store:
+        store.create_conversation()
+        store._database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        database.write_bytes(b"\xff" * 40_000)
+        store._database.rows("PRAGMA shrink_memory")
+        with pytest.raises(StorageError, match="is damaged") as caught:
+            store.conversations("word")
+        assert "start it again" in caught.value.hint
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is not None
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot make its folder") as caught:
+        ConversationStore.open(tmp_path / "file" / "data" / "conversations.db")
+    assert "RDCHAT_DATA_DIR" in caught.value.hint
+
+
+def test_a_folder_in_the_place_of_the_database_is_left_alone(database: Path) -> None:
+    database.mkdir(parents=True)
+    with pytest.raises(StorageError, match="cannot open"):
+        ConversationStore.open(database)
+    assert database.is_dir()
+    assert kept_databases(database) == {}
+
+
+def test_a_disk_that_cannot_be_written_to_is_reported_and_nothing_moves(disk: SmallDisk) -> None:
+    database = disk.folder / "conversations.db"
+    database.write_bytes(b"damaged")
+    disk.make_read_only()
+    with pytest.raises(StorageError, match="Read-only file system") as caught:
+        ConversationStore.open(database)
+    assert str(disk.folder) in caught.value.message
+    assert [path.name for path in disk.folder.iterdir()] == ["conversations.db"]
+
+
+def test_a_damaged_database_that_cannot_be_moved_stays_with_its_log(database: Path) -> None:
+    database.parent.mkdir()
+    database.write_bytes(b"damaged " * 1000)
+    log = database.with_name(f"{database.name}-wal")
+    log.write_bytes(b"its log")
+    with pinned(database):
+        with pytest.raises(StorageError, match=os.strerror(errno.EBUSY)) as caught:
+            ConversationStore.open(database)
+        assert caught.value.message.startswith(f"{database} is damaged, and rdchat cannot move it out of the way")
+        assert database.read_bytes() == b"damaged " * 1000
+        assert log.read_bytes() == b"its log"
+    assert kept_databases(database) == {}

@@ -1,0 +1,106 @@
+"""A disk that is really full: what was saved stays, and saving works again when there is room."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.settings import Appearance, Settings
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageFullError
+from rdchat.inference.protocol import Role
+from tests.disks import SmallDisk, small_disk
+
+
+@pytest.fixture
+def database(disk: SmallDisk) -> Path:
+    return disk.folder / "conversations.db"
+
+
+def test_a_reply_outlives_a_full_disk(disk: SmallDisk, database: Path) -> None:
+    with closing(ConversationStore.open(database)) as store:
+        chat = store.create_conversation("kept")
+        reply = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
+        store.save_text(reply.id, "saved")
+        disk.fill()
+        for _ in range(3):
+            with pytest.raises(StorageFullError) as caught:
+                store.save_text(reply.id, "word " * 10_000)
+        assert caught.value.message == f"{database} cannot grow: the disk is full."
+        assert caught.value.hint == "Free some space. What was saved before is safe."
+        with pytest.raises(StorageFullError):
+            store.add_message(chat.id, reply.id, Role.USER, "word " * 10_000)
+        with pytest.raises(StorageFullError):
+            store.finish_message(reply.id, "word " * 10_000, MessageStatus.COMPLETE)
+        assert store.messages(chat.id) == [store.message(reply.id)]
+        assert store.message(reply.id).text == "saved"
+        assert store.message(reply.id).status is MessageStatus.STREAMING
+        disk.free()
+        store.save_text(reply.id, "saved again")
+        store.finish_message(reply.id, "word " * 5_000, MessageStatus.COMPLETE)
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is None
+        assert [message.text for message in store.messages(chat.id)] == ["word " * 5_000]
+
+
+def test_closing_on_a_full_disk_loses_nothing(disk: SmallDisk, database: Path) -> None:
+    store = ConversationStore.open(database)
+    chat = store.create_conversation("kept")
+    store.add_message(chat.id, None, Role.USER, "word " * 10_000)
+    disk.fill()
+    store.close()
+    disk.free()
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is None
+        assert store.messages(chat.id)[0].text == "word " * 10_000
+
+
+def test_a_database_cannot_begin_on_a_full_disk_and_can_later(disk: SmallDisk, database: Path) -> None:
+    disk.fill()
+    with pytest.raises(StorageFullError):
+        ConversationStore.open(database)
+    disk.free()
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is None
+        store.create_conversation()
+
+
+def test_a_database_is_not_taken_for_damaged_when_it_is_opened_on_a_full_disk(disk: SmallDisk, database: Path) -> None:
+    with closing(ConversationStore.open(database)) as store:
+        store.create_conversation("kept")
+    disk.fill()
+    with pytest.raises(StorageFullError):
+        ConversationStore.open(database)
+    disk.free()
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is None
+        assert [chat.title for chat in store.conversations()] == ["kept"]
+
+
+def test_settings_outlive_a_full_disk(disk: SmallDisk) -> None:
+    path = disk.folder / "settings.json"
+    settings = SettingsStore(path)
+    settings.save(Settings(system_prompt="Be brief."))
+    disk.fill()
+    changed = Settings(appearance=Appearance.DARK, system_prompt="Be long. " * 1000)
+    with pytest.raises(StorageFullError) as caught:
+        settings.save(changed)
+    assert caught.value.message == f"The settings could not be saved to {path}: the disk is full."
+    assert settings.settings == changed
+    assert json.loads(path.read_text())["system_prompt"] == "Be brief."
+    assert sorted(file.name for file in disk.folder.iterdir()) == ["filler", "settings.json"]
+    disk.free()
+    settings.save(changed)
+    assert SettingsStore(path).settings == changed
+
+
+def test_a_disk_without_room_for_another_file_is_full_too(tmp_path: Path) -> None:
+    with small_disk(tmp_path, files=1) as disk:
+        for path in (disk.folder / "conversations.db", disk.folder / "new folder" / "conversations.db"):
+            with pytest.raises(StorageFullError, match="the disk is full"):
+                ConversationStore.open(path)
+        with pytest.raises(StorageFullError, match="the disk is full"):
+            SettingsStore(disk.folder / "settings.json").save(Settings())

@@ -1,0 +1,107 @@
+import random
+
+import pytest
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.protocol import Role
+
+
+@pytest.fixture
+def library(store: ConversationStore) -> ConversationStore:
+    """Conversations whose title tells what one finds in them."""
+    for title, text in (
+        ("Cooking", "How do I cook a soufflé? It's for a friend's birthday."),
+        ("C++ templates", "Explain template<typename T> and std::vector in C++"),
+        ("Travel", "去北京的火车 and a hotel in Zürich"),
+        ("Party", "Bring a cake 🎂 and 100% juice"),
+    ):
+        chat = store.create_conversation(title)
+        prompt = store.add_message(chat.id, None, Role.USER, text)
+        store.add_message(chat.id, prompt.id, Role.ASSISTANT, "Certainly.")
+    return store
+
+
+def found(store: ConversationStore, search: str) -> set[str]:
+    return {chat.title for chat in store.conversations(search)}
+
+
+@pytest.mark.parametrize(
+    ("search", "titles"),
+    [
+        ("cook", {"Cooking"}),
+        ("COOK", {"Cooking"}),
+        ("souffle", {"Cooking"}),
+        ("zurich", {"Travel"}),
+        ("trav", {"Travel"}),
+        ("friend's", {"Cooking"}),
+        ("hotel zür", {"Travel"}),
+        ("zür hotel", set()),  # only the last word may be unfinished
+        ("hotel soufflé", set()),  # every word in one message
+        ("std::vec", {"C++ templates"}),
+        ("template<typename", {"C++ templates"}),
+        ("北京", {"Travel"}),
+        ("火车 hot", {"Travel"}),
+        ("hot 火车", set()),
+        ("hotel 火车", {"Travel"}),
+        ("🎂", {"Party"}),
+        ("🎂 juice", {"Party"}),
+        ("🎁", set()),
+        ("%", {"Party"}),
+        ("100%", {"Party"}),
+        ("c", {"Cooking", "C++ templates", "Travel", "Party"}),
+        ("certainly", {"Cooking", "C++ templates", "Travel", "Party"}),
+        ("nothing", set()),
+        ("", {"Cooking", "C++ templates", "Travel", "Party"}),
+        (" \t\n\0 ", {"Cooking", "C++ templates", "Travel", "Party"}),
+    ],
+)
+def test_a_search_finds_titles_and_messages(library: ConversationStore, search: str, titles: set[str]) -> None:
+    assert found(library, search) == titles
+
+
+ODD = ['"', "'", '"a', "a AND", "OR", "NOT a", "NEAR(a b)", "a*", "*", "^a", "(", ")", "a:b", "title:a", "-a", "{a}"]
+ODD += ["+", "a\0b", ";", "--", "?", "\\", "\ud800", "²", "a" * 5000, "a " * 5000, '" OR "', "\ufe0f"]
+
+
+@pytest.mark.parametrize("search", ODD)
+def test_anything_may_be_typed(library: ConversationStore, search: str) -> None:
+    library.conversations(search)
+
+
+def test_random_signs_never_make_a_wrong_query(library: ConversationStore) -> None:
+    choose = random.Random(0)
+    signs = "abz \"'*()^:-+{}[]\\\0%_?;ANDORNOT世🙂é²"
+    for _ in range(500):
+        library.conversations("".join(choose.choices(signs, k=choose.randint(1, 12))))
+
+
+def test_a_reply_is_found_when_it_is_finished_and_when_it_is_continued(store: ConversationStore) -> None:
+    chat = store.create_conversation("chat")
+    message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
+    store.save_text(message.id, "alpha")
+    store.finish_message(message.id, "alpha", MessageStatus.COMPLETE)
+    assert found(store, "alpha") == {"chat"}
+    store.reopen_message(message.id)
+    store.save_text(message.id, "alpha beta")
+    store.finish_message(message.id, "alpha beta", MessageStatus.COMPLETE)
+    store.finish_message(message.id, "alpha gamma", MessageStatus.COMPLETE)
+    assert found(store, "alpha gamma") == {"chat"}
+    assert found(store, "beta") == set()
+
+
+def test_a_renamed_conversation_is_found_by_its_new_title(store: ConversationStore) -> None:
+    chat = store.create_conversation("alpha")
+    store.rename_conversation(chat.id, "beta")
+    assert found(store, "beta") == {"beta"}
+    assert found(store, "alpha") == set()
+
+
+def test_the_index_agrees_with_the_text_it_indexes(library: ConversationStore) -> None:
+    chat = library.conversations("cook")[0]
+    library.delete_conversation(chat.id)
+    with library._database.writing() as connection:
+        connection.execute("DELETE FROM conversations WHERE deleted_at IS NOT NULL")
+        # raises where index and text differ
+        connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
+        connection.execute("INSERT INTO titles_index (titles_index, rank) VALUES ('integrity-check', 1)")

@@ -1,0 +1,236 @@
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageError
+from rdchat.inference.protocol import FinishReason, LedgerEntry, Role, SamplingParams, Statistics
+from tests.chat.conftest import OpenStore
+
+STATISTICS = Statistics(
+    prompt_tokens=12,
+    cached_prompt_tokens=3,
+    generated_tokens=40,
+    prefill_ms=10.5,
+    ttft_ms=11.25,
+    decode_ms=400.125,
+    target_calls=39,
+    host_syncs=40,
+    peak_memory_bytes=2**40,
+    context_tokens=52,
+    ledger=(LedgerEntry("prefill", "", 1, 10.5), LedgerEntry("verify", "decode", 39, 390.0)),
+)
+
+
+def reply(store: ConversationStore, seed: int | None = None) -> int:
+    """Begin a reply in a new conversation and return its id."""
+    chat = store.create_conversation()
+    prompt = store.add_message(chat.id, None, Role.USER, "Why is the sky blue?")
+    return store.add_message(
+        chat.id, prompt.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, model="smollm2", seed=seed
+    ).id
+
+
+def test_everything_said_is_there_after_a_restart(open_store: OpenStore) -> None:
+    store = open_store()
+    sampling = SamplingParams(temperature=0.25, top_k=40, stop=("END", "\n\n"))
+    chat = store.create_conversation("Sky")
+    chat = store.set_chat_options(chat.id, "Be brief.", sampling)
+    prompt = store.add_message(chat.id, None, Role.USER, "Why is the sky blue?")
+    answer = store.add_message(
+        chat.id, prompt.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, model="smollm2", seed=7
+    )
+    answer = store.finish_message(
+        answer.id,
+        "Rayleigh.",
+        MessageStatus.COMPLETE,
+        finish_reason=FinishReason.EOS,
+        statistics=STATISTICS,
+    )
+    chats, messages = store.conversations(), store.messages(chat.id)
+    assert (chats[0].system_prompt, chats[0].sampling) == ("Be brief.", sampling)
+    assert messages == [prompt, answer]
+    assert (answer.text, answer.model, answer.seed) == ("Rayleigh.", "smollm2", 7)
+    assert (answer.finish_reason, answer.statistics) == (FinishReason.EOS, STATISTICS)
+    store.close()
+
+    store = open_store()
+    assert store.notice is None
+    assert store.conversations() == chats
+    assert store.messages(chat.id) == messages
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1, 2**63 - 1, 2**63, 2**64 - 1])
+def test_every_64_bit_seed_survives(store: ConversationStore, seed: int | None) -> None:
+    assert store.message(reply(store, seed)).seed == seed
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "\0", "a\0b", "\r\n\t ", "🙂👨‍👩‍👧", "世界", "'; DROP TABLE messages; --", "x" * 1_000_000],
+    ids=["empty", "nul", "nul inside", "white", "emoji", "chinese", "sql", "long"],
+)
+def test_any_text_survives(store: ConversationStore, text: str) -> None:
+    message = store.message(reply(store))
+    assert store.finish_message(message.id, text, MessageStatus.COMPLETE).text == text
+    assert store.message(message.id).text == text
+
+
+def test_half_a_surrogate_pair_is_replaced_and_does_not_stop_the_message(store: ConversationStore) -> None:
+    chat = store.create_conversation("half \ud83d")
+    assert store.rename_conversation(chat.id, "\udc00 half").title == "? half"
+    assert store.add_message(chat.id, None, Role.USER, "half \ud83d").text == "half ?"
+    assert store.conversations("\ud83d") == [store.conversation(chat.id)]
+
+
+def test_a_text_with_a_flipped_bit_does_not_hide_the_chat(store: ConversationStore) -> None:
+    message = store.message(reply(store))
+    with store._database.writing() as connection:
+        connection.execute("UPDATE messages SET text = CAST(x'41ff42' AS TEXT) WHERE id = ?", (message.id,))
+    assert store.messages(message.conversation_id)[-1].text == "A�B"
+
+
+def test_conversations_come_newest_first_and_move_up_when_written_to(store: ConversationStore) -> None:
+    first, second, third = (store.create_conversation(title).id for title in ("1", "2", "3"))
+    assert [chat.id for chat in store.conversations()] == [third, second, first]
+    store.add_message(first, None, Role.USER, "hello")
+    assert [chat.id for chat in store.conversations()] == [first, third, second]
+
+
+def test_renaming_does_not_move_a_conversation(store: ConversationStore) -> None:
+    first, second = (store.create_conversation(title).id for title in ("1", "2"))
+    assert store.rename_conversation(first, "  Two\n words ").title == "Two words"
+    assert [chat.id for chat in store.conversations()] == [second, first]
+
+
+def test_an_empty_title_keeps_the_old_one(store: ConversationStore) -> None:
+    chat = store.create_conversation("Sky")
+    assert store.rename_conversation(chat.id, " \n").title == "Sky"
+    assert store.create_conversation("").title == "New chat"
+
+
+def test_chat_options_can_go_back_to_the_preferences(store: ConversationStore) -> None:
+    chat = store.create_conversation()
+    assert (chat.system_prompt, chat.sampling) == (None, None)
+    chat = store.set_chat_options(chat.id, "", SamplingParams())
+    assert (chat.system_prompt, chat.sampling) == ("", SamplingParams())
+    chat = store.set_chat_options(chat.id, None, None)
+    assert (chat.system_prompt, chat.sampling) == (None, None)
+
+
+def test_a_deleted_conversation_can_be_restored(store: ConversationStore) -> None:
+    message = store.message(reply(store))
+    chat_id = message.conversation_id
+    store.delete_conversation(chat_id)
+    assert store.conversations() == []
+    assert store.conversations("sky") == []
+    with pytest.raises(StorageError, match="This chat no longer exists"):
+        store.conversation(chat_id)
+    assert store.restore_conversation(chat_id).id == chat_id
+    assert len(store.messages(chat_id)) == 2
+    assert len(store.conversations("sky")) == 1
+
+
+def test_a_reply_can_end_in_a_chat_that_was_deleted_meanwhile(store: ConversationStore) -> None:
+    message = store.message(reply(store))
+    store.delete_conversation(message.conversation_id)
+    store.save_text(message.id, "Ray")
+    store.finish_message(message.id, "Rayleigh", MessageStatus.COMPLETE)
+    store.restore_conversation(message.conversation_id)
+    assert store.messages(message.conversation_id)[-1].text == "Rayleigh"
+
+
+def test_a_deleted_conversation_is_gone_after_a_restart(open_store: OpenStore) -> None:
+    """A chat of 3,000 messages: a cascade along `parent_id` would exceed SQLite's limit of nested triggers."""
+    store = open_store()
+    chat = store.create_conversation("long")
+    parent = store.add_message(chat.id, None, Role.USER, "first").id
+    for number in range(3000):
+        parent = store.add_message(chat.id, parent, Role.USER, f"word{number}").id
+    store.delete_conversation(chat.id)
+    store.close()
+    store = open_store()
+    assert store.notice is None
+    for table in ("conversations", "messages", "messages_index", "titles_index"):
+        assert store._database.rows(f"SELECT count(*) FROM {table}") == [(0,)]
+    assert store._database.rows("SELECT rowid FROM messages_index WHERE messages_index MATCH 'word1*'") == []
+    with pytest.raises(StorageError, match="This chat no longer exists"):
+        store.restore_conversation(chat.id)
+    with pytest.raises(StorageError, match="This message no longer exists"):
+        store.message(parent)
+
+
+def test_streamed_text_is_kept_and_a_late_save_does_not_undo_the_end(store: ConversationStore) -> None:
+    message_id = reply(store)
+    store.save_text(message_id, "Ray")
+    assert store.message(message_id).text == "Ray"
+    assert store.message(message_id).status is MessageStatus.STREAMING
+    store.finish_message(message_id, "Rayleigh.", MessageStatus.COMPLETE)
+    store.save_text(message_id, "Rayl")
+    assert store.message(message_id).text == "Rayleigh."
+
+
+def test_a_failed_reply_says_of_what(store: ConversationStore) -> None:
+    message = store.finish_message(reply(store), "Ray", MessageStatus.FAILED, error="Not enough memory.")
+    assert (message.status, message.error, message.finish_reason) == (
+        MessageStatus.FAILED,
+        "Not enough memory.",
+        None,
+    )
+
+
+def test_a_reopened_reply_is_being_written_again(store: ConversationStore) -> None:
+    message_id = reply(store)
+    store.finish_message(message_id, "Ray", MessageStatus.FAILED, error="Not enough memory.")
+    message = store.reopen_message(message_id)
+    assert (message.status, message.text, message.error) == (MessageStatus.STREAMING, "Ray", "")
+    store.save_text(message_id, "Rayleigh")
+    assert store.message(message_id).text == "Rayleigh"
+
+
+def test_a_reply_that_was_being_written_is_interrupted_after_a_restart(open_store: OpenStore) -> None:
+    store = open_store()
+    message_id = reply(store)
+    store.save_text(message_id, "Half a thou")
+    store.close()
+    store = open_store()
+    message = store.message(message_id)
+    assert (message.status, message.text, message.finish_reason) == (
+        MessageStatus.INTERRUPTED,
+        "Half a thou",
+        None,
+    )
+    assert store.conversations("thou") == store.conversations()
+
+
+def test_a_parent_of_another_conversation_is_refused(store: ConversationStore) -> None:
+    message_id = reply(store)
+    other = store.create_conversation()
+    with pytest.raises(ValueError, match="is not of conversation"):
+        store.add_message(other.id, message_id, Role.USER, "hello")
+    assert store.messages(other.id) == []
+
+
+def test_a_message_for_a_conversation_that_never_was_is_refused(store: ConversationStore) -> None:
+    with pytest.raises(StorageError, match="This chat no longer exists"):
+        store.add_message(99, None, Role.USER, "hello")
+    with pytest.raises(StorageError, match="This message no longer exists"):
+        store.finish_message(99, "hello", MessageStatus.COMPLETE)
+
+
+def test_statistics_of_another_version_are_read_as_far_as_they_are_known(store: ConversationStore) -> None:
+    message_id = reply(store)
+    kept = '{"generated_tokens": 5, "invented_later": [1], "decode_ms": "fast", "ledger": [{"name": "verify"}]}'
+    for column, read in ((kept, Statistics(generated_tokens=5)), ("[]", None), ("{", None)):
+        with store._database.writing() as connection:
+            connection.execute("UPDATE messages SET statistics = ? WHERE id = ?", (column, message_id))
+        assert store.message(message_id).statistics == read
+
+
+def test_closing_twice_is_fine_and_leaves_one_file_and_its_lock(store: ConversationStore, database: Path) -> None:
+    reply(store)
+    store.close()
+    store.close()
+    assert store.path == database
+    assert sorted(path.name for path in database.parent.iterdir()) == ["conversations.db", "conversations.db.lock"]

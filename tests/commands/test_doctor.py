@@ -1,0 +1,121 @@
+"""`rdchat doctor`, as a person runs it and in its parts."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdchat import __version__, host, paths
+from rdchat.commands import doctor
+from rdchat.inference.diagnostics import EngineFacts
+
+ENGINE = EngineFacts("Some CPU", "CPU", "OpenBLAS", "libopenblas.so.0", 250.0, "0.32.4", "0.32.2")
+WELL = doctor.Facts(
+    system="Linux x86_64",
+    python=(3, 13, 0),
+    engine=ENGINE,
+    engine_problem="",
+    qt="6.12.0",
+    qt_problem="",
+    compiler="g++",
+    model_path=Path("smollm2-135m-instruct"),
+    drafter_path=None,
+    memory_total_bytes=16 * 2**30,
+    memory_available_bytes=8 * 2**30,
+    display=True,
+    data_writable=True,
+)
+
+
+def run_doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rdchat", "doctor", *arguments]
+    return subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_json_holds_the_facts():
+    done = run_doctor("--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    assert report["version"] == __version__
+    assert report["model_path"] is None
+    assert report["drafter_path"] is None
+    assert report["data_path"] == str(paths.data_dir())
+    assert report["log_path"] == str(paths.log_path())
+    assert report["matmul_gflops"] > 0
+    assert report["memory_total_bytes"] >= report["memory_available_bytes"] > 0
+    assert {item["remedy"] for item in report["advice"]} >= {"rdchat models install-default"}
+
+
+def test_an_installed_model_is_found(default_model: Path):
+    report = json.loads(run_doctor("--json").stdout)
+    assert report["model_path"] == str(default_model)
+
+
+def test_text_says_what_is_missing(tmp_path: Path):
+    """Without a display, g++ or a folder to write to: a file is where the data folder should be."""
+    (tmp_path / "file").touch()
+    done = run_doctor(
+        QT_QPA_PLATFORM="",
+        DISPLAY="",
+        WAYLAND_DISPLAY="",
+        PATH=str(tmp_path),
+        RDCHAT_DATA_DIR=str(tmp_path / "file" / "x"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Drafter         none: comes with drafting" in done.stdout
+    assert f"Conversations cannot be stored in {tmp_path}/file/x." in done.stdout
+    if not host.MACOS:
+        assert "xvfb-run -a make run" in done.stdout
+        assert "sudo apt-get install -y g++" in done.stdout
+
+
+def test_nothing_to_mend():
+    assert doctor.advise(WELL) == []
+    assert doctor.as_text(WELL, []).endswith("All is well.")
+
+
+@pytest.mark.parametrize(
+    ("facts", "problem", "remedy"),
+    [
+        (replace(WELL, python=(3, 11, 7)), "aborts on Python 3.11", "make setup"),
+        (replace(WELL, engine=None, engine_problem="libmlx.so: not found"), "libmlx.so: not found", "make setup"),
+        (replace(WELL, qt="", qt_problem="libEGL.so.1: not found"), "libEGL.so.1: not found", "make setup"),
+        (replace(WELL, model_path=None), "default model is not installed", "rdchat models install-default"),
+        (replace(WELL, display=False), "no display", "xvfb-run -a make run"),
+        (replace(WELL, memory_available_bytes=2**29), "Only 0.5 GiB of memory is free", "Close other apps"),
+    ],
+)
+def test_each_lack_has_a_remedy(facts: doctor.Facts, problem: str, remedy: str):
+    (advice,) = doctor.advise(facts)
+    assert problem in advice.problem
+    assert remedy in advice.remedy
+    assert advice.problem in doctor.as_text(facts, [advice])
+    json.dumps(doctor.as_json(facts, [advice]))
+
+
+@pytest.mark.skipif(host.MACOS, reason="Accelerate is always there")
+def test_the_slow_blas_is_told_on_a_cpu_only():
+    slow = replace(ENGINE, blas="reference", blas_library="", matmul_gflops=8.4)
+    (advice,) = doctor.advise(replace(WELL, engine=slow))
+    assert advice.remedy == "sudo apt-get install -y libopenblas0-pthread"
+    assert doctor.advise(replace(WELL, engine=replace(slow, backend="CUDA"), compiler="")) == []
+
+
+def test_gathering_finds_what_runs_this_test():
+    facts = doctor.gather()
+    assert facts.python == sys.version_info[:3]
+    assert facts.engine is not None
+    assert facts.qt
+    assert facts.data_writable
+
+
+def test_run_prints_text_by_default(capsys: pytest.CaptureFixture[str]):
+    assert doctor.run(argparse.Namespace(json=False)) == 0
+    assert capsys.readouterr().out.startswith("rdchat")

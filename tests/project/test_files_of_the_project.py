@@ -1,0 +1,139 @@
+"""What the project says in several places agrees, and the scripts that check it do."""
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def script(name: str) -> ModuleType:
+    """Import a script of `scripts/`, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def debian_packages() -> list[str]:
+    lines = (ROOT / "scripts" / "debian-packages.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def needed_distributions() -> dict[str, str]:
+    """Return name and version of every installed distribution that rdchat and its development need here."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [Requirement(text) for text in pyproject["dependencies"] + pyproject["optional-dependencies"]["dev"]]
+    found: dict[str, str] = {}
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while wanted:
+        requirement = wanted.pop()
+        key = (canonicalize_name(requirement.name), frozenset(requirement.extras))
+        if key in seen or not applies(requirement, ""):
+            continue
+        seen.add(key)
+        distribution = importlib.metadata.distribution(requirement.name)
+        found[key[0]] = distribution.version
+        wanted += list(requirements_of(distribution, requirement.extras))
+    return found
+
+
+def requirements_of(distribution: importlib.metadata.Distribution, extras: set[str]) -> Iterator[Requirement]:
+    for text in distribution.requires or []:
+        requirement = Requirement(text)
+        if any(applies(requirement, extra) for extra in ("", *extras)):
+            requirement.marker = None
+            yield requirement
+
+
+def applies(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+
+
+def test_constraints_name_every_installed_package_with_its_version():
+    pins = script("constraints").read_pins(ROOT / "constraints.txt")
+    installed = needed_distributions()
+    assert {name: pins.get(name) for name in installed} == installed
+
+
+def test_constraints_cover_macos_from_linux():
+    pins = script("constraints").read_pins(ROOT / "constraints.txt")
+    assert pins["mlx-metal"] == pins["mlx-cpu"] == pins["mlx"]
+
+
+def test_constraints_hold_pins_and_comments_only():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"#.*|[a-z0-9-]+==[\w.!+-]+", line) for line in lines)
+
+
+def test_the_readme_names_the_system_packages():
+    readme = (ROOT / "README.md").read_text()
+    command = re.search(r"sudo apt-get install -y ((?:[^\n]*\\\n)*[^\n]*)", readme)
+    assert command is not None
+    assert command.group(1).replace("\\\n", " ").split() == debian_packages()
+
+
+def test_pre_commit_runs_the_commands_of_make_check():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert [repo["repo"] for repo in hooks] == ["local"]
+    entries = {hook["entry"].split()[-1] for hook in hooks[0]["hooks"]}
+    checks = re.search(r"^CHECKS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert checks is not None
+    assert entries == set(checks.group(1).split())
+
+
+def test_ci_runs_the_commands_of_the_readme():
+    ci = ROOT / ".ci" / "run"
+    assert os.access(ci, os.X_OK)
+    assert {"make setup", "make check", "make test"} <= set(ci.read_text().splitlines())
+
+
+def test_make_alone_lists_the_commands():
+    listed = subprocess.run(["make", "-s"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for command in ("make setup", "make run", "make test", "make check", "make bench"):
+        assert command in listed
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "model = '/ro" + "ot/models'",
+        "see /home" + "/ada/rdchat",
+        "PATH=/Users" + "/Ada/bin",
+        "pip install --index-" + "url https://registry.example/any rdchat",
+        "https://registry.example/" + "simple/rdchat",
+    ],
+)
+def test_a_machine_path_or_registry_address_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str):
+    check_files = script("check_files")
+    monkeypatch.setattr(check_files, "ROOT", tmp_path)
+    path = tmp_path / "notes.md"
+    path.write_text(f"fine\n{line}\n")
+    assert [problem.split(":")[:2] for problem in check_files.problems_of(path, frozenset())] == [["notes.md", "2"]]
+
+
+@pytest.mark.parametrize(
+    "line", ["see docs/work/plan.md", "https://example.org/work/plan", "~/work/notes", "a simple thing"]
+)
+def test_ordinary_text_is_let_through(tmp_path: Path, line: str):
+    path = tmp_path / "notes.md"
+    path.write_text(line)
+    assert list(script("check_files").problems_of(path, frozenset({"registry.example"}))) == []
+
+
+def test_a_configured_registry_host_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://packages.example:8443/simp" + "le")
+    assert "packages.example" in script("check_files").registry_hosts()

@@ -1,0 +1,132 @@
+"""The set-up scripts, run for real with a PATH and a home of their own."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "scripts"
+BASH = shutil.which("bash") or "/bin/bash"
+needs_debian = pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="for Debian and Ubuntu")
+
+
+@pytest.fixture
+def bin_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def run_script(tmp_path: Path, bin_folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a script of `scripts/` with nothing on PATH but `bin_folder`, and an empty home."""
+    environment = {"PATH": str(bin_folder), "HOME": str(tmp_path)}
+
+    def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [BASH, str(path), *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+    return run
+
+
+def this_python() -> Path:
+    return Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+
+
+def write_executable(path: Path, text: str) -> None:
+    path.write_text(f"#!{BASH}\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_without_any_python_it_says_which_would_do(run_script):
+    done = run_script(SCRIPTS / "find-python.sh")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "No Python 3.12 or newer with venv was found" in done.stderr
+    assert "brew install python@3.13" in done.stderr
+    assert "command not found" not in done.stderr
+
+
+def test_a_python_on_the_path_is_found(run_script, bin_folder):
+    (bin_folder / "python3.13").symlink_to(this_python())
+    assert run_script(SCRIPTS / "find-python.sh").stdout == f"{bin_folder}/python3.13\n"
+
+
+def test_a_shim_that_leads_nowhere_is_passed_over(run_script, bin_folder):
+    """pyenv puts `python3.13` on PATH even where the version that is set lacks it."""
+    write_executable(bin_folder / "python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
+    (bin_folder / "python3.12").symlink_to(this_python())
+    assert run_script(SCRIPTS / "find-python.sh").stdout == f"{bin_folder}/python3.12\n"
+
+
+def test_a_python_without_venv_is_passed_over(run_script, bin_folder):
+    """Debian's python3 has no ensurepip until python3-venv is installed."""
+    write_executable(bin_folder / "python3.13", f"exec {this_python()} -S -c 'import no_ensurepip_here'")
+    assert run_script(SCRIPTS / "find-python.sh").returncode == 1
+
+
+def test_pyenv_versions_are_found_without_pyenv_on_the_path(run_script, tmp_path):
+    place = tmp_path / ".pyenv" / "versions" / "3.13.9" / "bin"
+    place.mkdir(parents=True)
+    (place / "python").symlink_to(this_python())
+    assert run_script(SCRIPTS / "find-python.sh").stdout == f"{place}/python\n"
+
+
+def test_uv_is_used_where_there_is_no_python(run_script, bin_folder):
+    (bin_folder / "uv").symlink_to(Path(sys.prefix) / "bin" / "uv")
+    assert run_script(SCRIPTS / "find-python.sh").stdout == "uv\n"
+
+
+def test_set_up_ends_with_the_message_and_an_error(run_script, bin_folder, tmp_path):
+    for name in ("bash", "dirname", "sed", "rm", "cat"):
+        (bin_folder / name).symlink_to(shutil.which(name) or name)
+    checkout = tmp_path / "checkout"
+    shutil.copytree(SCRIPTS, checkout / "scripts")
+    done = run_script(checkout / "scripts" / "setup.sh")
+    assert done.returncode == 1
+    assert "No Python 3.12 or newer" in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
+@needs_debian
+def test_installed_packages_need_nothing():
+    done = subprocess.run([BASH, SCRIPTS / "system-packages.sh", "bash"], capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""
+
+
+@needs_debian
+def test_without_permission_it_prints_the_command():
+    """As the user `nobody`, who may not use sudo; the script comes over standard input as nobody may not read it."""
+    command = [BASH, "-s", "--", "bash", "rdchat-no-such-package", "rdchat-no-such-font"]
+    done = subprocess.run(
+        command,
+        input=(SCRIPTS / "system-packages.sh").read_text(),
+        cwd="/",
+        user="nobody" if os.geteuid() == 0 else None,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "sudo apt-get install -y rdchat-no-such-package rdchat-no-such-font\n" in done.stderr
+
+
+def test_debian_13_names_count_as_installed(run_script, bin_folder):
+    for name in ("dirname", "id"):
+        (bin_folder / name).symlink_to(shutil.which(name) or name)
+    write_executable(bin_folder / "dpkg-query", "echo '|libglib2.0-0t64 installed|'; echo '|libegl1 not-installed|'")
+    write_executable(bin_folder / "apt-get", "echo apt-get was called with $*")
+    write_executable(bin_folder / "env", "shift; exec $*")
+    write_executable(bin_folder / "apt-cache", "[ $2 = libegl1t64 ] && echo Candidate: 1.7; true")
+    (bin_folder / "grep").symlink_to(shutil.which("grep") or "grep")
+    assert run_script(SCRIPTS / "system-packages.sh", "libglib2.0-0").stdout == ""
+    if os.geteuid() == 0:
+        assert (
+            "install -y --no-install-recommends libegl1t64"
+            in run_script(SCRIPTS / "system-packages.sh", "libegl1").stdout
+        )

@@ -1,0 +1,435 @@
+"""The controller over the real store and settings; only the engine is scripted."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.errors import ModelError, PromptTooLongError
+from rdchat.inference.protocol import ChatMessage, Dtype, FinishReason, Role, SamplingParams, Statistics, reply_seed
+from rdchat.services.events import EngineState
+from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.window import WAIT_MS, Window, pause_midway
+
+# Sending
+
+
+def test_a_first_prompt_is_answered_and_makes_the_chat_and_its_title(window: Window) -> None:
+    controller = window.controller
+    assert (controller.conversation, controller.messages, controller.conversations()) == (None, [], [])
+    reply = window.ask("What is a tree?\nIn two lines.")
+    assert window.texts == ["What is a tree?\nIn two lines.", "Hello, you!"]
+    assert (reply.status, reply.finish_reason, reply.model) == (MessageStatus.COMPLETE, FinishReason.EOS, "tiny")
+    assert reply.statistics == Statistics(prompt_tokens=8, generated_tokens=4)
+    assert window.titles == ["What is a tree?"]
+    assert controller.conversation is not None
+    assert window.store.messages(controller.conversation.id) == controller.messages
+    assert "".join(text for _, text in window.seen.added_text) == "Hello, you!"
+    assert window.seen.states == [
+        EngineState.LOADING,
+        EngineState.IDLE,
+        EngineState.PREFILL,
+        EngineState.WRITING,
+        EngineState.IDLE,
+    ]
+
+
+def test_the_model_is_told_the_system_prompt_and_the_whole_path(window: Window, engine: ScriptedEngine) -> None:
+    window.controller.set_chat_options("Be brief.", SamplingParams(temperature=0))
+    window.ask("One")
+    window.ask("Two")
+    assert engine.requests[-1].messages == (
+        ChatMessage(Role.SYSTEM, "Be brief."),
+        ChatMessage(Role.USER, "One"),
+        ChatMessage(Role.ASSISTANT, "Hello, you!"),
+        ChatMessage(Role.USER, "Two"),
+    )
+    assert engine.requests[-1].sampling.temperature == 0
+    assert window.controller.conversation is not None
+    assert window.controller.conversation.system_prompt == "Be brief."
+
+
+def test_preferences_hold_where_the_chat_says_nothing_else(window: Window, engine: ScriptedEngine) -> None:
+    window.controller.change_settings(
+        replace(window.controller.settings, system_prompt="Be kind.", sampling=SamplingParams(top_k=5))
+    )
+    window.ask("One")
+    assert engine.requests[-1].messages[0] == ChatMessage(Role.SYSTEM, "Be kind.")
+    assert engine.requests[-1].sampling.top_k == 5
+    window.controller.set_chat_options("", None)
+    window.ask("Two")
+    assert engine.requests[-1].messages[0] == ChatMessage(Role.USER, "One")
+
+
+@pytest.mark.parametrize("text", ["", "  \n\t"])
+def test_an_empty_prompt_is_refused_with_a_reason(window: Window, text: str) -> None:
+    window.controller.send(text)
+    assert window.seen.refused == [(text, "Type something to ask.")]
+    assert window.titles == []
+
+
+def test_a_prompt_sent_while_a_reply_is_written_is_refused_and_kept(window: Window, engine: ScriptedEngine) -> None:
+    pause_midway(window, engine)
+    window.controller.send("And this?")
+    assert window.seen.refused == [("And this?", "A reply is still being written. Wait for it, or stop it first.")]
+    assert len(window.controller.messages) == 2
+
+
+def test_a_prompt_sent_while_the_model_loads_waits_for_it(unstarted: Window, engine: ScriptedEngine) -> None:
+    engine.load_gate.shut()
+    window = unstarted
+    window.controller.start()
+    window.controller.send("Hi")
+    assert window.controller.state is EngineState.LOADING
+    assert window.texts == ["Hi", ""]
+    assert window.controller.streaming_message_id == window.controller.messages[-1].id
+    window.controller.send("Again")
+    assert [text for text, _ in window.seen.refused] == ["Again"]
+    engine.load_gate.open()
+    window.wait_for(EngineState.IDLE)
+    reply = window.controller.messages[-1]
+    assert (reply.text, reply.model) == ("Hello, you!", "tiny")
+
+
+def test_reply_seeds_follow_the_persons_seed_turn_and_alternative(window: Window, engine: ScriptedEngine) -> None:
+    window.controller.change_settings(replace(window.controller.settings, seed=0))
+    window.ask("One")
+    reply = window.ask("Two")
+    assert reply.seed == engine.requests[-1].seed == reply_seed(0, 3, 0)
+    window.controller.regenerate(reply.id)
+    window.wait_for(EngineState.IDLE)
+    assert engine.requests[-1].seed == window.controller.messages[-1].seed == reply_seed(0, 3, 1)
+
+
+# Stopping
+
+
+def test_a_stopped_reply_keeps_its_text_and_can_be_continued(window: Window, engine: ScriptedEngine) -> None:
+    reply_id = pause_midway(window, engine)
+    window.controller.stop()
+    window.controller.send("Too early")
+    assert "still being stopped" in window.seen.refused[-1][1]
+    window.wait_for(EngineState.IDLE)
+    reply = window.store.message(reply_id)
+    assert (reply.text, reply.status, reply.finish_reason) == ("Hello,", MessageStatus.COMPLETE, FinishReason.CANCELLED)
+    engine.replies = [Reply(tokens=(" dear", " you."))]
+    engine.gate.open()
+    window.controller.continue_reply(reply_id)
+    assert window.seen.changed[-1].status is MessageStatus.STREAMING
+    window.wait_for(EngineState.IDLE)
+    assert window.store.message(reply_id).text == window.texts[-1] == "Hello, dear you."
+    assert engine.requests[-1].continue_last
+    assert engine.requests[-1].messages[-1] == ChatMessage(Role.ASSISTANT, "Hello,")
+    assert engine.requests[-1].seed == reply.seed
+
+
+def test_a_stop_during_prefill_leaves_an_empty_reply_that_continue_answers(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    engine.gate.shut()
+    window.controller.send("Hi")
+    window.wait_for(EngineState.PREFILL)
+    window.controller.stop()
+    window.wait_for(EngineState.IDLE)
+    reply = window.controller.messages[-1]
+    assert (reply.text, reply.finish_reason) == ("", FinishReason.CANCELLED)
+    engine.gate.open()
+    window.controller.continue_reply(reply.id)
+    window.wait_for(EngineState.IDLE)
+    assert window.texts == ["Hi", "Hello, you!"]
+    assert not engine.requests[-1].continue_last
+
+
+def test_a_stop_while_the_model_loads_withdraws_the_prompt_from_the_queue(
+    unstarted: Window, engine: ScriptedEngine
+) -> None:
+    engine.load_gate.shut()
+    window = unstarted
+    window.controller.start()
+    window.controller.send("Hi")
+    window.controller.stop()
+    assert window.controller.messages[-1].finish_reason is FinishReason.CANCELLED
+    engine.load_gate.open()
+    window.wait_for(EngineState.IDLE)
+    assert engine.requests == []
+
+
+def test_closing_midway_keeps_what_was_written(window: Window, engine: ScriptedEngine) -> None:
+    reply_id = pause_midway(window, engine)
+    assert window.controller.close()
+    reply = window.store.message(reply_id)
+    assert (reply.text, reply.status) == ("Hello,", MessageStatus.COMPLETE)
+    assert window.controller.close()
+
+
+def test_closing_while_a_prompt_waits_for_the_model_leaves_it_interrupted(
+    unstarted: Window, engine: ScriptedEngine
+) -> None:
+    engine.load_gate.shut()
+    window = unstarted
+    window.controller.start()
+    window.controller.send("Hi")
+    reply_id = window.controller.messages[-1].id
+    engine.load_gate.allow(1)
+    assert window.controller.close()
+    assert window.store.message(reply_id).status is MessageStatus.INTERRUPTED
+
+
+def test_text_is_on_the_disk_within_half_a_second(window: Window, engine: ScriptedEngine) -> None:
+    reply_id = pause_midway(window, engine)
+    window.qtbot.waitUntil(lambda: window.store.message(reply_id).text == "Hello,", timeout=500)
+    assert window.store.message(reply_id).status is MessageStatus.STREAMING
+
+
+# Alternatives
+
+
+def test_regenerating_keeps_the_old_reply_as_an_alternative(window: Window, engine: ScriptedEngine) -> None:
+    first = window.ask("Hi")
+    engine.replies = [Reply(tokens=("Another",))]
+    window.controller.regenerate(first.id)
+    window.wait_for(EngineState.IDLE)
+    second = window.controller.messages[-1]
+    assert (second.text, second.sibling, second.siblings) == ("Another", 1, 2)
+    assert second.seed != first.seed
+    window.controller.show_alternative(second.id, -1)
+    shown = window.controller.messages[-1]
+    assert (shown.id, shown.text, shown.siblings) == (first.id, "Hello, you!", 2)
+
+
+def test_an_edit_is_answered_and_keeps_the_old_branch(window: Window, engine: ScriptedEngine) -> None:
+    window.ask("One")
+    window.ask("Two")
+    first = window.controller.messages[0]
+    engine.replies = [Reply(tokens=("Uno!",))]
+    window.controller.edit_message(first.id, "Uno")
+    window.wait_for(EngineState.IDLE)
+    assert window.texts == ["Uno", "Uno!"]
+    assert engine.requests[-1].messages == (ChatMessage(Role.USER, "Uno"),)
+    window.controller.show_alternative(window.controller.messages[0].id, -1)
+    assert window.texts == ["One", "Hello, you!", "Two", "Hello, you!"]
+
+
+def test_an_empty_edit_is_refused_with_a_reason(window: Window) -> None:
+    window.ask("One")
+    window.controller.edit_message(window.controller.messages[0].id, " ")
+    assert window.seen.notices[-1].title == "The message is empty"
+    assert len(window.controller.messages) == 2
+
+
+@pytest.mark.parametrize("command", ["edit", "regenerate"])
+def test_editing_or_regenerating_while_writing_stops_that_reply_first(
+    window: Window, engine: ScriptedEngine, command: str
+) -> None:
+    reply_id = pause_midway(window, engine)
+    engine.replies = [Reply(tokens=("New",))]
+    prompt_id = window.controller.messages[0].id
+    if command == "edit":
+        window.controller.edit_message(prompt_id, "Hey")
+    else:
+        window.controller.regenerate(reply_id)
+    engine.gate.open()
+    window.wait_for(EngineState.IDLE)
+    assert window.texts == ["Hey" if command == "edit" else "Hi", "New"]
+    stopped = window.store.message(reply_id)
+    assert (stopped.text, stopped.finish_reason) == ("Hello,", FinishReason.CANCELLED)
+
+
+def test_only_an_ended_reply_at_the_end_of_the_path_is_continued(window: Window, engine: ScriptedEngine) -> None:
+    first = window.ask("One")
+    streaming = pause_midway(window, engine, "Two")
+    window.controller.continue_reply(first.id)
+    window.controller.continue_reply(streaming)
+    assert len(engine.requests) == 2
+
+
+# Several conversations
+
+
+def test_a_reply_is_finished_behind_another_conversation(window: Window, engine: ScriptedEngine) -> None:
+    reply_id = pause_midway(window, engine, "First")
+    first = window.controller.conversation
+    assert first is not None
+    window.controller.new_chat()
+    assert window.controller.streaming_message_id is None
+    assert window.controller.state is EngineState.WRITING
+    window.controller.send("Second")
+    assert window.seen.refused[-1][0] == "Second"
+    shown = len(window.seen.added_text)
+    engine.gate.open()
+    window.wait_for(EngineState.IDLE)
+    assert len(window.seen.added_text) == shown
+    assert window.store.message(reply_id).text == "Hello, you!"
+    window.controller.open_conversation(first.id)
+    assert window.texts == ["First", "Hello, you!"]
+
+
+def test_switching_back_shows_the_text_so_far_and_goes_on_live(window: Window, engine: ScriptedEngine) -> None:
+    reply_id = pause_midway(window, engine, "First")
+    first = window.controller.conversation
+    assert first is not None
+    window.controller.new_chat()
+    engine.gate.allow(1)
+    window.controller.open_conversation(first.id)
+    assert window.controller.streaming_message_id == reply_id
+    assert window.texts[-1].startswith("Hello,")
+    window.qtbot.waitUntil(lambda: window.texts[-1] == "Hello, you", timeout=WAIT_MS)
+    engine.gate.open()
+    window.wait_for(EngineState.IDLE)
+    assert window.texts[-1] == "Hello, you!"
+    assert window.seen.changed[-1].id == reply_id
+
+
+def test_deleting_the_conversation_that_is_written_stops_it_and_opens_its_neighbour(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    window.ask("Older")
+    window.controller.new_chat()
+    reply_id = pause_midway(window, engine, "Newer")
+    deleted = window.controller.conversation
+    assert deleted is not None
+    window.controller.delete_conversation(deleted.id)
+    assert window.titles == ["Older"]
+    assert window.texts[0] == "Older"
+    assert [conversation.id for conversation in window.seen.deleted] == [deleted.id]
+    window.wait_for(EngineState.IDLE)
+    window.controller.undo_delete()
+    assert window.titles == ["Newer", "Older"]
+    assert window.texts == ["Newer", "Hello,"]
+    assert window.controller.messages[-1].id == reply_id
+    window.controller.undo_delete()
+    assert len(window.titles) == 2
+
+
+def test_deleting_the_last_conversation_leaves_a_new_chat(window: Window) -> None:
+    window.ask("Only")
+    assert window.controller.conversation is not None
+    window.controller.delete_conversation(window.controller.conversation.id)
+    assert (window.controller.conversation, window.controller.messages, window.titles) == (None, [], [])
+
+
+def test_conversations_are_renamed_and_searched(window: Window) -> None:
+    window.ask("Trees and birds")
+    window.controller.new_chat()
+    window.ask("Cars")
+    assert window.controller.conversation is not None
+    window.controller.rename_conversation(window.controller.conversation.id, "Vehicles")
+    assert window.titles == ["Vehicles", "Trees and birds"]
+    assert window.controller.conversation.title == "Vehicles"
+    window.controller.rename_conversation(window.controller.conversation.id, "  ")
+    assert window.titles[0] == "Vehicles"
+    window.controller.search("bir")
+    assert window.titles == ["Trees and birds"]
+    window.controller.search("")
+    assert len(window.titles) == 2
+
+
+def test_a_start_opens_the_latest_conversation(
+    window: Window, window_on: Callable[[Path], Window], tmp_path: Path
+) -> None:
+    window.ask("Kept")
+    window.controller.close()
+    window.store.close()
+    again = window_on(tmp_path)
+    again.controller.start()
+    assert again.texts == ["Kept", "Hello, you!"]
+    assert again.seen.statistics[-1].generated_tokens == 4
+
+
+# Models
+
+
+def test_a_model_that_does_not_load_fails_the_waiting_reply_and_another_mends_it(
+    unstarted: Window, engine: ScriptedEngine, settings: SettingsStore
+) -> None:
+    engine.load_errors[None] = ModelError("The weights are cut short.", "Fetch them again.")
+    engine.load_gate.shut()
+    window = unstarted
+    window.controller.start()
+    window.controller.send("Hi")
+    engine.load_gate.open()
+    window.wait_for(EngineState.NO_MODEL)
+    failed = window.controller.messages[-1]
+    assert (failed.status, failed.error) == (MessageStatus.FAILED, "The weights are cut short. Fetch them again.")
+    assert window.controller.model_failure is not None
+    assert window.controller.model is None
+
+    window.controller.send("More")
+    assert window.seen.refused[-1] == ("More", "No model is loaded. Choose one first.")
+    window.controller.regenerate(failed.id)
+    window.controller.continue_reply(failed.id)
+    assert [notice.title for notice in window.seen.notices] == ["No model is loaded"] * 2
+
+    window.controller.load_model("/models/good", Dtype.FLOAT16)
+    window.wait_for(EngineState.IDLE)
+    assert window.controller.model_failure is None
+    window.controller.regenerate(failed.id)
+    window.wait_for(EngineState.IDLE)
+    reply = window.controller.messages[-1]
+    assert (reply.text, reply.model, reply.sibling) == ("Hello, you!", "/models/good", 1)
+    assert (settings.settings.model, settings.settings.dtype) == ("/models/good", Dtype.FLOAT16)
+    assert settings.settings.recent_models == ("/models/good",)
+
+
+def test_an_edit_without_a_model_is_kept_with_a_failed_reply(unstarted: Window, engine: ScriptedEngine) -> None:
+    window = unstarted
+    window.controller.start()
+    window.wait_for(EngineState.IDLE)
+    window.ask("Hi")
+    engine.load_errors["bad"] = ModelError("No such folder.", "Choose another.")
+    window.controller.load_model("bad")
+    window.wait_for(EngineState.NO_MODEL)
+    window.controller.edit_message(window.controller.messages[0].id, "Hey")
+    assert window.texts == ["Hey", ""]
+    assert window.controller.messages[-1].error == "No such folder. Choose another."
+    engine.load_errors.clear()
+    window.controller.retry_model()
+    window.wait_for(EngineState.IDLE)
+    assert engine.loads[-1] == ("bad", Dtype.AUTO)
+
+
+def test_another_model_stops_the_reply_and_recent_ones_are_remembered(
+    window: Window, engine: ScriptedEngine, settings: SettingsStore
+) -> None:
+    reply_id = pause_midway(window, engine)
+    window.controller.load_model("a")
+    window.wait_for(EngineState.IDLE)
+    assert window.store.message(reply_id).finish_reason is FinishReason.CANCELLED
+    for name in ("b", "a"):
+        window.controller.load_model(name)
+        window.wait_for(EngineState.IDLE)
+    assert settings.settings.recent_models == ("a", "b")
+    assert window.controller.model is not None
+    assert window.controller.model.name == "a"
+
+
+def test_a_prompt_that_is_too_long_stays_and_can_be_edited(window: Window, engine: ScriptedEngine) -> None:
+    engine.replies = [Reply(refusal=PromptTooLongError("It has 3,000 tokens.", "Shorten it.")), Reply()]
+    window.controller.send("A long story")
+    window.wait_for(EngineState.IDLE)
+    prompt, reply = window.controller.messages
+    assert (reply.status, reply.error) == (MessageStatus.FAILED, "It has 3,000 tokens. Shorten it.")
+    assert window.store.message(reply.id).error == reply.error
+    window.controller.edit_message(prompt.id, "A short story")
+    window.wait_for(EngineState.IDLE)
+    assert window.texts == ["A short story", "Hello, you!"]
+
+
+def test_a_reply_that_breaks_off_keeps_its_text_and_can_be_continued(window: Window, engine: ScriptedEngine) -> None:
+    engine.replies = [Reply(tokens=("Half",), error=ModelError("The device is gone.")), Reply(tokens=(" done",))]
+    reply = window.ask("Hi")
+    assert (reply.text, reply.status, reply.error) == ("Half", MessageStatus.FAILED, "The device is gone.")
+    window.controller.continue_reply(reply.id)
+    window.wait_for(EngineState.IDLE)
+    continued = window.controller.messages[-1]
+    assert (continued.id, continued.text, continued.error) == (reply.id, "Half done", "")
+    assert continued.status is MessageStatus.COMPLETE
+
+
+def test_text_that_no_token_carried_is_in_the_reply(window: Window, engine: ScriptedEngine) -> None:
+    engine.replies = [Reply(tokens=("Hel",), trailing_text="lo", finish_reason=FinishReason.LENGTH)]
+    reply = window.ask("Hi")
+    assert (reply.text, reply.finish_reason) == ("Hello", FinishReason.LENGTH)

@@ -1,0 +1,22 @@
+from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.inference.protocol import ChatMessage, Role
+from rdchat.services.chat_history import history
+
+USER, ASSISTANT = Role.USER, Role.ASSISTANT
+
+
+def path(*turns: tuple[Role, str]) -> list[Message]:
+    return [
+        Message(i, 1, i - 1 or None, role, text, MessageStatus.COMPLETE, 0.0) for i, (role, text) in enumerate(turns, 1)
+    ]
+
+
+def test_the_system_prompt_comes_first_where_there_is_one() -> None:
+    hello = path((USER, "Hello"))
+    assert history(hello, "Be brief.") == (ChatMessage(Role.SYSTEM, "Be brief."), ChatMessage(USER, "Hello"))
+    assert history(hello, "  \n") == (ChatMessage(USER, "Hello"),)
+
+
+def test_a_reply_without_a_word_is_left_out_and_its_prompt_kept() -> None:
+    told = history(path((USER, "One"), (ASSISTANT, " "), (USER, "Two"), (ASSISTANT, "2"), (USER, "Three")), "")
+    assert told == (ChatMessage(USER, "One\n\nTwo"), ChatMessage(ASSISTANT, "2"), ChatMessage(USER, "Three"))

@@ -1,0 +1,131 @@
+"""A disk that fills up, or a database that another program holds, in the middle of a chat."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.services.events import EngineState
+from tests.disks import SmallDisk, small_disk
+from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.window import WAIT_MS, Window, pause_midway
+
+HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def held_by_another_process(database: Path) -> Iterator[None]:
+    command = [sys.executable, "-c", HOLD, str(database)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield
+        holder.communicate("")
+
+
+def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    store = window.store
+    reply_id = pause_midway(window, engine)
+    with held_by_another_process(store.path):
+        engine.gate.open()
+        window.wait_for(EngineState.IDLE)
+        assert window.texts == ["Hi", "Hello, you!"]
+        assert [notice.title for notice in window.seen.storage_failures] == [f"Another program is using {store.path}."]
+        assert store.message(reply_id).status is MessageStatus.STREAMING
+        # opened again, it still shows what the store does not have
+        assert window.controller.conversation is not None
+        window.controller.open_conversation(window.controller.conversation.id)
+        assert window.texts == ["Hi", "Hello, you!"]
+    window.qtbot.waitUntil(lambda: store.message(reply_id).text == "Hello, you!", timeout=WAIT_MS)
+    assert (store.message(reply_id).text, store.message(reply_id).status) == ("Hello, you!", MessageStatus.COMPLETE)
+    assert len(window.seen.storage_failures) == 1
+
+
+def test_commands_that_cannot_be_stored_say_so_and_change_nothing(window: Window) -> None:
+    store = window.store
+    window.ask("First")
+    conversation = window.controller.conversation
+    assert conversation is not None
+    with held_by_another_process(store.path):
+        window.controller.send("Second")
+        window.controller.edit_message(window.controller.messages[0].id, "Changed")
+        window.controller.rename_conversation(conversation.id, "Other")
+        window.controller.delete_conversation(conversation.id)
+    assert len(window.seen.storage_failures) == 4
+    assert window.seen.refused == [
+        ("Second", f"Another program is using {store.path}. Close that program, then try again.")
+    ]
+    assert (window.titles, window.texts) == (["First"], ["First", "Hello, you!"])
+    window.ask("Second")
+    assert window.texts[2:] == ["Second", "Hello, you!"]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder, kibibytes=4096) as mounted:
+        yield mounted
+
+
+def test_a_full_disk_loses_no_text_and_room_mends_it(
+    disk: SmallDisk,
+    window_on: Callable[[Path], Window],
+    engine: ScriptedEngine,
+) -> None:
+    engine.replies = [Reply(tokens=("Hello", ",", *["long " * 4000] * 8))]
+    window = window_on(disk.folder)
+    window.controller.start()
+    window.wait_for(EngineState.IDLE)
+    reply_id = pause_midway(window, engine)
+    disk.fill()
+    engine.gate.open()
+    window.wait_for(EngineState.IDLE)
+    (notice,) = window.seen.storage_failures
+    assert "the disk is full" in notice.title.lower()
+    text = window.texts[-1]
+    assert len(text) > 160_000
+    with window.qtbot.waitSignal(window.controller.storage_recovered, timeout=WAIT_MS):
+        disk.free()
+    assert window.store.message(reply_id).text == text
+
+
+def test_what_cannot_be_saved_at_the_end_is_in_the_log_and_the_last_save_is_kept(
+    window: Window, engine: ScriptedEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    reply_id = pause_midway(window, engine)
+    window.qtbot.waitUntil(lambda: window.store.message(reply_id).text == "Hello,", timeout=WAIT_MS)
+    with held_by_another_process(window.store.path):
+        assert window.controller.close()
+        assert "1 replies could not be saved" in caplog.text
+    assert window.store.message(reply_id).text == "Hello,"
+
+
+def test_a_database_that_was_moved_aside_is_told_at_the_start(
+    window_on: Callable[[Path], Window], tmp_path: Path
+) -> None:
+    (tmp_path / "conversations.db").write_bytes(b"not a database" * 100)
+    window = window_on(tmp_path)
+    window.controller.start()
+    assert [notice.title for notice in window.seen.notices] == ["Your chats could not be read"]
+
+
+def test_settings_that_cannot_be_saved_hold_until_the_end(window: Window, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").unlink(missing_ok=True)
+    (tmp_path / "settings.json").mkdir()
+    window.controller.change_settings(replace(window.controller.settings, text_size=20))
+    assert window.controller.settings.text_size == 20
+    assert "settings could not be saved" in window.seen.storage_failures[0].title

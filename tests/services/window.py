@@ -1,0 +1,79 @@
+"""Stands in the place of the window: a controller, and what it said."""
+
+from dataclasses import dataclass, field
+
+from PySide6.QtCore import QObject
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import Conversation, Message, Notice
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.protocol import Statistics
+from rdchat.services.chat_controller import ChatController
+from rdchat.services.events import EngineState
+from tests.services.fakes import ScriptedEngine
+
+WAIT_MS = 5000
+
+
+@dataclass
+class Seen:
+    """What the controller told the window."""
+
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    storage_failures: list[Notice] = field(default_factory=list)
+    deleted: list[Conversation] = field(default_factory=list)
+    changed: list[Message] = field(default_factory=list)
+    added_text: list[tuple[int, str]] = field(default_factory=list)
+    statistics: list[Statistics] = field(default_factory=list)
+    states: list[EngineState] = field(default_factory=list)
+
+
+class Window(QObject):
+    """Stands where the window stands: a controller, and what it said."""
+
+    def __init__(self, controller: ChatController, store: ConversationStore, qtbot: QtBot) -> None:
+        super().__init__()
+        self.controller = controller
+        self.store = store
+        self.qtbot = qtbot
+        self.seen = Seen()
+        controller.prompt_refused.connect(lambda text, reason: self.seen.refused.append((text, reason)))
+        controller.notice_raised.connect(self.seen.notices.append)
+        controller.storage_failed.connect(self.seen.storage_failures.append)
+        controller.conversation_deleted.connect(self.seen.deleted.append)
+        controller.message_changed.connect(self.seen.changed.append)
+        controller.reply_text_added.connect(lambda id_, text: self.seen.added_text.append((id_, text)))
+        controller.statistics_changed.connect(self.seen.statistics.append)
+        controller.state_changed.connect(self._on_state)
+
+    def _on_state(self) -> None:
+        if not self.seen.states or self.seen.states[-1] is not self.controller.state:
+            self.seen.states.append(self.controller.state)
+
+    def wait_for(self, state: EngineState) -> None:
+        self.qtbot.waitUntil(lambda: self.controller.state is state, timeout=WAIT_MS)
+
+    def ask(self, text: str) -> Message:
+        """Send a prompt and wait for the end of its reply."""
+        self.controller.send(text)
+        self.wait_for(EngineState.IDLE)
+        return self.controller.messages[-1]
+
+    @property
+    def texts(self) -> list[str]:
+        return [message.text for message in self.controller.messages]
+
+    @property
+    def titles(self) -> list[str]:
+        return [conversation.title for conversation in self.controller.conversations()]
+
+
+def pause_midway(window: Window, engine: ScriptedEngine, prompt: str = "Hi") -> int:
+    """Send a prompt and hold its reply after `Hello,`; return the reply's id."""
+    engine.gate.shut()
+    engine.gate.allow(4)
+    window.controller.send(prompt)
+    window.qtbot.waitUntil(lambda: window.texts[-1:] == ["Hello,"], timeout=WAIT_MS)
+    assert window.controller.streaming_message_id is not None
+    return window.controller.streaming_message_id

@@ -1,0 +1,68 @@
+"""A real controller over a real store, with the scripted engine in place of a model."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.store import ConversationStore
+from rdchat.services.chat_controller import ChatController
+from rdchat.services.engine_client import EngineClient
+from rdchat.services.events import EngineState
+from rdchat.ui.theme import Theme
+from tests.services.fakes import ScriptedEngine
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A controller and what stands behind it."""
+
+    controller: ChatController
+    engine: ScriptedEngine
+    store: ConversationStore
+    qtbot: QtBot
+
+    def start(self) -> None:
+        """Load the scripted model and wait until it is there."""
+        self.controller.start()
+        self.wait_for(EngineState.IDLE)
+
+    def wait_for(self, state: EngineState) -> None:
+        self.qtbot.waitUntil(lambda: self.controller.state is state)
+
+    def say(self, text: str) -> None:
+        """Send a prompt and wait for the whole reply."""
+        self.controller.send(text)
+        self.qtbot.waitUntil(lambda: self.controller.state is EngineState.IDLE and not self.writing)
+
+    @property
+    def writing(self) -> bool:
+        return self.controller.streaming_message_id is not None
+
+
+@pytest.fixture
+def theme(qapp: QApplication) -> Iterator[Theme]:
+    theme = Theme(qapp)
+    yield theme
+    theme.set_scheme(Qt.ColorScheme.Unknown)
+    theme.deleteLater()
+
+
+@pytest.fixture
+def chat(qtbot: QtBot, tmp_path: Path) -> Iterator[Chat]:
+    """An app without its window; nothing is loaded before `start`."""
+    engine = ScriptedEngine()
+    store = ConversationStore.open(tmp_path / "conversations.db")
+    client = EngineClient(lambda: engine, nullcontext)
+    controller = ChatController(store, SettingsStore(tmp_path / "settings.json"), client)
+    yield Chat(controller, engine, store, qtbot)
+    engine.gate.open()
+    engine.load_gate.open()
+    controller.close()
+    store.close()

@@ -1,0 +1,57 @@
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QToolButton
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.banner import Banner, BannerArea
+from rdchat.ui.theme import Theme
+
+
+def _area(qtbot: QtBot) -> BannerArea:
+    area = BannerArea()
+    qtbot.addWidget(area)
+    return area
+
+
+def test_an_action_acts_and_closes(qtbot: QtBot, theme: Theme) -> None:
+    area = _area(qtbot)
+    acts: list[str] = []
+    banner = Banner(theme, "Deleted “A chat”")
+    button = banner.add_action("Undo", lambda: acts.append("undo"))
+    area.show_banner(banner, "undo")
+    assert area.isVisible()
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+    assert acts == ["undo"]
+    assert not area.isVisible()
+
+
+def test_banners_of_one_key_replace_each_other_and_others_stay(qtbot: QtBot, theme: Theme) -> None:
+    area = _area(qtbot)
+    for key in ("notice", "undo", "undo"):
+        area.show_banner(Banner(theme, key), key)
+    assert [banner.isVisible() for banner in area.findChildren(Banner) if banner.isVisible()] == [True, True]
+    area.close_banner("undo")
+    area.close_banner("undo")
+    assert area.isVisible()
+
+
+def test_the_close_button_closes(qtbot: QtBot, theme: Theme) -> None:
+    area = _area(qtbot)
+    banner = Banner(theme, "Moved aside", "The database was damaged.")
+    area.show_banner(banner, "notice")
+    close = banner.findChild(QToolButton)
+    assert close is not None
+    qtbot.mouseClick(close, Qt.MouseButton.LeftButton)
+    assert not area.isVisible()
+
+
+def test_a_banner_goes_away_by_itself(qtbot: QtBot, theme: Theme) -> None:
+    area = _area(qtbot)
+    area.show_banner(Banner(theme, "Deleted"), "undo", lasts_ms=20)
+    qtbot.waitUntil(lambda: not area.isVisible())
+
+
+def test_titles_are_plain_text(qtbot: QtBot, theme: Theme) -> None:
+    area = _area(qtbot)
+    banner = Banner(theme, "Deleted “<img src=x>”")
+    area.show_banner(banner, "undo")
+    assert banner.accessibleName() == "Deleted “<img src=x>”"

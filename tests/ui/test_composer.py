@@ -1,0 +1,137 @@
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QInputMethodEvent
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.composer import Composer, ComposerState
+from rdchat.ui.theme import Theme
+
+
+@pytest.fixture
+def composer(qtbot: QtBot, theme: Theme) -> Composer:
+    composer = Composer(theme)
+    qtbot.addWidget(composer)
+    composer.resize(600, 300)
+    composer.set_state(ComposerState.READY)
+    composer.show()
+    composer.field.setFocus()
+    return composer
+
+
+def test_return_sends_and_empties_the_field(qtbot: QtBot, composer: Composer) -> None:
+    qtbot.keyClicks(composer.field, "  Hello ")
+    with qtbot.waitSignal(composer.submitted) as sent:
+        qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert sent.args == ["Hello"]
+    assert composer.text == ""
+
+
+def test_shift_return_breaks_the_line(qtbot: QtBot, composer: Composer) -> None:
+    qtbot.keyClicks(composer.field, "a")
+    with qtbot.assertNotEmitted(composer.submitted):
+        qtbot.keyClick(composer.field, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    qtbot.keyClicks(composer.field, "b")
+    assert composer.text == "a\nb"
+
+
+def test_return_while_an_input_method_composes_does_not_send(qtbot: QtBot, composer: Composer) -> None:
+    QApplication.sendEvent(composer.field, QInputMethodEvent("にほ", []))
+    with qtbot.assertNotEmitted(composer.submitted):
+        qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    committed = QInputMethodEvent("", [])
+    committed.setCommitString("日本")
+    QApplication.sendEvent(composer.field, committed)
+    composer.set_text("日本")
+    with qtbot.waitSignal(composer.submitted) as sent:
+        qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert sent.args == ["日本"]
+
+
+def test_an_empty_prompt_is_not_sent_and_says_why(qtbot: QtBot, composer: Composer) -> None:
+    qtbot.keyClicks(composer.field, "   ")
+    with qtbot.assertNotEmitted(composer.submitted):
+        qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert composer.note.isVisible()
+    assert composer.note.text() == "Type something to ask first."
+    assert not composer.button.isEnabled()
+    assert composer.button.toolTip() == "Type something to send"
+    qtbot.keyClicks(composer.field, "x")
+    assert not composer.note.isVisible()
+
+
+def test_the_field_grows_to_eight_lines_and_then_scrolls(composer: Composer) -> None:
+    heights = []
+    for lines in (1, 2, 8, 30):
+        composer.set_text("\n".join("line" for _ in range(lines)))
+        heights.append(composer.field.height())
+    assert heights[0] < heights[1] < heights[2] == heights[3]
+    assert composer.field.verticalScrollBarPolicy() is Qt.ScrollBarPolicy.ScrollBarAsNeeded
+    composer.set_text("")
+    assert composer.field.height() == heights[0]
+
+
+def test_a_long_line_wraps_and_grows_the_field(composer: Composer) -> None:
+    composer.set_text("word")
+    low = composer.field.height()
+    composer.set_text("word " * 60)
+    assert composer.field.height() > low
+
+
+def test_while_writing_the_button_stops_and_the_text_stays(qtbot: QtBot, composer: Composer) -> None:
+    composer.set_state(ComposerState.WRITING)
+    composer.set_text("next question")
+    with qtbot.assertNotEmitted(composer.submitted):
+        qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert composer.text == "next question"
+    assert "press Esc to stop it" in composer.note.text()
+    assert composer.button.accessibleName() == "Stop"
+    with qtbot.waitSignal(composer.stop_requested):
+        qtbot.mouseClick(composer.button, Qt.MouseButton.LeftButton)
+
+
+@pytest.mark.parametrize(
+    ("state", "enabled", "tip"),
+    [
+        (ComposerState.READY, True, "Send (Return)"),
+        (ComposerState.LOADING, True, "still loading"),
+        (ComposerState.NO_MODEL, False, "No model is loaded. Choose a model first."),
+    ],
+)
+def test_the_button_says_why_it_can_or_cannot_send(
+    composer: Composer, state: ComposerState, enabled: bool, tip: str
+) -> None:
+    composer.set_text("hello")
+    composer.set_state(state)
+    assert composer.button.isEnabled() is enabled
+    assert tip in composer.button.toolTip()
+
+
+def test_without_a_model_return_keeps_the_text(qtbot: QtBot, composer: Composer) -> None:
+    composer.set_text("hello")
+    composer.set_state(ComposerState.NO_MODEL)
+    with qtbot.assertNotEmitted(composer.submitted):
+        qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert composer.text == "hello"
+    assert "Choose a model first" in composer.note.text()
+
+
+def test_refused_text_comes_back_but_never_over_newer_text(composer: Composer) -> None:
+    composer.give_back("the prompt", "The disk is full.")
+    assert composer.text == "the prompt"
+    assert composer.note.text() == "The disk is full."
+    composer.set_text("newer")
+    composer.give_back("the prompt", "The disk is full.")
+    assert composer.text == "newer"
+
+
+def test_a_narrow_field_has_a_short_placeholder(qtbot: QtBot, composer: Composer) -> None:
+    assert "Shift-Return" in composer.field.placeholderText()
+    composer.resize(300, 300)
+    qtbot.waitUntil(lambda: composer.field.placeholderText() == "Ask anything. Return sends.")
+
+
+def test_pasted_rich_text_and_long_lines_stay_plain(composer: Composer) -> None:
+    text = "<b>" + "x" * 100_000
+    composer.set_text(text)
+    assert composer.text == text

@@ -1,0 +1,59 @@
+from datetime import datetime
+
+import pytest
+
+from rdchat.inference.protocol import FinishReason, LoadProgress, PrefillProgress
+from rdchat.ui import figures
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(None, figures.NONE), (0.456, "0.46"), (8.314, "8.31"), (42.46, "42.5"), (1204.4, "1,204")]
+)
+def test_rates_have_about_three_figures(value: float | None, words: str) -> None:
+    assert figures.rate(value) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(0.0, figures.NONE), (84.6, "85 ms"), (999.6, "1.00 s"), (1240.0, "1.24 s"), (125_000.0, "2 min 5 s")]
+)
+def test_durations(value: float, words: str) -> None:
+    assert figures.duration(value) == words
+
+
+def test_sizes_and_counts() -> None:
+    assert figures.memory(0) == figures.NONE
+    assert figures.memory(538_000_000) == "538 MB"
+    assert figures.memory(1_240_000_000) == "1.24 GB"
+    assert figures.parameters(134_515_008) == "135 M"
+    assert figures.parameters(1_540_000_000) == "1.54 B"
+    assert figures.count(2048) == "2,048"
+    assert figures.dtype_words("4bit") == "4-bit"
+    assert figures.dtype_words("mxfp4") == "mxfp4"
+
+
+def test_states_in_words() -> None:
+    assert (
+        figures.load_words(LoadProgress("Loading the weights", 0.4))
+        == "Loading the weights… 40\N{NARROW NO-BREAK SPACE}%"
+    )
+    assert figures.load_words(LoadProgress("Warming up...", None)) == "Warming up…"
+    assert figures.prefill_words(PrefillProgress(1, 512, 2048, 0)) == "Reading the prompt: 512 of 2,048 tokens"
+
+
+def test_every_finish_reason_has_words() -> None:
+    assert set(figures.FINISH_WORDS) == set(figures.FINISH_REASONS) == set(FinishReason)
+
+
+@pytest.mark.parametrize(
+    ("when", "words"),
+    [
+        ((2026, 11, 20, 9, 5), "09:05"),
+        ((2026, 11, 19, 23, 59), "Yesterday"),
+        ((2026, 11, 17, 12, 0), "Tuesday"),
+        ((2026, 11, 3, 12, 0), "3 Nov"),
+        ((2025, 11, 3, 12, 0), "3 Nov 2025"),
+    ],
+)
+def test_days(when: tuple[int, int, int, int, int], words: str) -> None:
+    now = datetime(2026, 11, 20, 14, 0).timestamp()
+    assert figures.day_words(datetime(*when).timestamp(), now) == words

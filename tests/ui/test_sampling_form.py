@@ -1,0 +1,79 @@
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.protocol import SamplingParams
+from rdchat.ui.sampling_form import NumberField, SamplingForm, stop_strings, stop_words
+from rdchat.ui.theme import Theme
+
+
+@pytest.fixture
+def form(qtbot: QtBot, theme: Theme) -> SamplingForm:
+    form = SamplingForm(theme)
+    qtbot.addWidget(form)
+    form.set_sampling(SamplingParams())
+    form.show()
+    return form
+
+
+def test_values_come_back_as_they_went_in(form: SamplingForm) -> None:
+    sampling = SamplingParams(0.35, 0.905, 40, 0.025, 1.15, 300, ("END", "\n\n"))
+    form.set_sampling(sampling)
+    assert form.sampling() == sampling
+
+
+def test_setting_values_is_no_edit_but_typing_is(qtbot: QtBot, form: SamplingForm) -> None:
+    with qtbot.assertNotEmitted(form.edited):
+        form.set_sampling(SamplingParams(temperature=0.2, stop=("x",)))
+    with qtbot.waitSignal(form.edited) as edited:
+        form.top_k.setValue(40)
+    assert edited.args == [SamplingParams(temperature=0.2, top_k=40, stop=("x",))]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("temperature", 11, "Temperature 11.0 is out of range: it must be from 0 to 10."),
+        ("top_p", 0, "Top-p 0.0 is out of range: it must be above 0 and at most 1."),
+        ("min_p", 2, "Min-p 2.0 is out of range: it must be from 0 to 1."),
+        ("max_tokens", 0, "Max-tokens 0 is out of range: it must be at least 1."),
+    ],
+)
+def test_a_wrong_value_is_explained_and_not_passed_on(
+    qtbot: QtBot, form: SamplingForm, field: str, value: float, words: str
+) -> None:
+    number: NumberField = getattr(form, field)
+    good = number.value()
+    with qtbot.assertNotEmitted(form.edited):
+        number.setValue(value)
+    assert form.problem.isVisible()
+    assert form.problem.text() == words
+    with qtbot.waitSignal(form.edited):
+        number.setValue(good)
+    assert not form.problem.isVisible()
+
+
+def test_arrows_stay_in_range(qtbot: QtBot, form: SamplingForm) -> None:
+    form.top_p.setValue(0.98)
+    qtbot.keyClick(form.top_p, Qt.Key.Key_Up)
+    qtbot.keyClick(form.top_p, Qt.Key.Key_Up)
+    assert form.top_p.value() == 1
+
+
+def test_stop_strings_take_commas_and_line_breaks() -> None:
+    assert stop_strings(r" END , \n\n,, User: ") == ("END", "\n\n", "User:")
+    assert stop_words(("END", "\n\n")) == r"END, \n\n"
+    assert stop_strings("") == ()
+
+
+def test_typing_a_separator_keeps_the_text(qtbot: QtBot, form: SamplingForm) -> None:
+    """A form that wrote its values back would eat the comma just typed."""
+    form.edited.connect(form.set_sampling)
+    qtbot.keyClicks(form.stop, "END, ")
+    assert form.stop.text() == "END, "
+
+
+def test_every_field_has_a_name_and_an_explanation(form: SamplingForm) -> None:
+    for field in (*form.findChildren(NumberField), form.stop):
+        assert field.accessibleName()
+        assert field.toolTip().endswith((".", "break."))
