@@ -2,13 +2,10 @@
 
 import logging
 import os
-import signal
-import socket
 import sys
 from collections.abc import Callable
-from types import FrameType
 
-from PySide6.QtCore import QSocketNotifier, QTimer
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat import __version__, host, paths
@@ -18,6 +15,7 @@ from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.protocol import Engine
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine_client import EngineClient
+from rdchat.services.quit_signals import QuitSignals
 from rdchat.services.single_instance import SingleInstance
 from rdchat.ui.icons import app_icon
 from rdchat.ui.main_window import MainWindow
@@ -90,10 +88,12 @@ def main() -> int:
         return 1
     app = App(qt, store, settings, local_engine)
     instance.activation_requested.connect(app.window.bring_to_front)
-    _close_on_signals(app.window.close)
+    signals = QuitSignals()
+    signals.quit_requested.connect(app.window.close)
     app.start()
     status = qt.exec()
     ended = app.finish()
+    signals.release()
     instance.release()
     if not ended:  # a thread that hangs must not be destroyed: leave without taking Qt apart
         os._exit(status or 1)
@@ -139,21 +139,3 @@ def _message(error: RdchatError) -> QMessageBox:
     box = QMessageBox(QMessageBox.Icon.Critical, "rdchat", error.message)
     box.setInformativeText(error.hint)
     return box
-
-
-def _close_on_signals(close: Callable[[], bool]) -> None:
-    """Let Ctrl-C in the terminal and SIGTERM close the window as a person would."""
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        _LOG.info("Closing on signal %d", number)
-        close()
-
-    reader, writer = socket.socketpair()
-    writer.setblocking(False)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
-    signal.set_wakeup_fd(writer.fileno())
-    # Python runs signal handlers between its own instructions only: the byte wakes Qt's loop, whose slot is Python
-    notifier = QSocketNotifier(reader.fileno(), QSocketNotifier.Type.Read, QApplication.instance())
-    notifier.activated.connect(lambda: reader.recv(64))
-    notifier.destroyed.connect(writer.close)

@@ -77,6 +77,7 @@ class Preferences(QDialog):
             if not self._typing.isActive():
                 if self.prompt.toPlainText() != settings.system_prompt:
                     self.prompt.setPlainText(settings.system_prompt)
+            if not self._typing.isActive() and not self.seed_problem.isVisibleTo(self):
                 self.seed.setText("" if settings.seed is None else str(settings.seed))
         if not self.form.problem.isVisibleTo(self.form):
             self.form.set_sampling(settings.sampling)

@@ -3,7 +3,6 @@
 import ast
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,9 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat import paths
 from rdchat.errors import ModelError
-from rdchat.inference.gguf_import import convert_gguf
 from rdchat.inference.model_config import kv_values_per_token
 from rdchat.inference.model_files import check_model_folder, installed_models, resolve_model
 from tests.inference.gguf_samples import write_gguf
-
-type Edit = Callable[..., None]
-
-
-@pytest.fixture(scope="session")
-def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("small")
-    (place / "model").mkdir()
-    convert_gguf(write_gguf(place / "small.gguf"), place / "model", lambda _progress: None)
-    return place / "model"
 
 
 @pytest.fixture
@@ -75,8 +63,8 @@ def test_what_the_headers_say_is_what_mlx_loads(folder: Path) -> None:
     assert 0 < (folder / "model.safetensors").stat().st_size - files.stored_bytes < 10_000
     cache = make_prompt_cache(model)
     model(mx.zeros((1, 256), mx.int32), cache=cache)
-    held = sum(array.nbytes for layer in cache for array in layer.state)
-    assert files.kv_bytes_per_token(4) * 256 == held * 4 // cache[0].state[0].itemsize
+    held = sum(array.size for layer in cache for array in layer.state[:2])  # keys and values
+    assert files.kv_bytes_per_token(4) * 256 == held * 4
 
 
 def test_shards_are_counted_together(folder: Path) -> None:
@@ -262,7 +250,7 @@ def test_a_gguf_file_is_converted_once(tmp_path: Path) -> None:
     made = (place / "model.safetensors").stat().st_mtime_ns
     assert resolve_model(str(tmp_path)) == place  # a folder that holds only this file
     assert (place / "model.safetensors").stat().st_mtime_ns == made
-    assert ("tiny" in name for name, _ in installed_models())
+    assert (place.name, place) in installed_models()
 
 
 def test_a_gguf_file_that_cannot_be_converted_leaves_nothing(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.file_lock import FileLock
 from rdchat.errors import StorageError
 from rdchat.services.single_instance import SingleInstance
 
@@ -44,6 +45,10 @@ def start(qapp: QCoreApplication) -> Iterator[Start]:
     for process in processes:
         process.kill()
         process.communicate()
+    for folder in folders:  # a killed process leaves its socket in the shared temporary folder
+        heir = SingleInstance(folder)
+        assert heir.claim()
+        heir.release()
 
 
 def line(process: Process) -> str:
@@ -93,6 +98,17 @@ def test_of_those_that_start_at_the_same_instant_one_is_first(start: Start, tmp_
     assert sorted(said.values()) == ["first", "second"]
     first = next(process for process, word in said.items() if word == "first")
     assert line(first) == "shown"
+
+
+def test_a_first_process_that_does_not_answer_is_first_all_the_same(
+    instance: SingleInstance, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "data").mkdir()
+    lock = FileLock(tmp_path / "data" / "instance.lock")
+    assert not instance.claim()
+    assert "does not answer" in caplog.text
+    lock.release()
+    assert instance.claim()
 
 
 def test_a_folder_that_cannot_be_made_is_told(qapp: QCoreApplication, tmp_path: Path) -> None:

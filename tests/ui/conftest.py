@@ -15,7 +15,9 @@ from rdchat.chat.store import ConversationStore
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import EngineState
+from rdchat.ui.main_window import MainWindow
 from rdchat.ui.theme import Theme
+from rdchat.ui.transcript import TranscriptView
 from tests.services.fakes import ScriptedEngine
 
 
@@ -66,3 +68,14 @@ def chat(qtbot: QtBot, tmp_path: Path) -> Iterator[Chat]:
     engine.load_gate.open()
     controller.close()
     store.close()
+
+
+@pytest.fixture
+def window(qtbot: QtBot, theme: Theme, chat: Chat) -> MainWindow:
+    """The whole window, shown, with nothing loaded yet."""
+    window = MainWindow(chat.controller, theme, TranscriptView(theme))
+    qtbot.addWidget(window)
+    window.resize(1200, 800)
+    window.show()
+    qtbot.waitExposed(window)
+    return window

@@ -14,7 +14,8 @@ def test_rates_have_about_three_figures(value: float | None, words: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [(0.0, figures.NONE), (84.6, "85 ms"), (999.6, "1.00 s"), (1240.0, "1.24 s"), (125_000.0, "2 min 5 s")]
+    ("value", "words"),
+    [(0.0, figures.NONE), (84.6, "85 ms"), (999.6, "1.00 s"), (1240.0, "1.24 s"), (125_000.0, "2 min 5 s")],
 )
 def test_durations(value: float, words: str) -> None:
     assert figures.duration(value) == words

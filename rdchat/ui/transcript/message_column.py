@@ -68,7 +68,6 @@ class MessageColumn(QScrollArea):
     def _add(self, message: Message) -> MessageWidget:
         widget = self._make(message, self._column)
         widget.caret_moved.connect(lambda rect: self._show_caret(widget, rect))
-        widget.show()
         return widget
 
     def widget_of(self, message_id: int) -> MessageWidget | None:
@@ -110,6 +109,8 @@ class MessageColumn(QScrollArea):
             rect = QRect(left, y, column, height)
             if widget.geometry() != rect:
                 widget.setGeometry(rect)
+            if widget.isHidden():
+                widget.show()  # only now: shown where it is made, it would take the mouse for its own
             y += height + SMALL
         self._column.resize(width, max(y + SMALL, self.viewport().height()))
         bar = self.verticalScrollBar()

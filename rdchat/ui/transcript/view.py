@@ -125,6 +125,10 @@ class TranscriptView(QWidget):
                 widget.copy()
                 return
 
+    def shown(self) -> list[MessageWidget]:
+        """Return the widgets of the messages that have one, from the oldest to the latest."""
+        return list(self._column.widgets())
+
     def scroll_to_end(self) -> None:
         if not self._window.at_end:
             self._window.show_latest(len(self._messages))

@@ -1,0 +1,64 @@
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QMenu
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.protocol import Dtype, LoadProgress
+from rdchat.services.events import EngineState
+from rdchat.ui.header import DEFAULT_MODEL, ModelButton
+from tests.ui.conftest import Chat
+
+
+def _entries(button: ModelButton) -> dict[str, QAction]:
+    menu = button.menu()
+    assert isinstance(menu, QMenu)
+    menu.aboutToShow.emit()
+    return {action.text(): action for action in menu.actions()}
+
+
+def test_the_button_tells_loading_then_the_model(qtbot: QtBot, chat: Chat) -> None:
+    button = ModelButton(chat.controller)
+    qtbot.addWidget(button)
+    assert button.text() == "Loading the model…"
+    chat.controller.load_progressed.emit(LoadProgress("Loading the weights", 0.4))
+    assert button.text().startswith("Loading the weights… 40")
+    chat.start()
+    assert button.text() == "tiny  ·  float32"
+
+
+def test_recent_models_and_the_default_can_be_chosen(qtbot: QtBot, chat: Chat) -> None:
+    button = ModelButton(chat.controller)
+    qtbot.addWidget(button)
+    chat.start()
+    assert _entries(button)[DEFAULT_MODEL].isChecked()
+    chat.controller.load_model("/models/other", Dtype.AUTO)
+    chat.wait_for(EngineState.IDLE)
+    entries = _entries(button)
+    assert entries["other"].isChecked()
+    assert not entries[DEFAULT_MODEL].isChecked()
+    entries[DEFAULT_MODEL].trigger()
+    qtbot.waitUntil(lambda: chat.engine.loads[-1] == (None, Dtype.AUTO))
+    chat.wait_for(EngineState.IDLE)
+
+
+def test_another_precision_loads_the_same_model(qtbot: QtBot, chat: Chat) -> None:
+    button = ModelButton(chat.controller)
+    qtbot.addWidget(button)
+    chat.start()
+    precisions = _entries(button)["Precision"].menu()
+    assert isinstance(precisions, QMenu)
+    checked = [action.text() for action in precisions.actions() if action.isChecked()]
+    assert checked == ["Automatic"]
+    next(action for action in precisions.actions() if action.text() == "4-bit").trigger()
+    qtbot.waitUntil(lambda: chat.engine.loads[-1] == (None, Dtype.FOUR_BIT))
+    chat.wait_for(EngineState.IDLE)
+
+
+def test_no_model_is_said(qtbot: QtBot, chat: Chat) -> None:
+    button = ModelButton(chat.controller)
+    qtbot.addWidget(button)
+    chat.engine.load_errors = {None: RuntimeError("boom")}
+    chat.controller.start()
+    chat.wait_for(EngineState.NO_MODEL)
+    assert button.text() == "No model"
+    with qtbot.waitSignal(button.folder_requested):
+        _entries(button)["Open folder…"].trigger()

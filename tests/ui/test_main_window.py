@@ -1,0 +1,366 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QFileDialog, QLineEdit, QMessageBox, QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import Notice
+from rdchat.chat.settings import Appearance
+from rdchat.errors import ModelError
+from rdchat.services.events import EngineState
+from rdchat.ui.banner import Banner
+from rdchat.ui.composer import ComposerState
+from rdchat.ui.main_window import MainWindow
+from rdchat.ui.theme import Theme
+from rdchat.ui.transcript import TranscriptView
+from tests.services.fakes import Reply
+from tests.ui.conftest import Chat
+
+
+def _send(qtbot: QtBot, window: MainWindow, text: str) -> None:
+    field = window.conversation.composer.field
+    qtbot.keyClicks(field, text)
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+
+
+def _banners(window: MainWindow) -> list[str]:
+    return [banner.accessibleName() for banner in window.findChildren(Banner) if banner.isVisible()]
+
+
+def test_a_question_is_asked_and_answered(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    view = window.conversation
+    assert view.stack.currentWidget() is view.welcome
+    assert window.windowTitle() == "New chat"
+    _send(qtbot, window, "Hello there")
+    assert view.stack.currentWidget() is view.transcript
+    qtbot.waitUntil(lambda: not chat.writing and chat.controller.state is EngineState.IDLE)
+    assert [message.text for message in chat.controller.messages] == ["Hello there", "Hello, you!"]
+    assert window.windowTitle() == "Hello there"
+    assert window.sidebar.list.current_id == chat.controller.messages[0].conversation_id
+    assert view.composer.text == ""
+
+
+def test_one_can_type_and_send_before_the_model_is_there(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.engine.load_gate.shut()
+    chat.controller.start()
+    _send(qtbot, window, "Early bird")
+    assert len(chat.controller.messages) == 2
+    assert window.conversation.composer.button.accessibleName() == "Stop"
+    chat.engine.load_gate.open()
+    qtbot.waitUntil(lambda: chat.controller.messages[-1].text == "Hello, you!" and not chat.writing)
+
+
+def test_escape_stops_the_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    _send(qtbot, window, "Hello")
+    chat.engine.gate.allow(4)
+    chat.wait_for(EngineState.WRITING)
+    assert window.actions_.stop.isEnabled()
+    window.activateWindow()
+    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Escape)
+    qtbot.waitUntil(lambda: not chat.writing)
+    assert not window.actions_.stop.isEnabled()
+
+
+def test_text_typed_while_writing_stays(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    _send(qtbot, window, "Hello")
+    _send(qtbot, window, "And another")
+    assert window.conversation.composer.text == "And another"
+    assert "A reply is being written" in window.conversation.composer.note.text()
+
+
+def test_drafts_stay_with_their_chats(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    first, second = (chat.store.create_conversation(title) for title in ("First", "Second"))
+    chat.start()
+    composer = window.conversation.composer
+    qtbot.keyClicks(composer.field, "for the second")
+    chat.controller.open_conversation(first.id)
+    assert composer.text == ""
+    qtbot.keyClicks(composer.field, "for the first")
+    window.actions_.new_chat.trigger()
+    assert composer.text == ""
+    chat.controller.open_conversation(second.id)
+    assert composer.text == "for the second"
+    chat.controller.open_conversation(first.id)
+    assert composer.text == "for the first"
+
+
+def test_a_draft_of_a_chat_just_begun_stays_with_it(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    _send(qtbot, window, "Hello")
+    qtbot.waitUntil(lambda: not chat.writing)
+    qtbot.keyClicks(window.conversation.composer.field, "more")
+    window.actions_.new_chat.trigger()
+    assert window.conversation.composer.text == ""
+    chat.controller.open_conversation(chat.controller.conversations()[0].id)
+    assert window.conversation.composer.text == "more"
+
+
+def test_an_example_fills_the_composer(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    window.conversation.welcome.example_chosen.emit("Give me five ideas.")
+    assert window.conversation.composer.text == "Give me five ideas."
+
+
+def test_a_model_that_fails_stands_in_the_transcripts_place(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.engine.load_errors = {None: ModelError("The folder /models/x is empty.", "Choose another model folder.")}
+    chat.controller.start()
+    chat.wait_for(EngineState.NO_MODEL)
+    view = window.conversation
+    assert view.stack.currentWidget() is view.failed
+    assert view.failed.message.text() == "The folder /models/x is empty."
+    assert view.failed.hint.text() == "Choose another model folder."
+    qtbot.keyClicks(view.composer.field, "Anyone?")
+    assert view.composer.button.toolTip() == "No model is loaded. Choose a model first."
+    chat.engine.load_errors = {}
+    view.failed.retry_requested.emit()
+    chat.wait_for(EngineState.IDLE)
+    assert view.stack.currentWidget() is view.welcome
+    assert view.composer.text == "Anyone?"
+
+
+def test_conversations_can_be_read_without_a_model(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hello")
+    chat.engine.load_errors = {"/bad": ModelError("No such folder.")}
+    chat.controller.load_model("/bad")
+    chat.wait_for(EngineState.NO_MODEL)
+    view = window.conversation
+    assert view.stack.currentWidget() is view.failed
+    view.failed.read.click()
+    assert view.stack.currentWidget() is view.transcript
+    assert _banners(window) == ["The model did not load No such folder."]
+    chat.engine.load_errors = {}
+    chat.controller.retry_model()
+    chat.wait_for(EngineState.IDLE)
+    assert _banners(window) == []
+
+
+def test_a_deleted_chat_can_be_brought_back(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.store.create_conversation("Keep me")
+    chat.start()
+    window.actions_.delete.trigger()
+    assert _banners(window) == ["Deleted “Keep me”"]
+    assert chat.controller.conversations() == []
+    banner = window.conversation.banners.banner("undo")
+    assert banner is not None
+    undo = next(button for button in banner.findChildren(QAbstractButton) if button.text() == "Undo")
+    undo.click()
+    assert [row.title for row in chat.controller.conversations()] == ["Keep me"]
+    assert _banners(window) == []
+
+
+def test_notices_and_storage_failures_are_told_until_they_are_over(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
+    chat.controller.notice_raised.emit(Notice("The database was damaged.", "It was moved aside."))
+    chat.controller.storage_failed.emit(Notice("The disk is full.", "Free some space."))
+    assert _banners(window) == ["The database was damaged. It was moved aside.", "The disk is full. Free some space."]
+    chat.controller.storage_recovered.emit()
+    assert _banners(window) == ["The database was damaged. It was moved aside."]
+
+
+def test_a_prompt_the_controller_refuses_comes_back(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.controller.prompt_refused.emit("my long prompt", "The disk is full.")
+    assert window.conversation.composer.text == "my long prompt"
+    assert window.conversation.composer.note.text() == "The disk is full."
+
+
+def test_a_narrow_window_folds_its_sides_away(qtbot: QtBot, window: MainWindow) -> None:
+    assert window.sidebar.isVisible()
+    assert window.panel.isVisible()
+    window.resize(760, 520)
+    qtbot.waitUntil(lambda: not window.panel.isVisible())
+    assert window.sidebar.isVisible()
+    window.resize(560, 520)
+    qtbot.waitUntil(lambda: not window.sidebar.isVisible())
+    window.resize(1200, 800)
+    qtbot.waitUntil(lambda: window.panel.isVisible() and window.sidebar.isVisible())
+
+
+def test_a_narrow_window_shows_one_side_at_a_time_when_asked(qtbot: QtBot, window: MainWindow) -> None:
+    window.resize(760, 520)
+    qtbot.waitUntil(lambda: not window.panel.isVisible())
+    window.actions_.panel.trigger()
+    assert window.panel.isVisible()
+    assert not window.sidebar.isVisible()
+    window.actions_.panel.trigger()
+    assert not window.panel.isVisible()
+    assert window.sidebar.isVisible()
+
+
+def test_sides_can_be_hidden_and_that_is_remembered(chat: Chat, window: MainWindow) -> None:
+    window.actions_.panel.trigger()
+    window.actions_.sidebar.trigger()
+    assert not window.panel.isVisible()
+    assert not window.sidebar.isVisible()
+    assert (chat.controller.settings.panel_visible, chat.controller.settings.sidebar_visible) == (False, False)
+    window.actions_.find.trigger()
+    assert window.sidebar.isVisible()
+
+
+def test_the_window_comes_back_as_it_was_left(qtbot: QtBot, theme: Theme, chat: Chat, window: MainWindow) -> None:
+    window.resize(1010, 640)
+    window._splitter.setSizes([300, 450, 260])
+    sizes = window._splitter.sizes()
+    window.close()
+    again = MainWindow(chat.controller, theme, TranscriptView(theme))
+    qtbot.addWidget(again)
+    again.show()
+    qtbot.waitExposed(again)
+    assert (again.width(), again.height()) == (1010, 640)
+    assert again._splitter.sizes() == sizes
+
+
+def test_a_damaged_geometry_is_ignored(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
+    chat.controller.change_settings(replace(chat.controller.settings, window_geometry="no base64", window_state="ÿ"))
+    window = MainWindow(chat.controller, theme, TranscriptView(theme))
+    qtbot.addWidget(window)
+    assert window.width() > 400
+
+
+def test_closing_while_writing_ends_cleanly_and_keeps_the_text(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.engine.replies = [Reply(tokens=("One ", "two ", "three "))]
+    chat.start()
+    chat.engine.gate.shut()
+    _send(qtbot, window, "Count")
+    chat.engine.gate.allow(4)
+    qtbot.waitUntil(lambda: "One" in chat.controller.messages[-1].text)
+    window.close()
+    assert chat.engine.unloads
+    stored = chat.store.messages(chat.controller.messages[0].conversation_id)
+    assert stored[-1].text.startswith("One ")
+
+
+def test_text_size_keys(chat: Chat, window: MainWindow, theme: Theme) -> None:
+    window.actions_.larger.trigger()
+    window.actions_.larger.trigger()
+    assert (chat.controller.settings.text_size, theme.text_size) == (15, 15)
+    window.actions_.smaller.trigger()
+    assert theme.text_size == 14
+    window.actions_.usual.trigger()
+    assert theme.text_size == 13
+    for _ in range(40):
+        window.actions_.smaller.trigger()
+    assert theme.text_size == 9
+
+
+def test_appearance_follows_the_settings(chat: Chat, window: MainWindow, theme: Theme) -> None:
+    chat.controller.change_settings(replace(chat.controller.settings, appearance=Appearance.DARK))
+    assert theme.dark
+    assert window.sidebar.grab().toImage().pixelColor(2, 300) == theme.colors.window
+    chat.controller.change_settings(replace(chat.controller.settings, appearance=Appearance.LIGHT))
+    assert not theme.dark
+
+
+def test_a_model_folder_is_chosen_in_a_dialog(qtbot: QtBot, chat: Chat, window: MainWindow, tmp_path: Path) -> None:
+    chat.start()
+    folder = tmp_path / "models" / "mine"
+    folder.mkdir(parents=True)
+    window.actions_.open_folder.trigger()
+    dialog = window.findChild(QFileDialog)
+    assert dialog is not None
+    dialog.fileSelected.emit(str(folder))
+    dialog.close()
+    qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == str(folder))
+    chat.wait_for(EngineState.IDLE)
+    assert chat.controller.settings.models_folder == str(folder.parent)
+    assert chat.controller.settings.recent_models == (str(folder),)
+
+
+def test_regenerate_and_copy_are_offered_once_there_is_a_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    assert not window.actions_.regenerate.isEnabled()
+    chat.say("Hello")
+    qtbot.waitUntil(window.actions_.regenerate.isEnabled)
+    window.actions_.regenerate.trigger()
+    qtbot.waitUntil(lambda: chat.controller.messages[-1].siblings == 2 and not chat.writing)
+    assert window.actions_.copy_reply.isEnabled()
+
+
+def test_rename_from_the_menu_edits_in_place(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.store.create_conversation("Old title")
+    chat.start()
+    window.actions_.rename.trigger()
+    editor = window.sidebar.list.viewport().findChild(QLineEdit)
+    assert editor is not None
+    editor.setText("New title")
+    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: window.windowTitle() == "New title")
+
+
+def test_menu_roles_and_keys(window: MainWindow) -> None:
+    actions = window.actions_
+    assert actions.about.menuRole() is QAction.MenuRole.AboutRole
+    assert actions.preferences.menuRole() is QAction.MenuRole.PreferencesRole
+    assert actions.quit.menuRole() is QAction.MenuRole.QuitRole
+    keys = [shortcut.toString() for action in actions.findChildren(QAction) for shortcut in action.shortcuts()]
+    assert len(keys) == len(set(keys)), "two actions share a key"
+    assert {"Ctrl+N", "Ctrl+,", "Ctrl+F", "Esc", "Ctrl+C", "Ctrl+0"} <= set(keys)
+
+
+def test_edit_actions_act_on_the_focus(qtbot: QtBot, window: MainWindow) -> None:
+    field = window.conversation.composer.field
+    window.activateWindow()
+    field.setFocus()
+    qtbot.waitUntil(field.hasFocus)
+    window.conversation.composer.set_text("some words")
+    named = {action.text(): action for action in window.actions_.edit if action}
+    named["Select all"].trigger()
+    assert field.textCursor().selectedText() == "some words"
+    named["Cut"].trigger()
+    assert field.toPlainText() == ""
+    named["Paste"].trigger()
+    assert field.toPlainText() == "some words"
+
+
+def test_about_tells_versions(qtbot: QtBot, window: MainWindow) -> None:
+    window.actions_.about.trigger()
+    box = window.findChild(QMessageBox)
+    assert box is not None
+    assert "MLX" in box.informativeText()
+    assert "Apache License 2.0" in box.informativeText()
+    box.close()
+
+
+def test_preferences_open_beside_the_window(qtbot: QtBot, window: MainWindow) -> None:
+    window.actions_.preferences.trigger()
+    assert window.preferences.isVisible()
+    window.preferences.close()
+
+
+def test_every_control_has_an_accessible_name(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    window.actions_.preferences.trigger()
+    controls = [
+        control
+        for kind in (QAbstractButton, QLineEdit, QComboBox, QAbstractSpinBox)
+        for control in window.findChildren(kind)
+        if not isinstance(control.parent(), (QAbstractSpinBox, QComboBox, QLineEdit))
+        and not control.objectName().startswith(("qt_", "ScrollLeft", "ScrollRight"))
+    ]
+    assert len(controls) > 30
+    nameless = [_place(control) for control in controls if not control.accessibleName() and not _label(control)]
+    assert nameless == []
+    window.preferences.close()
+
+
+def _label(control: QWidget) -> str:
+    return control.text() if isinstance(control, QAbstractButton) else ""
+
+
+def _place(control: QWidget) -> str:
+    return f"{type(control.parent()).__name__} > {type(control).__name__} {control.objectName()}"
+
+
+@pytest.mark.parametrize("state", list(ComposerState))
+def test_every_composer_state_has_a_tooltip(window: MainWindow, state: ComposerState) -> None:
+    window.conversation.composer.set_state(state)
+    assert window.conversation.composer.button.toolTip()

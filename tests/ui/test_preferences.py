@@ -1,0 +1,111 @@
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QObject, QUrl, Signal, Slot
+from PySide6.QtGui import QDesktopServices
+from pytestqt.qtbot import QtBot
+
+from rdchat import paths
+from rdchat.chat.settings import Appearance
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.inference.protocol import Dtype, SamplingParams
+from rdchat.services.events import EngineState
+from rdchat.ui.preferences import Preferences, show_folder
+from rdchat.ui.theme import Theme
+from tests.ui.conftest import Chat
+
+
+@pytest.fixture
+def preferences(qtbot: QtBot, theme: Theme, chat: Chat) -> Preferences:
+    chat.start()
+    preferences = Preferences(chat.controller, theme)
+    qtbot.addWidget(preferences)
+    preferences.show()
+    return preferences
+
+
+def test_what_is_in_force_is_shown(preferences: Preferences) -> None:
+    assert preferences.appearance.currentText() == "As the system"
+    assert preferences.text_size.value() == 13
+    assert preferences.dtype.currentText() == "Automatic"
+    assert preferences.seed.text() == ""
+    assert preferences.form.sampling() == SamplingParams()
+    assert preferences.model.text() == "SmolLM2 135M Instruct (default)"
+
+
+def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: Preferences, tmp_path: Path) -> None:
+    preferences.appearance.setCurrentIndex(2)
+    preferences.text_size.setValue(17)
+    preferences.form.temperature.setValue(0.3)
+    settings = chat.controller.settings
+    assert (settings.appearance, settings.text_size) == (Appearance.DARK, 17)
+    assert settings.sampling == SamplingParams(temperature=0.3)
+    assert SettingsStore(tmp_path / "settings.json").settings == settings
+
+
+def test_typed_text_is_saved_after_a_pause(qtbot: QtBot, chat: Chat, preferences: Preferences) -> None:
+    qtbot.keyClicks(preferences.prompt, "Be kind.")
+    qtbot.keyClicks(preferences.seed, "42")
+    qtbot.waitUntil(lambda: chat.controller.settings.seed == 42)
+    assert chat.controller.settings.system_prompt == "Be kind."
+    assert preferences.prompt.toPlainText() == "Be kind."
+
+
+def test_closing_saves_what_was_just_typed(qtbot: QtBot, chat: Chat, preferences: Preferences) -> None:
+    qtbot.keyClicks(preferences.prompt, "Short.")
+    preferences.close()
+    assert chat.controller.settings.system_prompt == "Short."
+
+
+@pytest.mark.parametrize("words", ["abc", "-1", "1.5", str(2**64), "²"])
+def test_a_wrong_seed_is_explained_and_not_kept(qtbot: QtBot, chat: Chat, preferences: Preferences, words: str) -> None:
+    preferences.tabs.setCurrentIndex(1)
+    preferences.seed.setText(words)
+    preferences.seed.textEdited.emit(words)
+    qtbot.waitUntil(preferences.seed_problem.isVisible)
+    assert preferences.seed_problem.text() == "A seed is a whole number from 0 to 2^64 - 1, or nothing."
+    assert chat.controller.settings.seed is None
+    assert preferences.seed.text() == words
+
+
+def test_sampling_can_be_restored(chat: Chat, preferences: Preferences) -> None:
+    preferences.form.temperature.setValue(3)
+    preferences._restore_sampling()
+    assert chat.controller.settings.sampling == SamplingParams()
+    assert preferences.form.temperature.value() == SamplingParams().temperature
+
+
+def test_a_precision_loads_at_once(qtbot: QtBot, chat: Chat, preferences: Preferences) -> None:
+    preferences.dtype.setCurrentIndex(preferences.dtype.findData(Dtype.FOUR_BIT))
+    qtbot.waitUntil(lambda: chat.engine.loads[-1] == (None, Dtype.FOUR_BIT))
+    chat.wait_for(EngineState.IDLE)
+
+
+def test_each_page_is_as_high_as_it_needs(preferences: Preferences) -> None:
+    heights = []
+    for place in range(preferences.tabs.count()):
+        preferences.tabs.setCurrentIndex(place)
+        heights.append(preferences.tabs.height())
+    assert heights[0] < heights[3] < heights[1]
+
+
+class _Folders(QObject):
+    """Stands for the system's file manager."""
+
+    opened = Signal(QUrl)
+
+    @Slot(QUrl)
+    def open(self, url: QUrl) -> None:
+        self.opened.emit(url)
+
+
+def test_folders_are_shown_even_before_they_exist(qtbot: QtBot) -> None:
+    manager = _Folders()
+    QDesktopServices.setUrlHandler("file", manager, "open")
+    try:
+        with qtbot.waitSignal(manager.opened) as opened:
+            show_folder(paths.log_path())
+    finally:
+        QDesktopServices.unsetUrlHandler("file")
+    assert Path(opened.args[0].toLocalFile()) == paths.log_path().parent
+    assert paths.log_path().parent.is_dir()

@@ -1,0 +1,75 @@
+"""What the transcript's tests share: a theme, messages, and waiting until everything is drawn."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from PySide6.QtCore import QCoreApplication, QEvent
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.inference.protocol import FinishReason, Role
+from rdchat.ui.theme import Theme
+from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.text_body import Work
+
+
+def person(message_id: int, text: str, **more: object) -> Message:
+    return Message(message_id, 1, message_id - 1 or None, Role.USER, text, MessageStatus.COMPLETE, 0.0, **more)
+
+
+def reply(
+    message_id: int,
+    text: str,
+    status: MessageStatus = MessageStatus.COMPLETE,
+    finish_reason: FinishReason | None = FinishReason.EOS,
+    **more: object,
+) -> Message:
+    return Message(
+        message_id, 1, message_id - 1, Role.ASSISTANT, text, status, 0.0, finish_reason=finish_reason, **more
+    )
+
+
+def dialogue(turns: int, answer: str = "Answer {n}.") -> list[Message]:
+    """Return a conversation of `turns` questions and answers, numbered from 1."""
+    messages: list[Message] = []
+    for turn in range(1, turns + 1):
+        messages.append(person(2 * turn - 1, f"Question {turn}?"))
+        messages.append(reply(2 * turn, answer.replace("{n}", str(turn))))
+    return messages
+
+
+@pytest.fixture
+def theme(qapp: QApplication) -> Iterator[Theme]:
+    theme = Theme(qapp)
+    yield theme
+    theme.deleteLater()
+    QCoreApplication.sendPostedEvents(theme, QEvent.Type.DeferredDelete)
+
+
+@pytest.fixture(scope="session")
+def library() -> LexerLibrary:
+    library = LexerLibrary()
+    library.preload()
+    return library
+
+
+@pytest.fixture
+def show(qtbot: QtBot, theme: Theme) -> Callable[[Sequence[Message]], TranscriptView]:
+    """Open a transcript with these messages and wait until it is drawn."""
+
+    def open_view(messages: Sequence[Message]) -> TranscriptView:
+        view = TranscriptView(theme)
+        qtbot.addWidget(view)
+        view.resize(800, 600)
+        view.show()
+        view.set_messages(messages)
+        wait_until_drawn(qtbot, view)
+        return view
+
+    return open_view
+
+
+def wait_until_drawn(qtbot: QtBot, view: TranscriptView) -> None:
+    qtbot.waitUntil(lambda: all(widget.work is Work.NONE for widget in view.shown()), timeout=20_000)

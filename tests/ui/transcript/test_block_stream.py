@@ -1,0 +1,158 @@
+import time
+
+import pytest
+
+from rdchat.ui.transcript.block_stream import BlockStream
+from rdchat.ui.transcript.blocks import LINE_LIMIT, Block, Kind
+from rdchat.ui.transcript.markdown import MarkdownParser, Parser, PlainParser
+
+RICH = """# Title
+
+Some *prose*
+***bold at the start of a line*** and more
+
+- one
+- two
+  - nested
+    ```py
+    x
+    ```
+- [x] done
+
+3. three
+3. four
+
+> quote
+> > deeper
+lazy
+
+```python
+def f():
+
+    pass
+```
+Setext
+---
+| a | b |
+|---|--:|
+| 1 | 2 |
+
+    indented code
+
+***
+end <tag> ![alt](http://x/y.png)
+~~~
+unclosed
+"""
+
+
+def whole(parser: Parser, text: str) -> tuple[list[Block], set[int]]:
+    return streamed(parser, text, len(text))
+
+
+def streamed(parser: Parser, text: str, chunk: int) -> tuple[list[Block], set[int]]:
+    """Feed the text in chunks, as a reply grows; return the blocks and the completed code blocks."""
+    stream = BlockStream(parser)
+    blocks: list[Block] = []
+    closed: set[int] = set()
+    for end in range(chunk, len(text) + chunk, chunk):
+        more = True
+        while more:
+            update = stream.advance(text[:end], final=end >= len(text))
+            blocks[update.first :] = update.blocks
+            closed.update(update.closed)
+            more = update.more
+    return blocks, closed
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 50])
+@pytest.mark.parametrize("parser", [MarkdownParser(), PlainParser()])
+def test_a_growing_text_ends_as_the_whole_one_is(parser: Parser, chunk: int) -> None:
+    assert streamed(parser, RICH, chunk) == whole(parser, RICH)
+
+
+def test_blocks_in_steps_equal_one_parse_by_markdown_it() -> None:
+    at_once = MarkdownParser().parse(RICH, 0, {}, None).blocks
+    assert streamed(MarkdownParser(), RICH, 1)[0] == at_once
+
+
+@pytest.mark.parametrize("text", ["", "\n", "\n\n\n", "```", "```\n", "```py", "```py\n```", "~~~\n\n", "- ", "> ", "|", "#"])
+def test_tiny_texts_end_alike(text: str) -> None:
+    assert streamed(MarkdownParser(), text, 1) == whole(MarkdownParser(), text)
+
+
+def test_a_long_list_keeps_its_numbers_when_its_first_items_are_settled() -> None:
+    source = "".join(f"1. item number {number} of a long list\n" for number in range(200))
+    markers = [block.marker for block in streamed(MarkdownParser(), source, 100)[0]]
+    assert markers == [f"{number}." for number in range(1, 201)]
+
+
+def test_links_find_definitions_that_come_after_them() -> None:
+    source = "A [link][1].\n\nMore text.\n\n[1]: https://example.org\n"
+    blocks, _ = streamed(MarkdownParser(), source, 5)
+    assert [run.href for run in blocks[0].runs] == ["", "https://example.org", ""]
+
+
+def test_a_half_written_definition_is_not_taken() -> None:
+    source = "[1]: https://example.org/long/path\n\nA [link][1]."
+    blocks, _ = streamed(MarkdownParser(), source, 1)
+    assert blocks[0].runs[1].href == "https://example.org/long/path"
+
+
+def test_an_open_code_block_only_gains_lines() -> None:
+    # re-drawing all of a growing code block took half of the main thread
+    stream = BlockStream(MarkdownParser())
+    text = "```python\n" + "x = 1\n" * 50
+    while stream.advance(text, final=False).more:
+        pass
+    update = stream.advance(text + "y = 2\nz", final=False)
+    assert [block.runs[0].text for block in update.blocks] == ["y = 2", "z"]
+    assert update.first == 50
+
+
+def test_overlong_lines_are_cut_and_lose_nothing() -> None:
+    for prefix in ("", "```\n"):
+        blocks, _ = whole(MarkdownParser(), prefix + "x" * 100_000)
+        assert max(len(run.text) for block in blocks for run in block.runs) <= LINE_LIMIT
+        assert sum(len(run.text) for block in blocks for run in block.runs) == 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 100_000,
+        "word " * 20_000,
+        "> " * 10_000,
+        "[" * 10_000,
+        "![" * 10_000,
+        "*a " * 10_000,
+        "- " * 10_000,
+        "`" * 10_000,
+        "<" * 10_000,
+        "|a" * 5_000 + "\n" + "|-" * 5_000 + "\n" + "|b" * 5_000,
+        "> a\n" * 20_000,
+        "```\n" + "x = 1\n" * 20_000,
+        "para\n\n" * 20_000,
+        "- item\n" * 20_000,
+    ],
+    ids=lambda text: repr(text[:6]),
+)
+def test_hostile_text_is_taken_in_short_steps(text: str) -> None:
+    stream = BlockStream(MarkdownParser())
+    steps = []
+    more = True
+    while more:
+        started = time.thread_time()
+        more = stream.advance(text, final=True).more
+        steps.append(time.thread_time() - started)
+    assert max(steps) < 0.2  # a fifth of what a person notices here leaves room for a slow test machine
+    assert sum(steps) < 10
+
+
+def test_a_code_line_that_is_cut_is_marked_as_one_line() -> None:
+    blocks, _ = whole(MarkdownParser(), "```\n" + "y" * (LINE_LIMIT + 1) + "\nz\n```")
+    assert [(block.kind, block.joined) for block in blocks] == [
+        (Kind.CODE, False),
+        (Kind.CODE, True),
+        (Kind.CODE, False),
+    ]

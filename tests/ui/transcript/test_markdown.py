@@ -1,0 +1,141 @@
+import pytest
+
+from rdchat.ui.transcript.block_stream import BlockStream
+from rdchat.ui.transcript.blocks import Block, Kind, Run, is_openable, safe_text
+from rdchat.ui.transcript.markdown import MarkdownParser, PlainParser
+
+
+def blocks(source: str) -> list[Block]:
+    return MarkdownParser().parse(source, 0, {}, None).blocks
+
+
+def text(block: Block) -> str:
+    return "".join(run.text for run in block.runs)
+
+
+def test_angle_brackets_are_text_not_html() -> None:
+    # QTextDocument.setMarkdown took List<String> for a tag and swallowed the rest of the message
+    assert [text(block) for block in blocks("A List<String> and <b>bold</b>\n\n<div>\nx\n</div>")] == [
+        "A List<String> and <b>bold</b>",
+        "<div>\nx\n</div>",
+    ]
+
+
+def test_looks_nest_and_join() -> None:
+    (block,) = blocks("a **b *c*** `d` ~~e~~")
+    assert block.runs == (
+        Run("a "),
+        Run("b ", bold=True),
+        Run("c", bold=True, italic=True),
+        Run(" "),
+        Run("d", code=True),
+        Run(" "),
+        Run("e", strike=True),
+    )
+
+
+def test_single_line_breaks_are_kept() -> None:
+    assert text(blocks("Roses are red,\nviolets are blue.")[0]) == "Roses are red,\nviolets are blue."
+
+
+@pytest.mark.parametrize(
+    "address", ["https://example.org/a", "HTTP://example.org", "mailto:a@example.org", "https://example.org/a_(b)"]
+)
+def test_web_and_mail_addresses_are_links(address: str) -> None:
+    assert blocks(f"[x](<{address}>)")[0].runs[0].href
+    assert is_openable(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "javascript:alert(1)",
+        "JAVASCRIPT:alert(1)",
+        "java\tscript:alert(1)",
+        "file:///etc/passwd",
+        "data:text/html,x",
+        "vbscript:x",
+        "relative/path",
+        "#anchor",
+        "//example.org",
+        " https:",
+    ],
+)
+def test_other_addresses_stay_text_and_say_which(address: str) -> None:
+    (run,) = blocks(f"[x](<{address}>)")[0].runs
+    assert not run.href
+    assert not is_openable(address)
+
+
+def test_a_refused_address_is_kept_for_the_tooltip() -> None:
+    assert blocks("[click](javascript:alert(1))")[0].runs == (Run("click", refused="javascript:alert(1)"),)
+
+
+def test_images_are_their_text_and_address() -> None:
+    assert text(blocks("![a cat](https://example.org/cat.png)")[0]) == "a cat (https://example.org/cat.png)"
+    assert text(blocks("![](https://example.org/cat.png)")[0]) == "https://example.org/cat.png"
+
+
+def test_bare_addresses_become_links_without_the_full_stop() -> None:
+    runs = blocks("See https://example.org/a?b=1.")[0].runs
+    assert [run.href for run in runs] == ["", "https://example.org/a?b=1", ""]
+
+
+def test_lists_carry_markers_levels_and_numbers() -> None:
+    found = [(block.marker, block.indent, text(block)) for block in blocks("4. a\n5. b\n   - c\n     - d\n- [x] e\n- [ ] f")]
+    assert found == [
+        ("4.", 1, "a"),
+        ("5.", 1, "b"),
+        ("◦", 2, "c"),
+        ("▪", 3, "d"),
+        ("☑", 1, "e"),
+        ("☐", 1, "f"),
+    ]
+
+
+def test_an_empty_list_item_shows_its_marker() -> None:
+    assert [block.marker for block in blocks("- a\n-\n- c")] == ["•", "•", "•"]
+
+
+def test_tables_have_equally_long_rows_and_alignments() -> None:
+    (table,) = blocks("| a | b |\n|:-:|--:|\n| 1 |\n| 2 | 3 | 4 |")
+    assert table.kind is Kind.TABLE
+    assert table.alignments == ("center", "right")
+    assert [len(row) for row in table.rows] == [2, 2, 2]
+
+
+def test_quotes_know_their_depth() -> None:
+    assert [(block.quotes, text(block)) for block in blocks("> a\n>\n> > b")] == [(1, "a"), (2, "b")]
+
+
+def test_code_is_one_block_a_line_and_knows_its_language() -> None:
+    found = blocks("- x\n  ```python title\n  a\n\n  b\n  ```")
+    code = [block for block in found if block.kind is Kind.CODE]
+    assert [(text(block), block.language, block.tight) for block in code] == [
+        ("a", "python", False),
+        ("", "python", True),
+        ("b", "python", True),
+    ]
+
+
+def test_what_a_person_typed_is_kept_line_by_line() -> None:
+    parsed = PlainParser().parse("  *not* italic\n\n# not a heading\n", 0, {}, None)
+    assert [text(block) for block in parsed.blocks] == ["  *not* italic", "", "# not a heading"]
+
+
+def test_a_person_can_fence_code() -> None:
+    update = None
+    found: list[Block] = []
+    stream = BlockStream(PlainParser())
+    while update is None or update.more:
+        update = stream.advance("look:\n```c\nint a;\n```\nthanks", final=True)
+        found[update.first :] = update.blocks
+    assert [(block.kind, text(block)) for block in found] == [
+        (Kind.TEXT, "look:"),
+        (Kind.CODE, "int a;"),
+        (Kind.TEXT, "thanks"),
+    ]
+
+
+def test_characters_that_qt_takes_for_structure_are_replaced() -> None:
+    assert safe_text("a\0b\ufdd0c\u2029d\ud800e\r\nf") == "a\ufffdb\ufffdc\ufffdd\ufffde\nf"

@@ -1,0 +1,45 @@
+from rdchat.ui.transcript.message_window import MOST, OPENED, STEP, MessageWindow
+
+
+def test_a_long_conversation_opens_at_its_end() -> None:
+    window = MessageWindow()
+    window.show_latest(10_000)
+    assert (window.start, window.end) == (10_000 - OPENED, 10_000)
+
+
+def test_it_slides_up_to_the_first_message_and_back_and_stays_small() -> None:
+    window = MessageWindow()
+    window.show_latest(1000)
+    while window.slide_up():
+        assert window.end - window.start <= MOST
+    assert window.start == 0
+    assert not window.at_end
+    while window.slide_down():
+        assert window.end - window.start <= MOST
+    assert window.end == 1000
+
+
+def test_a_message_added_far_below_is_not_shown() -> None:
+    window = MessageWindow()
+    window.show_latest(1000)
+    while window.slide_up():
+        pass
+    end = window.end
+    assert not window.add()
+    assert (window.end, window.total) == (end, 1001)
+
+
+def test_messages_added_at_the_end_push_the_oldest_out() -> None:
+    window = MessageWindow()
+    window.show_latest(10)
+    for _ in range(1000):
+        assert window.add()
+    assert window.end == 1010
+    assert MOST - STEP <= window.end - window.start <= MOST
+
+
+def test_a_shorter_path_after_an_edit_keeps_the_end_in_view() -> None:
+    window = MessageWindow()
+    window.show_latest(1000)
+    window.keep(500)
+    assert window.end == 500
