@@ -5,10 +5,13 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
+from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError
+from rdchat.inference.probe import Capability
 from rdchat.inference.protocol import ChatMessage, ModelInfo, Role
+from rdchat.inference.round_cache import UnsupportedCacheError, round_cache
+from rdchat.inference.seams import Seams
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +23,16 @@ class LoadedModel:
         tokenizer: mlx-lm's tokenizer wrapper.
         info: What is known of it.
         prefill_chunk: Prompt tokens processed between two looks at the cancel flag.
+        seams: Where packed positions go in and hidden states come out.
+        capability: What it can verify in one call.
     """
 
     network: nn.Module
     tokenizer: Any
     info: ModelInfo
     prefill_chunk: int
+    seams: Seams
+    capability: Capability
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -85,20 +92,33 @@ class KVCache:
 
     def reset(self) -> None:
         """Forget everything."""
-        self.layers: list[Any] = make_prompt_cache(self._network)
+        self.layers: list[Any] = _with_rounds(make_prompt_cache(self._network))
         self.tokens: list[int] = []
 
     def trim_to(self, length: int) -> int:
         """Keep the first `length` tokens, or none where that cannot be done; return how many are left."""
         surplus = len(self.tokens) - length
         if surplus > 0:
-            if not can_trim_prompt_cache(self.layers):
+            if not all(_can_trim(layer, surplus) for layer in self.layers):
                 self.reset()
                 return 0
-            trim_prompt_cache(self.layers, surplus)
+            for layer in self.layers:
+                layer.trim(surplus)
             del self.tokens[length:]
         return len(self.tokens)
 
     def evaluate(self) -> None:
         """Wait until the cache's own arrays are computed."""
         mx.eval([layer.state for layer in self.layers])
+
+
+def _with_rounds(layers: list[Any]) -> list[Any]:
+    """Return caches that can open rounds, or the stock ones where a type is not known."""
+    try:
+        return [round_cache(layer) for layer in layers]
+    except UnsupportedCacheError:
+        return layers
+
+
+def _can_trim(layer: Any, count: int) -> bool:
+    return bool(layer.can_trim(count) if hasattr(layer, "can_trim") else layer.is_trimmable())
