@@ -114,6 +114,7 @@ def test_the_context_is_shown_once_the_model_that_gives_its_length_is_there(chat
     assert panel.context.value.text() == figures.NONE
     chat.start()
     chat.controller.statistics_changed.emit(_STATISTICS)
+    chat.qtbot.waitUntil(lambda: panel.context.value.text() == "512 of 2,048")
     chat.controller.retry_model()
     assert panel.context.value.text() == figures.NONE
     chat.wait_for(EngineState.IDLE)
