@@ -43,10 +43,15 @@ class App:
         engine_factory: Callable[[], Engine],
     ) -> None:
         self._store = store
-        self._engine = EngineClient(engine_factory, host.keep_awake)
-        self.controller = ChatController(store, settings, self._engine)
         theme = Theme(qt, settings.settings.text_size)
-        self.window = MainWindow(self.controller, theme, TranscriptView(theme))
+        transcript = TranscriptView(theme)
+        engine = EngineClient(engine_factory, host.keep_awake)
+        try:
+            self.controller = ChatController(store, settings, engine)
+            self.window = MainWindow(self.controller, theme, transcript)
+        except BaseException:
+            engine.shutdown()  # Qt aborts the process where a running thread is destroyed
+            raise
 
     def start(self) -> None:
         """Show the window; loading the model begins once it is on the screen."""
@@ -55,8 +60,7 @@ class App:
 
     def finish(self) -> bool:
         """Stop, save and free everything; False if the engine thread did not come back."""
-        self.controller.close()
-        ended = self._engine.shutdown()
+        ended = self.controller.close()
         self._store.close()
         return ended
 

@@ -67,14 +67,13 @@ def convert_gguf(source: Path, folder: Path, on_progress: Callable[[LoadProgress
         config = _config(metadata, tensors)
         planned = [part for tensor in reader.tensors for part in _planned(tensor, config)]
         write_tokenizer(metadata, config["max_position_embeddings"], folder)
-        ends = end_token_ids(metadata)
+        write_json(folder / "config.json", config)
+        write_json(folder / "generation_config.json", {"eos_token_id": end_token_ids(metadata)})
+        write_tensors(folder / "model.safetensors", planned, lambda part: on_progress(LoadProgress(stage, part)))
     except ModelError as error:
         raise ModelError(f"{source} cannot be imported. {error.message}", error.hint) from error
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise ModelError(f"{source} cannot be imported: its metadata is damaged ({error}).", _CONVERT_HINT) from error
-    write_json(folder / "config.json", config)
-    write_json(folder / "generation_config.json", {"eos_token_id": ends})
-    write_tensors(folder / "model.safetensors", planned, lambda part: on_progress(LoadProgress(stage, part)))
 
 
 def _open(source: Path) -> gguf.GGUFReader:
@@ -225,8 +224,14 @@ def _row_order(module: str, config: Mapping[str, Any]) -> _Array | slice:
 
 
 def _float_rows(tensor: gguf.ReaderTensor, dtype: np.dtype[Any], order: _Array | slice) -> _Array:
-    floats: _Array = gguf.quants.dequantize(tensor.data, tensor.tensor_type)[order].astype(dtype)
-    return floats
+    with np.errstate(over="ignore"):
+        return _finite(tensor, gguf.quants.dequantize(tensor.data, tensor.tensor_type)[order].astype(dtype))
+
+
+def _finite(tensor: gguf.ReaderTensor, values: _Array) -> _Array:
+    if not np.isfinite(values).all():
+        raise ModelError(f"Its tensor '{tensor.name}' has values beyond float16.", _CONVERT_HINT)
+    return values
 
 
 def _quantized_part(tensor: gguf.ReaderTensor, order: _Array | slice, part: str) -> _Array:
@@ -245,7 +250,8 @@ def _quantized_part(tensor: gguf.ReaderTensor, order: _Array | slice, part: str)
         if tensor.tensor_type == GgmlType.Q4_1:
             return blocks[..., 2:4].view("<f2")[..., 0]
         zero = 128 if tensor.tensor_type == GgmlType.Q8_0 else 8
-        return scales * np.float16(-zero)
+        with np.errstate(over="ignore"):
+            return _finite(tensor, scales * np.float16(-zero))
     if tensor.tensor_type == GgmlType.Q8_0:
         codes = blocks[..., 2:] ^ 0x80  # signed bytes become codes from 0 to 255
     else:

@@ -27,8 +27,18 @@ _KV_HEAD_KEYS = ("num_key_value_heads", "n_kv_heads", "num_kv_heads")
 _WIDTH_KEYS = ("hidden_size", "n_embd", "d_model", "model_dim")
 _STATELESS_LAYERS = ("linear_attention", "mamba", "conv", "recurrent")  # their cache does not grow with the context
 _BITS = {2, 3, 4, 5, 6, 8}
-_MODES = {"affine", "mxfp4", "mxfp8", "nvfp4"}
-_METHODS = {"awq", "gptq", "bitnet", "mxfp4", "mxfp8", "fp8", "compressed-tensors", "modelopt"}
+_MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
+# Other tools' methods that mlx-lm takes, with their usual bits.
+_FOREIGN_BITS = {
+    "awq": 4,
+    "bitnet": 2,
+    "compressed-tensors": 4,
+    "fp8": 8,
+    "gptq": 4,
+    "modelopt": 4,
+    "mxfp4": 4,
+    "mxfp8": 8,
+}
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -94,29 +104,27 @@ def check_quantization(config: Mapping[str, Any]) -> tuple[int | None, int]:
     Raises:
         ModelError: If mlx-lm does not know the kind of quantisation.
     """
-    own = config.get("quantization")
-    if own is not None:
-        bits, group, mode = (
-            (own.get(key) for key in ("bits", "group_size", "mode")) if isinstance(own, dict) else 3 * [0]
-        )
-        if bits not in _BITS or not isinstance(group, int) or group < 1 or (mode or "affine") not in _MODES:
-            raise ModelError(f"The model's quantisation is unknown: {_brief(own)}.", _REFETCH_HINT)
-        return bits, group
+    if (own := config.get("quantization")) is not None:
+        return _own_quantization(own)
     foreign = config.get("quantization_config") or text_config(config).get("quantization_config")
     if not foreign:
         return None, 1
-    method = foreign.get("quant_method") if isinstance(foreign, dict) else foreign
-    if method not in _METHODS:
+    method = str(foreign.get("quant_method") if isinstance(foreign, dict) else foreign)
+    if method not in _FOREIGN_BITS or not isinstance(foreign, dict):
         raise ModelError(
-            f"The model's quantisation is unknown: {_brief(method)}.",
+            f"The model's quantisation is unknown: {method[:100]}.",
             "Convert the original, unquantised model with `mlx_lm.convert`.",
         )
-    bits = foreign.get("bits", {"mxfp4": 4, "modelopt": 4, "awq": 4, "gptq": 4, "bitnet": 2}.get(method, 8))
-    return (bits if isinstance(bits, int) else 8), int(foreign.get("group_size", 32) or 32)
+    return _first_int(foreign, ("bits",)) or _FOREIGN_BITS[method], _first_int(foreign, ("group_size",)) or 32
 
 
-def _brief(value: object) -> str:
-    return repr(value)[:100]
+def _own_quantization(settings: object) -> tuple[int, int]:
+    """Return bits and group size of MLX's own quantisation."""
+    if isinstance(settings, dict):
+        bits, group = _first_int(settings, ("bits",)), _first_int(settings, ("group_size",))
+        if bits in _BITS and group > 0 and settings.get("mode", "affine") in _MODES:
+            return bits, group
+    raise ModelError(f"The model's quantisation is unknown: {str(settings)[:100]}.", _REFETCH_HINT)
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -27,6 +27,7 @@ _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _SHARD = re.compile(r"(model-)(\d+)(-of-)(\d+)(\.safetensors)")
 _OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.npz", "*.h5", "*.msgpack", "*.safetensors")
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "*.tiktoken", "vocab.json", "spiece.model")
+_PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}  # beside `scales` in MLX's, AWQ's and GPTQ's layouts
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
 _REFETCH_HINT = "Download or convert the model again."
 
@@ -233,6 +234,6 @@ def _count_parameters(tensors: Mapping[str, StoredTensor], config: Mapping[str, 
         if quantized and part == "scales":
             own = settings.get(module)
             total += tensor.elements * (own.get("group_size", group) if isinstance(own, dict) else group)
-        elif not (quantized and part in {"weight", "biases"}):
+        elif not (quantized and part in _PACKED):
             total += tensor.elements
     return total

@@ -20,6 +20,12 @@ from rdchat.errors import ModelError
 _LENGTH_BYTES = 8
 _MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 _DTYPE_NAMES = {np.dtype("<u4"): "U32", np.dtype("<f4"): "F32", np.dtype("<f2"): "F16"}
+_ELEMENT_BYTES = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
+    **dict.fromkeys(("U32", "I32", "F32"), 4),
+    **dict.fromkeys(("U64", "I64", "F64"), 8),
+}
 _DAMAGED_HINT = "Download or convert the model again."
 
 
@@ -99,9 +105,11 @@ def _parse_header(raw: bytes) -> tuple[dict[str, StoredTensor], int]:
     data_bytes = 0
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
-        if not 0 <= begin <= end:
+        tensor = StoredTensor(entry["dtype"], tuple(int(size) for size in entry["shape"]), end - begin)
+        width = _ELEMENT_BYTES.get(tensor.dtype)
+        if begin < 0 or tensor.stored_bytes < 0 or (width and tensor.elements * width != tensor.stored_bytes):
             raise ValueError(name)
-        tensors[name] = StoredTensor(entry["dtype"], tuple(int(size) for size in entry["shape"]), end - begin)
+        tensors[name] = tensor
         data_bytes = max(data_bytes, end)
     return tensors, data_bytes
 

@@ -202,7 +202,8 @@ class ChatController(QObject):
 
     def send(self, text: str) -> None:
         """Add a prompt and have it answered, or say why not with `prompt_refused`."""
-        if reason := self._writer.reason_to_refuse() if text.strip() else "Type something to ask.":
+        conversation_id = self.conversation.id if self.conversation else None
+        if reason := self._writer.reason_to_refuse(text, conversation_id):
             self.prompt_refused.emit(text, reason)
             return
         try:
@@ -210,6 +211,7 @@ class ChatController(QObject):
         except StorageError as error:
             self.storage_failed.emit(Notice(error.message, error.hint))
             self.prompt_refused.emit(text, str(error))
+            self._list_conversations()  # the chat may have been stored, if its prompt was not
             return
         self.message_added.emit(prompt)
         with self._storage():
@@ -238,9 +240,9 @@ class ChatController(QObject):
             return
         self._writer.stop()
         with self._storage():
-            earlier_replies = self._chat.cut_at_prompt_of(message_id)
+            reply = self._chat.add_another_reply(message_id, self.settings, self._model_name())
             self.transcript_changed.emit()
-            self._answer(earlier_replies)
+            self._write(reply)
         self._list_conversations()
 
     def continue_reply(self, message_id: int) -> None:
@@ -253,8 +255,7 @@ class ChatController(QObject):
             self._recorder.flush()  # what is reopened is what the store has
             reply = self._chat.reopen_reply()
             self.message_changed.emit(reply)
-            continued = bool(reply.text.strip())
-            self._write(reply, self.messages if continued else self.messages[:-1], continued=continued)
+            self._write(reply, continued=bool(reply.text.strip()))
 
     def show_alternative(self, message_id: int, step: int) -> None:
         """Show the alternative of a message that is `step` places on, and what was said after it."""
@@ -262,18 +263,22 @@ class ChatController(QObject):
             self._chat.select_alternative(message_id, step)
             self.transcript_changed.emit()
 
-    def _answer(self, earlier_replies: int = 0) -> None:
+    def _answer(self) -> None:
         """Add a reply to the prompt that ends the path and have it written."""
-        told = self.messages
-        reply = self._chat.add_reply(self.settings, self.model.name if self.model else None, earlier_replies)
+        reply = self._chat.add_reply(self.settings, self._model_name())
         self.message_added.emit(reply)
-        self._write(reply, told)
+        self._write(reply)
 
-    def _write(self, reply: Message, told: list[Message], *, continued: bool = False) -> None:
+    def _write(self, reply: Message, *, continued: bool = False) -> None:
+        """Have the reply that ends the path written, or written on."""
+        told = self.messages if continued else self.messages[:-1]
         own = self._chat.system_prompt
         system_prompt = self.settings.system_prompt if own is None else own
         sampling = self._chat.sampling or self.settings.sampling
         self._writer.write(history(told, system_prompt), sampling, reply, continued=continued)
+
+    def _model_name(self) -> str | None:
+        return self.model.name if self.model else None
 
     def _check_model(self) -> bool:
         if self.state is EngineState.NO_MODEL:

@@ -1,6 +1,7 @@
 """The engine as the main thread sees it: requests go in as calls, events come out as signals."""
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -127,7 +128,7 @@ class EngineClient(QObject):
     def _schedule_delivery(self) -> None:
         if not self._delivery.isActive():
             wait_s = self._delivered_at + _DELIVERY_INTERVAL_S - time.monotonic()
-            self._delivery.start(max(0, round(wait_s * 1000)))
+            self._delivery.start(max(0, math.ceil(wait_s * 1000)))
 
     @Slot()
     def _deliver(self) -> None:

@@ -93,26 +93,30 @@ class OpenChat:
         prompt = self._store.add_message(old.conversation_id, old.parent_id, Role.USER, text)
         self.path = self._store.path_to(prompt.id)
 
-    def cut_at_prompt_of(self, message_id: int) -> int:
-        """Let the path end with the prompt of a reply; return how many replies to it there are."""
-        message = self._store.message(message_id)
-        is_reply = message.role is Role.ASSISTANT and message.parent_id is not None
-        self.path = self._store.path_to(message.parent_id if is_reply and message.parent_id is not None else message.id)
-        return message.siblings if is_reply else 0
-
-    def add_reply(self, settings: Settings, model: str | None, earlier_replies: int) -> Message:
+    def add_reply(self, settings: Settings, model: str | None) -> Message:
         """Add an empty reply to the prompt that ends the path."""
+        return self._add_reply(self.path, settings, model, earlier_replies=0)
+
+    def add_another_reply(self, message_id: int, settings: Settings, model: str | None) -> Message:
+        """Add an empty alternative of a reply, or the first reply of a prompt; the path ends with it."""
+        message = self._store.message(message_id)
+        path = self._store.path_to(message_id)
+        if message.role is Role.USER:
+            return self._add_reply(path, settings, model, earlier_replies=0)
+        return self._add_reply(path[:-1], settings, model, message.siblings)
+
+    def _add_reply(self, path: list[Message], settings: Settings, model: str | None, earlier_replies: int) -> Message:
         seed = settings.seed if settings.seed is not None else fresh_seed()
         reply = self._store.add_message(
-            self.path[-1].conversation_id,
-            self.path[-1].id,
+            path[-1].conversation_id,
+            path[-1].id,
             Role.ASSISTANT,
             "",
             status=MessageStatus.STREAMING,
             model=model,
-            seed=reply_seed(seed, len(self.path), earlier_replies),
+            seed=reply_seed(seed, len(path), earlier_replies),
         )
-        self.path.append(reply)
+        self.path = [*path, reply]
         return reply
 
     def reopen_reply(self) -> Message:

@@ -52,12 +52,15 @@ class ReplyWriter(QObject):
             return EngineState.IDLE
         return EngineState.WRITING if live[-1].writing else EngineState.PREFILL
 
-    def reason_to_refuse(self) -> str:
+    def reason_to_refuse(self, prompt: str, conversation_id: int | None) -> str:
         """Say why a prompt cannot be sent now; empty if it can."""
+        if not prompt.strip():
+            return "Type something to ask."
         if live := self._recorder.live:
             if live[-1].stopping:
                 return "The last reply is still being stopped. Try again in a moment."
-            return "A reply is still being written. Wait for it, or stop it first."
+            where = "" if live[-1].message.conversation_id == conversation_id else " in another chat"
+            return f"A reply is still being written{where}. Wait for it, or stop it first."
         return "No model is loaded. Choose one first." if self.state is EngineState.NO_MODEL else ""
 
     def write(

@@ -28,6 +28,7 @@ from PySide6.QtWidgets import (
 
 from rdchat.chat.conversation import Conversation
 from rdchat.ui.figures import day_words
+from rdchat.ui.labels import wrapped
 from rdchat.ui.theme import SMALL, Theme, control_font
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -72,7 +73,7 @@ class ConversationModel(QAbstractListModel):
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole, Qt.ItemDataRole.AccessibleTextRole):
             return row.title
         if role == Qt.ItemDataRole.ToolTipRole:
-            return f"<p>{row.title.replace('&', '&amp;').replace('<', '&lt;')}</p>" if len(row.title) > 24 else None
+            return wrapped(row.title) if len(row.title) > 24 else None
         return row if role == _CONVERSATION else None
 
     def setData(self, index: _Index, value: object, role: int = Qt.ItemDataRole.EditRole) -> bool:
@@ -203,7 +204,9 @@ class ConversationList(QListView):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         current = self.current_id
-        if current is not None and event.key() in (Qt.Key.Key_Delete, Qt.Key.Key_Backspace):
+        if self.editing:
+            event.accept()  # the Return that ends a rename comes here from the editor after it
+        elif current is not None and event.key() in (Qt.Key.Key_Delete, Qt.Key.Key_Backspace):
             self.delete_requested.emit(current)
         elif current is not None and event.key() == Qt.Key.Key_F2:
             self.edit(self.currentIndex())

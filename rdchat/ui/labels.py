@@ -1,10 +1,17 @@
 """Labels that follow the theme: headings, secondary text, and figures that keep their place."""
 
+from html import escape
+
 from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent, QPalette
 from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QToolTip, QWidget
 
 from rdchat.ui.theme import Theme, control_font
+
+
+def wrapped(words: str) -> str:
+    """Return a tooltip that breaks its lines: Qt shows plain text in one, however long."""
+    return f"<p>{escape(words)}</p>"
 
 
 class ThemedLabel(QLabel):

@@ -127,7 +127,9 @@ class MainWindow(QMainWindow):
         actions.larger.triggered.connect(lambda: self._set_text_size(controller.settings.text_size + 1))
         actions.smaller.triggered.connect(lambda: self._set_text_size(controller.settings.text_size - 1))
         actions.usual.triggered.connect(lambda: self._set_text_size(DEFAULT_TEXT))
-        actions.full_screen.triggered.connect(lambda on: self.showFullScreen() if on else self.showNormal())
+        actions.full_screen.triggered.connect(
+            lambda: self.showNormal() if self.isFullScreen() else self.showFullScreen()
+        )
         actions.minimize.triggered.connect(self.showMinimized)
         actions.about.triggered.connect(lambda: about_box(self).open())
         actions.show_log.triggered.connect(lambda: show_folder(paths.log_path()))

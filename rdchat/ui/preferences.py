@@ -10,6 +10,7 @@ from PySide6.QtWidgets import (
     QDialog,
     QFormLayout,
     QHBoxLayout,
+    QLabel,
     QLineEdit,
     QPlainTextEdit,
     QPushButton,
@@ -74,10 +75,10 @@ class Preferences(QDialog):
             self.appearance.setCurrentIndex(self.appearance.findData(settings.appearance))
             self.text_size.setValue(settings.text_size)
             self.dtype.setCurrentIndex(self.dtype.findData(settings.dtype))
-            if not self._typing.isActive():
-                if self.prompt.toPlainText() != settings.system_prompt:
-                    self.prompt.setPlainText(settings.system_prompt)
-            if not self._typing.isActive() and not self.seed_problem.isVisibleTo(self):
+            typing = self._typing.isActive()
+            if not typing and self.prompt.toPlainText() != settings.system_prompt:
+                self.prompt.setPlainText(settings.system_prompt)
+            if not typing and not self.seed_problem.isVisibleTo(self):
                 self.seed.setText("" if settings.seed is None else str(settings.seed))
         if not self.form.problem.isVisibleTo(self.form):
             self.form.set_sampling(settings.sampling)
@@ -131,7 +132,6 @@ class Preferences(QDialog):
     def _build_model(self) -> QWidget:
         page, form = _page()
         self.model = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
-        self.model.setAccessibleName("Model loaded at start")
         choose = QPushButton("Choose…")
         choose.clicked.connect(self.choose_model_requested)
         self.use_default = QPushButton("Use the default model")
@@ -143,7 +143,6 @@ class Preferences(QDialog):
             lambda: self._controller.load_model(self._controller.settings.model, Dtype(self.dtype.currentData()))
         )
         self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
-        self.models_folder.setAccessibleName("Models folder")
         choose_folder = QPushButton("Choose…")
         choose_folder.clicked.connect(self.choose_models_folder_requested)
         _add(form, "Model", self.model, "The model that is loaded when rdchat starts.")
@@ -163,7 +162,6 @@ class Preferences(QDialog):
             ("Models", paths.models_dir(), "Models that rdchat fetched or converted; they can be made again."),
         ):
             label = ElidedLabel(self._theme, str(path), mode=Qt.TextElideMode.ElideMiddle)
-            label.setAccessibleName(f"{name}: {path}")
             button = QPushButton(show)
             button.setAutoDefault(False)
             button.setAccessibleName(f"{show}: {name}")
@@ -217,7 +215,7 @@ def _page() -> tuple[QWidget, QFormLayout]:
 
 
 def _add(form: QFormLayout, name: str, field: QWidget, explanation: str) -> None:
-    if not field.accessibleName():
+    if not isinstance(field, QLabel):  # a label's name is its text
         field.setAccessibleName(name)
     field.setToolTip(explanation)
     form.addRow(name, field)

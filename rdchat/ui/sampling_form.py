@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QAbstractSpinBox, QDoubleSpinBox, QFormLayout, QLa
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.protocol import SamplingParams
-from rdchat.ui.labels import ThemedLabel
+from rdchat.ui.labels import ThemedLabel, wrapped
 from rdchat.ui.theme import SMALL, TIGHT, Theme
 
 _WIDEST = 9_999_999.0
@@ -75,7 +75,6 @@ class SamplingForm(QWidget):
         )
         self.problem = ThemedLabel(theme, "", "danger", -1)
         self.problem.setWordWrap(True)
-        self.problem.setAccessibleName("What is wrong with the values")
         self.problem.hide()
         self._form.addRow(self.problem)
         self.stop.textEdited.connect(self._report)
@@ -117,7 +116,7 @@ class SamplingForm(QWidget):
         label = QLabel(name)
         label.setBuddy(field)
         for part in (label, field):
-            part.setToolTip(explanation)
+            part.setToolTip(wrapped(explanation))
         field.setAccessibleName(name)
         field.setAccessibleDescription(explanation)
         self._form.addRow(label, field)

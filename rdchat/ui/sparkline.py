@@ -86,7 +86,7 @@ class Sparkline(QWidget):
     def _points(self, base: float) -> list[QPointF]:
         rates = self.samples.rates
         top = max(rates, default=0.0)
-        if top <= 0:
+        if top <= 0 or len(rates) < 2:
             return []
         right = self.width() - 4.0
         step = right / (max(len(rates), 24) - 1)  # the line grows from the right, so that its end keeps its place

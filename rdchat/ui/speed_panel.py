@@ -8,7 +8,7 @@ from rdchat.inference.protocol import FinishReason, LoadProgress, PrefillProgres
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.events import EngineState
 from rdchat.ui import figures
-from rdchat.ui.labels import ElidedLabel, Ground, Separator, ThemedLabel
+from rdchat.ui.labels import ElidedLabel, Ground, Separator, ThemedLabel, wrapped
 from rdchat.ui.sparkline import Sparkline
 from rdchat.ui.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
@@ -29,18 +29,23 @@ class Figure(QWidget):
 
     def __init__(self, theme: Theme, name: str, definition: str) -> None:
         super().__init__()
+        self._name = name
         self.value = ThemedLabel(theme, figures.NONE, tabular=True)
         self.value.setAlignment(Qt.AlignmentFlag.AlignRight)
-        self.value.setAccessibleName(name)
         label = ThemedLabel(theme, name, "muted")
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.addWidget(label)
         row.addWidget(self.value, 1)
-        self.setToolTip(definition)
+        self.define(definition)
+        self.show_value(figures.NONE)
+
+    def define(self, definition: str) -> None:
+        self.setToolTip(wrapped(definition))
 
     def show_value(self, words: str) -> None:
         self.value.setText(words)
+        self.value.setAccessibleName(f"{self._name}: {words}")  # a bare figure would say nothing to a screen reader
 
 
 class Section(QWidget):
@@ -65,6 +70,7 @@ class SpeedPanel(QScrollArea):
         super().__init__(parent)
         self._controller, self._theme = controller, theme
         self._pending: Statistics | None = None
+        self._context_tokens = 0
         self._timer = QTimer(self, interval=_REFRESH_MS, singleShot=True)
         self._timer.timeout.connect(self._show_pending)
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -90,9 +96,7 @@ class SpeedPanel(QScrollArea):
     def _build_model(self) -> None:
         model = self._section("Model")
         self.model_name = model.add(ElidedLabel(self._theme, bold=True))
-        self.model_name.setAccessibleName("Model")
         self.state = model.add(ElidedLabel(self._theme, "", "muted"))
-        self.state.setAccessibleName("State")
         self.state.setFont(ThemedLabel(self._theme, tabular=True).font())
         self.progress = model.add(QProgressBar(textVisible=False, maximum=1000))
         self.progress.setAccessibleName("Progress")
@@ -111,19 +115,22 @@ class SpeedPanel(QScrollArea):
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(TIGHT + 2)
         self.decode = ThemedLabel(self._theme, figures.NONE, points_more=12, bold=True, tabular=True)
-        self.decode.setAccessibleName("Decode, tokens per second")
         unit = ThemedLabel(self._theme, "tokens/s decode", "muted")
         row.addWidget(self.decode, 0, Qt.AlignmentFlag.AlignBottom)
         row.addWidget(unit, 1, Qt.AlignmentFlag.AlignBottom)
         unit.setContentsMargins(0, 0, 0, 4)
         head.setToolTip(
-            "Tokens written a second, after the first one: (tokens written - 1) / decode time. "
-            "Reading the prompt is not part of it."
+            wrapped(
+                "Tokens written a second, after the first one: (tokens written - 1) / decode time. "
+                "Reading the prompt is not part of it."
+            )
         )
         speed.add(head)
         self.sparkline = speed.add(Sparkline(self._theme))
         self.sparkline.setContentsMargins(0, 0, 0, SMALL)
-        self.sparkline.setToolTip("Decode speed during this reply, from zero up; each point is a quarter of a second.")
+        self.sparkline.setToolTip(
+            wrapped("Decode speed during this reply, from zero up; each point is a quarter of a second.")
+        )
         self.prefill = speed.add(
             Figure(
                 self._theme,
@@ -168,7 +175,7 @@ class SpeedPanel(QScrollArea):
         self.context_bar.setFixedHeight(6)
         self.context_bar.setAccessibleName("Context used")
         self.weights = memory.add(Figure(self._theme, "Weights", "Memory that the model's weights take."))
-        self.peak = memory.add(Figure(self._theme, "Most in use", "The most memory MLX held during the reply."))
+        self.peak = memory.add(Figure(self._theme, "Peak memory", "The most memory MLX held during the reply."))
 
     def sizeHint(self) -> QSize:
         return QSize(280, 600)
@@ -201,6 +208,7 @@ class SpeedPanel(QScrollArea):
         self.device.show_value(model.device if model else figures.NONE)
         self.parameters.show_value(figures.parameters(model.parameters) if model else figures.NONE)
         self.weights.show_value(figures.memory(model.weights_bytes if model else 0))
+        self._show_context()
 
     def _show_load(self, progress: LoadProgress) -> None:
         self.state.setText(figures.load_words(progress))
@@ -254,10 +262,9 @@ class SpeedPanel(QScrollArea):
 
     def _show_finish(self, reason: FinishReason | None) -> None:
         self.finish.show_value(figures.FINISH_WORDS[reason] if reason else figures.NONE)
-        self.finish.setToolTip(f"{_WHY_ENDED} {figures.FINISH_REASONS[reason] if reason else ''}".strip())
+        self.finish.define(f"{_WHY_ENDED} {figures.FINISH_REASONS[reason] if reason else ''}".strip())
 
     def _show_statistics(self, statistics: Statistics) -> None:
-        model = self._controller.model
         self.decode.setText(figures.rate(statistics.decode_tps))
         self.decode.set_color("muted" if statistics.decode_tps is None else "text")
         prefill = figures.rate(statistics.prefill_tps)
@@ -267,7 +274,11 @@ class SpeedPanel(QScrollArea):
         self.prompt.show_value(figures.count(statistics.prompt_tokens))
         self.cached.show_value(figures.count(statistics.cached_prompt_tokens))
         self.peak.show_value(figures.memory(statistics.peak_memory_bytes))
-        limit = model.context_length if model else 0
-        used = statistics.context_tokens
+        self._context_tokens = statistics.context_tokens
+        self._show_context()
+
+    def _show_context(self) -> None:
+        model = self._controller.model
+        used, limit = self._context_tokens, model.context_length if model else 0
         self.context.show_value(f"{used:,} of {limit:,}" if limit else figures.NONE)
         self.context_bar.setValue(min(round(used / limit * 1000), 1000) if limit else 0)

@@ -1,4 +1,4 @@
-"""Models for the tests of this folder: a small one made on the spot, and the default one as the package index has it."""
+"""Models for these tests: a small one made on the spot, and the default one as the package index has it."""
 
 import os
 import subprocess

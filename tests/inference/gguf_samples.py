@@ -68,17 +68,20 @@ def write_gguf(
         kind: Type of all matrices.
         kinds: Types of single tensors instead.
         extra: More tensors, as float32.
-        metadata: String fields to set instead: `architecture`, `tokenizer`, `pre`, `scaling`.
+        metadata: Fields to set instead: `architecture`, `heads`, `tokenizer`, `pre`, `merges`, `scaling`; `context`
+            False leaves the context length out.
     """
     writer = gguf.GGUFWriter(path, metadata.get("architecture", "llama"))
-    writer.add_context_length(512)
+    if metadata.get("context", True):
+        writer.add_context_length(512)
     writer.add_embedding_length(HIDDEN)
     writer.add_block_count(LAYERS)
     writer.add_feed_forward_length(512)
-    writer.add_head_count(HEADS)
+    writer.add_head_count(metadata.get("heads", HEADS))
     writer.add_head_count_kv(KV_HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(10000.0)
+    writer.add_rope_dimension_count(HEAD_DIM)
     if "scaling" in metadata:
         writer.add_string("llama.rope.scaling.type", metadata["scaling"])
     writer.add_tokenizer_model(metadata.get("tokenizer", "gpt2"))

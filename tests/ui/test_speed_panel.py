@@ -109,9 +109,21 @@ def test_a_model_that_failed_leaves_no_figures_of_it(chat: Chat, panel: SpeedPan
     assert panel.weights.value.text() == figures.NONE
 
 
+def test_the_context_is_shown_once_the_model_that_gives_its_length_is_there(chat: Chat, panel: SpeedPanel) -> None:
+    chat.controller.statistics_changed.emit(_STATISTICS)
+    assert panel.context.value.text() == figures.NONE
+    chat.start()
+    chat.controller.statistics_changed.emit(_STATISTICS)
+    chat.qtbot.waitUntil(lambda: panel.context.value.text() == "512 of 2,048")
+    chat.controller.retry_model()
+    assert panel.context.value.text() == figures.NONE
+    chat.wait_for(EngineState.IDLE)
+    assert panel.context.value.text() == "512 of 2,048"
+
+
 def test_every_figure_has_its_definition(panel: SpeedPanel) -> None:
     rows = panel.findChildren(Figure)
     assert len(rows) >= 10
     for row in rows:
-        assert row.toolTip().endswith(".")
-        assert row.value.accessibleName()
+        assert row.toolTip().endswith(".</p>")
+        assert row.value.accessibleName().endswith(f": {figures.NONE}")

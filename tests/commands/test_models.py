@@ -1,0 +1,80 @@
+"""`rdchat models`: what is there, and fetching what is not."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rdchat import paths
+from tests.inference.gguf_samples import write_gguf
+
+
+def rdchat(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rdchat", *arguments]
+    return subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def put_into_hub_cache(folder: Path, hub: Path, name: str) -> None:
+    """Lay a model out as the hub's own tools do: `refs` names a commit, `snapshots` holds its files."""
+    repository = hub / f"models--{name.replace('/', '--')}"
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    shutil.copytree(folder, repository / "snapshots" / commit)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A small converted model, in rdchat's own cache."""
+    from rdchat.inference.model_files import resolve_model
+
+    return resolve_model(str(write_gguf(tmp_path / "tiny.gguf")))
+
+
+def test_install_default_prints_the_folder_and_is_quick_when_it_is_there(default_model: Path) -> None:
+    done = rdchat("models", "install-default")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{default_model}\n", "")
+
+
+def test_install_default_says_why_it_cannot() -> None:
+    done = rdchat("models", "install-default", RDCHAT_MODEL_WHEEL="/gone.whl")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-1].endswith(
+        "The default model's file /gone.whl cannot be read: No such file or directory. Check RDCHAT_MODEL_WHEEL."
+    )
+
+
+def test_list_shows_own_models_and_the_hub_cache_but_nothing_else(model: Path, tmp_path: Path) -> None:
+    hub = tmp_path / "hub"
+    put_into_hub_cache(model, hub, "some-org/small-4bit")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "config.json").write_text('{"model_type": "painter"}')
+    put_into_hub_cache(tmp_path / "pictures", hub, "some-org/painter")
+    done = rdchat("models", "list", HF_HUB_CACHE=str(hub))
+    assert done.returncode == 0
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == [model.name, "some-org/small-4bit"]
+    assert rows[0][1:] == ["llama", "1M", "parameters", "4-bit", "1", "MB"]
+
+
+def test_list_says_what_to_do_where_there_is_nothing(tmp_path: Path) -> None:
+    done = rdchat("models", "list", HF_HUB_CACHE=str(tmp_path / "hub"))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "No models yet. `rdchat models install-default` fetches the default one.\n"
+    assert not paths.models_dir().exists()
+
+
+def test_a_hub_model_in_the_cache_is_found_by_its_name(model: Path, tmp_path: Path) -> None:
+    put_into_hub_cache(model, tmp_path / "hub", "some-org/small-4bit")
+    code = "from rdchat.inference.model_files import resolve_model; print(resolve_model('some-org/small-4bit'))"
+    environment = os.environ | {"HF_HUB_CACHE": str(tmp_path / "hub")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert (Path(done.stdout.strip()) / "config.json").exists()
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path / "hub")

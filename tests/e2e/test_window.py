@@ -1,0 +1,131 @@
+"""The app as a person uses it: the real window, the real model, keys and clicks."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from rdchat import paths
+from rdchat.app import App, local_engine
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.protocol import FinishReason, Role
+from rdchat.services.events import EngineState
+
+pytestmark = pytest.mark.slow
+
+WRITING_APP = """
+import sys
+from PySide6.QtCore import QTimer
+from rdchat import paths
+from rdchat.app import App, application, local_engine
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.store import ConversationStore
+
+qt = application()
+app = App(qt, ConversationStore.open(paths.database_path()), SettingsStore(paths.settings_path()), local_engine)
+app.controller.reply_text_added.connect(lambda _id, text: print(text, end="", flush=True))
+app.start()
+QTimer.singleShot(0, lambda: app.controller.send("Write a very long story about the sea."))
+sys.exit(qt.exec())
+"""
+
+
+@contextmanager
+def running_app(qapp: QApplication, qtbot: QtBot) -> Iterator[App]:
+    app = App(qapp, ConversationStore.open(paths.database_path()), SettingsStore(paths.settings_path()), local_engine)
+    with qtbot.waitExposed(app.window):
+        app.start()
+    try:
+        yield app
+    finally:
+        app.window.close()
+        assert app.finish()
+        app.window.deleteLater()
+
+
+def type_and_send(qtbot: QtBot, app: App, text: str) -> None:
+    field = app.window.conversation.composer.field
+    qtbot.keyClicks(field, text)
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+
+
+def test_a_person_asks_stops_restarts_and_finds_both(qapp: QApplication, qtbot: QtBot, default_model: Path) -> None:
+    with running_app(qapp, qtbot) as app:
+        controller = app.controller
+        type_and_send(qtbot, app, "Name three colours.")  # while the model is still loading
+        qtbot.waitUntil(lambda: len(controller.messages) == 2, timeout=5_000)
+        qtbot.waitUntil(lambda: controller.messages[-1].status is MessageStatus.COMPLETE, timeout=120_000)
+        answer = controller.messages[-1]
+        assert answer.finish_reason in {FinishReason.EOS, FinishReason.LENGTH}
+        assert answer.statistics is not None
+        assert answer.statistics.generated_tokens > 3
+        qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=5_000)
+
+        type_and_send(qtbot, app, "Write a very long story about the sea.")
+        qtbot.waitUntil(
+            lambda: len(controller.messages) == 4 and len(controller.messages[-1].text) > 20, timeout=60_000
+        )
+        qtbot.keyClick(app.window.conversation.composer.field, Qt.Key.Key_Escape)
+        qtbot.waitUntil(lambda: controller.messages[-1].finish_reason is FinishReason.CANCELLED, timeout=20_000)
+        said = [(message.role, message.text) for message in controller.messages]
+
+    with running_app(qapp, qtbot) as app:
+        found = app.controller
+        qtbot.waitUntil(lambda: len(found.messages) == 4, timeout=5_000)
+        assert [(message.role, message.text) for message in found.messages] == said
+        assert [role for role, _ in said] == [Role.USER, Role.ASSISTANT] * 2
+        assert [conversation.title for conversation in found.conversations()] == ["Name three colours."]
+        shown = [widget.copied_text() for widget in app.window.conversation.transcript.shown()]
+        assert shown == [text for _, text in said]
+
+
+def test_closing_the_window_while_it_writes_ends_cleanly_and_loses_nothing(
+    qapp: QApplication, qtbot: QtBot, default_model: Path
+) -> None:
+    with running_app(qapp, qtbot) as app:
+        controller = app.controller
+        type_and_send(qtbot, app, "Write a very long story about the sea.")
+        qtbot.waitUntil(
+            lambda: len(controller.messages) == 2 and len(controller.messages[-1].text) > 20, timeout=120_000
+        )
+        written = controller.messages[-1].text
+    store = ConversationStore.open(paths.database_path())
+    [conversation] = store.conversations()
+    kept = store.messages(conversation.id)[-1]
+    store.close()
+    assert kept.text.startswith(written)
+    assert kept.finish_reason is FinishReason.CANCELLED
+
+
+def test_a_reply_that_a_sigkill_cuts_is_there_up_to_its_last_half_second_and_can_be_continued(
+    qapp: QApplication, qtbot: QtBot, default_model: Path
+) -> None:
+    seen = settled = ""
+    with subprocess.Popen([sys.executable, "-c", WRITING_APP], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        began = 0.0
+        while not began or time.monotonic() - began < 3:  # three seconds of writing
+            seen += os.read(process.stdout.fileno(), 4096).decode("utf-8", "replace")
+            began = began or time.monotonic()
+            settled = seen if time.monotonic() - began < 2 else settled
+        process.kill()
+    with running_app(qapp, qtbot) as app:
+        controller = app.controller
+        qtbot.waitUntil(lambda: len(controller.messages) == 2, timeout=5_000)
+        reply = controller.messages[-1]
+        assert reply.status is MessageStatus.INTERRUPTED
+        assert reply.text.startswith(settled)
+        qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=60_000)
+        controller.continue_reply(reply.id)
+        qtbot.waitUntil(lambda: len(controller.messages[-1].text) > len(reply.text) + 20, timeout=60_000)
+        assert controller.messages[-1].text.startswith(reply.text)
