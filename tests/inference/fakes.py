@@ -7,7 +7,9 @@ import mlx.nn as nn
 from mlx.utils import tree_map
 from mlx_lm.models import llama
 
+from rdchat.inference.probe import probe
 from rdchat.inference.protocol import ChatMessage, GenerationRequest, ModelInfo, Role, SamplingParams
+from rdchat.inference.seams import Seams
 from rdchat.inference.target import LoadedModel
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
@@ -70,7 +72,8 @@ def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
         weights_bytes=0,
         load_ms=0.0,
     )
-    return LoadedModel(network, CharacterTokenizer(), info, prefill_chunk=8)
+    seams = Seams(network)
+    return LoadedModel(network, CharacterTokenizer(), info, 8, seams, probe(network, seams, len(ALPHABET)))
 
 
 def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> GenerationRequest:
