@@ -8,39 +8,39 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.prefix_tree import PrefixTree
 
 
-def accepted_path(tree: PrefixTree, tokens: npt.NDArray[np.integer], chosen: npt.NDArray[np.integer]) -> list[int]:
+def accepted_path(tree: PrefixTree, chosen: npt.NDArray[np.integer]) -> list[int]:
     """Walk from the root along the tokens that the target chose.
 
     Args:
         tree: The packed tree.
-        tokens: (nodes,) its tokens.
         chosen: (nodes,) the token that the target chooses after each node.
 
     Returns:
-        Node indices of the accepted path, the root first. The children of a node differ, so there is one path.
+        Node indices of the accepted path, the root first. Of twins, children of one node with one token, the first is
+        taken.
     """
     path = [0]
     for node in range(1, len(tree)):
-        if tree.parents[node] == path[-1] and tokens[node] == chosen[path[-1]]:
+        if tree.parents[node] == path[-1] and tree.tokens[node] == chosen[path[-1]]:
             path.append(node)
     return path
 
 
-def seen_on_paths(seen: mx.array, tree: PrefixTree, tokens: mx.array) -> mx.array:
+def seen_on_paths(seen: mx.array, tree: PackedTree) -> mx.array:
     """Return, for each node, which tokens occurred before the token that follows it: the repetition penalty's view.
 
     Args:
         seen: (vocabulary,) bool: tokens of the prompt and the reply before the root.
-        tree: The packed tree.
-        tokens: (nodes,) its tokens, perhaps lazy.
+        tree: The packed tree, perhaps lazy.
 
     Returns:
         (nodes, vocabulary) bool.
     """
-    rows, columns = np.nonzero(tree.ancestors())
-    mask = mx.broadcast_to(seen, (len(tree), seen.shape[0])) | False
-    mask[mx.array(rows), tokens[mx.array(columns)]] = True
-    return mask
+    nodes = mx.arange(len(tree))
+    on_path = nodes[:, None] >= nodes if tree.ancestors is None else tree.ancestors
+    counts = mx.zeros((len(tree), seen.shape[0]), mx.uint32)
+    return seen | (counts.at[nodes[:, None], tree.tokens[None]].add(on_path) > 0)

@@ -1,11 +1,12 @@
 """What a drafter is to the decoding loop."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import mlx.core as mx
 
-from rdchat.inference.prefix_tree import PrefixTree
+from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.verifier import Verified
 
 
@@ -14,19 +15,31 @@ class Draft:
     """Tokens offered to the target.
 
     Attributes:
-        tree: Its root is the token the target chose last. Where `tokens` is given, the tree's own tokens but the root's
-            mean nothing yet.
-        tokens: (nodes,) the tree's tokens, lazy; None where the tree has them.
+        tree: Its root is the token the target chose last. Its tokens and its shape may be lazy.
+        looked_up: (nodes,) bool, perhaps lazy: which nodes prompt lookup offers and not the drafter that gives its name;
+            None where none are.
     """
 
-    tree: PrefixTree
-    tokens: mx.array | None = None
+    tree: PackedTree
+    looked_up: mx.array | None = None
 
 
 class Drafter(Protocol):
-    """Proposes tokens. It decides what is verified, never what is said."""
+    """Proposes tokens for one reply. It decides what is verified, never what is said."""
 
     name: str
+
+    def prefill(self, cancelled: Callable[[], bool]) -> Iterator[int]:
+        """Read the prompt, where the drafter has a cache of its own; part of the reply's prefill.
+
+        Args:
+            cancelled: Looked at before each chunk; True ends the work between two chunks.
+
+        Yields:
+            Prompt tokens read so far.
+        """
+        del cancelled
+        yield from ()
 
     def propose(self, root: int, limit: int) -> Draft:
         """Offer a tree that is at most `limit` tokens deep below `root`, the last token; perhaps the root alone."""
@@ -39,3 +52,12 @@ class Drafter(Protocol):
             verified: What the target said of the whole tree; evaluated.
             path: The accepted nodes, root first.
         """
+
+    def close(self, length: int) -> None:
+        """Bring what outlives the reply, such as a cache, in step with the target's cache.
+
+        Args:
+            length: Tokens of the conversation that the target's cache holds; 0 after an error, when nothing can be
+                trusted.
+        """
+        del length

@@ -12,7 +12,7 @@ from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import ModelError, OutOfMemoryError
 from rdchat.inference.device import available_memory_bytes, device_name, on_gpu
-from rdchat.inference.model_files import ModelFiles, check_model_folder, resolve_model
+from rdchat.inference.model_files import ModelFiles, check_model_folder, display_name, resolve_model
 from rdchat.inference.probe import probe
 from rdchat.inference.protocol import Dtype, LoadProgress, ModelInfo
 from rdchat.inference.seams import Seams
@@ -60,7 +60,7 @@ def load_model(
     network = _convert(network, config, chosen)
     _make_real(network, on_progress)
     info = ModelInfo(
-        name=folder.name if model is None or Path(model).is_dir() else str(model),
+        name=display_name(model, folder),
         path=folder,
         architecture=files.architecture,
         dtype=chosen.value,

@@ -4,7 +4,10 @@ Saxena 2023, "Prompt Lookup Decoding"; here over prompt and reply, with an index
 a lookup costs the same however long the conversation is.
 """
 
-from rdchat.inference.draft import Draft
+from typing import override
+
+from rdchat.inference.draft import Draft, Drafter
+from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.prefix_tree import PrefixTree
 from rdchat.inference.verifier import Verified
 
@@ -50,7 +53,7 @@ class LookupIndex:
             self._ends[tuple(self._tokens[-run:])] = held
 
 
-class LookupDrafter:
+class LookupDrafter(Drafter):
     """Drafts one chain by prompt lookup.
 
     Args:
@@ -64,10 +67,12 @@ class LookupDrafter:
         self._index = LookupIndex(tokens)
         self._draft_tokens = draft_tokens
 
+    @override
     def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """See `Drafter`."""
         self._index.extend(tokens)
 
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
-        return Draft(PrefixTree.from_beams([[root, *self._index.continuation(min(self._draft_tokens, limit))]]))
+        chain = [root, *self._index.continuation(min(self._draft_tokens, limit))]
+        return Draft(PackedTree.of(PrefixTree.from_beams([chain])))

@@ -65,10 +65,14 @@ class ReplyIterator:
             in_order = True
             raise
         finally:
-            if in_order:
-                self._cache.trim_to(len(self._prompt) + len(self._reply.token_ids))
-            else:
-                self._cache.reset()  # nobody knows in what state an exception left it
+            self._settle(len(self._prompt) + len(self._reply.token_ids) if in_order else 0)
+
+    def _settle(self, length: int) -> None:
+        """Leave no more than the conversation's first `length` tokens in the cache; nothing where that is 0."""
+        if length:
+            self._cache.trim_to(length)
+        else:
+            self._cache.reset()  # nobody knows in what state an exception left it
 
     def _prefill(self) -> Iterator[PrefillProgress]:
         self._reply.clock.prefill_began = perf_counter_ns()

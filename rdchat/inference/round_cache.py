@@ -110,7 +110,7 @@ class AttentionRows:
         self._round_rows: list[mx.array] = []
 
     def begin(self, shape: RoundShape) -> None:
-        """Open a round: the next update holds its nodes."""
+        """Open a round: the next update holds its nodes; those of a chain may come in several, kept from the front."""
         self._shape, self._base, self._round_rows = shape, self.offset, []
 
     def commit(self, path: list[int]) -> None:
@@ -148,9 +148,10 @@ class AttentionRows:
             if N == 1:
                 return None
             return mx.tril(mx.ones((N, held + N), mx.bool_), held) if return_array else "causal"
-        depths = self._shape.depths if self._shape is not None else mx.arange(N)
-        if ancestors is None:
-            ancestors = mx.tril(mx.ones((N, N), mx.bool_))
+        if self._shape is None or ancestors is None:
+            depths, ancestors = mx.arange(N), mx.tril(mx.ones((N, N), mx.bool_))
+        else:
+            depths = self._shape.depths
         visible = mx.concatenate([mx.ones((N, held), mx.bool_), ancestors], axis=1)
         if window is None:
             return visible
@@ -191,14 +192,14 @@ class AttentionRows:
         rows = [part for part in (self._pending, parts) if part is not None]
         if rows:
             together = [mx.concatenate(both, axis=2) for both in zip(*rows, strict=True)] if len(rows) > 1 else rows[0]
-            self.buffer.write(together, self._first_visible())
+            self.buffer.write(together, self._first_visible(self._base if self._shape else None))
         self._pending = None
 
-    def _first_visible(self) -> int:
-        """Return the first position that the next row may look at."""
+    def _first_visible(self, position: int | None = None) -> int:
+        """Return the first position that a row at `position`, by default the next one, may look at."""
         if self._window is None:
             return self.buffer.first
-        return max(self.buffer.first, self.offset - self._window + 1)
+        return max(self.buffer.first, (self.offset if position is None else position) - self._window + 1)
 
 
 class RoundKVCache(AttentionRows, stock.KVCache):
@@ -319,5 +320,14 @@ def has_state(caches: Sequence[Any]) -> bool:
     """Tell whether some cache holds recurrent or convolutional state, which follows chains only."""
     return any(
         isinstance(cache, stock.ArraysCache) or (isinstance(cache, stock.CacheList) and has_state(cache.caches))
+        for cache in caches
+    )
+
+
+def can_step_back(caches: Sequence[Any]) -> bool:
+    """Tell whether the last token can be taken back from all of the caches at any time."""
+    return all(
+        isinstance(cache, RoundKVCache | RoundQuantizedKVCache)
+        or (isinstance(cache, stock.CacheList) and can_step_back(cache.caches))
         for cache in caches
     )

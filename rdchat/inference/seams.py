@@ -14,6 +14,8 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from rdchat.errors import ModelError
+
 
 class Seams:
     """The seams of one network.
@@ -22,11 +24,16 @@ class Seams:
         network: An mlx-lm model; its rope modules and its trunk get a subclass that knows this object.
 
     Attributes:
-        hidden: (1, n, width): what the trunk returned in the last call, normalised; None before the first.
+        hidden: (1, n, width): what the trunk returned in the last call, normalised, and behind it what the layers of
+            `read_layers` returned; None before the first.
     """
 
     def __init__(self, network: nn.Module) -> None:
+        self._network = network
         self._depths: mx.array | None = None
+        self._layers: tuple[int, ...] = ()
+        self._outputs: dict[int, mx.array] = {}  # of wrapped layers, in the last call
+        self._wrapped: set[int] = set()
         self.hidden: mx.array | None = None
         for name, module in network.named_modules():
             if "rope" in name.rsplit(".", 1)[-1] and callable(module):
@@ -34,6 +41,19 @@ class Seams:
         trunk = network.get("model")
         if isinstance(trunk, nn.Module) and callable(trunk):
             self._record(trunk)
+
+    def read_layers(self, layers: tuple[int, ...]) -> None:
+        """Record what these layers return, from the next call on; a drafter may read more than the trunk's output.
+
+        Raises:
+            ModelError: If the model has no such layers.
+        """
+        modules = getattr(self._network, "layers", ())
+        if any(layer >= len(modules) for layer in layers):
+            raise ModelError(f"The model has {len(modules)} layers that can be read, and no layer {max(layers)}.")
+        for layer in set(layers) - self._wrapped:
+            self._record_layer(modules[layer], layer)
+        self._layers = layers
 
     @contextmanager
     def packed(self, depths: mx.array | None) -> Iterator[None]:
@@ -68,7 +88,25 @@ class Seams:
 
         def call(self: nn.Module, *arguments: Any, **options: Any) -> Any:
             result = plain.__call__(self, *arguments, **options)
-            seams.hidden = result[0] if isinstance(result, tuple) else result
+            outputs = [seams._outputs[layer] for layer in seams._layers]
+            seams.hidden = mx.concatenate([_first(result), *outputs], axis=-1) if outputs else _first(result)
             return result
 
         trunk.__class__ = type(plain.__name__, (plain,), {"__call__": call})
+
+    def _record_layer(self, module: nn.Module, layer: int) -> None:
+        plain = type(module)
+        seams = self
+
+        def call(self: nn.Module, *arguments: Any, **options: Any) -> Any:
+            result = plain.__call__(self, *arguments, **options)
+            seams._outputs[layer] = _first(result)
+            return result
+
+        module.__class__ = type(plain.__name__, (plain,), {"__call__": call})
+        self._wrapped.add(layer)
+
+
+def _first(result: Any) -> mx.array:
+    output: mx.array = result[0] if isinstance(result, tuple) else result
+    return output

@@ -49,7 +49,7 @@ class ChatSession:
             prompt = self._model.encode_chat(request.messages, request.continue_last)
         self._check_length(len(prompt))
         mx.reset_peak_memory()
-        self._cache.trim_to(min(_common_prefix(self._cache.tokens, prompt), len(prompt) - 1))
+        self._cache.keep_prefix_of(prompt)
         self._running = AutoregressiveIterator(ReplyJob(self._model, self._cache, prompt, request, ledger, clock))
         return self._running
 
@@ -67,7 +67,3 @@ class ChatSession:
                 f"{self._model.info.name} takes {context:,}.",
                 "Shorten the prompt, start a new chat, or pick a model with a longer context.",
             )
-
-
-def _common_prefix(a: list[int], b: list[int]) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

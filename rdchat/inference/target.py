@@ -107,6 +107,12 @@ class KVCache:
             del self.tokens[length:]
         return len(self.tokens)
 
+    def keep_prefix_of(self, prompt: list[int]) -> int:
+        """Keep what the cache shares with a prompt, the prompt's last token excepted; return how much that is."""
+        pairs = zip(self.tokens, prompt[:-1], strict=False)
+        shared = next((i for i, (held, wanted) in enumerate(pairs) if held != wanted), None)
+        return self.trim_to(min(len(self.tokens), len(prompt) - 1) if shared is None else shared)
+
     def evaluate(self) -> None:
         """Wait until the cache's own arrays are computed."""
         mx.eval([layer.state for layer in self.layers])

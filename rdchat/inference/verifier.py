@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from rdchat.inference.prefix_tree import PrefixTree
+from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.round_cache import RoundShape, has_state
 from rdchat.inference.target import KVCache, LoadedModel
 
@@ -47,25 +47,23 @@ class Verifier:
         """Return the number of committed tokens: the position of the next round's root."""
         return len(self._cache.tokens) + len(self._pending)
 
-    def verify(self, tree: PrefixTree, tokens: mx.array) -> Verified:
-        """Feed a tree; the round stays open until `commit` or `rollback`.
+    def verify(self, tree: PackedTree) -> Verified:
+        """Feed a tree, perhaps a lazy one; the round stays open until `commit` or `rollback`.
 
         Args:
             tree: Its root is the last chosen token.
-            tokens: (nodes,) the tree's tokens, perhaps lazy.
         """
         pending = len(self._pending)
-        rows = tokens
-        chain = tree.is_chain
+        rows = tree.tokens
+        chain = tree.ancestors is None
         self._fed = pending + len(tree)
-        depths = mx.array(tree.depths)
-        shape = RoundShape(mx.arange(self._fed) if chain else depths, None if chain else mx.array(tree.ancestors()))
+        shape = RoundShape(mx.arange(self._fed) if chain else tree.depths, tree.ancestors)
         for layer in self._cache.layers:
             layer.begin(shape)
         if pending:
             assert chain
             rows = mx.concatenate([mx.array(self._pending, dtype=rows.dtype), rows])
-        with self._model.seams.packed(None if chain else depths):
+        with self._model.seams.packed(None if chain else tree.depths):
             logits = self._model.network(rows[None], cache=self._cache.layers)[0, pending:]
         hidden = self._model.seams.hidden
         return Verified(logits, None if hidden is None else hidden[0, pending:])
