@@ -17,7 +17,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """Keep tests away from the person's own conversations, settings and cache."""
     monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
-    yield
+    return
 
 
 @pytest.fixture(scope="session")
