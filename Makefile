@@ -29,6 +29,8 @@ check: setup ## Check format, lint, types, layers, scripts, files and constraint
 
 bench: setup ## Measure speed against mlx-lm, and the window's smoothness
 	@$(BIN)/python scripts/bench.py
+	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_engine_thread.py
+	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py --json
 
 format: ## Format the code and mend what ruff can
 	@$(BIN)/ruff check --fix .

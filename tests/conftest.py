@@ -1,7 +1,6 @@
 """What every test shares: folders of its own, and the real default model where a test asks for it."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,10 @@ _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, befor
 
 
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tests away from the person's own conversations, settings and cache."""
     monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
-    yield
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,8 @@ class LocalEngine:
         on_progress(LoadProgress("Warming up", None))
         self._session = ChatSession(loaded)
         self._session.warm_up()
+        gc.collect()
+        gc.freeze()  # hundreds of thousands of long-lived objects: a collection over them would stop the window
         return loaded.info
 
     def generate(self, request: GenerationRequest) -> TokenIterator:
@@ -35,5 +37,6 @@ class LocalEngine:
     def unload(self) -> None:
         """See `Engine`."""
         self._session = None
+        gc.unfreeze()
         gc.collect()
         mx.clear_cache()

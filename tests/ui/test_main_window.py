@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QFileDialog, QLineEdit, QMessageBox, QWidget
+from PySide6.QtWidgets import QAbstractButton, QFileDialog
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Notice
@@ -239,19 +238,6 @@ def test_closing_while_writing_ends_cleanly_and_keeps_the_text(qtbot: QtBot, cha
     assert stored[-1].text.startswith("One ")
 
 
-def test_text_size_keys(chat: Chat, window: MainWindow, theme: Theme) -> None:
-    window.actions_.larger.trigger()
-    window.actions_.larger.trigger()
-    assert (chat.controller.settings.text_size, theme.text_size) == (15, 15)
-    window.actions_.smaller.trigger()
-    assert theme.text_size == 14
-    window.actions_.usual.trigger()
-    assert theme.text_size == 13
-    for _ in range(40):
-        window.actions_.smaller.trigger()
-    assert theme.text_size == 9
-
-
 def test_appearance_follows_the_settings(chat: Chat, window: MainWindow, theme: Theme) -> None:
     chat.controller.change_settings(replace(chat.controller.settings, appearance=Appearance.DARK))
     assert theme.dark
@@ -273,92 +259,6 @@ def test_a_model_folder_is_chosen_in_a_dialog(qtbot: QtBot, chat: Chat, window: 
     chat.wait_for(EngineState.IDLE)
     assert chat.controller.settings.models_folder == str(folder.parent)
     assert chat.controller.settings.recent_models == (str(folder),)
-
-
-def test_regenerate_and_copy_are_offered_once_there_is_a_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    assert not window.actions_.regenerate.isEnabled()
-    chat.say("Hello")
-    qtbot.waitUntil(window.actions_.regenerate.isEnabled)
-    window.actions_.regenerate.trigger()
-    qtbot.waitUntil(lambda: chat.controller.messages[-1].siblings == 2 and not chat.writing)
-    assert window.actions_.copy_reply.isEnabled()
-
-
-def test_rename_from_the_menu_edits_in_place(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    chat.store.create_conversation("Old title")
-    chat.start()
-    window.actions_.rename.trigger()
-    editor = window.sidebar.list.viewport().findChild(QLineEdit)
-    assert editor is not None
-    editor.setText("New title")
-    qtbot.keyClick(editor, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: window.windowTitle() == "New title")
-    assert window.focusWidget() is window.sidebar.list
-
-
-def test_menu_roles_and_keys(window: MainWindow) -> None:
-    actions = window.actions_
-    assert actions.about.menuRole() is QAction.MenuRole.AboutRole
-    assert actions.preferences.menuRole() is QAction.MenuRole.PreferencesRole
-    assert actions.quit.menuRole() is QAction.MenuRole.QuitRole
-    keys = [shortcut.toString() for action in actions.findChildren(QAction) for shortcut in action.shortcuts()]
-    assert len(keys) == len(set(keys)), "two actions share a key"
-    assert {"Ctrl+N", "Ctrl+,", "Ctrl+F", "Esc", "Ctrl+C", "Ctrl+0"} <= set(keys)
-
-
-def test_edit_actions_act_on_the_focus(qtbot: QtBot, window: MainWindow) -> None:
-    field = window.conversation.composer.field
-    window.activateWindow()
-    field.setFocus()
-    qtbot.waitUntil(field.hasFocus)
-    window.conversation.composer.set_text("some words")
-    named = {action.text(): action for action in window.actions_.edit if action}
-    named["Select all"].trigger()
-    assert field.textCursor().selectedText() == "some words"
-    named["Cut"].trigger()
-    assert field.toPlainText() == ""
-    named["Paste"].trigger()
-    assert field.toPlainText() == "some words"
-
-
-def test_about_tells_versions(qtbot: QtBot, window: MainWindow) -> None:
-    window.actions_.about.trigger()
-    box = window.findChild(QMessageBox)
-    assert box is not None
-    assert "MLX" in box.informativeText()
-    assert "Apache License 2.0" in box.informativeText()
-    box.close()
-
-
-def test_preferences_open_beside_the_window(qtbot: QtBot, window: MainWindow) -> None:
-    window.actions_.preferences.trigger()
-    assert window.preferences.isVisible()
-    window.preferences.close()
-
-
-def test_every_control_has_an_accessible_name(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    window.actions_.preferences.trigger()
-    controls = [
-        control
-        for kind in (QAbstractButton, QLineEdit, QComboBox, QAbstractSpinBox)
-        for control in window.findChildren(kind)
-        if not isinstance(control.parent(), (QAbstractSpinBox, QComboBox, QLineEdit))
-        and not control.objectName().startswith(("qt_", "ScrollLeft", "ScrollRight"))
-    ]
-    assert len(controls) > 30
-    nameless = [_place(control) for control in controls if not control.accessibleName() and not _label(control)]
-    assert nameless == []
-    window.preferences.close()
-
-
-def _label(control: QWidget) -> str:
-    return control.text() if isinstance(control, QAbstractButton) else ""
-
-
-def _place(control: QWidget) -> str:
-    return f"{type(control.parent()).__name__} > {type(control).__name__} {control.objectName()}"
 
 
 @pytest.mark.parametrize("state", list(ComposerState))

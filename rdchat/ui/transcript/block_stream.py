@@ -8,7 +8,7 @@ from rdchat.ui.transcript.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown import FENCE, Parsed, Parser, code_line
 
 STEP = 4096  # characters parsed in a step, unless a block is longer
-LONGEST_OPEN = 12_288  # characters of a block that stays open; a longer one is closed where it stands
+LONGEST_OPEN = 8_192  # characters of a block that stays open; a longer one is closed where it stands
 _LONG_LIST = 2048  # characters of an open list whose items but the last are settled
 _LINES_A_STEP = 100
 
@@ -140,6 +140,7 @@ class BlockStream:
         parsed = self._parse(text[self._offset :])
         fence = parsed.starts[-1][0] if parsed.starts else 0
         if final and fence and FENCE.match(_lines_from(text[self._offset :], fence)):
+            self._checked = -1
             self._settle(text[self._offset :] + "\n", blocks, closed)
             return None
         if final:

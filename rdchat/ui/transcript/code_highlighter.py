@@ -51,7 +51,7 @@ class LexerLibrary:
         wanted = [language for language in languages if language not in self._asked]
         self._asked.update(wanted)
         if wanted:
-            threading.Thread(target=self._load, args=(wanted,), name="lexers", daemon=True).start()
+            threading.Thread(target=self._load, args=(wanted,), name="lexers").start()
 
     def is_ready(self, language: str) -> bool:
         """Whether `lexer` knows the answer; asks for the lexer where it does not."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 from markdown_it import MarkdownIt
@@ -78,8 +79,9 @@ class _AnyLink(MarkdownIt):
 class MarkdownParser:
     """CommonMark with tables, strike-through, task lists and bare web addresses."""
 
-    def __init__(self) -> None:
-        self._markdown = _AnyLink("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    @cached_property
+    def _markdown(self) -> MarkdownIt:
+        return _AnyLink("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
         tokens: list[Token] = []
@@ -127,6 +129,7 @@ class _Walk:
         self._lists: list[int | None] = []  # the next number of each open list; None for bullets
         self._marker = ""
         self._tight = False
+        self._continues = False  # not the first paragraph of an outermost list
         self._rows: list[list[tuple[Run, ...]]] = []
         self._alignments: list[str] = []
         self._heading = 0
@@ -176,6 +179,8 @@ class _Walk:
         start = int(token.attrGet("start") or 1) if token.type.startswith("ordered") else None
         if not self._lists and start is not None and self._number is not None:
             start = self._number
+        self._continues = bool(self._lists) or self._number is not None
+        self._number = None
         self._lists.append(start)
 
     def _close_list(self, _: Token) -> None:
@@ -196,9 +201,8 @@ class _Walk:
             self._add(Block(Kind.TEXT, tight=True))
 
     def _open_paragraph(self, token: Token) -> None:
-        above = self.parsed.blocks[-1] if self.parsed.blocks else None
-        continues = above.indent > 0 if above else self._number is not None
-        self._tight = token.hidden and continues
+        self._tight = token.hidden and self._continues
+        self._continues = True
 
     def _open_heading(self, token: Token) -> None:
         self._heading = int(token.tag[1:])

@@ -95,6 +95,12 @@ class MessageColumn(QScrollArea):
 
     # --- places
 
+    def place_around(self) -> None:
+        """Place every message after the person opened or closed something, and keep that where it is."""
+        self._follows = False
+        self.place()
+        self._on_scrolled()
+
     def place(self) -> None:
         """Place every message, and keep the reader's place."""
         self._placing = True
@@ -123,7 +129,9 @@ class MessageColumn(QScrollArea):
 
     def _anchor(self) -> MessageWidget | None:
         top = self.verticalScrollBar().value()
-        return next((widget for widget in self._widgets.values() if widget.geometry().bottom() > top), None)
+        # a widget that is still hidden was made just now, and has no place yet
+        placed = (widget for widget in self._widgets.values() if not widget.isHidden())
+        return next((widget for widget in placed if widget.geometry().bottom() > top), None)
 
     # --- scrolling
 

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-OPENED = 60  # messages shown when a conversation opens
+FIRST = 16  # messages shown at once when a conversation opens: more than a screen of them
+OPENED = 60  # and as soon as those are drawn
+_GROWTH = 8
 STEP = 30
 MOST = 150
 
@@ -17,12 +19,21 @@ class MessageWindow:
 
     def show_latest(self, total: int) -> None:
         self.total = self.end = total
-        self.start = max(0, total - OPENED)
+        self.start = max(0, total - FIRST)
+
+    def grow(self) -> bool:
+        """Show a few messages more above, up to `OPENED`; whether that changed anything."""
+        if self.start == 0 or self.end - self.start >= OPENED:
+            return False
+        self.start = max(0, self.start - _GROWTH, self.end - OPENED)
+        return True
 
     def keep(self, total: int) -> None:
         """Take a new number of messages, and stay at the end if that was shown."""
         if self.at_end or self.end > total:
-            self.show_latest(total)
+            size = max(FIRST, self.end - self.start)
+            self.total = self.end = total
+            self.start = max(0, total - size)
         else:
             self.total = total
 

@@ -4,9 +4,13 @@ from PySide6.QtGui import QFontMetrics
 
 from rdchat.ui.theme import MEDIUM, TIGHT, Theme, control_font
 
-INDENT = 24  # of a list level
 QUOTE_INDENT = 16
 CODE_PAD = MEDIUM
+
+
+def list_indent(theme: Theme) -> int:
+    """Return the indentation of a list level, wide enough for a number of two digits."""
+    return round(theme.text_size * 1.85)
 
 
 def code_header_height(theme: Theme) -> int:

@@ -43,7 +43,6 @@ class ReplyMessage(MessageWidget):
         """Say what an empty reply waits for."""
         self._waiting = text
         self._say()
-        self.height_changed.emit()
 
     def _say(self) -> None:
         streaming = self.message.status is MessageStatus.STREAMING

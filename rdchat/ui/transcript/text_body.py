@@ -21,7 +21,7 @@ from rdchat.ui.transcript.code_header import CodeHeader
 from rdchat.ui.transcript.code_highlighter import CodeHighlighter, LexerLibrary
 from rdchat.ui.transcript.document_writer import CodeSpan, DocumentWriter
 from rdchat.ui.transcript.markdown import Parser
-from rdchat.ui.transcript.metrics import CODE_PAD, INDENT, QUOTE_INDENT, code_header_height
+from rdchat.ui.transcript.metrics import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
 
 FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
@@ -219,7 +219,7 @@ class TextBody(QTextBrowser):
         first = layout.blockBoundingRect(self._writer.text_block(span.first))
         last = layout.blockBoundingRect(self._writer.text_block(span.last))
         block = self._writer.blocks()[span.first]
-        left = block.indent * INDENT + block.quotes * QUOTE_INDENT
+        left = block.indent * list_indent(self._theme) + block.quotes * QUOTE_INDENT
         top = first.top() - code_header_height(self._theme)
         return QRectF(left, top, self.viewport().width() - left, last.bottom() + CODE_PAD - top)
 
@@ -260,8 +260,12 @@ class TextBody(QTextBrowser):
 
     def createMimeDataFromSelection(self) -> QMimeData:
         """Copy plain text: rich text would carry the window's colours into other documents."""
-        data = QMimeData()
-        data.setText(self.textCursor().selection().toPlainText())
+        # made by Qt and then emptied: one made here would outlive Python on the clipboard, and crash the exit
+        data = super().createMimeDataFromSelection()
+        data.text()  # Qt fills the data in when they are first read
+        for kind in data.formats():
+            if kind != "text/plain":
+                data.removeFormat(kind)
         return data
 
     def _report_caret(self) -> None:

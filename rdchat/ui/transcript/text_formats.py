@@ -15,7 +15,7 @@ from PySide6.QtGui import (
 
 from rdchat.ui.theme import SMALL, Theme
 from rdchat.ui.transcript.blocks import Block, Kind, Run
-from rdchat.ui.transcript.metrics import CODE_PAD, INDENT, QUOTE_INDENT, code_header_height
+from rdchat.ui.transcript.metrics import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
 
 _HEADING_SIZES = (1.5, 1.28, 1.12, 1.0, 1.0, 1.0)
 _LINE_HEIGHT, _CODE_LINE_HEIGHT = 122.0, 116.0  # percent of the font's own
@@ -26,6 +26,7 @@ class TextFormats:
 
     def __init__(self, theme: Theme, muted: bool) -> None:
         self._theme = theme
+        self._indent = list_indent(theme)
         self._body_font = theme.body_font()
         self._code_font = theme.code_font()
         self._text_color = theme.colors.muted if muted else theme.colors.text
@@ -43,7 +44,7 @@ class TextFormats:
         code = block.kind is Kind.CODE
         line_height = _CODE_LINE_HEIGHT if code else _LINE_HEIGHT
         look.setLineHeight(line_height, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
-        left: float = block.indent * INDENT + block.quotes * QUOTE_INDENT
+        left: float = block.indent * self._indent + block.quotes * QUOTE_INDENT
         space = self._space_above(block, above) if above else 0.0
         if code:
             left += CODE_PAD
@@ -54,8 +55,8 @@ class TextFormats:
             look.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
             space += 0 if block.tight else code_header_height(self._theme)
         if block.marker:
-            look.setTextIndent(-INDENT)
-            look.setTabPositions([QTextOption.Tab(INDENT, QTextOption.TabType.LeftTab)])
+            look.setTextIndent(-self._indent)
+            look.setTabPositions([QTextOption.Tab(self._indent, QTextOption.TabType.LeftTab)])
         elif block.kind is Kind.TEXT and not block.runs and above and above.kind is Kind.CODE:
             # a blank line of the person's; the code block's own space is enough
             look.setLineHeight(SMALL, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
@@ -90,7 +91,7 @@ class TextFormats:
         look.setFont(self._code_font if code else self._body_font)
         look.setForeground(colors.muted if block.quotes and not code else self._text_color)
         if block.kind is Kind.HEADING:
-            look.setFontPointSize(self._theme.text_size * _HEADING_SIZES[block.level - 1])
+            look.setFontPointSize(self._body_font.pointSizeF() * _HEADING_SIZES[block.level - 1])
             look.setFontWeight(QFont.Weight.DemiBold)
         if block.kind is Kind.TABLE and block.level:
             look.setFontWeight(QFont.Weight.DemiBold)
@@ -119,7 +120,7 @@ class TextFormats:
         look.setCellSpacing(0)
         look.setTopMargin(0 if first else round(0.6 * self._line))
         look.setBottomMargin(round(0.6 * self._line))  # Qt drops the upper margin of the block after a table
-        look.setLeftMargin(block.indent * INDENT + block.quotes * QUOTE_INDENT)
+        look.setLeftMargin(block.indent * self._indent + block.quotes * QUOTE_INDENT)
         look.setHeaderRowCount(1)
         look.setColumnWidthConstraints([QTextLength()] * len(block.alignments))
         return look

@@ -25,6 +25,7 @@ _SLICE_S = 0.008  # drawing of finished messages per turn of the event loop
 _OPENING_S = 0.03  # and of those first in view when a conversation opens
 _SHARE = 12  # drawing growing text takes at most one part in so many of the main thread
 _LEXER_WAIT_S = 0.05
+_PRELOAD_MS = 1500  # after the window has come up
 
 
 class TranscriptView(QWidget):
@@ -39,7 +40,7 @@ class TranscriptView(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._library = LexerLibrary()
-        self._library.preload()
+        QTimer.singleShot(_PRELOAD_MS, self, self._library.preload)
         self._messages: list[Message] = []
         self._places: dict[int, int] = {}
         self._window = MessageWindow()
@@ -82,7 +83,8 @@ class TranscriptView(QWidget):
         self._messages.append(message)
         inside = self._window.add()
         if message.role is Role.USER:
-            self._window.show_latest(len(self._messages))
+            if not inside:
+                self._window.show_latest(len(self._messages))
             self._column.follow()
             inside = True
         if inside:
@@ -116,6 +118,7 @@ class TranscriptView(QWidget):
         widget = self._column.widget_of(message_id)
         if isinstance(widget, ReplyMessage):
             widget.set_waiting(text)
+            self._column.place()
 
     def copy_last_reply(self) -> None:
         """Put the last reply on the clipboard, as it was written."""
@@ -124,10 +127,6 @@ class TranscriptView(QWidget):
             if widget and message.role is Role.ASSISTANT:
                 widget.copy()
                 return
-
-    def shown(self) -> list[MessageWidget]:
-        """Return the widgets of the messages that have one, from the oldest to the latest."""
-        return list(self._column.widgets())
 
     def scroll_to_end(self) -> None:
         if not self._window.at_end:
@@ -149,7 +148,7 @@ class TranscriptView(QWidget):
         widget.regenerate_requested.connect(self.regenerate_requested)
         widget.continue_requested.connect(self.continue_requested)
         widget.alternative_requested.connect(self.alternative_requested)
-        widget.height_changed.connect(self._column.place)
+        widget.height_changed.connect(self._column.place_around)
         widget.work_added.connect(self._wake)
         self._wake()
         return widget
@@ -187,6 +186,9 @@ class TranscriptView(QWidget):
         self._drawn_at = time.perf_counter()
         self._pause = max(_FRAME_S, (self._drawn_at - started) * _SHARE)
         if left is Work.READY:
+            self._timer.start(0)
+        elif self._window.grow():
+            self._show_window()
             self._timer.start(0)
         elif left is Work.WAITING:
             self._timer.start(round(_LEXER_WAIT_S * 1000))

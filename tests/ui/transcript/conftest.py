@@ -1,10 +1,9 @@
 """What the transcript's tests share: a theme, messages, and waiting until everything is drawn."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
-from PySide6.QtCore import QCoreApplication, QEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QAbstractButton, QScrollArea, QScrollBar, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus
@@ -12,6 +11,7 @@ from rdchat.inference.protocol import FinishReason, Role
 from rdchat.ui.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.text_body import Work
 
 
@@ -40,14 +40,6 @@ def dialogue(turns: int, answer: str = "Answer {n}.") -> list[Message]:
     return messages
 
 
-@pytest.fixture
-def theme(qapp: QApplication) -> Iterator[Theme]:
-    theme = Theme(qapp)
-    yield theme
-    theme.deleteLater()
-    QCoreApplication.sendPostedEvents(theme, QEvent.Type.DeferredDelete)
-
-
 @pytest.fixture(scope="session")
 def library() -> LexerLibrary:
     library = LexerLibrary()
@@ -72,4 +64,27 @@ def show(qtbot: QtBot, theme: Theme) -> Callable[[Sequence[Message]], Transcript
 
 
 def wait_until_drawn(qtbot: QtBot, view: TranscriptView) -> None:
-    qtbot.waitUntil(lambda: all(widget.work is Work.NONE for widget in view.shown()), timeout=20_000)
+    qtbot.waitUntil(lambda: all(widget.work is Work.NONE for widget in widgets(view)), timeout=20_000)
+
+
+def widgets(view: TranscriptView) -> list[MessageWidget]:
+    """Return the widgets of the messages that have one, from the oldest to the latest."""
+    found = [widget for widget in view.findChildren(MessageWidget) if not widget.isHidden()]
+    return sorted(found, key=lambda widget: widget.message.id)
+
+
+def widget_of(view: TranscriptView, message_id: int) -> MessageWidget:
+    return next(widget for widget in widgets(view) if widget.message.id == message_id)
+
+
+def button(parent: QWidget, name: str) -> QAbstractButton:
+    """Return the button that is shown under this accessible name."""
+    found = [
+        each for each in parent.findChildren(QAbstractButton) if each.accessibleName() == name and not each.isHidden()
+    ]
+    assert found, f"no button {name!r}"
+    return found[0]
+
+
+def scroll_bar(view: TranscriptView) -> QScrollBar:
+    return view.findChild(QScrollArea).verticalScrollBar()

@@ -47,7 +47,7 @@ unclosed
 
 
 def whole(parser: Parser, text: str) -> tuple[list[Block], set[int]]:
-    return streamed(parser, text, len(text))
+    return streamed(parser, text, max(1, len(text)))
 
 
 def streamed(parser: Parser, text: str, chunk: int) -> tuple[list[Block], set[int]]:
@@ -55,7 +55,7 @@ def streamed(parser: Parser, text: str, chunk: int) -> tuple[list[Block], set[in
     stream = BlockStream(parser)
     blocks: list[Block] = []
     closed: set[int] = set()
-    for end in range(chunk, len(text) + chunk, chunk):
+    for end in range(chunk, max(1, len(text)) + chunk, chunk):
         more = True
         while more:
             update = stream.advance(text[:end], final=end >= len(text))
@@ -76,7 +76,9 @@ def test_blocks_in_steps_equal_one_parse_by_markdown_it() -> None:
     assert streamed(MarkdownParser(), RICH, 1)[0] == at_once
 
 
-@pytest.mark.parametrize("text", ["", "\n", "\n\n\n", "```", "```\n", "```py", "```py\n```", "~~~\n\n", "- ", "> ", "|", "#"])
+@pytest.mark.parametrize(
+    "text", ["", "\n", "\n\n\n", "```", "```\n", "```py", "```py\n```", "~~~\n\n", "- ", "> ", "|", "#"]
+)
 def test_tiny_texts_end_alike(text: str) -> None:
     assert streamed(MarkdownParser(), text, 1) == whole(MarkdownParser(), text)
 
@@ -145,7 +147,7 @@ def test_hostile_text_is_taken_in_short_steps(text: str) -> None:
         started = time.thread_time()
         more = stream.advance(text, final=True).more
         steps.append(time.thread_time() - started)
-    assert max(steps) < 0.2  # a fifth of what a person notices here leaves room for a slow test machine
+    assert max(steps) < 0.2  # wanted: 0.05; the rest is room for a slow or busy test machine
     assert sum(steps) < 10
 
 

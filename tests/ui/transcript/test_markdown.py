@@ -82,7 +82,9 @@ def test_bare_addresses_become_links_without_the_full_stop() -> None:
 
 
 def test_lists_carry_markers_levels_and_numbers() -> None:
-    found = [(block.marker, block.indent, text(block)) for block in blocks("4. a\n5. b\n   - c\n     - d\n- [x] e\n- [ ] f")]
+    found = [
+        (block.marker, block.indent, text(block)) for block in blocks("4. a\n5. b\n   - c\n     - d\n- [x] e\n- [ ] f")
+    ]
     assert found == [
         ("4.", 1, "a"),
         ("5.", 1, "b"),

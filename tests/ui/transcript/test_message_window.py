@@ -1,9 +1,12 @@
-from rdchat.ui.transcript.message_window import MOST, OPENED, STEP, MessageWindow
+from rdchat.ui.transcript.message_window import FIRST, MOST, OPENED, STEP, MessageWindow
 
 
 def test_a_long_conversation_opens_at_its_end() -> None:
     window = MessageWindow()
     window.show_latest(10_000)
+    assert (window.start, window.end) == (10_000 - FIRST, 10_000)
+    while window.grow():
+        assert window.at_end
     assert (window.start, window.end) == (10_000 - OPENED, 10_000)
 
 

@@ -1,0 +1,77 @@
+import time
+from dataclasses import fields
+
+import pytest
+from PySide6.QtGui import QColor, QTextDocument
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.theme import DARK, DARK_SYNTAX, LIGHT, LIGHT_SYNTAX, Colors, SyntaxColors
+from rdchat.ui.transcript.code_highlighter import CodeHighlighter, LexerLibrary
+
+
+def luminance(color: QColor) -> float:
+    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color.getRgbF()[:3]]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def contrast(one: QColor, other: QColor) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize(("syntax", "colors"), [(LIGHT_SYNTAX, LIGHT), (DARK_SYNTAX, DARK)])
+def test_every_colour_can_be_read_on_the_ground_of_code(syntax: SyntaxColors, colors: Colors) -> None:
+    for field in fields(syntax):
+        assert contrast(getattr(syntax, field.name), colors.code) >= 4.5, field.name
+
+
+def coloured(qtbot: QtBot, library: LexerLibrary, language: str, code: str) -> dict[str, str]:
+    """Return the colours of the words of a code text."""
+    document = QTextDocument(code)
+    highlighter = CodeHighlighter(document, library)
+    highlighter.add(language, document.begin(), code.split("\n"))
+
+    def work() -> bool:
+        highlighter.advance(LIGHT_SYNTAX, time.perf_counter() + 0.001)
+        return not highlighter.pending
+
+    qtbot.waitUntil(work)
+    found = {}
+    block = document.begin()
+    while block.isValid():
+        for span in block.layout().formats():
+            word = block.text().encode("utf-16-le")[2 * span.start : 2 * (span.start + span.length)].decode("utf-16-le")
+            found[word] = span.format.foreground().color().name()
+        block = block.next()
+    return found
+
+
+def test_places_count_characters_outside_of_the_basic_plane_as_qt_does(qtbot: QtBot, library: LexerLibrary) -> None:
+    found = coloured(qtbot, library, "python", "x = '👋👋'; import os\nreturn 1")
+    assert found["import"] == LIGHT_SYNTAX.keyword.name()
+    assert found["return"] == LIGHT_SYNTAX.keyword.name()
+    assert found["1"] == LIGHT_SYNTAX.number.name()
+
+
+def test_strings_over_several_lines_are_coloured_on_each(qtbot: QtBot, library: LexerLibrary) -> None:
+    found = coloured(qtbot, library, "python", 'def f():\n    """one\n    two"""')
+    assert found['    two"""'] == LIGHT_SYNTAX.string.name()
+
+
+def test_much_code_is_coloured_in_short_steps(qtbot: QtBot, library: LexerLibrary) -> None:
+    document = QTextDocument("\n".join(["x = [1, 'two', None]  # three"] * 1000))
+    highlighter = CodeHighlighter(document, library)
+    highlighter.add("python", document.begin(), document.toPlainText().split("\n"))
+    qtbot.waitUntil(lambda: library.is_ready("python"))
+    steps = 0
+    while highlighter.pending:
+        highlighter.advance(LIGHT_SYNTAX, time.perf_counter() + 0.004)
+        steps += 1
+    assert steps > 2
+
+
+def test_an_overlong_line_is_left_alone(library: LexerLibrary) -> None:
+    document = QTextDocument("x" * 5000)
+    highlighter = CodeHighlighter(document, library)
+    highlighter.add("python", document.begin(), [document.toPlainText()])
+    assert not highlighter.pending

@@ -1,0 +1,240 @@
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QInputMethodEvent
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QMenu, QPlainTextEdit, QPushButton
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.inference.protocol import FinishReason
+from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.thought_box import ThoughtBox
+from tests.ui.transcript.conftest import button, dialogue, person, reply, wait_until_drawn, widget_of
+
+Show = Callable[[Sequence[Message]], TranscriptView]
+
+
+def words(view: TranscriptView, message_id: int) -> list[str]:
+    """Return the texts of the labels shown in a message."""
+    labels = widget_of(view, message_id).findChildren(QLabel)
+    return [label.text() for label in labels if label.isVisible() and label.text()]
+
+
+@pytest.mark.parametrize(
+    ("message", "said", "remedy"),
+    [
+        (
+            reply(2, "Once", MessageStatus.INTERRUPTED, None),
+            "Interrupted: rdchat closed while this was being written.",
+            "Continue",
+        ),
+        (reply(2, "Once", finish_reason=FinishReason.CANCELLED), "Stopped.", "Continue"),
+        (reply(2, "", finish_reason=FinishReason.CANCELLED), "Stopped.", "Try again"),
+        (
+            reply(2, "Once", finish_reason=FinishReason.LENGTH),
+            "Stopped at the limit of tokens for one reply.",
+            "Continue",
+        ),
+        (
+            reply(2, "", MessageStatus.FAILED, None, error="The model ran out of memory."),
+            "The model ran out of memory.",
+            "Try again",
+        ),
+    ],
+)
+def test_an_early_end_is_explained_and_can_be_mended(
+    qtbot: QtBot, show: Show, message: Message, said: str, remedy: str
+) -> None:
+    view = show([person(1, "Hi"), message])
+    assert words(view, 2) == [said]
+    signal = view.continue_requested if remedy == "Continue" else view.regenerate_requested
+    with qtbot.waitSignal(signal) as asked:
+        qtbot.mouseClick(button(widget_of(view, 2), remedy), Qt.MouseButton.LeftButton)
+    assert asked.args == [2]
+
+
+def test_a_full_context_says_what_to_do(show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "Once", finish_reason=FinishReason.CONTEXT_FULL)])
+    assert words(view, 2) == ["The model's context is full. Start a new chat, or edit an earlier message."]
+
+
+def test_a_complete_reply_says_nothing(show: Show) -> None:
+    assert words(show(dialogue(1)), 2) == []
+
+
+def test_an_empty_reply_says_what_it_waits_for_until_text_comes(qtbot: QtBot, show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "", MessageStatus.STREAMING, None)])
+    assert words(view, 2) == ["Waiting for the model…"]
+    view.set_waiting(2, "Reading the prompt… 512 of 2,048 tokens")
+    assert words(view, 2) == ["Reading the prompt… 512 of 2,048 tokens"]
+    view.append_text(2, "Hello")
+    assert words(view, 2) == []
+
+
+def test_copying_a_message_takes_it_as_written(qtbot: QtBot, show: Show) -> None:
+    view = show([person(1, "  *as* typed"), reply(2, "<think>\nhm\n</think>\n**Bold**")])
+    qtbot.mouseClick(button(widget_of(view, 1), "Copy message"), Qt.MouseButton.LeftButton)
+    assert QGuiApplication.clipboard().text() == "  *as* typed"
+    qtbot.mouseClick(button(widget_of(view, 2), "Copy reply"), Qt.MouseButton.LeftButton)
+    assert QGuiApplication.clipboard().text() == "**Bold**"
+
+
+def test_copy_last_reply(show: Show) -> None:
+    view = show([*dialogue(2), person(5, "And?")])
+    view.copy_last_reply()
+    assert QGuiApplication.clipboard().text() == "Answer 2."
+
+
+def test_regenerate_is_asked_for(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(1))
+    with qtbot.waitSignal(view.regenerate_requested) as asked:
+        qtbot.mouseClick(button(widget_of(view, 2), "Regenerate reply"), Qt.MouseButton.LeftButton)
+    assert asked.args == [2]
+
+
+def test_alternatives_are_stepped_through(qtbot: QtBot, show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "Second", sibling=1, siblings=3)])
+    assert words(view, 2) == ["2 of 3"]
+    with qtbot.waitSignal(view.alternative_requested) as asked:
+        qtbot.mouseClick(button(widget_of(view, 2), "Next alternative"), Qt.MouseButton.LeftButton)
+    assert asked.args == [2, 1]
+    view.update_message(reply(2, "Third", sibling=2, siblings=3))
+    assert words(view, 2) == ["3 of 3"]
+    assert not button(widget_of(view, 2), "Next alternative").isEnabled()
+
+
+def editor(view: TranscriptView) -> QPlainTextEdit:
+    return view.findChild(QPlainTextEdit)
+
+
+def edit_first(qtbot: QtBot, view: TranscriptView) -> QPlainTextEdit:
+    qtbot.mouseClick(button(widget_of(view, 1), "Edit message"), Qt.MouseButton.LeftButton)
+    assert editor(view).toPlainText() == "Question 1?"
+    return editor(view)
+
+
+def test_an_edit_is_saved_and_sent_with_return(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(1))
+    field = edit_first(qtbot, view)
+    qtbot.keyClicks(field, " Why")
+    qtbot.keyClick(field, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    qtbot.keyClicks(field, "then?")
+    with qtbot.waitSignal(view.edit_submitted) as sent:
+        qtbot.keyClick(field, Qt.Key.Key_Return)
+    assert sent.args == [1, "Question 1? Why\nthen?"]
+
+
+def test_escape_leaves_the_message_as_it_was(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(1))
+    field = edit_first(qtbot, view)
+    qtbot.keyClicks(field, "nonsense")
+    with qtbot.assertNotEmitted(view.edit_submitted):
+        qtbot.keyClick(field, Qt.Key.Key_Escape)
+    qtbot.waitUntil(lambda: editor(view) is None)
+    assert "Question 1?" in widget_of(view, 1).body.toPlainText()
+
+
+def test_an_empty_edit_cannot_be_sent(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(1))
+    field = edit_first(qtbot, view)
+    field.clear()
+    with qtbot.assertNotEmitted(view.edit_submitted):
+        qtbot.keyClick(field, Qt.Key.Key_Return)
+    assert not button_of_text(view, "Save and send").isEnabled()
+
+
+def button_of_text(view: TranscriptView, text: str) -> QPushButton:
+    return next(each for each in view.findChildren(QPushButton) if each.text() == text)
+
+
+def test_return_while_an_input_method_composes_does_not_send(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(1))
+    field = edit_first(qtbot, view)
+    QApplication.sendEvent(field, QInputMethodEvent("にほん", []))
+    with qtbot.assertNotEmitted(view.edit_submitted):
+        qtbot.keyClick(field, Qt.Key.Key_Return)
+
+
+def test_a_thought_is_open_while_it_is_written_and_folds_afterwards(qtbot: QtBot, show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "", MessageStatus.STREAMING, None)])
+    view.append_text(2, "<think>\nI wonder")
+    wait_until_drawn(qtbot, view)
+    box = view.findChild(ThoughtBox)
+    assert box.body.isVisible()
+    assert box.body.toPlainText() == "I wonder"
+    view.append_text(2, " much.\n</think>\n\nHello")
+    wait_until_drawn(qtbot, view)
+    assert not box.body.isVisible()
+    assert widget_of(view, 2).body.toPlainText() == "Hello"
+
+
+def test_a_thought_unfolds_on_request(qtbot: QtBot, show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "<think>hm</think>Hello")])
+    box = view.findChild(ThoughtBox)
+    height = widget_of(view, 2).height()
+    qtbot.mouseClick(button(box, "Show the model's thoughts"), Qt.MouseButton.LeftButton)
+    wait_until_drawn(qtbot, view)
+    assert box.body.toPlainText() == "hm"
+    assert widget_of(view, 2).height() > height
+
+
+def test_unfolding_a_thought_at_the_end_keeps_it_in_view(qtbot: QtBot, show: Show) -> None:
+    view = show([*dialogue(10), person(21, "Hi"), reply(22, "<think>\n" + "hm\n\n" * 100 + "</think>\nHello")])
+    box = view.findChild(ThoughtBox)
+    before = box.mapTo(view, QPoint(0, 0))
+    qtbot.mouseClick(button(box, "Show the model's thoughts"), Qt.MouseButton.LeftButton)
+    wait_until_drawn(qtbot, view)
+    assert box.mapTo(view, QPoint(0, 0)) == before
+
+
+def test_any_reply_can_be_continued_from_its_menu(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(1))
+    body = widget_of(view, 2).body
+    where = QPoint(3, 3)
+    event = QContextMenuEvent(QContextMenuEvent.Reason.Mouse, where, body.mapToGlobal(where))
+    QApplication.sendEvent(body.viewport(), event)
+    menu = QApplication.activePopupWidget()
+    assert isinstance(menu, QMenu)
+    names = {action.text(): action for action in menu.actions()}
+    assert {"Copy message", "Regenerate reply", "Continue reply"} <= names.keys()
+    with qtbot.waitSignal(view.continue_requested) as asked:
+        names["Continue reply"].trigger()
+    menu.close()
+    assert asked.args == [2]
+
+
+def test_buttons_show_on_hover_and_keep_their_place(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(2))
+    first = widget_of(view, 2)
+    height = first.height()
+    copy = button(first, "Copy reply")
+    concealed = copy.grab().toImage()
+    qtbot.mouseMove(first, QPoint(5, 5))
+    qtbot.waitUntil(lambda: copy.grab().toImage() != concealed)
+    assert first.height() == height
+
+
+def test_tab_reaches_concealed_buttons_and_reveals_them(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(2))
+    copy = button(widget_of(view, 1), "Copy message")
+    concealed = copy.grab().toImage()
+    view.activateWindow()
+    widget_of(view, 1).body.setFocus()
+    qtbot.waitUntil(lambda: QApplication.focusWidget() is not None)
+    visited = [QApplication.focusWidget()]
+    while visited[-1] is not copy and len(visited) < 20:
+        qtbot.keyClick(visited[-1], Qt.Key.Key_Tab)
+        visited.append(QApplication.focusWidget())
+    assert copy in visited
+    assert copy.grab().toImage() != concealed
+
+
+def test_every_button_has_a_name(qtbot: QtBot, show: Show) -> None:
+    view = show(
+        [person(1, "```c\nx\n```"), reply(2, "<think>a</think>b", siblings=2), replace(reply(3, "c"), parent_id=2)]
+    )
+    for each in view.findChildren(QAbstractButton):
+        if each.isVisible():
+            assert each.accessibleName(), each

@@ -1,0 +1,241 @@
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt, QUrl, Slot
+from PySide6.QtGui import QColor, QDesktopServices, QGuiApplication, QMouseEvent, QTextCursor
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.theme import Theme
+from rdchat.ui.transcript.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown import MarkdownParser
+from rdchat.ui.transcript.text_body import FIRST_SHOWN, TextBody, Work
+from tests.ui.transcript.conftest import button
+from tests.ui.transcript.test_block_stream import RICH
+
+MakeBody = Callable[[str], TextBody]
+
+
+@pytest.fixture
+def make_body(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> MakeBody:
+    """Show a text and wait until it is drawn and coloured."""
+
+    def make(text: str) -> TextBody:
+        body = TextBody(MarkdownParser(), theme, library)
+        qtbot.addWidget(body)
+        body.set_text(text, final=True)
+        draw(qtbot, body)
+        body.resize(600, body.height_for(600))
+        body.show()
+        return body
+
+    return make
+
+
+def draw(qtbot: QtBot, body: TextBody) -> None:
+    qtbot.waitUntil(lambda: body.advance(time.perf_counter() + 0.01) is Work.NONE)
+
+
+@pytest.fixture
+def opened(qapp: QGuiApplication) -> Iterator[list[str]]:
+    """Collect what would be opened in the browser or the mail program."""
+
+    class Handler(QObject):
+        def __init__(self) -> None:
+            super().__init__()
+            self.urls: list[str] = []
+
+        @Slot(QUrl)
+        def handle(self, url: QUrl) -> None:
+            self.urls.append(url.toString())
+
+    handler = Handler()
+    schemes = ("http", "https", "mailto", "file", "javascript")
+    for scheme in schemes:
+        QDesktopServices.setUrlHandler(scheme, handler, "handle")
+    yield handler.urls
+    for scheme in schemes:
+        QDesktopServices.unsetUrlHandler(scheme)
+
+
+def click(body: TextBody, words: str) -> None:
+    cursor = body.document().find(words)
+    assert not cursor.isNull()
+    cursor.setPosition(cursor.selectionStart() + 1)
+    place = QPointF(body.cursorRect(cursor).center())
+    left = Qt.MouseButton.LeftButton
+    for kind in (QEvent.Type.MouseButtonPress, QEvent.Type.MouseButtonRelease):
+        # qtbot.mouseClick warns where a release is not accepted, as it is not beside links
+        event = QMouseEvent(kind, place, body.viewport().mapToGlobal(place), left, left, Qt.KeyboardModifier.NoModifier)
+        QApplication.sendEvent(body.viewport(), event)
+
+
+def test_growing_text_draws_the_same_document_as_the_whole(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> None:
+    whole = TextBody(MarkdownParser(), theme, library)
+    grown = TextBody(MarkdownParser(), theme, library)
+    for body in (whole, grown):
+        qtbot.addWidget(body)
+    whole.set_text(RICH, final=True)
+    draw(qtbot, whole)
+    for end in range(0, len(RICH), 3):
+        grown.set_text(RICH[:end], final=False)
+        draw(qtbot, grown)
+    grown.set_text(RICH, final=True)
+    draw(qtbot, grown)
+    assert grown.document().toHtml() == whole.document().toHtml()
+    assert grown.height_for(500) == whole.height_for(500)
+
+
+def test_a_web_link_opens_only_after_a_click(make_body: MakeBody, opened: list[str]) -> None:
+    body = make_body("See [the page](https://example.org/page).")
+    assert opened == []
+    click(body, "the page")
+    assert opened == ["https://example.org/page"]
+
+
+@pytest.mark.parametrize("address", ["javascript:alert(1)", "file:///etc/passwd"])
+def test_dangerous_links_are_text_and_say_why(make_body: MakeBody, opened: list[str], address: str) -> None:
+    body = make_body(f"Do [click here]({address}) now.")
+    click(body, "click here")
+    assert opened == []
+    look = body.document().find("click").charFormat()
+    assert not look.isAnchor()
+    assert look.toolTip() == f"Not a link: only web and mail addresses are opened.\n{address}"
+
+
+def test_an_anchor_that_is_no_web_address_is_not_opened_even_if_one_slips_in(
+    make_body: MakeBody, opened: list[str]
+) -> None:
+    body = make_body("x")
+    body.anchorClicked.emit(QUrl("file:///etc/passwd"))
+    assert opened == []
+
+
+def test_a_remote_image_is_never_fetched(qtbot: QtBot, make_body: MakeBody) -> None:
+    asked: list[str] = []
+
+    class Images(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+
+    with HTTPServer(("127.0.0.1", 0), Images) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}/cat.png"
+        body = make_body(f'![a cat]({address})\n\n<img src="{address}">')
+        qtbot.waitExposed(body)
+        body.grab()
+        server.shutdown()
+        thread.join()
+    assert asked == []
+    assert f"a cat ({address})" in body.toPlainText()
+    assert f'<img src="{address}">' in body.toPlainText()
+
+
+def test_code_is_copied_exactly_and_the_button_says_so(qtbot: QtBot, make_body: MakeBody) -> None:
+    code = "def f():\n\n\treturn 'é👋'  # " + "x" * 5000 + "\n    pass"
+    body = make_body(f"Look:\n\n```python\n{code}\n```\n\nDone.")
+    copy = button(body, "Copy code")
+    qtbot.mouseClick(copy, Qt.MouseButton.LeftButton)
+    assert QGuiApplication.clipboard().text() == code
+    assert copy.accessibleName() == "Copied"
+    qtbot.waitUntil(lambda: copy.accessibleName() == "Copy code", timeout=4000)
+
+
+def test_code_is_coloured_when_its_fence_closes(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> None:
+    body = TextBody(MarkdownParser(), theme, library)
+    qtbot.addWidget(body)
+    body.set_text("```python\nimport os\n", final=False)
+    draw(qtbot, body)
+    line = body.document().find("import").block()
+    assert line.layout().formats() == []
+    body.set_text("```python\nimport os\n```\n", final=False)
+    draw(qtbot, body)
+    spans = body.document().find("import").block().layout().formats()
+    colors = {QColor(span.format.foreground().color()).name() for span in spans}
+    assert theme.syntax.keyword.name() in colors
+
+
+def test_an_unknown_language_stays_plain(make_body: MakeBody) -> None:
+    body = make_body("```no-such-language\nimport os\n```")
+    assert body.document().find("import").block().layout().formats() == []
+
+
+def test_a_selection_survives_text_that_streams_in_below(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> None:
+    body = TextBody(MarkdownParser(), theme, library)
+    qtbot.addWidget(body)
+    body.set_text("First paragraph.\n\nSecond par", final=False)
+    draw(qtbot, body)
+    cursor = body.document().find("paragraph")
+    body.setTextCursor(cursor)
+    body.set_text("First paragraph.\n\nSecond paragraph, **bold**.\n\n```c\nint a;\n```\nEnd", final=False)
+    draw(qtbot, body)
+    assert body.textCursor().selectedText() == "paragraph"
+
+
+def test_a_selection_in_the_block_that_grows_survives(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> None:
+    body = TextBody(MarkdownParser(), theme, library)
+    qtbot.addWidget(body)
+    body.set_text("One two thr", final=False)
+    draw(qtbot, body)
+    body.setTextCursor(body.document().find("two thr"))
+    body.set_text("One two three *four*", final=False)
+    draw(qtbot, body)
+    assert body.textCursor().selectedText() == "two thr"
+
+
+def test_text_is_selected_and_copied_with_the_keyboard(qtbot: QtBot, make_body: MakeBody) -> None:
+    body = make_body("- one\n- two")
+    body.setFocus()
+    body.moveCursor(QTextCursor.MoveOperation.Start)
+    qtbot.keyClick(body, Qt.Key.Key_End, Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier)
+    qtbot.keyClick(body, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    assert QGuiApplication.clipboard().text() == "•\tone\n•\ttwo"
+    assert not QGuiApplication.clipboard().mimeData().hasHtml()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NUL \0 and \ufdd0 structure \ufffc",
+        "مرحبا بالعالم\n\nשלום **עולם**",  # noqa: RUF001 - right to left
+        "👩‍👩‍👧‍👦 e\u0301 你好 \ud83d",
+        "> " * 10_000,
+        "[" * 10_000,
+        "```",
+        "| a |\n|---|",
+        "```\n" + "x" * 20_000,
+        "x" * 100_000,
+    ],
+    ids=lambda text: ascii(text[:6]),
+)
+def test_odd_text_is_drawn(make_body: MakeBody, text: str) -> None:
+    body = make_body(text)
+    assert body.height_for(400) > 0
+    body.grab(body.rect() & body.rect().translated(QPoint(0, 2000 - body.height())))
+
+
+def test_of_a_very_long_message_the_first_part_is_shown(qtbot: QtBot, make_body: MakeBody) -> None:
+    text = "A paragraph of a very long message.\n\n" * 5000
+    body = make_body(text)
+    assert body.hidden_characters == len(text) - FIRST_SHOWN
+    before = body.height_for(600)
+    body.show_more()
+    draw(qtbot, body)
+    assert body.hidden_characters == 0
+    assert body.height_for(600) > before
+
+
+def test_dark_and_larger_text_restyle_what_is_shown(qtbot: QtBot, theme: Theme, make_body: MakeBody) -> None:
+    body = make_body("Some text.\n\n```python\nimport os\n```")
+    height = body.height_for(600)
+    theme.set_text_size(20)
+    theme.set_scheme(Qt.ColorScheme.Dark)
+    body.restyle()
+    draw(qtbot, body)
+    assert body.height_for(600) > height
+    assert body.document().find("Some").charFormat().foreground().color() == theme.colors.text
+    assert body.document().find("import").block().layout().formats()

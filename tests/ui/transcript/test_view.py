@@ -1,0 +1,189 @@
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.ui.theme import Theme
+from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.message_window import MOST, OPENED
+from tests.ui.transcript.conftest import (
+    button,
+    dialogue,
+    person,
+    reply,
+    scroll_bar,
+    wait_until_drawn,
+    widget_of,
+    widgets,
+)
+
+Show = Callable[[Sequence[Message]], TranscriptView]
+LONG = "\n\n".join(f"Paragraph {number} of a long answer." for number in range(40))
+
+
+def at_end(view: TranscriptView) -> bool:
+    return scroll_bar(view).value() == scroll_bar(view).maximum()
+
+
+def top_of(view: TranscriptView, message_id: int) -> int:
+    """Return where a message stands in the view."""
+    return widget_of(view, message_id).y() - scroll_bar(view).value()
+
+
+def test_a_conversation_opens_at_its_end(show: Show) -> None:
+    view = show(dialogue(20, LONG))
+    assert at_end(view)
+    assert scroll_bar(view).maximum() > 0
+
+
+def test_of_a_long_conversation_only_the_last_messages_have_widgets(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(5000))
+    qtbot.waitUntil(lambda: len(widgets(view)) == OPENED)
+    assert [widget.message.id for widget in widgets(view)] == list(range(10_001 - OPENED, 10_001))
+    assert at_end(view)
+
+
+def test_older_messages_load_on_scrolling_up_and_the_place_is_kept(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(200))
+    qtbot.waitUntil(lambda: len(widgets(view)) == OPENED)
+    wait_until_drawn(qtbot, view)
+    first = widgets(view)[0].message.id
+    bar = scroll_bar(view)
+    bar.setValue(0)
+    wait_until_drawn(qtbot, view)
+    assert widgets(view)[0].message.id < first
+    assert abs(top_of(view, first) - 20) <= 1  # where it stood before the older ones came
+    assert len(widgets(view)) <= MOST
+
+
+def test_the_first_message_is_reached_and_the_way_back_too(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(200))
+    bar = scroll_bar(view)
+    while widgets(view)[0].message.id > 1:
+        bar.setValue(bar.minimum())
+    assert len(widgets(view)) <= MOST
+    view.scroll_to_end()
+    wait_until_drawn(qtbot, view)
+    assert widgets(view)[-1].message.id == 400
+    assert at_end(view)
+
+
+def streaming(show: Show) -> TranscriptView:
+    return show([*dialogue(10, LONG), person(21, "More?"), reply(22, "", MessageStatus.STREAMING, None)])
+
+
+def test_the_end_is_followed_while_the_reader_is_there(qtbot: QtBot, show: Show) -> None:
+    view = streaming(show)
+    for _ in range(10):
+        view.append_text(22, LONG + "\n\n")
+        wait_until_drawn(qtbot, view)
+        assert at_end(view)
+
+
+def test_a_reader_above_is_not_moved_and_can_jump_to_the_latest(qtbot: QtBot, show: Show) -> None:
+    view = streaming(show)
+    bar = scroll_bar(view)
+    bar.setValue(bar.maximum() // 2)
+    value = bar.value()
+    view.append_text(22, LONG)
+    wait_until_drawn(qtbot, view)
+    assert bar.value() == value
+    assert not at_end(view)
+    qtbot.mouseClick(button(view, "Jump to latest"), Qt.MouseButton.LeftButton)
+    assert at_end(view)
+    view.append_text(22, LONG)
+    wait_until_drawn(qtbot, view)
+    assert at_end(view)
+
+
+def test_the_jump_button_shows_only_away_from_the_end(show: Show) -> None:
+    view = show(dialogue(20, LONG))
+    with pytest.raises(AssertionError):
+        button(view, "Jump to latest")
+    scroll_bar(view).setValue(0)
+    assert button(view, "Jump to latest").isVisible()
+
+
+def test_the_persons_own_message_comes_into_view(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(20, LONG))
+    scroll_bar(view).setValue(0)
+    view.add_message(person(41, "Next question"))
+    wait_until_drawn(qtbot, view)
+    assert at_end(view)
+    assert widgets(view)[-1].message.id == 41
+
+
+def test_resizing_keeps_the_message_in_view(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(20, LONG.replace("\n\n", " ")))
+    bar = scroll_bar(view)
+    bar.setValue(widget_of(view, 20).y() + 5)
+    view.resize(420, 500)
+    qtbot.waitUntil(lambda: widget_of(view, 20).width() < 420)
+    assert abs(top_of(view, 20) + 5) <= 2
+
+
+def test_a_changed_path_keeps_shared_messages_and_the_place(qtbot: QtBot, show: Show) -> None:
+    messages = dialogue(20, LONG)
+    view = show(messages)
+    scroll_bar(view).setValue(widget_of(view, 10).y())
+    kept = widget_of(view, 10)
+    view.set_messages([*messages[:30], person(99, "Another way")])
+    wait_until_drawn(qtbot, view)
+    assert widget_of(view, 10) is kept
+    assert abs(top_of(view, 10)) <= 1
+    assert widgets(view)[-1].message.id == 99
+
+
+def test_another_conversation_replaces_everything(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(3))
+    view.set_messages([person(100, "Other")])
+    wait_until_drawn(qtbot, view)
+    assert [widget.message.id for widget in widgets(view)] == [100]
+    view.clear()
+    qtbot.waitUntil(lambda: not widgets(view))
+
+
+def test_text_of_a_message_that_is_not_shown_is_kept(qtbot: QtBot, show: Show) -> None:
+    messages = [*dialogue(200), reply(401, "", MessageStatus.STREAMING, None)]
+    view = show(messages)
+    bar = scroll_bar(view)
+    while any(widget.message.id == 401 for widget in widgets(view)):
+        bar.setValue(bar.minimum())
+    view.append_text(401, "Written far below.")
+    view.scroll_to_end()
+    wait_until_drawn(qtbot, view)
+    assert widget_of(view, 401).body.toPlainText() == "Written far below."
+
+
+def test_the_theme_is_followed_at_once(qtbot: QtBot, show: Show, theme: Theme) -> None:
+    view = show(dialogue(2, "Some **text**.\n\n```python\nimport os\n```"))
+    theme.set_scheme(Qt.ColorScheme.Dark)
+    theme.set_text_size(18)
+    wait_until_drawn(qtbot, view)
+    look = widget_of(view, 4).body.document().find("Some").charFormat()
+    assert look.foreground().color() == theme.colors.text
+    assert look.font().pointSizeF() == theme.body_font().pointSizeF()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text",
+    ["A paragraph with *some* `text`.\n\n" * 30_000, "word " * 200_000, "- item\n" * 140_000, "x" * 1_000_000],
+    ids=["paragraphs", "one line", "list", "no spaces"],
+)
+def test_a_message_of_a_megabyte_opens_in_slices(qtbot: QtBot, theme: Theme, text: str) -> None:
+    view = TranscriptView(theme)
+    qtbot.addWidget(view)
+    view.resize(800, 600)
+    view.show()
+    started = time.thread_time()
+    view.set_messages([person(1, "Long?"), reply(2, text)])
+    assert time.thread_time() - started < 0.3
+    wait_until_drawn(qtbot, view)
+    assert button(view, f"Show more ({len(text) - 60_000:,} characters are hidden)").isVisible()
+    started = time.thread_time()
+    view.append_text(2, "x")
+    assert time.thread_time() - started < 0.3
