@@ -7,6 +7,7 @@ from typing import Protocol
 import mlx.core as mx
 
 from rdchat.inference.packed_tree import PackedTree
+from rdchat.inference.protocol import DraftSettings
 from rdchat.inference.verifier import Verified
 
 
@@ -16,8 +17,8 @@ class Draft:
 
     Attributes:
         tree: Its root is the token the target chose last. Its tokens and its shape may be lazy.
-        looked_up: (nodes,) bool, perhaps lazy: which nodes prompt lookup offers and not the drafter that gives its name;
-            None where none are.
+        looked_up: (nodes,) bool, perhaps lazy: the nodes that prompt lookup offers, and not the drafter that is named;
+            None where there are none.
     """
 
     tree: PackedTree
@@ -40,6 +41,10 @@ class Drafter(Protocol):
         """
         del cancelled
         yield from ()
+
+    def update(self, settings: DraftSettings) -> None:
+        """Draft by other settings from the next round on, as far as they concern this drafter."""
+        del settings
 
     def propose(self, root: int, limit: int) -> Draft:
         """Offer a tree that is at most `limit` tokens deep below `root`, the last token; perhaps the root alone."""

@@ -106,7 +106,7 @@ class DraftModelDrafter(Drafter):
         shape: Depth of the drafts, and their runner-ups.
     """
 
-    name = "draft_model"
+    name = "speculative"
 
     def __init__(self, draft: DraftModel, prompt: list[int], request: GenerationRequest, shape: DraftShape) -> None:
         sampling, seed = request.sampling, request.seed
@@ -169,7 +169,7 @@ class DraftModelDrafter(Drafter):
     @override
     def close(self, length: int) -> None:
         """See `Drafter`."""
-        if length == 0 or self._steps > 0:
+        if length == 0:
             self._cache.reset()
             return
         self._cache.trim_to(length)

@@ -9,6 +9,7 @@ from typing import override
 from rdchat.inference.draft import Draft, Drafter
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.prefix_tree import PrefixTree
+from rdchat.inference.protocol import DraftSettings
 from rdchat.inference.verifier import Verified
 
 LONGEST, SHORTEST = 8, 2  # tokens of an ending that is looked up
@@ -66,6 +67,12 @@ class LookupDrafter(Drafter):
     def __init__(self, tokens: list[int], draft_tokens: int) -> None:
         self._index = LookupIndex(tokens)
         self._draft_tokens = draft_tokens
+        self._began = False
+
+    @override
+    def update(self, settings: DraftSettings) -> None:
+        """See `Drafter`."""
+        self._draft_tokens = settings.draft_tokens
 
     @override
     def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
@@ -74,5 +81,8 @@ class LookupDrafter(Drafter):
 
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
+        if not self._began:  # the first token comes from the prefill, not from a round
+            self._index.extend([root])
+            self._began = True
         chain = [root, *self._index.continuation(min(self._draft_tokens, limit))]
         return Draft(PackedTree.of(PrefixTree.from_beams([chain])))

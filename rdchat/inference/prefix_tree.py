@@ -41,7 +41,9 @@ class PrefixTree:
         """
         matrix = _as_matrix(beams)
         numbers: dict[tuple[int, int], int] = {}  # (parent, token) -> node
-        tokens, parents, depths = [], [], []
+        tokens: list[int] = []
+        parents: list[int] = []
+        depths: list[int] = []
         beam_nodes = np.empty(matrix.shape, dtype=np.int32)
         for row, beam in enumerate(matrix.tolist()):
             parent = -1
@@ -77,7 +79,8 @@ def _as_matrix(beams: Sequence[Sequence[int]] | npt.NDArray[np.integer]) -> npt.
     except ValueError as error:
         raise ValueError("beams must all have the same length") from error
     if matrix.ndim != 2 or matrix.size == 0 or not np.issubdtype(matrix.dtype, np.integer):
-        raise ValueError(f"beams must be a (beam_width, beam_length) matrix of token ids, not {matrix.shape} {matrix.dtype}")
+        kind = f"{matrix.shape} {matrix.dtype}"
+        raise ValueError(f"beams must be a (beam_width, beam_length) matrix of token ids, not {kind}")
     if (matrix[:, 0] != matrix[0, 0]).any():
         raise ValueError("all beams must begin with one token, the root")
     return matrix

@@ -1,7 +1,7 @@
 """What kind of draft a model can verify, found by trying it: trees, chains, or none.
 
-A tree of six nodes is verified in one call and compared with its two chains fed token by token through stock caches. The
-same tree under a plain causal mask and without its positions must come out different, or the comparison shows nothing.
+A tree of six nodes is verified in one call and compared with its two chains, fed token by token through stock caches.
+The same tree under a plain causal mask, or without its positions, must come out different, or nothing is shown.
 """
 
 from dataclasses import dataclass
@@ -40,14 +40,16 @@ class Capability:
 def probe(network: nn.Module, seams: Seams, vocabulary_size: int) -> Capability:
     """Try a tree and a chain on the network."""
     try:
-        caches = [round_cache(cache) for cache in make_prompt_cache(network)]
-        if has_state(caches):
-            return _probe_chain(network, seams, vocabulary_size, "its layers keep recurrent state, which follows one chain")
-        return _probe_tree(network, seams, vocabulary_size)
+        stateful = has_state([round_cache(cache) for cache in make_prompt_cache(network)])
+        trial = _Trial(network, seams, vocabulary_size)
+        if stateful:
+            return _probe_chain(trial, "its layers keep state that follows one chain")
+        return _probe_tree(trial)
     except UnsupportedCacheError as error:
         return Capability(DraftKind.NONE, str(error))
     except Exception as error:  # unmodified models do what they like with caches and masks
-        return Capability(DraftKind.NONE, f"it cannot verify several tokens at once ({' '.join(str(error).split())[:120]})")
+        reason = " ".join(str(error).split())[:120]
+        return Capability(DraftKind.NONE, f"it cannot verify several tokens at once ({reason})")
 
 
 class _Trial:
@@ -55,7 +57,9 @@ class _Trial:
 
     def __init__(self, network: nn.Module, seams: Seams, vocabulary_size: int) -> None:
         self._network, self._seams = network, seams
-        tokens = [1 + int(t) for t in np.random.default_rng(7).permutation(min(vocabulary_size, 1000) - 1)[: _PROMPT + 6]]
+        tokens = [
+            1 + int(t) for t in np.random.default_rng(7).permutation(min(vocabulary_size, 1000) - 1)[: _PROMPT + 6]
+        ]
         self._prompt, (r, a, b, c, d, e) = tokens[:_PROMPT], tokens[_PROMPT:]
         self.chain = PrefixTree.from_beams([[r, a, b, c]])
         self.tree = PrefixTree.from_beams([[r, a, b, c], [r, a, d, e]])
@@ -83,28 +87,26 @@ class _Trial:
             logits = self._network(mx.array(tree.tokens)[None], cache=caches)[0]
         found = np.array(logits.astype(mx.float32))
         beams = [tuple(tree.tokens[nodes].tolist()) for nodes in tree.beam_nodes]
-        errors = [np.abs(found[nodes] - self._expected[beam]).max() for nodes, beam in zip(tree.beam_nodes, beams, strict=True)]
+        errors = [
+            np.abs(found[nodes] - self._expected[beam]).max()
+            for nodes, beam in zip(tree.beam_nodes, beams, strict=True)
+        ]
         return float(max(errors)) / self._scale
 
 
-def _probe_tree(network: nn.Module, seams: Seams, vocabulary_size: int) -> Capability:
-    trial = _Trial(network, seams, vocabulary_size)
+def _probe_tree(trial: _Trial) -> Capability:
     error = trial.error(trial.tree)
     if error > trial.tolerance:
-        reason = f"a packed tree gave other logits than its branches (by {error:.2g} standard deviations)"
-        return _probe_chain(network, seams, vocabulary_size, reason)
-    for name, control in {
-        "mask": trial.error(trial.tree, mask=False),
-        "position": trial.error(trial.tree, positions=False),
-    }.items():
+        return _probe_chain(trial, f"a packed tree's logits were not its branches' (off by {error:.2g} deviations)")
+    controls = {"mask": trial.error(trial.tree, mask=False), "position": trial.error(trial.tree, positions=False)}
+    for name, control in controls.items():
         if control < _CONTROL * error:
-            return _probe_chain(network, seams, vocabulary_size, f"the check of trees cannot tell a wrong {name} from a right one")
+            return _probe_chain(trial, f"the check of trees cannot tell a wrong {name} from a right one")
     return Capability(DraftKind.TREE)
 
 
-def _probe_chain(network: nn.Module, seams: Seams, vocabulary_size: int, reason: str) -> Capability:
-    trial = _Trial(network, seams, vocabulary_size)
+def _probe_chain(trial: _Trial, reason: str) -> Capability:
     error = trial.error(trial.chain)
     if error > trial.tolerance:
-        return Capability(DraftKind.NONE, f"several tokens in one call gave other logits than one by one (by {error:.2g} standard deviations)")
+        return Capability(DraftKind.NONE, f"tokens fed together gave other logits (off by {error:.2g} deviations)")
     return Capability(DraftKind.CHAIN, reason)

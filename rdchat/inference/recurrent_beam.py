@@ -14,7 +14,7 @@ from rdchat.errors import InvalidSettingError
 from rdchat.inference.bound_head import BoundHead
 from rdchat.inference.noise import gumbel_noise
 from rdchat.inference.protocol import SamplingParams
-from rdchat.inference.sampling import filter_border, has_filter, likeliest, log_softmax, mass
+from rdchat.inference.sampling import filter_border, has_filter, likeliest, mass
 
 LARGEST_BEAM = 256  # width times length
 _FILTER_CANDIDATES = 64  # a filter that keeps more tokens than this drops the others from the draft too
@@ -82,7 +82,8 @@ class PathScorer:
                 _, values = likeliest(logits, min(_FILTER_CANDIDATES, logits.shape[-1]))
                 warped = mx.where(logits >= filter_border(values, mass(logits), sampling), warped, -mx.inf)
             logits = warped + gumbel_noise(self._seed, mx.array([position]), self._vocabulary)
-        return mx.clip(log_softmax(logits), _LARGEST_STEP, _SMALLEST_STEP)
+        largest = mx.max(logits, axis=-1, keepdims=True)
+        return mx.clip(logits - (largest + mx.log(mass(logits))), _LARGEST_STEP, _SMALLEST_STEP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +109,28 @@ class NodePool:
         return slice(1 + (depth - 1) * self.level_size, 1 + depth * self.level_size)
 
 
-def search(
-    head: BoundHead, scorer: PathScorer, hidden: mx.array, root: int, position: int, shape: BeamShape, kept: int
-) -> NodePool:
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Where a draft begins.
+
+    Attributes:
+        token: The token the target chose last.
+        position: Its absolute position.
+        hidden: (input_size,) the target's hidden states that it was chosen from, those of the token before.
+    """
+
+    token: int
+    position: int
+    hidden: mx.array
+
+
+def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool:
     """Search for likely paths below a root.
 
     Args:
         head: The drafter.
         scorer: Scores their steps.
-        hidden: (input_size,) the target's hidden states of the token before the root.
-        root: The token the target chose last.
-        position: Its absolute position.
+        root: Where they begin.
         shape: Width and length of the beams.
         kept: Nodes of each level in the result, at least the width: the others are leaves.
 
@@ -127,28 +139,19 @@ def search(
     """
     kept = min(kept, head.candidates)
     width = min(shape.width, kept)
-    context = head.context(hidden[None])
-    state = head.advance(None, mx.array([root]))
+    context = head.context(root.hidden[None])
+    state = head.advance(None, mx.array([root.token]))
     nodes, totals = mx.zeros((1,), mx.int32), mx.zeros((1,))
-    tokens, parents, scores = [mx.array([root], mx.int32)], [mx.array([-1], mx.int32)], [totals]
+    tokens, parents, scores = [mx.array([root.token], mx.int32)], [mx.array([-1], mx.int32)], [totals]
     for depth in range(1, shape.length):
-        steps = scorer.steps(head.logits(context, state), position + depth)
-        paths = (totals[:, None] + steps).flatten()
-        best = _best(paths, kept)
-        beams, columns = best // head.candidates, best % head.candidates
+        steps = scorer.steps(head.logits(context, state), root.position + depth)
+        best, best_scores = likeliest((totals[:, None] + steps).reshape(1, -1), kept)
+        beams, columns = best[0] // head.candidates, best[0] % head.candidates
         tokens.append(head.vocabulary[columns])
         parents.append(nodes[beams])
-        scores.append(paths[best])
+        scores.append(best_scores[0])
         if depth < shape.length - 1:
             totals = scores[-1][:width]
             nodes = mx.arange(width, dtype=mx.int32) + (1 + (depth - 1) * kept)
             state = head.advance(state[beams[:width]], tokens[-1][:width])
     return NodePool(mx.concatenate(tokens), mx.concatenate(parents), mx.concatenate(scores), kept, shape.length - 1)
-
-
-def _best(scores: mx.array, count: int) -> mx.array:
-    """Return the indices of the highest scores, (count,), best first."""
-    if count == 1:
-        return mx.argmax(scores, keepdims=True)
-    chosen = mx.argpartition(-scores, count - 1)[:count]
-    return chosen[mx.argsort(-scores[chosen])]

@@ -1,6 +1,7 @@
 """The recurrent drafter in the decoding loop: one lazy tree a round, with a branch from prompt lookup."""
 
 from dataclasses import dataclass, field
+from typing import override
 
 import mlx.core as mx
 
@@ -11,13 +12,14 @@ from rdchat.inference.lookup import LookupIndex
 from rdchat.inference.node_selection import best_nodes
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.probe import DraftKind
-from rdchat.inference.protocol import GenerationRequest
-from rdchat.inference.recurrent_beam import BeamShape, NodePool, PathScorer, search
+from rdchat.inference.protocol import DraftSettings, GenerationRequest
+from rdchat.inference.recurrent_beam import BeamShape, NodePool, PathScorer, Root, search
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.target_embeddings import TargetEmbeddings
 from rdchat.inference.verifier import Verified
 
 DEFAULT_SHAPE = BeamShape(width=4, length=5)
+_LEAVES = 2  # nodes kept of each level, in beam widths: those that do not live on may still be among the best
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,11 @@ class RecurrentSettings:
 
     shape: BeamShape = field(default=DEFAULT_SHAPE)
     lookup_branch: bool = True
+
+    @classmethod
+    def of(cls, settings: DraftSettings) -> "RecurrentSettings":
+        """Take what concerns a recurrent drafter."""
+        return cls(BeamShape(settings.beam_width, settings.beam_length), settings.lookup_branch)
 
     @property
     def nodes(self) -> int:
@@ -93,46 +100,41 @@ class RecurrentDrafter(Drafter):
         self._trees = model.capability.kind is DraftKind.TREE
         self._position = len(prompt)  # of the last token, once there is one
         self._hidden: mx.array | None = None
-        self._index = LookupIndex(prompt) if settings.lookup_branch else None
+        self._index = LookupIndex(prompt)
 
+    @override
+    def update(self, settings: DraftSettings) -> None:
+        """See `Drafter`."""
+        self._settings = RecurrentSettings.of(settings)
+
+    @override
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
         if self._hidden is None:  # the first round: the prompt's last token was the last call
             assert self._model.seams.hidden is not None
             self._hidden = self._model.seams.hidden[0, -1]
-            if self._index is not None:
-                self._index.extend([root])
+            self._index.extend([root])
         length = min(self._settings.shape.length, 1 + limit)
-        branch = [] if self._index is None else self._index.continuation(length - 1)
         if length == 1:
             return Draft(PackedTree.chain(mx.array([root])))
-        if self._trees:
-            return self._tree(root, length, branch)
-        return self._chain(root, length, branch)
+        branch = self._index.continuation(length - 1) if self._settings.lookup_branch else []
+        width = self._settings.shape.width
+        if self._trees and (width > 1 or branch):
+            pool = self._search(root, BeamShape(width, length), kept=_LEAVES * width if width > 1 else 1)
+            tree, looked_up = best_nodes(pool, self._settings.nodes, branch)
+            return Draft(tree, looked_up)
+        if branch:
+            return Draft(PackedTree.chain(mx.array([root, *branch])), mx.arange(length) > 0)
+        return Draft(PackedTree.chain(self._search(root, BeamShape(1, length), kept=1).tokens))
 
+    @override
     def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """See `Drafter`."""
         assert verified.hidden is not None
         self._hidden = verified.hidden[path[-1]]
         self._position += len(tokens)
-        if self._index is not None:
-            self._index.extend(tokens)
-
-    def _tree(self, root: int, length: int, branch: list[int]) -> Draft:
-        width = self._settings.shape.width
-        if width == 1 and not branch:
-            return self._chain(root, length, branch)
-        pool = self._search(root, BeamShape(width, length), kept=width if width == 1 else 2 * width)
-        tree, looked_up = best_nodes(pool, self._settings.nodes, branch)
-        return Draft(tree, looked_up)
-
-    def _chain(self, root: int, length: int, branch: list[int]) -> Draft:
-        if branch:
-            looked_up = mx.arange(length) > 0
-            return Draft(PackedTree.chain(mx.array([root, *branch])), looked_up)
-        pool = self._search(root, BeamShape(1, length), kept=1)
-        return Draft(PackedTree.chain(pool.tokens))
+        self._index.extend(tokens)
 
     def _search(self, root: int, shape: BeamShape, kept: int) -> NodePool:
         assert self._hidden is not None
-        return search(self._head, self._scorer, self._hidden, root, self._position, shape, kept)
+        return search(self._head, self._scorer, Root(root, self._position, self._hidden), shape, kept)

@@ -9,7 +9,15 @@ import mlx.core as mx
 from rdchat.errors import ModelError
 from rdchat.inference.device import wired_memory
 from rdchat.inference.prefill import prefill
-from rdchat.inference.protocol import FinishReason, GenerationEvent, PrefillProgress, ReplyEnd, Statistics, TokenEvent
+from rdchat.inference.protocol import (
+    DraftSettings,
+    FinishReason,
+    GenerationEvent,
+    PrefillProgress,
+    ReplyEnd,
+    Statistics,
+    TokenEvent,
+)
 from rdchat.inference.reply import Reply, ReplyJob
 from rdchat.inference.sampling import TokenChooser
 
@@ -34,6 +42,9 @@ class ReplyIterator:
 
     def __next__(self) -> GenerationEvent:
         return next(self._events)
+
+    def update(self, settings: DraftSettings) -> None:
+        """See `TokenIterator`; plain decoding has nothing to change."""
 
     def cancel(self) -> None:
         """See `TokenIterator`."""

@@ -1,7 +1,7 @@
 """KV caches that open a round, and commit one path of it or roll it back.
 
-A round verifies the packed nodes of a prefix tree in one target call. Every cache writes their rows behind its committed
-ones and keeps them at hand. Committing a path that is contiguous in packed order only sets the length; otherwise the
+A round verifies the packed nodes of a prefix tree in one target call. Every cache writes their rows behind its
+committed ones and keeps them at hand. Committing a path that is contiguous in packed order only sets the length; otherwise the
 accepted rows are written together with the next rows, in one slice assignment: the buffer is never gathered from in the
 evaluation that writes it, and no view of it is kept, since either makes MLX copy all of it. So a commit's cost does not
 depend on the context.
@@ -191,7 +191,9 @@ class AttentionRows:
         """Write rows that were accepted late and, in the same assignment, new ones."""
         rows = [part for part in (self._pending, parts) if part is not None]
         if rows:
-            together = [mx.concatenate(both, axis=2) for both in zip(*rows, strict=True)] if len(rows) > 1 else rows[0]
+            together = (
+                [mx.concatenate(list(both), axis=2) for both in zip(*rows, strict=True)] if len(rows) > 1 else rows[0]
+            )
             self.buffer.write(together, self._first_visible(self._base if self._shape else None))
         self._pending = None
 
@@ -223,8 +225,8 @@ class RoundQuantizedKVCache(AttentionRows, stock.QuantizedKVCache):
         self.group_size, self.bits = group_size, bits
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[tuple[mx.array, ...], tuple[mx.array, ...]]:
-        options = {"group_size": self.group_size, "bits": self.bits}
-        rows = self.append([*mx.quantize(keys, **options), *mx.quantize(values, **options)])
+        size, bits = self.group_size, self.bits
+        rows = self.append([*mx.quantize(keys, size, bits), *mx.quantize(values, size, bits)])
         return tuple(rows[:3]), tuple(rows[3:])
 
 

@@ -212,5 +212,5 @@ def _in_blocks(logits: mx.array) -> mx.array:
     """Return (rows, blocks, `_BLOCK`), filled up with minus infinity."""
     missing = -logits.shape[-1] % _BLOCK
     if missing:
-        logits = mx.pad(logits, ((0, 0), (0, missing)), constant_values=-mx.inf)
+        logits = mx.pad(logits, [(0, 0), (0, missing)], constant_values=-mx.inf)
     return logits.reshape(logits.shape[0], -1, _BLOCK)

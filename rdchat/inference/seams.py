@@ -68,7 +68,7 @@ class Seams:
         plain = type(module)
         seams = self
 
-        def call(self: nn.Module, x: mx.array, *arguments: Any, **options: Any) -> mx.array:
+        def call(self: nn.Module, x: mx.array, *arguments: Any, **options: Any) -> Any:
             depths = seams._depths
             if depths is None or x.ndim != 4 or x.shape[0] != 1 or x.shape[2] != depths.shape[0]:
                 return plain.__call__(self, x, *arguments, **options)

@@ -1,8 +1,8 @@
 """Verifying drafts: one target call for all packed nodes of a tree, then one path of it is committed.
 
 Models whose caches hold recurrent state follow chains only and cannot go back to the middle of one: where a draft is
-not accepted whole, the state of the round's beginning is put back and the accepted tokens are fed together with the next
-round's draft.
+not accepted whole, the state of the round's beginning is put back and the accepted tokens are fed together with the
+next round's draft.
 """
 
 from dataclasses import dataclass

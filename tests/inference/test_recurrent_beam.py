@@ -11,7 +11,7 @@ from rdchat.inference.bound_head import BoundHead
 from rdchat.inference.node_selection import best_nodes
 from rdchat.inference.noise import gumbel_noise
 from rdchat.inference.protocol import SamplingParams
-from rdchat.inference.recurrent_beam import BeamShape, NodePool, PathScorer, search
+from rdchat.inference.recurrent_beam import BeamShape, NodePool, PathScorer, Root, search
 from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.target_embeddings import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
@@ -78,7 +78,7 @@ def test_beam_search_finds_what_plain_python_finds(
 ) -> None:
     head, hidden = random_head(), mx.random.normal((32,))
     scorer = PathScorer(sampling, SEED, head.vocabulary, sharpen=0.7)
-    pool = search(head, scorer, hidden, ROOT, POSITION, BeamShape(width, length), kept)
+    pool = search(head, scorer, Root(ROOT, POSITION, hidden), BeamShape(width, length), kept)
     expected = pool_by_hand(head, hidden, sampling, 0.7, width, length, kept)
     found = dict(
         zip(map(tuple, paths_of(pool.tokens.tolist(), pool.parents.tolist())), pool.scores.tolist(), strict=True)
@@ -93,7 +93,9 @@ def test_beam_search_finds_what_plain_python_finds(
 
 def test_a_draft_vocabulary_smaller_than_the_beam_is_used_whole() -> None:
     head = random_head()
-    pool = search(head, PathScorer(GREEDY, SEED, head.vocabulary), mx.zeros(32), ROOT, POSITION, BeamShape(50, 3), 100)
+    pool = search(
+        head, PathScorer(GREEDY, SEED, head.vocabulary), Root(ROOT, POSITION, mx.zeros(32)), BeamShape(50, 3), 100
+    )
     assert sorted(pool.tokens.tolist()[1:11]) == VOCABULARY
     assert len(pool.tokens) == 1 + 2 * len(VOCABULARY)
 
@@ -101,7 +103,9 @@ def test_a_draft_vocabulary_smaller_than_the_beam_is_used_whole() -> None:
 def test_scores_fall_along_every_path_even_where_the_head_is_certain() -> None:
     """A step of exactly zero would let the selection take a child without its parent."""
     head = random_head(loudness=1e4)
-    pool = search(head, PathScorer(GREEDY, SEED, head.vocabulary), mx.ones(32), ROOT, POSITION, BeamShape(4, 60), 8)
+    pool = search(
+        head, PathScorer(GREEDY, SEED, head.vocabulary), Root(ROOT, POSITION, mx.ones(32)), BeamShape(4, 60), 8
+    )
     scores, parents = np.array(pool.scores), np.array(pool.parents)
     assert (scores[1:] < scores[parents[1:]]).all()
     tree, _ = best_nodes(pool, 40)
@@ -142,7 +146,7 @@ def test_the_best_nodes_of_the_whole_draft_are_found() -> None:
     head, hidden = random_head(), mx.random.normal((32,))
     scorer = PathScorer(WARM, SEED, head.vocabulary)
     size = len(VOCABULARY)
-    tree, _ = best_nodes(search(head, scorer, hidden, ROOT, POSITION, BeamShape(size, 3), size), 1 + size)
+    tree, _ = best_nodes(search(head, scorer, Root(ROOT, POSITION, hidden), BeamShape(size, 3), size), 1 + size)
     everything = pool_by_hand(head, hidden, WARM, 1.0, size, 3, size**2)
     best = sorted(everything, key=lambda node: -node[0])[:size]
     assert sorted(paths_of(tree.tokens.tolist(), tree.parents.tolist())[1:]) == sorted(path for _, path in best)
@@ -179,7 +183,7 @@ def test_a_branch_makes_room_for_itself_and_leaves_the_pool_alone() -> None:
 
 def test_ancestors_and_depths_are_those_of_the_fetched_tree() -> None:
     head = random_head()
-    pool = search(head, PathScorer(WARM, SEED, head.vocabulary), mx.ones(32), ROOT, POSITION, BeamShape(4, 5), 8)
+    pool = search(head, PathScorer(WARM, SEED, head.vocabulary), Root(ROOT, POSITION, mx.ones(32)), BeamShape(4, 5), 8)
     tree, _ = best_nodes(pool, 14, [3, 4, 7])
     host = tree.fetch()
     assert np.array_equal(np.array(tree.ancestors), host.ancestors())

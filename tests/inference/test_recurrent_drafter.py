@@ -11,7 +11,7 @@ from rdchat.inference.autoregressive import AutoregressiveIterator
 from rdchat.inference.drafter_folder import StoredDrafter
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.probe import Capability, DraftKind
-from rdchat.inference.protocol import GenerationRequest, ReplyEnd
+from rdchat.inference.protocol import DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.recurrent_beam import BeamShape
 from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
@@ -98,8 +98,26 @@ def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
     assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
 
 
+def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
+    model = fakes.tiny_llama()
+    request = fakes.ask(temperature=0, max_tokens=40)
+    prompt = model.encode_chat(request.messages, continue_last=False)
+    drafter = random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(3, 4), False))
+    iterator = RoundIterator(ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock()), drafter)
+    nodes, ids = [], []
+    for event in iterator:
+        if isinstance(event, TokenEvent):
+            ids.append(event.token_id)
+            if event.round is not None:
+                nodes.append(event.round.verified_nodes)
+                iterator.update(DraftSettings(Mode.RECURRENT, beam_width=1, beam_length=2, lookup_branch=True))
+    assert nodes[0] == 9
+    assert max(nodes[1:]) == 3
+    assert tuple(ids) == reply(model, request, None, BeamShape(3, 4), False).token_ids
+
+
 def memoryless_llama() -> LoadedModel:
-    """A target whose layers do nothing: what it says next follows from the last token alone, in a cycle of all letters."""
+    """A target whose layers do nothing: what it says next follows from the last token alone, along a cycle."""
     model = fakes.tiny_llama()
     for layer in model.network.model.layers:
         layer.self_attn.o_proj.weight = mx.zeros_like(layer.self_attn.o_proj.weight)
