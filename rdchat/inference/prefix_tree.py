@@ -82,7 +82,7 @@ def _as_matrix(beams: Sequence[Sequence[int]] | npt.NDArray[np.integer]) -> npt.
         kind = f"{matrix.shape} {matrix.dtype}"
         raise ValueError(f"beams must be a (beam_width, beam_length) matrix of token ids, not {kind}")
     if (matrix[:, 0] != matrix[0, 0]).any():
-        raise ValueError("all beams must begin with one token, the root")
+        raise ValueError("beams must all begin with one token, the root")
     return matrix
 
 

@@ -1,10 +1,10 @@
 """KV caches that open a round, and commit one path of it or roll it back.
 
 A round verifies the packed nodes of a prefix tree in one target call. Every cache writes their rows behind its
-committed ones and keeps them at hand. Committing a path that is contiguous in packed order only sets the length; otherwise the
-accepted rows are written together with the next rows, in one slice assignment: the buffer is never gathered from in the
-evaluation that writes it, and no view of it is kept, since either makes MLX copy all of it. So a commit's cost does not
-depend on the context.
+committed ones and keeps them at hand. Committing a path that is contiguous in packed order only sets the length;
+otherwise the accepted rows are written together with the next rows, in one slice assignment: the buffer is never
+gathered from in the evaluation that writes it, and no view of it is kept, since either makes MLX copy all of it. So a
+commit's cost does not depend on the context.
 
 Each class stands in for one of mlx-lm's and is handed to unmodified models.
 """

@@ -23,11 +23,12 @@ class ChatSession:
 
     Args:
         model: The target.
+        kv_bits: 4 or 8 to quantise the KV cache of full-attention layers, which then takes less memory.
     """
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(self, model: LoadedModel, kv_bits: int | None = None) -> None:
         self._model = model
-        self._cache = KVCache(model.network)
+        self._cache = KVCache(model.network, kv_bits)
         self._drafters = Drafters(model)
         self._running: TokenIterator | None = None
 

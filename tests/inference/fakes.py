@@ -22,7 +22,7 @@ class CharacterTokenizer:
     has_chat_template = True
     eos_token_ids = frozenset({END})
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, **_options: object) -> list[int]:
         return [ALPHABET.index(character) for character in text]
 
     def decode(self, token_ids: list[int], **_options: object) -> str:
@@ -35,7 +35,9 @@ class CharacterTokenizer:
         return self.encode(text + ("\nassistant: " if add_generation_prompt else ""))
 
 
-def tiny_llama(seed: int = 0, sliding_window: int | None = None, context_length: int = 512) -> LoadedModel:
+def tiny_llama(
+    seed: int = 0, sliding_window: int | None = None, context_length: int = 512, head_dim: int = 8
+) -> LoadedModel:
     """Return a llama of two layers; with a sliding window, one layer of the two slides."""
     layers = ["full_attention", "sliding_attention"] if sliding_window else ["full_attention"] * 2
     args = llama.ModelArgs(
@@ -47,6 +49,7 @@ def tiny_llama(seed: int = 0, sliding_window: int | None = None, context_length:
         num_key_value_heads=2,
         rms_norm_eps=1e-5,
         vocab_size=len(ALPHABET),
+        head_dim=head_dim,
         layer_types=layers,
         sliding_window=sliding_window,
     )

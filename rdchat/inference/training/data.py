@@ -4,7 +4,7 @@ Zhang et al. 2024 train on answers that the target itself gives; where no corpus
 template's user prefix makes an instruction-tuned model write questions (Xu et al. 2024, "Magpie", arXiv 2406.08464).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -15,7 +15,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.protocol import ChatMessage, Role
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.training.lockstep import Lockstep, check_lockstep
-from rdchat.inference.training.prompts import PromptSource
+from rdchat.inference.training.prompts import Opening
 from rdchat.inference.training.shards import Conversation, ShardFolder
 
 _QUESTION_TEMPERATURE = 0.8
@@ -25,7 +25,7 @@ _PASSAGE_TOKENS = (30, 110)  # answers of this length serve as passages later, c
 _PASSAGES = 600  # how many of the latest ones are drawn from
 _LOOP_RUN, _LOOP_LENGTH = 8, 8  # an answer loops where this many runs of this many tokens in a row were all seen before
 _FULL_ENOUGH = 0.85  # lanes that are over are dropped where at most this share still runs
-_MARK = "<question>"
+_MARK = "xquestionx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class DataMaker:
 
     Args:
         model: The target.
-        prompts: Gives the openings.
+        opening: Gives the opening of a conversation from its number and the passages there are: `PromptSource.opening`.
         shards: Where they are kept; what is there is continued.
         seed: Of the training.
         lanes: Conversations in a wave: about a minute's worth on a slow machine.
@@ -80,12 +80,12 @@ class DataMaker:
     """
 
     def __init__(
-        self, model: LoadedModel, prompts: PromptSource, shards: ShardFolder, seed: int, lanes: int = 64, keep_states: bool = True
+        self, model: LoadedModel, opening: Callable[[int, Sequence[str]], Opening], shards: ShardFolder, seed: int, lanes: int = 64, keep_states: bool = True
     ) -> None:
         check_lockstep(model)
         self._model = model
         self._template = chat_template(model)
-        self._prompts = prompts
+        self._opening = opening
         self._shards = shards
         self._seed = seed
         self._lanes = lanes
@@ -131,7 +131,7 @@ class DataMaker:
         return [lane.conversation() for lane in lanes], np.stack([state for lane in lanes for state in lane.states])
 
     def _lane(self, number: int) -> "_Lane":
-        opening = self._prompts.opening(number, self._passages)
+        opening = self._opening(number, self._passages)
         tokens = [*self._template.before, *_encode(self._model, opening.text)]
         temperature = _ANSWER_TEMPERATURES[number % len(_ANSWER_TEMPERATURES)]
         return _Lane(number, tokens, opening.more_tokens, temperature, self._template.after, self._model.end_tokens)
