@@ -68,7 +68,9 @@ def drafted(
     return list(RoundIterator(ReplyJob(model, cache, prompt, request, Ledger(), Clock()), drafter)), cache
 
 
-def check_same(model: LoadedModel, request: GenerationRequest, width: int, length: int, bits: int | None = None) -> ReplyEnd:
+def check_same(
+    model: LoadedModel, request: GenerationRequest, width: int, length: int, bits: int | None = None
+) -> ReplyEnd:
     """Assert that drafting changes neither tokens nor text, and that cache and events agree with them."""
     expected = plain(model, request, bits)
     whole = plain(model, _unended(request), bits).token_ids  # what a drafter may well draft beyond the end
@@ -157,7 +159,9 @@ def test_a_perfect_drafter_needs_the_fewest_calls() -> None:
 
     class Perfect(ScriptedDrafter):
         def propose(self, root: int, limit: int) -> Draft:
-            return Draft(PackedTree.of(PrefixTree.from_beams([[root, *reply[self._done : self._done + min(4, limit)]]])))
+            return Draft(
+                PackedTree.of(PrefixTree.from_beams([[root, *reply[self._done : self._done + min(4, limit)]]]))
+            )
 
     (*_, end), _ = drafted(model, request, Perfect(reply, 1, 5))
     assert isinstance(end, ReplyEnd)

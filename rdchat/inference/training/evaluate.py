@@ -135,7 +135,7 @@ class Evaluation:
             end.statistics.target_calls,
             tuple(offered[place] for place in places),
             tuple(accepted[place] for place in places),
-            *_repeated_runs(end.token_ids),
+            *repeated_runs(end.token_ids),
         )
 
     def _drafter(self, tokens: list[int], request: GenerationRequest, setup: Setup) -> Drafter:
@@ -145,7 +145,7 @@ class Evaluation:
         return self._recurrent.drafter(tokens, request, settings)
 
 
-def _repeated_runs(tokens: Sequence[int]) -> tuple[int, int]:
+def repeated_runs(tokens: Sequence[int]) -> tuple[int, int]:
     """Return the number of runs of 8 tokens, and of those among them that occurred before."""
     runs = [tuple(tokens[start : start + _LOOP_RUN]) for start in range(len(tokens) - _LOOP_RUN + 1)]
     return len(runs), len(runs) - len(set(runs))

@@ -75,7 +75,7 @@ class ShardFolder:
         arrays = {
             "tokens": np.concatenate([np.array(item.tokens, self._dtype) for item in conversations]),
             "facts": np.array(facts, np.int32),
-            "temperatures": np.array([item.temperature for item in conversations], np.float32),
+            "temperatures": np.array([item.temperature for item in conversations], np.float64),
         }
         _write(self._path(number), lambda file: np.savez(file, **arrays))
 

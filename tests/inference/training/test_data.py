@@ -1,6 +1,7 @@
 """Making data: what a wave holds, and that an interrupted run makes what an uninterrupted one makes."""
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import mlx.core as mx
@@ -31,7 +32,7 @@ def maker(model: LoadedModel, folder: Path) -> DataMaker:
 def make(model: LoadedModel, folder: Path, waves: int) -> list[list[Conversation]]:
     making = maker(model, folder)
     making.resume()
-    return [made for made, _ in zip(making.waves(), range(waves), strict=False)]
+    return list(islice(making.waves(), waves))
 
 
 @pytest.fixture(scope="module")
