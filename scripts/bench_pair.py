@@ -16,7 +16,7 @@ import csv
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -90,44 +90,36 @@ class Bench:
         self._out: Path = args.out
         self.runs = list(_read_runs(self._out))
 
-    def do(self, cell: Cell, prompt: str, plain: bool) -> None:
+    def do(self, cell: Cell, prompt: str, methods: tuple[str, ...] = (PLAIN, THEIRS, OURS)) -> None:
         """Run what is missing of a cell: its methods in turns, the first one changing from cell to cell."""
-        methods: dict[str, Callable[[Cell, str], Run]] = {THEIRS: self.theirs, OURS: self.ours}
-        if plain:
-            methods = {PLAIN: self.plain, **methods}
         done = {run.method for run in self.runs if run.cell == cell}
-        names = list(methods)
-        turn = (cell.question + cell.draft_tokens) % len(names)
-        for name in [*names[turn:], *names[:turn]]:
-            if name not in done:
-                run = methods[name](cell, prompt)
+        turn = (cell.question + cell.draft_tokens) % len(methods)
+        for method in (*methods[turn:], *methods[:turn]):
+            if method not in done:
+                run = self.run(cell, prompt, method)
                 self._keep(run)
                 print(
-                    f"{cell.group} {cell.question} K{cell.draft_tokens} T{cell.temperature:g} {name}: {run.tps:.2f}/s"
+                    f"{cell.group} {cell.question} K{cell.draft_tokens} T{cell.temperature:g} {method}: {run.tps:.2f}/s"
                 )
 
-    def warm_up(self, prompt: str) -> None:
-        """Run every method once, and keep nothing."""
-        cell = Cell("", 0, 2, 0.0, 0)
-        for method in (self.plain, self.theirs, self.ours):
-            method(cell, prompt)
+    def run(self, cell: Cell, prompt: str, method: str) -> Run:
+        """Run one method, and keep nothing."""
+        return self.rdchat(cell, prompt) if method == OURS else self.mlx_lm(cell, prompt, method)
 
-    def plain(self, cell: Cell, prompt: str) -> Run:
-        """Decode with `mlx_lm.stream_generate` alone."""
-        return self._mlx_lm(cell, prompt, PLAIN)
-
-    def theirs(self, cell: Cell, prompt: str) -> Run:
-        """Decode with mlx-lm's own use of the draft model."""
-        model = self._draft.model.network
-        return self._mlx_lm(cell, prompt, THEIRS, draft_model=model, num_draft_tokens=cell.draft_tokens)
-
-    def _mlx_lm(self, cell: Cell, prompt: str, method: str, **options: object) -> Run:
+    def mlx_lm(self, cell: Cell, prompt: str, method: str) -> Run:
+        """Decode with `mlx_lm.stream_generate`, plain or with its own use of the draft model."""
+        options = {"draft_model": self._draft.model.network, "num_draft_tokens": cell.draft_tokens}
         ids = self._encode(prompt)
         mx.random.seed(cell.seed)
         tokens, drafted, times = [], [], []
         sampler = make_sampler(temp=cell.temperature)
         for response in stream_generate(
-            self._target.network, self._target.tokenizer, ids, max_tokens=self._tokens, sampler=sampler, **options
+            self._target.network,
+            self._target.tokenizer,
+            ids,
+            max_tokens=self._tokens,
+            sampler=sampler,
+            **(options if method == THEIRS else {}),
         ):
             times.append(time.perf_counter())
             tokens.append(response.token)
@@ -144,12 +136,13 @@ class Bench:
             token_ids=" ".join(map(str, tokens)),
         )
 
-    def ours(self, cell: Cell, prompt: str) -> Run:
+    def rdchat(self, cell: Cell, prompt: str) -> Run:
         """Decode with rdchat's rounds, both caches empty."""
         sampling = SamplingParams(temperature=cell.temperature, top_p=1.0, max_tokens=self._tokens)
         request = GenerationRequest((ChatMessage(Role.USER, prompt),), sampling, cell.seed)
         ids = self._encode(prompt)
-        shape = DraftShape.of_size(cell.draft_tokens, self._nodes)
+        depth, nodes = cell.draft_tokens, self._nodes
+        shape = self._draft.usual_shape(depth) if nodes is None else DraftShape.of_size(depth, nodes)
         self._draft.cache.reset()
         job = ReplyJob(self._target, KVCache(self._target.network), ids, request, Ledger(), Clock())
         *_, end = RoundIterator(job, self._draft.drafter(ids, request, shape))
@@ -275,7 +268,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--prompts", type=int, default=3, help="prompts of each group")
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 4, 6])
-    parser.add_argument("--nodes", type=int, default=0, help="nodes of a draft with runner-ups; 0: a plain chain")
+    parser.add_argument(
+        "--nodes", type=int, help="nodes of a draft with its runner-ups (0: a chain; default: as rdchat)"
+    )
     parser.add_argument("--seeds", type=int, default=1, help="sampled runs of each prompt")
     parser.add_argument("--report", action="store_true", help="only print the summary of the rows that are there")
     args = parser.parse_args()
@@ -285,19 +280,20 @@ def main() -> None:
     target = load_model(args.target, args.dtype)
     bench = Bench(target, load_draft_model(args.draft, target, args.dtype), args)
     prompts = read_prompts(args.questions, target, args.prompts)
-    bench.warm_up("Say hello.")
+    for method in (PLAIN, THEIRS, OURS):  # kernels are compiled now
+        bench.run(Cell("", 0, 2, 0.0, 0), "Say hello.", method)
     firsts = [(group, *questions[0]) for group, questions in prompts.items() if questions]
     every = [(group, *question) for group, questions in prompts.items() for question in questions]
     for group, question, text in firsts:
         for depth in args.depths:
-            bench.do(Cell(group, question, depth, 0.0, 0), text, plain=True)
+            bench.do(Cell(group, question, depth, 0.0, 0), text)
     best = best_depth([run for run in bench.runs if run.temperature == 0], args.depths)
     print(f"K {best} is the fastest.")
     for group, question, text in every:
-        bench.do(Cell(group, question, best, 0.0, 0), text, plain=True)
+        bench.do(Cell(group, question, best, 0.0, 0), text)
     for seed in range(args.seeds):
         for group, question, text in every:
-            bench.do(Cell(group, question, SAMPLED_DEPTH, 1.0, seed), text, plain=False)
+            bench.do(Cell(group, question, SAMPLED_DEPTH, 1.0, seed), text, (THEIRS, OURS))
     report(bench.runs, args.depths)
 
 

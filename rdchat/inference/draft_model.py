@@ -15,18 +15,20 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.candidates import CandidateRanker, DraftShape
+from rdchat.inference.device import on_gpu
 from rdchat.inference.draft import Draft, Drafter
 from rdchat.inference.loading import load_model
 from rdchat.inference.model_files import check_model_folder, display_name, resolve_model
 from rdchat.inference.prefill import prefill
 from rdchat.inference.probe import DraftKind
-from rdchat.inference.protocol import Dtype, GenerationRequest, LoadProgress
+from rdchat.inference.protocol import DraftSettings, Dtype, GenerationRequest, LoadProgress
 from rdchat.inference.round_cache import RoundShape, has_state
 from rdchat.inference.sampling import TokenChooser
 from rdchat.inference.target import KVCache, LoadedModel
 from rdchat.inference.verifier import Verified
 from rdchat.inference.vocabularies import compare_vocabularies, read_tokenizer
 
+_CPU_NODES = 16
 _OTHER_PAIR = "Pick a smaller model of the target's own family; `rdchat models check-pair` compares two models."
 
 
@@ -48,11 +50,29 @@ class DraftModel:
         self.model = model
         self.cache = KVCache(model.network)
         self.shared_tokens = min(shared_tokens, model.info.vocabulary_size, target.info.vocabulary_size)
-        self._trees = target.capability.kind is DraftKind.TREE
+        self._trees = target.capability.kind is DraftKind.TREE  # else it verifies chains only
 
-    def drafter(self, prompt: list[int], request: GenerationRequest, shape: DraftShape) -> "DraftModelDrafter":
-        """Return the drafter of one reply; where the target verifies chains only, it offers no runner-ups."""
-        return DraftModelDrafter(self, prompt, request, shape if self._trees else DraftShape(shape.draft_tokens))
+    def drafter(
+        self, prompt: list[int], request: GenerationRequest, shape: DraftShape | None = None
+    ) -> "DraftModelDrafter":
+        """Return the drafter of one reply.
+
+        Args:
+            prompt: Token ids.
+            request: What was asked.
+            shape: Of its drafts; None is the usual one. A target that verifies chains only gets the chain of it.
+        """
+        if shape is None or not self._trees:
+            shape = self.usual_shape(shape.draft_tokens if shape else request.draft.draft_tokens)
+        return DraftModelDrafter(self, prompt, request, shape)
+
+    def usual_shape(self, draft_tokens: int) -> DraftShape:
+        """Return a shape of that depth, with runner-ups where they are all but free.
+
+        On a CPU products of 16 rows are as quick as those of 5 to 15. What more rows cost a GPU depends on the chip and
+        on the weights' precision, so there the shape is a chain.
+        """
+        return DraftShape.of_size(draft_tokens, _CPU_NODES if self._trees and not on_gpu() else 0)
 
     @property
     def cached_tokens(self) -> list[int]:
@@ -111,6 +131,7 @@ class DraftModelDrafter(Drafter):
     def __init__(self, draft: DraftModel, prompt: list[int], request: GenerationRequest, shape: DraftShape) -> None:
         sampling, seed = request.sampling, request.seed
         chooser = TokenChooser(sampling, seed, draft.shared_tokens)
+        self._draft = draft
         self._model = draft.model
         self._cache = draft.cache
         self._shape = shape
@@ -131,6 +152,11 @@ class DraftModelDrafter(Drafter):
         if self._room > 0:
             yield from prefill(self._model, self._cache, self._committed, cancelled)
         self._read = len(self._cache.tokens) == len(self._committed) - 1
+
+    @override
+    def update(self, settings: DraftSettings) -> None:
+        """See `Drafter`."""
+        self._shape = self._draft.usual_shape(settings.draft_tokens)
 
     @override
     def propose(self, root: int, limit: int) -> Draft:

@@ -52,6 +52,9 @@ class BeamShape:
 class PathScorer:
     """Turns a head's logits into steps of a path's score.
 
+    The repetition penalty is left out: it depends on where the target's logits have their zero, which a head that is
+    trained on probabilities does not learn.
+
     Args:
         sampling: How the target's tokens are chosen.
         seed: 64-bit reply seed.

@@ -60,7 +60,7 @@ class RoundIterator(ReplyIterator):
 
     def _settle(self, length: int) -> None:
         super()._settle(length)
-        self._drafter.close(length)
+        self._drafter.close(len(self._cache.tokens))
 
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
         reply = self._reply

@@ -72,8 +72,9 @@ def read_tokenizer(folder: Path) -> Any:
         ends = json.loads((folder / "config.json").read_bytes()).get("eos_token_id")
         return mlx_lm_utils.load_tokenizer(folder, eos_token_ids=ends)
     except Exception as error:  # foreign data: anything can be wrong in it
+        reason = " ".join(str(error).split())[:300].rstrip(".")
         raise ModelError(
-            f"The tokenizer of {folder.name} cannot be read: {' '.join(str(error).split())[:300]}",
+            f"The tokenizer of {folder.name} cannot be read: {reason}.",
             "Fetch the model again, or pick another one.",
         ) from error
 

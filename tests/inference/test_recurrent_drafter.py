@@ -14,7 +14,7 @@ from rdchat.inference.probe import Capability, DraftKind
 from rdchat.inference.protocol import DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.recurrent_beam import BeamShape
 from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
-from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.target import KVCache, LoadedModel
@@ -210,14 +210,21 @@ def test_several_layers_are_read_side_by_side() -> None:
     assert model.seams.hidden.shape == (1, 3, 32)
 
 
-def test_a_drafter_of_several_layers_changes_no_text() -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"target_layers": (0, 1), "input_rank": 6},
+        {"cell": Cell.GRU, "state_size": 10},
+        {"cell": Cell.SUM, "output": Output.OWN, "project_input": False, "exit_size": 64, "activate_input": False},
+    ],
+    ids=str,
+)
+def test_heads_of_every_kind_draft(changes: dict) -> None:
     model = fakes.tiny_llama()
     request, shape = fakes.ask(temperature=0.7), BeamShape(3, 5)
-    plain = reply(model, request, None, shape, True)
-    assert (
-        reply(model, request, random_drafter(model, target_layers=(0, 1), input_rank=6), shape, True).token_ids
-        == plain.token_ids
-    )
+    end = reply(model, request, random_drafter(model, **changes), shape, True)
+    assert end.token_ids == reply(model, request, None, shape, True).token_ids
+    assert end.statistics.drafted > 0
 
 
 def test_a_layer_that_the_target_lacks_is_refused() -> None:

@@ -80,7 +80,14 @@ class DataMaker:
     """
 
     def __init__(
-        self, model: LoadedModel, opening: Callable[[int, Sequence[str]], Opening], shards: ShardFolder, seed: int, lanes: int = 64, keep_states: bool = True
+        self,
+        model: LoadedModel,
+        opening: Callable[[int, Sequence[str]], Opening],
+        shards: ShardFolder,
+        *,
+        seed: int,
+        lanes: int = 64,
+        keep_states: bool = True,
     ) -> None:
         check_lockstep(model)
         self._model = model
@@ -112,18 +119,16 @@ class DataMaker:
     def _wave(self, number: int) -> tuple[list[Conversation], npt.NDArray[np.float16]]:
         mx.random.seed((self._seed << 20) + number)
         lanes = [self._lane(number * self._lanes + i) for i in range(self._lanes)]
-        before = len(self._template.before)
-        lockstep = Lockstep(self._model, self._template.before, [lane.tokens[before:-1] for lane in lanes])
-        done: list[_Lane] = []
+        shared = self._template.before[:-1]  # a lane's last token is fed by its first step
+        lockstep = Lockstep(self._model, shared, [lane.tokens[len(shared) : -1] for lane in lanes])
+        done = 0
         running = lanes  # in lockstep's order; lanes that are over stay until enough are
-        while len(done) < len(lanes):
+        while done < len(lanes):
             logits, hidden = lockstep.step([lane.next_input() for lane in running])
             tokens = _sample(logits, [lane.temperature for lane in running])
             for lane, token, state in zip(running, tokens, np.array(hidden.astype(mx.float16)), strict=True):
                 if not lane.over:
-                    lane.take(token, state)
-                    if lane.over:
-                        done.append(lane)
+                    done += lane.take(token, state)
             places = [place for place, lane in enumerate(running) if not lane.over]
             if places and len(places) <= len(running) * _FULL_ENOUGH:
                 lockstep.keep(places)
@@ -134,7 +139,14 @@ class DataMaker:
         opening = self._opening(number, self._passages)
         tokens = [*self._template.before, *_encode(self._model, opening.text)]
         temperature = _ANSWER_TEMPERATURES[number % len(_ANSWER_TEMPERATURES)]
-        return _Lane(number, tokens, opening.more_tokens, temperature, self._template.after, self._model.end_tokens)
+        return _Lane(
+            number=number,
+            tokens=tokens,
+            more_tokens=opening.more_tokens,
+            temperature=temperature,
+            after=self._template.after,
+            end_tokens=self._model.end_tokens,
+        )
 
     def _remember(self, made: Sequence[Conversation]) -> None:
         """Keep answers as passages for later questions."""
@@ -165,6 +177,7 @@ class _Lane:
 
     def __init__(
         self,
+        *,
         number: int,
         tokens: list[int],
         more_tokens: int,
@@ -197,21 +210,26 @@ class _Lane:
         self._fed = min(self._fed + 1, len(self.tokens))
         return self.tokens[self._fed - 1]
 
-    def take(self, token: int, state: npt.NDArray[np.float16]) -> None:
-        """Take what the target chose after the last input, and the (width,) hidden state it was chosen from."""
+    def take(self, token: int, state: npt.NDArray[np.float16]) -> bool:
+        """Take what the target chose after the last input, and the (width,) hidden state it was chosen from.
+
+        Returns:
+            Whether the conversation is over.
+        """
         if self._fed < len(self.tokens):
-            return  # the next token is given: the template's
+            return False  # the next token is given: the template's
         if self._answer_start is None:
             ended = token in self._ends or token == self._after[0]
             if not ended:
                 self.tokens.append(token)
             if ended or len(self.tokens) >= self._question_limit:
                 self._open_answer()
-            return
+            return False
         self.tokens.append(token)
         self.states.append(state)
         length = len(self.tokens) - self._answer_start
         self.over = token in self._ends or length >= _ANSWER_TOKENS or self._loops(length)
+        return self.over
 
     def conversation(self) -> Conversation:
         """Return the whole, once it is over."""
@@ -232,7 +250,7 @@ class _Lane:
 
 def _sample(logits: mx.array, temperatures: Sequence[float]) -> list[int]:
     """Choose one token for each row; where the temperature is 0, the likeliest."""
-    heat = mx.array(temperatures)[:, None]
+    heat = mx.array(list(temperatures))[:, None]
     noise = mx.random.gumbel(logits.shape)  # cut off at 16.6, which is of no matter here
     chosen = mx.argmax(logits.astype(mx.float32) + heat * noise, axis=-1)
     return [int(token) for token in np.array(chosen)]

@@ -1,7 +1,7 @@
 """Decoding many conversations at once: one target call a step for all lanes, each at its own position.
 
-Plain mlx-lm models take it as they are: positions come from a cache's `offset`, which may be an array with one entry for
-each batch row, and masks from its `make_mask`.
+Plain mlx-lm models take it as they are: positions come from a cache's `offset`, which may be an array with one entry
+for each batch row, and masks from its `make_mask`.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class LaneCache:
         self.offset = mx.zeros((keys.shape[0],), dtype=mx.int32)
         self.span = keys.shape[2]
 
-    def make_mask(self, _count: int, window_size: int | None = None, return_array: bool = True) -> mx.array:
+    def make_mask(self, _count: int, window_size: int | None = None, **_options: bool) -> mx.array:
         """Return (lanes, 1, 1, span) bool: the columns that each lane's next token may see."""
         columns = mx.arange(self.span)
         last = self.offset[:, None]
@@ -76,8 +76,8 @@ class Lockstep:
 
     Args:
         model: The target.
-        prefix: Tokens that all prompts begin with, read once; at least one.
-        prompts: What follows in each lane; none may be empty.
+        prefix: Tokens that all lanes begin with, read once.
+        prompts: What follows in each lane; perhaps nothing.
 
     Raises:
         ModelError: If the model keeps more than keys and values between tokens.
@@ -96,14 +96,14 @@ class Lockstep:
         span = _rounded(max(self._held) + 1)
         for layer in self._layers:
             layer.offset, layer.span = offset, span
-        logits: mx.array = self._network(mx.array(tokens)[:, None], cache=self._layers)[:, -1]
+        logits: mx.array = self._network(mx.array(list(tokens))[:, None], cache=self._layers)[:, -1]
         self._held = [held + 1 for held in self._held]
         assert self._seams.hidden is not None
         return logits, self._seams.hidden[:, -1]
 
     def keep(self, lanes: Sequence[int]) -> None:
         """Drop all lanes but these."""
-        chosen = mx.array(lanes)
+        chosen = mx.array(list(lanes))
         for layer in self._layers:
             layer.keep(chosen)
             mx.eval(layer.state)
@@ -118,7 +118,9 @@ class Lockstep:
         parts: list[list[list[mx.array]]] = []  # group, layer, keys or values
         for group in _groups(order, prompts):
             filled = self._feed([prompts[lane] for lane in group], _broadcast(shared, len(group), len(prefix)))
-            parts.append([[_with_columns(array, columns) for array in (c.keys, c.values)] for c in filled])
+            parts.append(
+                [[_with_columns(array[:, :, : c.offset], columns) for array in (c.keys, c.values)] for c in filled]
+            )
             mx.eval(parts[-1])
         back = mx.array(sorted(range(len(order)), key=lambda place: order[place]))
         layers = []
@@ -134,8 +136,8 @@ class Lockstep:
         return [KVCache() for _ in make_prompt_cache(self._network)]
 
     def _feed(self, prompts: Sequence[Sequence[int]], caches: list[Any]) -> list[Any]:
-        """Pads on the right: what follows a token cannot change its keys and values."""
-        width = max(len(prompt) for prompt in prompts)
+        """Pads on the right: what follows a token cannot change its keys and values, and is overwritten later."""
+        width = max(1, *(len(prompt) for prompt in prompts))
         padded = mx.array([[*prompt, *[0] * (width - len(prompt))] for prompt in prompts])
         trunk: nn.Module = self._network.get("model", self._network)
         trunk(padded, cache=caches)

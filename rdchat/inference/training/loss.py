@@ -1,15 +1,14 @@
 """The loss of a recurrent drafter: distillation of the target's likeliest tokens, along teacher-forced drafts.
 
-For features f and output rows E the cross entropy with the target's probabilities p is `log Z(f) - sum_i p_i E_i f`. The
-normaliser Z sums over the whole draft vocabulary; a sampled one sums over the target's own candidates, exactly, and over
-drawn ones, each weighted with the inverse of its chance to be drawn: an unbiased estimate of Z (Bengio and Senecal 2008;
-the `- log chance` is the usual correction of sampled softmax).
+For features f and output rows E the cross entropy with the target's probabilities p is `log Z(f) - sum_i p_i E_i f`.
+The normaliser Z sums over the whole draft vocabulary. A sampled one sums over the target's own candidates, exactly, and
+over drawn ones, each weighted with the inverse of its chance to be drawn: an unbiased estimate of Z (Bengio and Senecal
+2008; the `- log chance` is the usual correction of sampled softmax).
 """
 
 import mlx.core as mx
 
 from rdchat.inference.recurrent_head import RecurrentHead
-
 
 # Tokens over which a sampled normaliser is summed: their output rows (drawn, width); the log of each one's chance to be
 # drawn, (drawn,), 0 for those that always are; and (vocabulary,) int32: where each token of the draft vocabulary stands

@@ -1,8 +1,8 @@
 """What the target is asked when it makes its own training data: varied openings, many of which it finishes itself.
 
 An opening is the beginning of a question. An open one is left in the user's turn, so that the target writes the rest of
-the question; a closed one is answered as it is. Passages to translate, summarise or ask about are answers that the target
-gave before.
+the question; a closed one is answered as it is. Passages to translate, summarise or ask about are answers that the
+target gave before.
 """
 
 import random
@@ -25,20 +25,28 @@ class Opening:
     more_tokens: int = 0
 
 
-_TOPICS = """the water cycle|a lighthouse keeper|bicycle maintenance|the history of tea|solar panels|volcanoes|city gardens
-|a lost dog|the printing press|learning to swim|ocean currents|the Silk Road|bread baking|jazz music|black holes|bees
-|electric cars|a mountain village|public libraries|the human heart|chess|rainforests|ancient Rome|the moon landing
-|coffee farming|a school play|sleep|the stock market|dinosaurs|photosynthesis|earthquakes|the Olympic Games|robots
-|a train journey|vaccines|glaciers|the invention of the telephone|migration of birds|painting|remote work|honesty
-|a fishing harbour|computer networks|the Great Wall of China|antibiotics|football|desert animals|cheese|space telescopes
-|a museum robbery|plastic waste|the violin|wind power|Egyptian pyramids|friendship|online shopping|whales|opera|gravity
-|a new mayor|river floods|machine learning|the French Revolution|yoga|submarines|maps|a bakery that closes|penguins
-|renewable energy|the immune system|hiking|the Roman aqueducts|paper making|elections|storms at sea|potatoes|magnets
-|a hospital strike|wolves|the Industrial Revolution|cooking rice|satellites|an old castle|traffic jams|databases|rice
-|the Amazon river|a rock band|air pollution|birdsong|stress at work|the Renaissance|sharks|knitting|steam engines|time
-|a village school|cancer research|mushrooms|the Vikings|clocks|inflation|salt|a chess champion|fire fighters|elephants
-|a startup company|diabetes|the Mediterranean|wooden boats|the brain|house prices|snow|camels|a wedding|trade unions"""
-TOPICS = tuple(topic.strip() for topic in _TOPICS.replace("\n", "").split("|"))
+def _words(text: str) -> tuple[str, ...]:
+    """Split a block of text at its bars."""
+    return tuple(word.strip() for word in text.replace("\n", "").split("|"))
+
+
+TOPICS = _words("""
+    the water cycle|a lighthouse keeper|bicycle maintenance|the history of tea|solar panels|volcanoes|city gardens|
+    a lost dog|the printing press|learning to swim|ocean currents|the Silk Road|bread baking|jazz music|black holes|
+    bees|electric cars|a mountain village|public libraries|the human heart|chess|rainforests|ancient Rome|
+    the moon landing|coffee farming|a school play|sleep|the stock market|dinosaurs|photosynthesis|earthquakes|
+    the Olympic Games|robots|a train journey|vaccines|glaciers|the invention of the telephone|migration of birds|
+    painting|remote work|honesty|a fishing harbour|computer networks|the Great Wall of China|antibiotics|football|
+    desert animals|cheese|space telescopes|a museum robbery|plastic waste|the violin|wind power|Egyptian pyramids|
+    friendship|online shopping|whales|opera|gravity|a new mayor|river floods|machine learning|the French Revolution|
+    yoga|submarines|maps|a bakery that closes|penguins|renewable energy|the immune system|hiking|
+    the Roman aqueducts|paper making|elections|storms at sea|potatoes|magnets|a hospital strike|wolves|
+    the Industrial Revolution|cooking rice|satellites|an old castle|traffic jams|databases|rice|the Amazon river|
+    a rock band|air pollution|birdsong|stress at work|the Renaissance|sharks|knitting|steam engines|time|
+    a village school|cancer research|mushrooms|the Vikings|clocks|inflation|salt|a chess champion|fire fighters|
+    elephants|a startup company|diabetes|the Mediterranean|wooden boats|the brain|house prices|snow|camels|
+    a wedding|trade unions
+""")
 
 _PASSAGE_MAKERS = (
     "Write a short news article about {topic}.",
@@ -109,8 +117,12 @@ _CODE_STARTS = (
     "Write a class in Java for",
     "Write unit tests for this function:\n```python\ndef ",
 )
-_NAMES = tuple("Anna Ben Carla David Emma Farid Grace Hugo Ines Jack Kim Leo Maria Noah Olga Paul Rosa Sam Tina Yusuf".split())
-_THINGS = tuple("apples books pencils cookies marbles eggs stamps tickets coins shirts chairs bottles cards oranges".split())
+_NAMES = _words("""
+    Anna|Ben|Carla|David|Emma|Farid|Grace|Hugo|Ines|Jack|Kim|Leo|Maria|Noah|Olga|Paul|Rosa|Sam|Tina|Yusuf
+""")
+_THINGS = _words("""
+    apples|books|pencils|cookies|marbles|eggs|stamps|tickets|coins|shirts|chairs|bottles|cards|oranges
+""")
 _MATHS_STARTS = (
     "{name} has {a} {things}.",
     "{name} buys {a} {things} for ${b} each.",
@@ -171,7 +183,16 @@ _ASK_PASSAGE = (
     "Document [1]: {passage}\nDocument [2]: {second}\n\nAnswer from the documents: who",
     "Document [1]: {passage}\nDocument [2]: {second}\n\nAnswer from the documents: when",
 )
-_SHARES = {"passage task": 19, "question": 20, "maths": 14, "passage question": 11, "topic": 10, "code": 8, "own": 6, "translate": 6}
+_SHARES = {
+    "passage task": 19,
+    "question": 20,
+    "maths": 14,
+    "passage question": 11,
+    "topic": 10,
+    "code": 8,
+    "own": 6,
+    "translate": 6,
+}
 
 
 class PromptSource:
@@ -199,7 +220,7 @@ class PromptSource:
         kind = draw.choices(list(_SHARES), list(_SHARES.values()))[0]
         if kind.startswith("passage") and len(passages) < 2:
             kind = "topic"
-        words = self._words(draw, passages)
+        words = self._choices(draw, passages)
         if kind == "own":
             return Opening(kind, "", 60)
         if kind == "topic":
@@ -217,7 +238,7 @@ class PromptSource:
         return Opening(kind, draw.choice(starts).format_map(words), more)
 
     @staticmethod
-    def _words(draw: random.Random, passages: Sequence[str]) -> dict[str, str]:
+    def _choices(draw: random.Random, passages: Sequence[str]) -> dict[str, str]:
         name, other = draw.sample(_NAMES, 2)
         passage, second = draw.sample(passages, 2) if len(passages) > 1 else ("", "")
         return {

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +72,7 @@ class ShardFolder:
         number = len(self)
         if states is not None:
             _write(self._states_path(number), lambda file: np.save(file, states))
-        arrays = {
+        arrays: dict[str, Any] = {
             "tokens": np.concatenate([np.array(item.tokens, self._dtype) for item in conversations]),
             "facts": np.array(facts, np.int32),
             "temperatures": np.array([item.temperature for item in conversations], np.float64),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -146,8 +147,9 @@ class Trainer:
 
     def restore(self, path: Path) -> None:
         """Continue from what `save` wrote."""
-        tensors, facts = mx.load(str(path), return_metadata=True)
-        state = tree_unflatten(list(tensors.items()))
+        loaded: Any = mx.load(str(path), return_metadata=True)
+        tensors, facts = loaded
+        state: Any = tree_unflatten(list(tensors.items()))
         self.head.update(state["head"])
         self._optimizer.state = state["optimizer"]
         self.step = int(facts["step"])
@@ -179,6 +181,7 @@ class Trainer:
         return rows, mx.array(chances), mx.array(places)
 
     def _plain_update(self, batch: tuple[mx.array, ...], candidates: Candidates | None) -> mx.array:
+        loss: mx.array
         loss, gradients = nn.value_and_grad(self.head, self._loss)(self.head, Batch(*batch), candidates)
         gradients, _ = optim.clip_grad_norm(gradients, self._recipe.clip)
         self._optimizer.update(self.head, gradients)

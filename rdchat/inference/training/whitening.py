@@ -25,7 +25,7 @@ class Standardization:
     scale: mx.array
 
     @classmethod
-    def of(cls, rows: npt.NDArray[np.floating], weights: npt.NDArray[np.floating] | None = None) -> "Standardization":
+    def of(cls, rows: npt.NDArray[np.floating], weights: npt.NDArray[np.number] | None = None) -> "Standardization":
         """Measure (n, width) rows, perhaps weighted with (n,)."""
         mean = np.average(rows, axis=0, weights=weights)
         scale = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weights))
@@ -83,7 +83,7 @@ class Coordinates:
 
 
 def output_preconditioner(rows: npt.NDArray[np.floating]) -> mx.array:
-    """Return P, (width, width) float32 and symmetric, such that `rows @ P` has a second moment of one: (E'E / n)^(-1/2).
+    """Return P, (width, width) float32 and symmetric, such that `rows @ P` has a second moment of 1: (E'E / n)^(-1/2).
 
     Args:
         rows: (n, width) output rows of the draft vocabulary.
@@ -102,7 +102,9 @@ def fold(head: RecurrentHead, coordinates: Coordinates) -> RecurrentHead:
     """
     hidden, embeddings, preconditioner = coordinates.hidden, coordinates.embeddings, coordinates.preconditioner
     config = head.config
-    assert config.project_input and config.cell is not Cell.SUM and config.output is Output.TIED
+    assert config.project_input
+    assert config.cell is not Cell.SUM
+    assert config.output is Output.TIED
     weights = dict(tree_flatten(head.parameters()))
     reader = "compress.weight" if config.input_rank else "from_hidden.weight"
     shift = weights[reader] @ (hidden.mean / hidden.scale)

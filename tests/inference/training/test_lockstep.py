@@ -42,9 +42,11 @@ def test_each_lane_sees_its_own_tokens_only(window: int | None) -> None:
 
 
 def test_prompts_are_read_in_bounded_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt longer than the steps by which mlx-lm's buffers grow, 256, beside shorter ones."""
     monkeypatch.setattr("rdchat.inference.training.lockstep._PREFILL_TOKENS", 5)
     model = tiny_llama(1)
-    logits, _ = Lockstep(model, PREFIX, PROMPTS).step([1, 2, 3, 4])
-    for lane, prompt in enumerate(PROMPTS):
+    prompts = [*PROMPTS[:2], [], [number % 25 + 1 for number in range(260)]]
+    logits, _ = Lockstep(model, PREFIX, prompts).step([1, 2, 3, 4])
+    for lane, prompt in enumerate(prompts):
         expected, _ = alone(model, [*PREFIX, *prompt, lane + 1])
         np.testing.assert_allclose(np.array(logits[lane]), expected, atol=2e-4)

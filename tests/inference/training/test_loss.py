@@ -33,7 +33,8 @@ def random_case(seed: int, tokens: int = 7, named: int = 2) -> tuple[mx.array, m
     features, rows = draw.normal(size=(2, 3, 4)), draw.normal(size=(tokens, 4))
     columns = np.array([[draw.choice(tokens, named, replace=False) for _ in range(3)] for _ in range(2)])
     probs = draw.dirichlet(np.ones(named), size=(2, 3))
-    return tuple(mx.array(a.astype(np.float32 if a.dtype == float else np.int32)) for a in (features, rows, columns, probs))  # type: ignore[return-value]
+    floats = [mx.array(array.astype(np.float32)) for array in (features, rows, probs)]
+    return floats[0], floats[1], mx.array(columns.astype(np.int32)), floats[2]
 
 
 def candidates(rows: mx.array, drawn: list[int], chances: list[float]) -> tuple[mx.array, mx.array, mx.array]:

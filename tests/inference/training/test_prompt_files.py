@@ -29,7 +29,7 @@ def test_the_three_kinds_of_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ['{"prompt": ', '{"turns": []}', '{"prompt": 3}', '{"prompt": " "}', '{"text": "x"}'])
 def test_a_broken_line_is_named(line: str, tmp_path: Path) -> None:
-    with pytest.raises(RdchatError, match="Line 2 of .*prompts.txt"):
+    with pytest.raises(RdchatError, match=r"Line 2 of .*prompts\.txt"):
         read_prompts(written(tmp_path, f"fine\n{line}\n"))
 
 

@@ -33,20 +33,21 @@ def test_preconditioned_rows_have_a_second_moment_of_one() -> None:
 @pytest.mark.parametrize("rank", [0, 5])
 def test_a_folded_head_says_the_same_of_the_targets_own_numbers(cell: Cell, rank: int) -> None:
     draw = np.random.default_rng(2)
-    states, table = draw.normal(1, [2, 9, 0.3] * 4, (50, 12)), draw.normal(-1, 3, (20, HIDDEN))
-    rows = draw.normal(size=(CANDIDATES, HIDDEN)) * 4
-    coordinates = Coordinates.of(*(a.astype(np.float32) for a in (states, table)), np.arange(20), rows.astype(np.float32))
+    states = draw.normal(1, [2, 9, 0.3] * 4, (50, 12)).astype(np.float32)
+    table = draw.normal(-1, 3, (20, HIDDEN)).astype(np.float32)
+    rows = draw.normal(0, 4, (CANDIDATES, HIDDEN)).astype(np.float32)
+    coordinates = Coordinates.of(states, table, np.arange(20), rows)
     mx.random.seed(4)
     head = RecurrentHead(
         HeadConfig(HIDDEN, CANDIDATES, exit_size=7, state_size=8, cell=cell, target_layers=(0,), input_rank=rank)
     )
     folded = fold(head, coordinates)
-    hidden, tokens = mx.array(states[:3].astype(np.float32)), mx.array([4, 0, 19])
+    hidden, tokens = mx.array(states[:3]), mx.array([4, 0, 19])
 
     def logits(network: RecurrentHead, hidden: mx.array, embeddings: mx.array, rows: mx.array) -> mx.array:
         state = network.advance(network.advance(network.initial_state((3,)), embeddings), embeddings[::-1])
         return network.features(network.context(hidden), state) @ rows.T
 
     trained = logits(head, coordinates.hidden(hidden), coordinates.embed(tokens), coordinates.rows)
-    own = logits(folded, hidden, mx.array(table.astype(np.float32))[tokens], mx.array(rows.astype(np.float32)))
+    own = logits(folded, hidden, mx.array(table)[tokens], mx.array(rows))
     np.testing.assert_allclose(np.array(own), np.array(trained), rtol=1e-3, atol=1e-3)
