@@ -57,6 +57,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Answer the question; the exit status is 0, or 130 after Ctrl-C."""
+    _check_texts(args)
     sampling = SamplingParams(
         temperature=args.temperature,
         top_p=args.top_p,
@@ -69,11 +70,10 @@ def run(args: argparse.Namespace) -> int:
     seed = fresh_seed() if args.seed is None else args.seed
     if not 0 <= seed < 2**64:
         raise InvalidSettingError(f"seed {seed} is out of range: it must be a whole number from 0 to 2**64 - 1.")
-    messages = [ChatMessage(Role.SYSTEM, args.system)] if args.system else []
-    messages.append(ChatMessage(Role.USER, _read_prompt(args)))
-    answer = _Answer(GenerationRequest(tuple(messages), sampling, seed, mode=Mode(args.mode)), args.json)
+    answer = _Answer(sampling, seed, Mode(args.mode), args.json)
     try:
-        answer.make(args.model, Dtype(args.dtype))
+        system = [ChatMessage(Role.SYSTEM, args.system)] if args.system else []
+        answer.make((*system, ChatMessage(Role.USER, _read_prompt(args))), args.model, Dtype(args.dtype))
     except KeyboardInterrupt:
         answer.cancelled = True
     if args.json:
@@ -81,6 +81,16 @@ def run(args: argparse.Namespace) -> int:
     elif not answer.cancelled or answer.end is not None:
         print()
     return INTERRUPTED if answer.cancelled else 0
+
+
+def _check_texts(args: argparse.Namespace) -> None:
+    """Refuse bytes that are no text: Python hands them on as lone surrogates, which no tokenizer takes."""
+    texts = (("prompt", args.prompt), ("system prompt", args.system), *(("stop string", text) for text in args.stop))
+    for name, text in texts:
+        try:
+            (text or "").encode()
+        except UnicodeEncodeError as error:
+            raise InvalidSettingError(f"The {name} is not UTF-8 text.", "Set the terminal to UTF-8.") from error
 
 
 def _read_prompt(args: argparse.Namespace) -> str:
@@ -107,21 +117,24 @@ def _read_prompt(args: argparse.Namespace) -> str:
 class _Answer:
     """Makes one answer and can describe it at any moment."""
 
-    def __init__(self, request: GenerationRequest, quiet: bool) -> None:
-        self._request = request
+    def __init__(self, sampling: SamplingParams, seed: int, mode: Mode, quiet: bool) -> None:
+        self._sampling = sampling
+        self._seed = seed
+        self._mode = mode
         self._quiet = quiet
         self._info: ModelInfo | None = None
         self.end: ReplyEnd | None = None
         self.cancelled = False
 
-    def make(self, model: str | None, dtype: Dtype) -> None:
+    def make(self, messages: tuple[ChatMessage, ...], model: str | None, dtype: Dtype) -> None:
         from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
         with ProgressLine(sys.stderr) as progress:
             loaded = load_model(model, dtype, progress.show)
         self._info = loaded.info
-        iterator = ChatSession(loaded).generate(self._request)
+        request = GenerationRequest(messages, self._sampling, self._seed, mode=self._mode)
+        iterator = ChatSession(loaded).generate(request)
         with self._ctrl_c_cancels(iterator):
             for event in iterator:
                 if isinstance(event, TokenEvent):
@@ -158,10 +171,10 @@ class _Answer:
             "dtype": info and info.dtype,
             "drafter": None,
             "mode": Mode.OFF.value,
-            "requested_mode": self._request.mode.value,
+            "requested_mode": self._mode.value,
             "mode_reason": None,
-            "seed": self._request.seed,
-            "sampling": asdict(self._request.sampling),
+            "seed": self._seed,
+            "sampling": asdict(self._sampling),
             "text": end.text if end else "",
             "token_ids": list(end.token_ids) if end else [],
             "finish_reason": end.finish_reason.value if end else FinishReason.CANCELLED.value,

@@ -82,12 +82,7 @@ class AutoregressiveIterator:
     def _prefill(self) -> Iterator[PrefillProgress]:
         self._reply.clock.prefill_began = perf_counter_ns()
         total, cached = len(self._prompt), len(self._cache.tokens)
-        steps = prefill(self._model, self._cache, self._prompt, self._cancel.is_set)
-        while True:
-            with self._ledger.stage("prefill"):
-                done = next(steps, None)
-            if done is None:
-                return
+        for done in prefill(self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger):
             yield PrefillProgress(self._request_id, done, total, cached)
 
     def _decode(self) -> Iterator[TokenEvent]:
@@ -117,7 +112,7 @@ class AutoregressiveIterator:
             if not mx.all(mx.isfinite(logits)).item():
                 raise ModelError(
                     f"{self._model.info.name} computes numbers that are not finite.",
-                    "Its weights are damaged, or the precision is too small for it: try another one (--dtype float32).",
+                    "Its weights are damaged, or the precision is too small for it: try float32.",
                 )
             return self._choose(logits, 0)
 

@@ -1,6 +1,6 @@
 """What every token iterator shares: the reply's text, its counters, and why and how it ends."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 
 import mlx.core as mx
@@ -38,6 +38,7 @@ class Clock:
     prefill_began: int = 0
     first_token: int = 0
     last_token: int = 0
+    ended: int = 0
 
     def mark_token(self) -> None:
         self.last_token = perf_counter_ns()
@@ -79,6 +80,7 @@ class Reply:
         self.counters = Counters()
         self.clock = job.clock
         self.token_ids: list[int] = []
+        self._taken: list[tuple[int, Counters]] = []  # per token: when it came, and the counters at that moment
         self.finish_reason: FinishReason | None = None
         self._prompt_length = len(prompt)
         self._cached = len(job.cache.tokens)
@@ -96,6 +98,7 @@ class Reply:
         """Add one token. Sets `finish_reason` where it is the last."""
         self.clock.mark_token()
         self.token_ids.append(token_id)
+        self._taken.append((self.clock.last_token, replace(self.counters)))
         text = ""
         if token_id in self._end_tokens:
             self.finish_reason = FinishReason.EOS
@@ -112,11 +115,12 @@ class Reply:
     def end(self) -> ReplyEnd:
         """Return the closing event; `finish_reason` must be set."""
         assert self.finish_reason is not None
+        self.clock.ended = perf_counter_ns()
         trailing = self._text.finish()
         if self.finish_reason is not FinishReason.STOP_STRING and self._text.stopped:
             self.finish_reason = FinishReason.STOP_STRING  # completed by characters that were held back
         if self._text.stopped:
-            del self.token_ids[self._text.kept_tokens :]
+            self._cut(self._text.kept_tokens)
         return ReplyEnd(
             self.request.request_id,
             self._text.text,
@@ -126,6 +130,11 @@ class Reply:
             self.statistics(),
         )
 
+    def _cut(self, kept: int) -> None:
+        """Drop the tokens that a stop string cuts, and the counts and the time of the calls that made them."""
+        del self.token_ids[kept:]
+        self.clock.last_token, self.counters = self._taken[kept - 1] if kept else (self.clock.first_token, Counters())
+
     def statistics(self) -> Statistics:
         """Return the counters so far."""
         clock, counters = self.clock, self.counters
@@ -133,7 +142,7 @@ class Reply:
             prompt_tokens=self._prompt_length,
             cached_prompt_tokens=self._cached,
             generated_tokens=len(self.token_ids),
-            prefill_ms=_span_ms(clock.prefill_began, clock.first_token),
+            prefill_ms=_span_ms(clock.prefill_began, clock.first_token or clock.ended),
             ttft_ms=_span_ms(clock.requested, clock.first_token),
             decode_ms=_span_ms(clock.first_token, clock.last_token),
             rounds=counters.rounds,

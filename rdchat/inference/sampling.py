@@ -12,6 +12,9 @@ import mlx.core as mx
 from rdchat.inference.noise import gumbel_noise
 from rdchat.inference.protocol import SamplingParams
 
+# A temperature below this counts as 0: it leaves nothing to chance, and dividing by it leaves the range of float32.
+_LEAST_TEMPERATURE = 1e-4
+
 
 class TokenChooser:
     """Chooses tokens for one reply.
@@ -57,7 +60,7 @@ class TokenChooser:
         logits = logits.astype(mx.float32)
         if seen is not None:
             logits = penalize(logits, seen, self._params.repetition_penalty)
-        if self._params.temperature == 0:
+        if self._params.temperature < _LEAST_TEMPERATURE:
             return mx.argmax(logits, axis=-1)
         noise = gumbel_noise(self._seed, positions, self._token_ids)
         return mx.argmax(warp(log_softmax(logits), self._params) + noise, axis=-1)
@@ -84,12 +87,13 @@ def warp(log_probs: mx.array, params: SamplingParams) -> mx.array:
 
     Args:
         log_probs: (n, vocabulary) float32, normalised.
-        params: Sampling parameters with a temperature above 0.
+        params: Sampling parameters with a temperature of at least 0.0001.
 
     Returns:
-        (n, vocabulary) float32, not normalised.
+        (n, vocabulary) float32, the likeliest token of a row at 0: where a small temperature makes the others large
+        and float32 coarse, that one stays exact.
     """
-    warped = log_probs / params.temperature
+    warped = (log_probs - mx.max(log_probs, axis=-1, keepdims=True)) / params.temperature
     border = filter_border(log_probs, params)
     return warped if border is None else mx.where(log_probs >= border, warped, -mx.inf)
 

@@ -20,17 +20,15 @@ class CharacterTokenizer:
     has_chat_template = True
     eos_token_ids = frozenset({END})
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return [ALPHABET.index(character) for character in text]
 
     def decode(self, token_ids: list[int], **_options: object) -> str:
         return "".join(ALPHABET[token] for token in token_ids)
 
-    def apply_chat_template(
-        self, turns: list[dict[str, str]], add_generation_prompt: bool, continue_final_message: bool
-    ) -> list[int]:
+    def apply_chat_template(self, turns: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool) -> str:
         text = "\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
-        return self.encode(text + ("\nassistant: " if add_generation_prompt else ""))
+        return text + ("\nassistant: " if add_generation_prompt else "")
 
 
 def tiny_llama(seed: int = 0, sliding_window: int | None = None, context_length: int = 512) -> LoadedModel:
