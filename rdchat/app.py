@@ -8,7 +8,7 @@ from collections.abc import Callable
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication, QMessageBox
 
-from rdchat import __version__, host, paths
+from rdchat import __version__, display, host, paths
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
@@ -69,9 +69,9 @@ def main() -> int:
     """Open the window and run until it closes; return the exit status.
 
     Raises:
-        RdchatError: If there is no display.
+        RdchatError: If there is no display that answers.
     """
-    if not host.has_display():
+    if not display.has_display():
         raise RdchatError(
             "There is no display to open a window on.",
             "Run it on a desktop, or on a virtual display: xvfb-run -a make run",

@@ -5,19 +5,28 @@ are one line on standard error.
 """
 
 import argparse
+import errno
 import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 from rdchat import __version__, log, paths
 from rdchat.commands import ask, doctor, models
 from rdchat.errors import InvalidSettingError, RdchatError
 
+# What writing to standard output runs into; such errors name no file.
+_OUTPUT_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Says what is wrong in one line, and the version, as every subcommand does: they are parsers of this class."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.add_argument("--version", action="version", version=f"rdchat {__version__}")
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
@@ -25,6 +34,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run rdchat with `argv`, by default the process's own arguments; return the exit status."""
+    if sys.stderr is None:  # closed; what would go there must not go elsewhere
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  open to the end
     args = _parser().parse_args(argv)
     log.set_up_logging()
     try:
@@ -32,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ask.INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
     except Exception as error:  # never a traceback in somebody's face
         return _complain(_for_people(error), 2 if isinstance(error, InvalidSettingError) else 1)
@@ -41,35 +52,39 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _for_people(error: Exception) -> RdchatError:
     if isinstance(error, RdchatError):
         return error
+    if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAULTS:
+        _drop_output()
+        return RdchatError(f"The output cannot be written: {error.strerror}.", "Send it elsewhere.")
     if isinstance(error, MemoryError):
         return RdchatError("There is not enough memory.", "Close other apps, or pick a smaller model.")
     logging.getLogger(__name__).error("rdchat failed", exc_info=error)
     return RdchatError(f"Something unexpected went wrong: {error!r}.", f"The details are in {paths.log_path()}.")
 
 
+def _drop_output() -> None:
+    """Let nobody have what is left to be written, which Python would try once more at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _run(args: argparse.Namespace) -> int:
-    status: int
     if args.command is None:
         from rdchat import app  # noqa: PLC0415  Qt: only the window needs it
 
-        status = app.main()
-    else:
-        status = args.run(args)
+        return app.main()
+    if sys.stdout is None:
+        raise RdchatError("Standard output is closed, so there is nowhere to write to.", "Send it somewhere.")
+    status: int = args.run(args)
     sys.stdout.flush()
     return status
 
 
 def _parser() -> argparse.ArgumentParser:
-    version = f"rdchat {__version__}"
     parser = _Parser(
         prog="rdchat", description="Chat with language models on your own machine. Without a command, opens the window."
     )
-    parser.add_argument("--version", action="version", version=version)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     for command in (ask, models, doctor):
         command.add_parser(subparsers)
-    for subparser in subparsers.choices.values():
-        subparser.add_argument("--version", action="version", version=version)
     return parser
 
 

@@ -1,12 +1,13 @@
 """Everything that differs between macOS and Linux; macOS comes first."""
 
 import ctypes
-import os
+import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+_LOG = logging.getLogger(__name__)
 MACOS = sys.platform == "darwin"
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
@@ -28,32 +29,44 @@ def prefer_fast_blas() -> bool:
     return False
 
 
-def has_display() -> bool:
-    """Tell whether a window can be shown."""
-    if MACOS or os.environ.get("QT_QPA_PLATFORM"):
-        return True
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
 @contextmanager
 def keep_awake() -> Iterator[None]:
     """Hold off idle sleep and App Nap while a reply is written; nothing to do outside macOS.
 
+    A reply is worth more than a machine that stays awake: what goes wrong here is logged, and nothing else.
+    """
+    end_activity = _attempt(_begin_activity) if MACOS else None
+    try:
+        yield
+    finally:
+        if end_activity is not None:
+            _attempt(end_activity)
+
+
+def _attempt[Result](action: Callable[[], Result]) -> Result | None:
+    try:
+        return action()
+    except Exception:  # foreign code through ctypes
+        _LOG.warning("Sleep could not be held off, or not be allowed again", exc_info=True)
+        return None
+
+
+def _begin_activity() -> Callable[[], None]:
+    """Return what ends the activity.
+
     Uses `-[NSProcessInfo beginActivityWithOptions:reason:]` through the Objective-C runtime. Not yet tried on a Mac.
     """
-    if not MACOS:
-        yield
-        return
     runtime = _ObjectiveC()
     info = runtime.send(runtime.named_class("NSProcessInfo"), "processInfo")
     reason = runtime.string("rdchat is writing a reply")
     token = runtime.send(info, "beginActivityWithOptions:reason:", ctypes.c_uint64(_USER_INITIATED), reason)
     runtime.send(token, "retain")
-    try:
-        yield
-    finally:
+
+    def end() -> None:
         runtime.send(info, "endActivity:", token)
         runtime.send(token, "release")
+
+    return end
 
 
 _USER_INITIATED = 0x00FFFFFF | 1 << 20  # NSActivityUserInitiated, which includes NSActivityIdleSystemSleepDisabled

@@ -26,8 +26,14 @@ def main() -> int:
 
 
 def files() -> Iterator[Path]:
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    # root may check what another user cloned
+    command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except FileNotFoundError:
+        raise SystemExit("The files cannot be listed: install git.") from None
+    except subprocess.CalledProcessError as error:
+        raise SystemExit(f"The files cannot be listed: git says: {error.stderr.strip()}") from None
     paths = (ROOT / name for name in listed.split("\0") if name)
     return (path for path in paths if path.is_file())
 

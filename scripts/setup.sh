@@ -45,12 +45,18 @@ make_venv() {
     fi
 }
 
+# Scripts in .venv name the place it was made in, so that one that was moved or copied along has to be made anew.
+venv_is_in_place() {
+    [ -e "$venv/bin/pip" ] || return 0
+    head -n 2 "$venv/bin/pip" | grep -qF "$(pwd -P)/$venv/bin/"
+}
+
 venv_is_whole() {
-    [ ! -e "$venv/.installing" ] && "$venv/bin/python" -c 'import pip, sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null
+    [ ! -e "$venv/.installing" ] && venv_is_in_place && "$venv/bin/python" -c 'import pip, sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null
 }
 
 # What was installed, from where: a checkout that was moved has to be installed again.
-fingerprint() { { pwd && cat pyproject.toml constraints.txt scripts/setup.sh; } | cksum; }
+fingerprint() { { pwd -P && cat pyproject.toml constraints.txt scripts/setup.sh; } | cksum; }
 
 install_python_packages() {
     local wanted

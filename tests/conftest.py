@@ -26,6 +26,19 @@ def default_model_folder() -> Path:
     return _INSTALLED_MODEL
 
 
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder of the real format with two small random layers, 4-bit. Copy it before changing it."""
+    import rdchat.inference  # noqa: F401  here, as most tests need no MLX; it picks the fast BLAS, so it goes first
+    from rdchat.inference.gguf_import import convert_gguf
+    from tests.inference.gguf_samples import write_gguf
+
+    place = tmp_path_factory.mktemp("small")
+    (place / "model").mkdir()
+    convert_gguf(write_gguf(place / "small.gguf"), place / "model", lambda _progress: None)
+    return place / "model"
+
+
 @pytest.fixture
 def default_model(own_folders: None, default_model_folder: Path) -> Path:
     """The real default model, in place in this test's own cache folder."""

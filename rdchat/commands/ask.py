@@ -78,6 +78,7 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer the question; the exit status is 0, or 130 after Ctrl-C."""
+    _check_texts(args)
     sampling = SamplingParams(
         temperature=args.temperature,
         top_p=args.top_p,
@@ -90,7 +91,6 @@ def run(args: argparse.Namespace) -> int:
     seed = fresh_seed() if args.seed is None else args.seed
     if not 0 <= seed < 2**64:
         raise InvalidSettingError(f"seed {seed} is out of range: it must be a whole number from 0 to 2**64 - 1.")
-    messages = [ChatMessage(Role.SYSTEM, args.system)] if args.system else []
     draft = DraftSettings(
         mode=Mode(args.mode),
         draft_model=args.draft_model,
@@ -101,10 +101,10 @@ def run(args: argparse.Namespace) -> int:
         lookup_branch=args.lookup_branch,
         profile=args.profile,
     )
-    messages.append(ChatMessage(Role.USER, _read_prompt(args)))
-    answer = _Answer(GenerationRequest(tuple(messages), sampling, seed, draft=draft), args.json)
+    answer = _Answer(sampling, seed, draft, args.json)
     try:
-        answer.make(args.model, Dtype(args.dtype))
+        system = [ChatMessage(Role.SYSTEM, args.system)] if args.system else []
+        answer.make((*system, ChatMessage(Role.USER, _read_prompt(args))), args.model, Dtype(args.dtype))
     except KeyboardInterrupt:
         answer.cancelled = True
     if args.json:
@@ -112,6 +112,16 @@ def run(args: argparse.Namespace) -> int:
     elif not answer.cancelled or answer.end is not None:
         print()
     return INTERRUPTED if answer.cancelled else 0
+
+
+def _check_texts(args: argparse.Namespace) -> None:
+    """Refuse bytes that are no text: Python hands them on as lone surrogates, which no tokenizer takes."""
+    texts = (("prompt", args.prompt), ("system prompt", args.system), *(("stop string", text) for text in args.stop))
+    for name, text in texts:
+        try:
+            (text or "").encode()
+        except UnicodeEncodeError as error:
+            raise InvalidSettingError(f"The {name} is not UTF-8 text.", "Set the terminal to UTF-8.") from error
 
 
 def _read_prompt(args: argparse.Namespace) -> str:
@@ -138,14 +148,16 @@ def _read_prompt(args: argparse.Namespace) -> str:
 class _Answer:
     """Makes one answer and can describe it at any moment."""
 
-    def __init__(self, request: GenerationRequest, quiet: bool) -> None:
-        self._request = request
+    def __init__(self, sampling: SamplingParams, seed: int, draft: DraftSettings, quiet: bool) -> None:
+        self._sampling = sampling
+        self._seed = seed
+        self._draft = draft
         self._quiet = quiet
         self._info: ModelInfo | None = None
         self.end: ReplyEnd | None = None
         self.cancelled = False
 
-    def make(self, model: str | None, dtype: Dtype) -> None:
+    def make(self, messages: tuple[ChatMessage, ...], model: str | None, dtype: Dtype) -> None:
         from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
@@ -153,8 +165,9 @@ class _Answer:
             loaded = load_model(model, dtype, progress.show)
             self._info = loaded.info
             session = ChatSession(loaded)
-            session.load_drafter(self._request.draft, progress.show)
-        iterator = session.generate(self._request)
+            session.load_drafter(self._draft, progress.show)
+        request = GenerationRequest(messages, self._sampling, self._seed, draft=self._draft)
+        iterator = session.generate(request)
         with self._ctrl_c_cancels(iterator):
             for event in iterator:
                 if isinstance(event, TokenEvent):
@@ -193,10 +206,10 @@ class _Answer:
             "dtype": info and info.dtype,
             "drafter": end and end.drafter,
             "mode": end.mode.value if end else Mode.OFF.value,
-            "requested_mode": self._request.draft.mode.value,
+            "requested_mode": self._draft.mode.value,
             "mode_reason": end and end.mode_reason,
-            "seed": self._request.seed,
-            "sampling": asdict(self._request.sampling),
+            "seed": self._seed,
+            "sampling": asdict(self._sampling),
             "text": end.text if end else "",
             "token_ids": list(end.token_ids) if end else [],
             "finish_reason": end.finish_reason.value if end else FinishReason.CANCELLED.value,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from rdchat import __version__, host, paths
+from rdchat import __version__, display, host, memory, paths
 
 if TYPE_CHECKING:
     from rdchat.inference.diagnostics import EngineFacts
@@ -83,7 +83,6 @@ def gather() -> Facts:
     """Look at this machine. Loads MLX and Qt, and measures for a fraction of a second."""
     engine, engine_problem = _engine()
     qt, qt_problem = _qt()
-    memory = psutil.virtual_memory()
     return Facts(
         system=f"{'macOS ' + platform.mac_ver()[0] if host.MACOS else platform.system()} {platform.machine()}",
         python=sys.version_info[:3],
@@ -94,9 +93,9 @@ def gather() -> Facts:
         compiler=shutil.which("g++") or "",
         model_path=_default_model(),
         drafter_path=None,
-        memory_total_bytes=memory.total,
-        memory_available_bytes=memory.available,
-        display=host.has_display(),
+        memory_total_bytes=psutil.virtual_memory().total,
+        memory_available_bytes=memory.available_bytes(),
+        display=display.has_display(),
         data_writable=_writable(paths.data_dir()),
     )
 
@@ -175,7 +174,7 @@ def as_json(facts: Facts, advice: list[Advice]) -> dict[str, Any]:
 def as_text(facts: Facts, advice: list[Advice]) -> str:
     """Return the report for the terminal."""
     engine = facts.engine
-    memory = f"{_gib(facts.memory_available_bytes)} free of {_gib(facts.memory_total_bytes)}"
+    free = f"{_gib(facts.memory_available_bytes)} free of {_gib(facts.memory_total_bytes)}"
     rows = [
         ("rdchat", __version__),
         ("System", facts.system),
@@ -183,7 +182,7 @@ def as_text(facts: Facts, advice: list[Advice]) -> str:
         ("Backend", engine.backend if engine else "none: MLX does not load"),
         ("BLAS", _blas(engine) if engine else "unknown"),
         ("Matrix product", f"{engine.matmul_gflops:,.0f} GFLOP/s (float32, measured)" if engine else "unknown"),
-        ("Memory", memory),
+        ("Memory", free),
         ("Display", "yes" if facts.display else "none"),
         ("Python", f"{_dotted(facts.python)} {sys.executable}"),
         ("Qt", facts.qt or "does not load"),

@@ -121,7 +121,7 @@ class CandidateRanker:
         logits = logits[:, : self._token_ids.shape[0]].astype(mx.float32)
         if seen is not None:
             logits = penalize(logits, seen, params.repetition_penalty)
-        if params.temperature == 0:
+        if params.greedy:
             return self._token_ids, logits[0]
         at = mx.array([position])
         if not has_filter(params):

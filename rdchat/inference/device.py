@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import mlx.core as mx
-import psutil
 
-from rdchat import host
+from rdchat import host, memory
 
 
 def on_gpu() -> bool:
@@ -22,12 +21,15 @@ def device_name() -> str:
 
 
 def available_memory_bytes() -> int:
-    """Return how much memory a model may take now: what is free, on Macs at most what Metal recommends."""
-    limit = mx.device_info().get("max_recommended_working_set_size") if on_gpu() else None
-    if limit is None or host.MACOS:
-        free = int(psutil.virtual_memory().available)
-        return free if limit is None else min(free, int(limit))
-    return int(limit)
+    """Return how much memory a model may take now: what is free, on Macs at most what Metal recommends.
+
+    A GPU with memory of its own (CUDA) counts that.
+    """
+    info = mx.device_info() if on_gpu() else {}
+    if "free_memory" in info:
+        return int(info["free_memory"])
+    free = memory.available_bytes()
+    return min(free, int(info.get("max_recommended_working_set_size", free)))
 
 
 @contextmanager

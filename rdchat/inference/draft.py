@@ -6,6 +6,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
+from rdchat.inference.ledger import Ledger
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.protocol import DraftSettings
 from rdchat.inference.verifier import Verified
@@ -30,16 +31,17 @@ class Drafter(Protocol):
 
     name: str
 
-    def prefill(self, cancelled: Callable[[], bool]) -> Iterator[int]:
+    def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
         """Read the prompt, where the drafter has a cache of its own; part of the reply's prefill.
 
         Args:
             cancelled: Looked at before each chunk; True ends the work between two chunks.
+            ledger: Takes the host time.
 
         Yields:
             Prompt tokens read so far.
         """
-        del cancelled
+        del cancelled, ledger
         yield from ()
 
     def update(self, settings: DraftSettings) -> None:

@@ -17,6 +17,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.candidates import CandidateRanker, DraftShape
 from rdchat.inference.device import on_gpu
 from rdchat.inference.draft import Draft, Drafter
+from rdchat.inference.ledger import Ledger
 from rdchat.inference.loading import load_model
 from rdchat.inference.model_files import check_model_folder, display_name, resolve_model
 from rdchat.inference.prefill import prefill
@@ -146,11 +147,11 @@ class DraftModelDrafter(Drafter):
         self._stateful = has_state(draft.cache.layers)
 
     @override
-    def prefill(self, cancelled: Callable[[], bool]) -> Iterator[int]:
+    def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
         """See `Drafter`. What the cache shares with the prompt is kept."""
         self._cache.keep_prefix_of(self._committed)
         if self._room > 0:
-            yield from prefill(self._model, self._cache, self._committed, cancelled)
+            yield from prefill(self._model, self._cache, self._committed, cancelled, ledger)
         self._read = len(self._cache.tokens) == len(self._committed) - 1
 
     @override

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten
+from mlx.utils import tree_flatten, tree_map_with_path
 from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import ModelError, OutOfMemoryError
@@ -57,13 +57,13 @@ def load_model(
     chosen = _effective_dtype(Dtype(dtype), files)
     _check_memory(files, chosen)
     network, tokenizer, config = _read(folder)
-    network = _convert(network, config, chosen)
+    network, precision = _convert(network, config, chosen)
     _make_real(network, on_progress)
     info = ModelInfo(
         name=display_name(model, folder),
         path=folder,
         architecture=files.architecture,
-        dtype=chosen.value,
+        dtype=precision,
         device=device_name(),
         context_length=files.context_length,
         vocabulary_size=_vocabulary_size(network),
@@ -78,24 +78,31 @@ def load_model(
 
 
 def _effective_dtype(asked: Dtype, files: ModelFiles) -> Dtype:
+    """Return what `auto` means here; it stays `auto` where a GPU keeps the model's own quantisation."""
     if asked is not Dtype.AUTO:
         return asked
     if not on_gpu():
         return Dtype.FLOAT32
-    return {4: Dtype.FOUR_BIT, 8: Dtype.EIGHT_BIT}.get(files.quantization_bits or 0, Dtype.FLOAT16)
+    return Dtype.AUTO if files.quantization_bits else Dtype.FLOAT16
+
+
+def _is_kept(own_bits: int | None, dtype: Dtype) -> bool:
+    """Tell whether quantised weights stay as they are."""
+    return own_bits is not None and (dtype is Dtype.AUTO or own_bits == _BITS.get(dtype))
 
 
 def _check_memory(files: ModelFiles, dtype: Dtype) -> None:
-    kept = dtype in _BITS and files.quantization_bits == _BITS[dtype]
+    kept = _is_kept(files.quantization_bits, dtype)
     weights = files.stored_bytes if kept else int(files.parameters * _BYTES_PER_WEIGHT[dtype])
+    precision = f"{files.quantization_bits}bit" if kept else dtype.value
     tokens = min(_CACHE_TOKENS, files.context_length)
     cache = files.kv_bytes_per_token(4 if dtype is Dtype.FLOAT32 else 2) * tokens
     free = available_memory_bytes()
     if weights + cache > free:
         raise OutOfMemoryError(
-            f"{files.folder.name} needs {_gb(weights)} for its weights as {dtype.value} and {_gb(cache)} for a context "
+            f"{files.folder.name} needs {_gb(weights)} for its weights as {precision} and {_gb(cache)} for a context "
             f"of {tokens:,} tokens, but only {_gb(free)} of memory is free.",
-            "Close other apps, choose a smaller precision (--dtype 4bit), or pick a smaller model.",
+            "Close other apps, choose a smaller precision such as 4-bit, or pick a smaller model.",
         )
 
 
@@ -116,23 +123,40 @@ def _read(folder: Path) -> tuple[nn.Module, object, dict[str, object]]:
     return network, tokenizer, config
 
 
-def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype) -> nn.Module:
-    """Bring lazy weights into the wanted precision, still lazy."""
+def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype) -> tuple[nn.Module, str]:
+    """Bring lazy weights into the wanted precision, still lazy; return them with its name, such as `6bit`."""
     own = config.get("quantization")
     own_bits = own.get("bits") if isinstance(own, dict) else None
-    if dtype in _BITS and own_bits == _BITS[dtype]:
-        return network
+    if _is_kept(own_bits, dtype):
+        return network, f"{own_bits}bit"
+    if dtype is Dtype.AUTO:  # packed in a way that mlx-lm has its own layers for, or unpacks
+        dtype = Dtype.FLOAT16
     network = mlx_lm_utils.dequantize_model(network)
-    if dtype in _FLOATS:
-        network.set_dtype(_FLOATS[dtype])
-    else:
-        network.set_dtype(mx.float16)
-        nn.quantize(network, _QUANTIZATION_GROUP, _BITS[dtype], class_predicate=_quantizable)
-    return network
+    _cast(network, _FLOATS.get(dtype, mx.float16))
+    if dtype in _BITS:
+        nn.quantize(network, _QUANTIZATION_GROUP, _BITS[dtype], class_predicate=_quantizable(network))
+    return network, dtype.value
 
 
-def _quantizable(_path: str, module: nn.Module) -> bool:
-    return hasattr(module, "to_quantized") and module.weight.shape[-1] % _QUANTIZATION_GROUP == 0
+def _cast(network: nn.Module, dtype: mx.Dtype) -> None:
+    """Convert the floating weights, except for those that the model says must keep their own precision."""
+    wanted = getattr(network, "cast_predicate", lambda _name: True)
+
+    def cast(name: str, array: mx.array) -> mx.array:
+        return array.astype(dtype) if mx.issubdtype(array.dtype, mx.floating) and wanted(name) else array
+
+    network.update(tree_map_with_path(cast, network.parameters()))
+
+
+def _quantizable(network: nn.Module) -> Callable[[str, nn.Module], bool | dict[str, object]]:
+    """Return which layers can be quantised, and how where the model wants one otherwise than the rest."""
+    wanted = getattr(network, "quant_predicate", None) or (lambda _name, _module: True)
+
+    def predicate(name: str, module: nn.Module) -> bool | dict[str, object]:
+        fits = hasattr(module, "to_quantized") and module.weight.shape[-1] % _QUANTIZATION_GROUP == 0
+        return wanted(name, module) if fits else False
+
+    return predicate
 
 
 def _make_real(network: nn.Module, on_progress: Callable[[LoadProgress], None]) -> None:

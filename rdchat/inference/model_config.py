@@ -115,6 +115,8 @@ def check_quantization(config: Mapping[str, Any]) -> tuple[int | None, int]:
             f"The model's quantisation is unknown: {method[:100]}.",
             "Convert the original, unquantised model with `mlx_lm.convert`.",
         )
+    if method == "fp8" and foreign.get("scale_fmt") != "ue8m0":
+        return None, 1  # mlx-lm unpacks it into floats of 16 bits
     return _first_int(foreign, ("bits",)) or _FOREIGN_BITS[method], _first_int(foreign, ("group_size",)) or 32
 
 
@@ -156,14 +158,14 @@ def kv_values_per_token(config: Mapping[str, Any]) -> int:
     if isinstance(kinds, list):
         layers = sum(not str(kind).startswith(_STATELESS_LAYERS) for kind in kinds)
     heads = _first_int(own, _HEAD_KEYS)
-    latent = own.get("kv_lora_rank")
-    if isinstance(latent, int):  # multi-head latent attention keeps one compressed vector and one rotated key
-        return layers * (latent + int(own.get("qk_rope_head_dim") or 0))
+    latent = _first_int(own, ("kv_lora_rank",))
+    if latent:  # multi-head latent attention keeps one compressed vector and one rotated key
+        return layers * (latent + _first_int(own, ("qk_rope_head_dim",)))
     width = _first_int(own, _WIDTH_KEYS)
     head_dim = _first_int(own, ("head_dim",)) or (width // heads if heads else 0)
     return 2 * layers * (_first_int(own, _KV_HEAD_KEYS) or heads) * head_dim
 
 
 def _first_int(source: Mapping[str, Any], keys: tuple[str, ...]) -> int:
-    """Return the first whole number found under one of the keys, else 0."""
-    return next((source[key] for key in keys if isinstance(source.get(key), int)), 0)
+    """Return the first positive whole number found under one of the keys, else 0."""
+    return next((value for key in keys if isinstance(value := source.get(key), int) and value > 0), 0)

@@ -1,16 +1,18 @@
 """Finds a model on this machine and looks it over before anything heavy is loaded."""
 
-import hashlib
 import json
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rdchat import paths
-from rdchat.errors import ModelError
+from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.inference.default_model import ensure_default_model
+from rdchat.inference.file_digest import sha256_of
 from rdchat.inference.gguf_import import CONVERTER_REVISION, convert_gguf
 from rdchat.inference.model_config import (
     check_architecture,
@@ -30,6 +32,7 @@ _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "*.tikto
 _PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}  # beside `scales` in MLX's, AWQ's and GPTQ's layouts
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
 _REFETCH_HINT = "Download or convert the model again."
+_LONGEST_WORDS = 200  # of what a file or a person says, in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +73,51 @@ def resolve_model(model: str | None, on_progress: Callable[[LoadProgress], None]
         on_progress: Called while the default model is fetched or a GGUF file is converted.
 
     Raises:
-        ModelError: If there is no such model.
+        ModelError: If there is no such model, or it cannot be looked at.
+        InvalidSettingError: If the name is empty.
         NetworkError: If the default model has to be fetched and cannot be.
         StorageError: If there is no room or permission to convert it.
     """
     if model is None:
         return ensure_default_model(on_progress)
-    place = Path(model).expanduser().absolute()
+    if not model.strip():
+        raise InvalidSettingError("The model's name is empty.", _CHOOSE_HINT)
+    with _in_words(model):
+        found = _find(model)
+    return _import_gguf(found, on_progress) if found.suffix.lower() == ".gguf" and found.is_file() else found
+
+
+@contextmanager
+def _in_words(model: str) -> Iterator[None]:
+    """Say as a ModelError what the system or a file with something unforeseen in it stumbles over."""
+    try:
+        yield
+    except RdchatError:
+        raise
+    except OSError as error:
+        raise ModelError(
+            f"{_shortened(model)} cannot be read: {error.strerror or error}.", "Check the path and its permissions."
+        ) from error
+    except RecursionError as error:
+        raise ModelError(f"{_shortened(model)} is damaged: its files are nested too deeply.", _REFETCH_HINT) from error
+    except (RuntimeError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        raise ModelError(f"{_shortened(model)} cannot be used: {_shortened(str(error))}.", _REFETCH_HINT) from error
+
+
+def _shortened(text: str) -> str:
+    words = " ".join(text.split()).rstrip(".")
+    return words if len(words) <= _LONGEST_WORDS else words[:_LONGEST_WORDS] + "..."
+
+
+def _find(model: str) -> Path:
+    """Return the folder or the GGUF file that a name stands for."""
+    place = Path(os.path.expanduser(model)).absolute()  # noqa: PTH111  pathlib raises where there is no such user
     if place.is_dir():
-        lone = _lone_gguf(place)
-        return _import_gguf(lone, on_progress) if lone else place
+        return _lone_gguf(place) or place
     if place.is_file():
         if place.suffix.lower() != ".gguf":
             raise ModelError(f"{place} is a file, not a model.", _CHOOSE_HINT)
-        return _import_gguf(place, on_progress)
+        return place
     if _HUB_ID.fullmatch(model):
         return _cached_snapshot(model)
     raise ModelError(f"There is no model at {place}.", "Check the path. " + _CHOOSE_HINT)
@@ -106,10 +140,9 @@ def _lone_gguf(folder: Path) -> Path | None:
 
 
 def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> Path:
-    on_progress(LoadProgress("Reading the GGUF file", None))
     try:
-        with source.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size = source.stat().st_size
+        digest = sha256_of(source, lambda done: on_progress(LoadProgress("Reading the GGUF file", done)))
     except OSError as error:
         raise ModelError(f"{source} cannot be read: {error.strerror}.", "Check its permissions.") from error
     return make_folder(
@@ -117,7 +150,7 @@ def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> P
         f"sha256:{digest} converter {CONVERTER_REVISION}",
         lambda folder: convert_gguf(source, folder, on_progress),
         lambda: on_progress(LoadProgress("Waiting for another rdchat that converts the model", None)),
-        f"{source.stat().st_size / 1e9:.1f} GB",
+        f"{size / 1e9:.1f} GB",
     )
 
 
@@ -162,8 +195,13 @@ def check_model_folder(folder: Path) -> ModelFiles:
 
     Raises:
         ModelError: Says what is wrong with which file: missing, empty, no model folder, a damaged config, an unknown
-            architecture or quantisation, weights missing or cut short, no tokenizer.
+            architecture or quantisation, weights missing or cut short, no tokenizer, no permission to read.
     """
+    with _in_words(str(folder)):
+        return _check(folder)
+
+
+def _check(folder: Path) -> ModelFiles:
     if not folder.is_dir():
         raise ModelError(f"There is no folder at {folder}.", "It may have been moved or deleted. " + _CHOOSE_HINT)
     if not any(folder.iterdir()):
@@ -214,9 +252,12 @@ def _indexed(index: Path) -> set[str]:
     if not index.exists():
         return set()
     try:
-        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("a file's name is no text")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{index} is damaged.", _REFETCH_HINT) from error
+    return names
 
 
 def _siblings(found: list[Path]) -> set[str]:

@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterator
 
 import mlx.core as mx
 
+from rdchat.inference.ledger import Ledger
 from rdchat.inference.target import KVCache, LoadedModel
 
 
-def prefill(model: LoadedModel, cache: KVCache, prompt: list[int], cancelled: Callable[[], bool]) -> Iterator[int]:
+def prefill(
+    model: LoadedModel, cache: KVCache, prompt: list[int], cancelled: Callable[[], bool], ledger: Ledger
+) -> Iterator[int]:
     """Feed the prompt but for its last token, from where the cache ends.
 
     Args:
@@ -15,6 +18,7 @@ def prefill(model: LoadedModel, cache: KVCache, prompt: list[int], cancelled: Ca
         cache: Holds the first tokens of the prompt, and afterwards all but the last.
         prompt: Token ids.
         cancelled: Looked at before each chunk; True ends the work between two chunks.
+        ledger: Takes the host time, a call for each chunk.
 
     Yields:
         Tokens processed so far, at the start and after each chunk.
@@ -23,9 +27,10 @@ def prefill(model: LoadedModel, cache: KVCache, prompt: list[int], cancelled: Ca
     yield done
     while done < len(prompt) - 1 and not cancelled():
         chunk = prompt[done : min(done + model.prefill_chunk, len(prompt) - 1)]
-        model.network(mx.array(chunk)[None], cache=cache.layers)
-        cache.evaluate()
-        cache.tokens += chunk
-        mx.clear_cache()
+        with ledger.stage("prefill"):
+            model.network(mx.array(chunk)[None], cache=cache.layers)
+            cache.evaluate()
+            cache.tokens += chunk
+            mx.clear_cache()
         done += len(chunk)
         yield done

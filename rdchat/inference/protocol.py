@@ -60,7 +60,7 @@ class SamplingParams:
     """How a token is chosen from the model's distribution; the defaults serve the app and the command line alike.
 
     Attributes:
-        temperature: Divides the log-probabilities; 0 always takes the likeliest token.
+        temperature: Divides the log-probabilities; 0, and anything below 0.0001, always takes the likeliest token.
         top_p: Keep the smallest set of likeliest tokens whose probabilities sum to at least this; 1 keeps all.
         top_k: Keep this many likeliest tokens; 0 keeps all.
         min_p: Keep tokens at least this many times as likely as the likeliest; 0 keeps all.
@@ -80,6 +80,11 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     max_tokens: int = 1024
     stop: tuple[str, ...] = ()
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is always taken; a temperature below 1e-4 leaves nothing to chance either."""
+        return self.temperature < 1e-4
 
     def __post_init__(self) -> None:
         _require(0 <= self.temperature <= 10, "temperature", self.temperature, "from 0 to 10")
@@ -202,7 +207,7 @@ class ModelInfo:
         name: The folder's or hub repository's name, for people.
         path: The model folder.
         architecture: mlx-lm's model type, such as `llama`.
-        dtype: Precision the weights are held in: `float32`, `float16`, `bfloat16`, `4bit`, `8bit`.
+        dtype: Precision the weights are held in: `float32`, `float16`, `bfloat16`, `4bit`, `6bit` and so on.
         device: Such as `Apple M3 Max` or `CPU`.
         context_length: Tokens that prompt and reply may have together.
         vocabulary_size: Rows of the output matrix.
@@ -291,7 +296,7 @@ class Statistics:
         cached_prompt_tokens: Those that were in the KV cache already.
         generated_tokens: Tokens of the reply: the first one and a final EOS included, what a stop string cuts
             excluded.
-        prefill_ms: From the start of prefill until the first token is known.
+        prefill_ms: From the start of prefill until the first token is known, or until it was cancelled.
         ttft_ms: From the request until the first token is known.
         decode_ms: From the first token to the last.
         rounds: Target calls of a drafting mode; 0 in plain decoding.
@@ -336,7 +341,8 @@ class Statistics:
     def prefill_tps(self) -> float | None:
         """Prompt tokens processed a second; cached ones do not count."""
         processed = self.prompt_tokens - self.cached_prompt_tokens
-        return processed / self.prefill_ms * 1000 if self.prefill_ms > 0 and processed > 0 else None
+        finished = self.ttft_ms > 0
+        return processed / self.prefill_ms * 1000 if finished and self.prefill_ms > 0 and processed > 0 else None
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -351,7 +357,10 @@ class Statistics:
 
     @property
     def tokens_per_target_call(self) -> float | None:
-        return (self.generated_tokens - 1) / self.target_calls if self.target_calls else None
+        """Decoded tokens for each target call; None before there are two tokens, as for `decode_tps`."""
+        if self.generated_tokens < 2 or not self.target_calls:
+            return None
+        return (self.generated_tokens - 1) / self.target_calls
 
 
 @dataclass(frozen=True, slots=True)

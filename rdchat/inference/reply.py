@@ -1,7 +1,7 @@
 """What every token iterator shares: the reply's text, its counters, and why and how it ends."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 
 import mlx.core as mx
@@ -32,6 +32,11 @@ class Counters:
     drafted_lengths: Counter[int] = field(default_factory=Counter)
     accepted_lengths: Counter[int] = field(default_factory=Counter)
 
+    def copy(self) -> "Counters":
+        """Return the counts of this moment."""
+        drafted, accepted = self.drafted_lengths.copy(), self.accepted_lengths.copy()
+        return replace(self, drafted_lengths=drafted, accepted_lengths=accepted)
+
 
 @dataclass(slots=True)
 class Clock:
@@ -41,6 +46,7 @@ class Clock:
     prefill_began: int = 0
     first_token: int = 0
     last_token: int = 0
+    ended: int = 0
 
     def mark_token(self) -> None:
         self.last_token = perf_counter_ns()
@@ -89,6 +95,7 @@ class Reply:
         self.counters = Counters()
         self.clock = job.clock
         self.token_ids: list[int] = []
+        self._taken: list[tuple[int, Counters]] = []  # per token: when it came, and the counters at that moment
         self.finish_reason: FinishReason | None = None
         self._prompt_length = len(prompt)
         self._cached = len(job.cache.tokens)
@@ -106,6 +113,7 @@ class Reply:
         """Add one token. Sets `finish_reason` where it is the last."""
         self.clock.mark_token()
         self.token_ids.append(token_id)
+        self._taken.append((self.clock.last_token, self.counters.copy()))
         text = ""
         if token_id in self._end_tokens:
             self.finish_reason = FinishReason.EOS
@@ -122,11 +130,12 @@ class Reply:
     def end(self) -> ReplyEnd:
         """Return the closing event; `finish_reason` must be set."""
         assert self.finish_reason is not None
+        self.clock.ended = perf_counter_ns()
         trailing = self._text.finish()
         if self.finish_reason is not FinishReason.STOP_STRING and self._text.stopped:
             self.finish_reason = FinishReason.STOP_STRING  # completed by characters that were held back
         if self._text.stopped:
-            del self.token_ids[self._text.kept_tokens :]
+            self._cut(self._text.kept_tokens)
         return ReplyEnd(
             self.request.request_id,
             self._text.text,
@@ -139,6 +148,11 @@ class Reply:
             self._job.drafter,
         )
 
+    def _cut(self, kept: int) -> None:
+        """Drop the tokens that a stop string cuts, and the counts and the time of the calls that made them."""
+        del self.token_ids[kept:]
+        self.clock.last_token, self.counters = self._taken[kept - 1] if kept else (self.clock.first_token, Counters())
+
     def statistics(self) -> Statistics:
         """Return the counters so far."""
         clock, counters = self.clock, self.counters
@@ -146,7 +160,7 @@ class Reply:
             prompt_tokens=self._prompt_length,
             cached_prompt_tokens=self._cached,
             generated_tokens=len(self.token_ids),
-            prefill_ms=_span_ms(clock.prefill_began, clock.first_token),
+            prefill_ms=_span_ms(clock.prefill_began, clock.first_token or clock.ended),
             ttft_ms=_span_ms(clock.requested, clock.first_token),
             decode_ms=_span_ms(clock.first_token, clock.last_token),
             rounds=counters.rounds,

@@ -88,12 +88,7 @@ class ReplyIterator:
     def _prefill(self) -> Iterator[PrefillProgress]:
         self._reply.clock.prefill_began = perf_counter_ns()
         total, cached = len(self._prompt), len(self._cache.tokens)
-        steps = prefill(self._model, self._cache, self._prompt, self._cancel.is_set)
-        while True:
-            with self._ledger.stage("prefill"):
-                done = next(steps, None)
-            if done is None:
-                return
+        for done in prefill(self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger):
             yield PrefillProgress(self._reply.request.request_id, done, total, cached)
 
     def _first_logits(self) -> mx.array:
@@ -103,7 +98,7 @@ class ReplyIterator:
             if not mx.all(mx.isfinite(logits)).item():
                 raise ModelError(
                     f"{self._model.info.name} computes numbers that are not finite.",
-                    "Its weights are damaged, or the precision is too small for it: try another one (--dtype float32).",
+                    "Its weights are damaged, or the precision is too small for it: try float32.",
                 )
             return logits
 

@@ -54,8 +54,8 @@ class RoundIterator(ReplyIterator):
 
     def _prefill(self) -> Iterator[PrefillProgress]:
         yield from super()._prefill()
-        with self._ledger.stage("prefill"), self._ledger.stage("drafter"):
-            for _ in self._drafter.prefill(self._cancel.is_set):
+        with self._ledger.stage("prefill of the drafter"):
+            for _ in self._drafter.prefill(self._cancel.is_set, self._ledger):
                 pass
 
     def _settle(self, length: int) -> None:

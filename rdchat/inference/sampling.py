@@ -61,7 +61,7 @@ class TokenChooser:
             (n,) uint32.
         """
         logits = self._penalized(logits, seen)
-        if self._params.temperature == 0:
+        if self._params.greedy:
             return mx.argmax(logits, axis=-1)
         return mx.argmax(warp(logits, self._params) + gumbel_noise(self._seed, positions, self._token_ids), axis=-1)
 
@@ -83,15 +83,15 @@ class TokenChooser:
         """
         logits = self._penalized(logits, seen)
         params, sure = self._params, mx.ones(depths.shape, mx.bool_)
-        if params.temperature == 0:
+        if params.greedy:
             return mx.argmax(logits, axis=-1), sure
         if not has_filter(params):
             noise = gumbel_noise(self._seed, mx.arange(start, start + deepest + 1), self._token_ids)
-            return mx.argmax(logits / params.temperature + noise[depths], axis=-1), sure
+            return mx.argmax(warp(logits, params) + noise[depths], axis=-1), sure
         count = min(params.top_k + _SPARE if params.top_k else _NUCLEUS_CANDIDATES, logits.shape[-1])
         ids, values = likeliest(logits, count)
         border = filter_border(values, mass(logits), params)
-        kept = mx.where(values >= border, values / params.temperature, -mx.inf)
+        kept = mx.where(values >= border, (values - values[:, :1]) / params.temperature, -mx.inf)
         best = mx.argmax(kept + gumbel_noise(self._seed, start + depths, ids), axis=-1, keepdims=True)
         if count < logits.shape[-1]:
             sure = border[:, 0] > values[:, -1]
@@ -120,9 +120,10 @@ def warp(logits: mx.array, params: SamplingParams) -> mx.array:
         params: Sampling parameters with a temperature above 0.
 
     Returns:
-        (n, vocabulary) float32, not normalised.
+        (n, vocabulary) float32, the likeliest token of a row at 0: where a small temperature makes the others large
+        and float32 coarse, that one stays exact.
     """
-    warped = logits / params.temperature
+    warped = (logits - mx.max(logits, axis=-1, keepdims=True)) / params.temperature
     if not has_filter(params):
         return warped
     border = filter_border(mx.sort(logits, axis=-1)[:, ::-1], mass(logits), params)

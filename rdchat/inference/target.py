@@ -49,7 +49,8 @@ class LoadedModel:
 
         Args:
             messages: The conversation.
-            continue_last: Leave the last message, an assistant's, open instead of opening a new one.
+            continue_last: Leave the last message, an assistant's, open instead of opening a new one. It follows the
+                template's opening of a reply as it stands: templates drop or rewrite thoughts in a message of theirs.
 
         Raises:
             ModelError: If the template refuses the conversation.
@@ -58,19 +59,23 @@ class LoadedModel:
         if not tokenizer.has_chat_template:  # a base model: it writes on
             return list(tokenizer.encode("\n\n".join(message.content for message in messages)))
         turns = [{"role": message.role.value, "content": message.content} for message in messages]
-        options = {"add_generation_prompt": not continue_last, "continue_final_message": continue_last}
+        unfinished = turns.pop()["content"] if continue_last else ""
         try:
-            return list(tokenizer.apply_chat_template(turns, **options))
+            return self._render(turns, unfinished)
         except Exception as first:  # whatever a template written in Jinja may raise
-            if messages[0].role is not Role.SYSTEM or len(messages) < 2:
+            if messages[0].role is not Role.SYSTEM or len(turns) < 2:
                 raise _template_error(first) from first
         # templates such as Gemma's know no system role: put it before the first question
         merged = f"{turns[0]['content']}\n\n{turns[1]['content']}"
         turns = [{"role": turns[1]["role"], "content": merged}, *turns[2:]]
         try:
-            return list(tokenizer.apply_chat_template(turns, **options))
+            return self._render(turns, unfinished)
         except Exception as second:
             raise _template_error(second) from second
+
+    def _render(self, turns: list[dict[str, str]], unfinished: str) -> list[int]:
+        text = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        return list(self.tokenizer.encode(text + unfinished, add_special_tokens=False))
 
 
 def _template_error(cause: Exception) -> ModelError:

@@ -1,8 +1,5 @@
 """The one coordinator of conversations, settings and engine; widgets talk only to it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Conversation, Message, Notice
@@ -19,6 +16,7 @@ from rdchat.services.model_slot import ModelSlot
 from rdchat.services.open_chat import OpenChat
 from rdchat.services.reply_recorder import ReplyRecorder
 from rdchat.services.reply_writer import ReplyWriter
+from rdchat.services.storage_watch import StorageWatch
 
 
 class ChatController(QObject):
@@ -52,17 +50,22 @@ class ChatController(QObject):
         self._store = store
         self._settings = settings
         self._engine = engine
-        self._model = ModelSlot(engine, self)
+        self._model = ModelSlot(engine, settings.settings, self)
         self._recorder = ReplyRecorder(store, self)
         self._writer = ReplyWriter(engine, self._model, self._recorder, self)
         self._chat = OpenChat(store)
         self._list = ConversationList(store)
+        self._storage = StorageWatch(self)
+        self._closed = False
         self._connect()
 
     def _connect(self) -> None:
         self._engine.load_progressed.connect(self.load_progressed)
         self._engine.prefill_progressed.connect(self.prefill_progressed)
-        self._model.loaded.connect(self._on_model_loaded)
+        self._model.loaded.connect(self._remember_model)
+        self._model.failed.connect(self._remember_model)
+        self._storage.failed.connect(self.storage_failed)
+        self._storage.recovered.connect(self.storage_recovered)
         self._recorder.storage_failed.connect(self.storage_failed)
         self._recorder.storage_recovered.connect(self.storage_recovered)
         self._writer.statistics_changed.connect(self.statistics_changed)
@@ -105,6 +108,16 @@ class ChatController(QObject):
         return self._model.info
 
     @property
+    def chosen_model(self) -> str | None:
+        """The model that was chosen last, whether it loaded or not; None is the default one."""
+        return self._model.chosen
+
+    @property
+    def chosen_dtype(self) -> Dtype:
+        """The precision that was chosen last."""
+        return self._model.dtype
+
+    @property
     def model_failure(self) -> Failure | None:
         return self._model.failure
 
@@ -127,23 +140,35 @@ class ChatController(QObject):
                 self.notice_raised.emit(notice)
         self._list_conversations()
         self._open_or_new(next(iter(self._list.shown), None))
-        self._model.load(self.settings.model, self.settings.dtype)
+        self._model.retry()
 
-    def close(self) -> bool:
-        """Stop, save and end the engine thread; False if that did not come back (`EngineClient.shutdown`)."""
-        ended = self._engine.shutdown()
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """Stop, save and end the engine thread; False if that did not come back (`EngineClient.shutdown`).
+
+        Closing again saves again what could not be saved, but waits for the thread no longer.
+        """
+        ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
+        self._closed = True
         self._recorder.close()
         return ended
 
-    def load_model(self, model: str | None, dtype: Dtype = Dtype.AUTO) -> None:
-        """Load another model; a reply under way is stopped, one that waits for a model waits for this one."""
-        self._model.load(model, dtype)
+    def load_model(self, model: str | None, dtype: Dtype | None = None) -> None:
+        """Load another model, in the precision chosen last if none is named.
+
+        A reply under way is stopped, one that waits for a model waits for this one.
+        """
+        self._model.load(model, dtype or self.chosen_dtype)
+
+    def load_precision(self, dtype: Dtype) -> None:
+        """Load the model that was chosen last in another precision, also where it did not load in the present one."""
+        self._model.load(self.chosen_model, dtype)
 
     def retry_model(self) -> None:
+        """Load what was chosen last."""
         self._model.retry()
 
     def change_settings(self, settings: Settings) -> None:
-        with self._storage():
+        with self._storage.reading():
             self._settings.save(settings)
         self.settings_changed.emit(settings)
 
@@ -154,7 +179,7 @@ class ChatController(QObject):
         self._announce_opened()
 
     def open_conversation(self, conversation_id: int) -> None:
-        with self._storage():
+        with self._storage.reading():
             self._chat.open(conversation_id)
             self._announce_opened()
 
@@ -166,13 +191,13 @@ class ChatController(QObject):
 
     def rename_conversation(self, conversation_id: int, title: str) -> None:
         """Give a conversation another title; a blank one leaves it as it is."""
-        with self._storage():
+        with self._storage.writing():
             self._chat.update(self._store.rename_conversation(conversation_id, title))
         self._list_conversations()
 
     def delete_conversation(self, conversation_id: int) -> None:
         """Delete a conversation, until `undo_delete`; where it was open, its neighbour in the list is opened."""
-        with self._storage():
+        with self._storage.writing():
             neighbour = self._list.neighbour_of(conversation_id)
             deleted = self._list.delete(conversation_id)
             self._writer.stop(conversation_id)
@@ -183,7 +208,7 @@ class ChatController(QObject):
 
     def undo_delete(self) -> None:
         """Bring back the conversation that was deleted last, and open it."""
-        with self._storage():
+        with self._storage.writing():
             if restored := self._list.restore_last():
                 self._list_conversations()
                 self.open_conversation(restored.id)
@@ -195,7 +220,8 @@ class ChatController(QObject):
 
     def set_chat_options(self, system_prompt: str | None, sampling: SamplingParams | None) -> None:
         """Give the open chat its own system prompt and sampling; None takes those of the preferences."""
-        with self._storage():
+        stored = self.conversation is not None
+        with self._storage.writing() if stored else self._storage.reading():
             self._chat.set_options(system_prompt, sampling)
 
     # Messages
@@ -209,12 +235,13 @@ class ChatController(QObject):
         try:
             prompt = self._chat.add_prompt(text)
         except StorageError as error:
-            self.storage_failed.emit(Notice(error.message, error.hint))
+            self._storage.report(error)
             self.prompt_refused.emit(text, str(error))
             self._list_conversations()  # the chat may have been stored, if its prompt was not
             return
+        self._storage.note_success()
         self.message_added.emit(prompt)
-        with self._storage():
+        with self._storage.writing():
             self._answer()
         self._list_conversations()
 
@@ -228,7 +255,7 @@ class ChatController(QObject):
             self.notice_raised.emit(Notice("The message is empty", "Type something to ask. The old one was kept."))
             return
         self._writer.stop()
-        with self._storage():
+        with self._storage.writing():
             self._chat.add_prompt_version(message_id, text)
             self.transcript_changed.emit()
             self._answer()
@@ -239,7 +266,7 @@ class ChatController(QObject):
         if not self._check_model():
             return
         self._writer.stop()
-        with self._storage():
+        with self._storage.writing():
             reply = self._chat.add_another_reply(message_id, self.settings, self._model_name())
             self.transcript_changed.emit()
             self._write(reply)
@@ -251,7 +278,7 @@ class ChatController(QObject):
         if not is_ended or not self._check_model():
             return
         self._writer.stop()
-        with self._storage():
+        with self._storage.writing():
             self._recorder.flush()  # what is reopened is what the store has
             reply = self._chat.reopen_reply()
             self.message_changed.emit(reply)
@@ -259,7 +286,7 @@ class ChatController(QObject):
 
     def show_alternative(self, message_id: int, step: int) -> None:
         """Show the alternative of a message that is `step` places on, and what was said after it."""
-        with self._storage():
+        with self._storage.writing():
             self._chat.select_alternative(message_id, step)
             self.transcript_changed.emit()
 
@@ -294,17 +321,9 @@ class ChatController(QObject):
             self.statistics_changed.emit(self._chat.last_statistics())
 
     def _list_conversations(self) -> None:
-        with self._storage():
+        with self._storage.reading():
             self._list.refresh()
         self.conversations_changed.emit()
-
-    @contextmanager
-    def _storage(self) -> Iterator[None]:
-        """Tell the person what the store could not do; the rest of the block is left out."""
-        try:
-            yield
-        except StorageError as error:
-            self.storage_failed.emit(Notice(error.message, error.hint))
 
     @Slot(int, str)
     def _on_text_added(self, message_id: int, text: str) -> None:
@@ -317,8 +336,12 @@ class ChatController(QObject):
             self.message_changed.emit(self._chat.replace(ended))
         self._list_conversations()
 
-    @Slot(ModelInfo)
-    def _on_model_loaded(self, _info: ModelInfo) -> None:
+    @Slot()
+    def _remember_model(self) -> None:
+        """Keep the choice, also of what did not load: it is mended by another precision, or tried again later.
+
+        Not before the outcome: a model that takes the whole process down must not do so at every start.
+        """
         remembered = self._model.remembered_in(self.settings)
         if remembered != self.settings:
             self.change_settings(remembered)

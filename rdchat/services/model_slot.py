@@ -16,6 +16,8 @@ class ModelSlot(QObject):
     """Follows the loading of models.
 
     Attributes:
+        chosen: The model asked for last, loaded or not; None is the default one.
+        dtype: The precision asked for last.
         loading: A model is being loaded, or none was asked for yet.
         info: The loaded model.
         failure: Why there is none.
@@ -25,29 +27,30 @@ class ModelSlot(QObject):
     loaded = Signal(ModelInfo)
     failed = Signal(Failure)
 
-    def __init__(self, engine: EngineClient, parent: QObject | None = None) -> None:
+    def __init__(self, engine: EngineClient, settings: Settings, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._engine = engine
+        self.chosen = settings.model
+        self.dtype = settings.dtype
         self.loading = True
         self.info: ModelInfo | None = None
         self.failure: Failure | None = None
-        self._asked: tuple[str | None, Dtype] = (None, Dtype.AUTO)
         engine.model_loaded.connect(self._on_loaded)
         engine.model_failed.connect(self._on_failed)
 
     def load(self, model: str | None, dtype: Dtype) -> None:
-        self._asked = (model, dtype)
+        self.chosen, self.dtype = model, dtype
         self.loading, self.info, self.failure = True, None, None
         self.load_started.emit()
         self._engine.load_model(model, dtype)
 
     def retry(self) -> None:
         """Load what was asked for last."""
-        self.load(*self._asked)
+        self.load(self.chosen, self.dtype)
 
     def remembered_in(self, settings: Settings) -> Settings:
         """Return the settings with what was asked for last as the model to start with and the latest one."""
-        model, dtype = self._asked
+        model, dtype = self.chosen, self.dtype
         others = tuple(name for name in settings.recent_models if name != model)
         recent = others if model is None else (model, *others)
         return replace(settings, model=model, dtype=dtype, recent_models=recent[:_RECENT_MODELS])

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import os
 from pathlib import Path
 
 from PySide6.QtCore import QDeadlineTimer, QObject, QThread, Signal, Slot
@@ -11,7 +12,7 @@ from rdchat.chat.file_lock import FileLock
 from rdchat.errors import StorageError, StorageLockedError
 
 _LOG = logging.getLogger(__name__)
-_ANSWER_TIMEOUT_MS = 3000
+_ANSWER_TIMEOUT_MS = 10_000  # a first start on a slow machine, and a window that just closes, take seconds
 _RETRY_MS = 50
 
 
@@ -21,15 +22,20 @@ class SingleInstance(QObject):
     Args:
         folder: The data folder.
         parent: The Qt parent.
+        answer_timeout_ms: How long a first process may take to answer.
     """
 
     activation_requested = Signal()
 
-    def __init__(self, folder: Path, parent: QObject | None = None) -> None:
+    def __init__(
+        self, folder: Path, parent: QObject | None = None, answer_timeout_ms: int = _ANSWER_TIMEOUT_MS
+    ) -> None:
         super().__init__(parent)
         self._folder = folder
+        self._answer_timeout_ms = answer_timeout_ms
         # socket paths hold about 100 characters and a data folder's may be longer, so its name is a hash
-        self._socket_name = "rdchat-" + hashlib.blake2b(str(folder).encode(), digest_size=12).hexdigest()
+        place = str(folder.resolve())  # as the lock, which follows links
+        self._socket_name = "rdchat-" + hashlib.blake2b(os.fsencode(place), digest_size=12).hexdigest()
         self._lock: FileLock | None = None
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
@@ -42,14 +48,19 @@ class SingleInstance(QObject):
             False if another process is, which was asked to show itself.
 
         Raises:
-            StorageError: If the folder cannot be made or written to.
+            StorageError: If the folder cannot be made or written to, or the first process does not answer.
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self._folder / "instance.lock")
-        except StorageLockedError:
-            self._ask_first_process()
-            return False
+        except StorageLockedError as error:
+            if self._ask_first_process():
+                return False
+            _LOG.warning("The first process holds %s but does not answer", self._folder)
+            raise StorageLockedError(
+                f"rdchat is open already for {self._folder}, but does not answer.",
+                "Wait until it has ended, or end it, then start again.",
+            ) from error
         except OSError as error:
             raise StorageError(
                 f"The folder {self._folder} cannot be made: {error.strerror}.",
@@ -69,21 +80,26 @@ class SingleInstance(QObject):
             self._lock.release()
             self._lock = None
 
-    def _ask_first_process(self) -> None:
-        """Connect to the first process, which may have its lock but not yet its socket."""
+    def _ask_first_process(self) -> bool:
+        """Ask the first process to show itself, which may have its lock but not yet its socket; tell if it heard."""
         socket = QLocalSocket()
-        deadline = QDeadlineTimer(_ANSWER_TIMEOUT_MS)
+        deadline = QDeadlineTimer(self._answer_timeout_ms)
         while not deadline.hasExpired():
             socket.connectToServer(self._socket_name)
             if socket.waitForConnected(_RETRY_MS):
-                socket.abort()
-                return
+                # the system connects us to a process that hangs, too: only one that lives hangs up
+                return self._is_closed(socket) or socket.waitForDisconnected(max(deadline.remainingTime(), 1))
             QThread.msleep(_RETRY_MS)
-        _LOG.warning("The first process holds %s but does not answer: %s", self._folder, socket.errorString())
+        return False
+
+    @staticmethod
+    def _is_closed(socket: QLocalSocket) -> bool:
+        return socket.state() is QLocalSocket.LocalSocketState.UnconnectedState
 
     @Slot()
     def _on_connection(self) -> None:
         """Take any connection for the request: there is nothing else to ask."""
         while (socket := self._server.nextPendingConnection()) is not None:
+            socket.abort()  # the answer
             socket.deleteLater()
             self.activation_requested.emit()

@@ -21,7 +21,8 @@ class ChatOptions(QWidget):
         self._controller, self._theme = controller, theme
         self.setAccessibleName("Chat options")
         self.prompt = QPlainTextEdit()
-        self.prompt.setFixedSize(_WIDTH, self.prompt.fontMetrics().lineSpacing() * 4 + 12)
+        self.prompt.setMinimumWidth(_WIDTH)
+        self.prompt.setFixedHeight(self.prompt.fontMetrics().lineSpacing() * 4 + 12)
         self.prompt.setPlaceholderText("None. For example: You answer briefly, in plain words.")
         self.prompt.setAccessibleName("System prompt of this chat")
         self.prompt.setToolTip("Instructions the model reads before the conversation.")

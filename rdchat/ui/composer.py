@@ -24,8 +24,11 @@ from rdchat.ui.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 
 _MOST_LINES = 8
 _BUTTON = 30
-_PLACEHOLDER = "Ask anything. Return sends, Shift-Return starts a new line."
-_SHORT_PLACEHOLDER = "Ask anything. Return sends."
+_PLACEHOLDERS = (  # the first that fits
+    "Ask anything. Return sends, Shift-Return starts a new line.",
+    "Ask anything. Return sends.",
+    "Ask anything",
+)
 
 
 class ComposerState(Enum):
@@ -84,8 +87,8 @@ class PromptField(QPlainTextEdit):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         room = self.viewport().width() - 4 * TIGHT
-        fits = self.fontMetrics().horizontalAdvance(_PLACEHOLDER) <= room
-        self.setPlaceholderText(_PLACEHOLDER if fits else _SHORT_PLACEHOLDER)
+        fitting = (words for words in _PLACEHOLDERS if self.fontMetrics().horizontalAdvance(words) <= room)
+        self.setPlaceholderText(next(fitting, _PLACEHOLDERS[-1]))
         self._fit_height()
 
     def _wanted_height(self) -> int:

@@ -43,7 +43,7 @@ class ConversationView(Ground):
         layout.addWidget(self.banners)
         layout.addWidget(self.stack, 1)
         layout.addWidget(self.composer)
-        self.setMinimumWidth(340)
+        self.setMinimumWidth(256)  # the speed panel fits beside it in the smallest window
         self._connect_transcript()
         self._connect_commands()
         self._connect_notices()
@@ -64,6 +64,8 @@ class ConversationView(Ground):
         transcript.regenerate_requested.connect(controller.regenerate)
         transcript.continue_requested.connect(controller.continue_reply)
         transcript.alternative_requested.connect(controller.show_alternative)
+        for asked in (transcript.edit_submitted, transcript.regenerate_requested, transcript.continue_requested):
+            asked.connect(self._go_on_writing)
 
     def _connect_commands(self) -> None:
         controller = self._controller
@@ -72,6 +74,7 @@ class ConversationView(Ground):
         controller.prompt_refused.connect(self.composer.give_back)
         self.welcome.example_chosen.connect(self._take_example)
         self.failed.retry_requested.connect(controller.retry_model)
+        self.failed.default_requested.connect(lambda: controller.load_model(None))
         self.failed.choose_requested.connect(self.choose_model_requested)
         self.failed.read_requested.connect(self._read_on)
 
@@ -116,7 +119,7 @@ class ConversationView(Ground):
         failure = self._controller.model_failure
         messages = bool(self._controller.messages)
         if failure is not None and failure is not self._read_despite:
-            self.failed.show_failure(failure, messages)
+            self.failed.show_failure(failure, messages, self._controller.chosen_model is None)
             self.stack.setCurrentWidget(self.failed)
         else:
             self.stack.setCurrentWidget(self.transcript if messages else self.welcome)
@@ -148,6 +151,9 @@ class ConversationView(Ground):
     def _take_example(self, prompt: str) -> None:
         self.composer.set_text(prompt)
         self.composer.setFocus()
+
+    def _go_on_writing(self) -> None:
+        self.composer.setFocus()  # the button that was pressed is hidden while the reply is written
 
     def _show_notice(self, notice: Notice) -> None:
         self.banners.show_banner(Banner(self._theme, notice.title, notice.detail), f"notice {notice.title}")

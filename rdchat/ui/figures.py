@@ -8,7 +8,7 @@ from rdchat.inference.protocol import Dtype, FinishReason, LoadProgress, Prefill
 NONE = "\N{EN DASH}"
 
 FINISH_WORDS = {
-    FinishReason.EOS: "Finished",
+    FinishReason.EOS: "Complete",
     FinishReason.LENGTH: "Token limit",
     FinishReason.STOP_STRING: "Stop string",
     FinishReason.CONTEXT_FULL: "Context full",
@@ -33,8 +33,8 @@ DTYPE_WORDS = {
 
 
 def dtype_words(dtype: str) -> str:
-    """Return `4-bit` for `4bit`; names that are no `Dtype` stay as they are."""
-    return DTYPE_WORDS[Dtype(dtype)] if dtype in Dtype else dtype
+    """Return `4-bit` for `4bit`; a model's own quantisation may be no `Dtype`."""
+    return DTYPE_WORDS[Dtype(dtype)] if dtype in Dtype else dtype.replace("bit", "-bit")
 
 
 def rate(tokens_per_second: float | None) -> str:

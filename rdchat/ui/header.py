@@ -57,7 +57,7 @@ class ModelButton(QPushButton):
     def _fill_menu(self) -> None:
         settings = self._controller.settings
         for action in self._precisions.actions():
-            action.setChecked(action.data() == settings.dtype)
+            action.setChecked(action.data() == self._controller.chosen_dtype)
         self._menu.clear()
         self._menu.addAction(self._model_action(DEFAULT_MODEL, None))
         if settings.recent_models:
@@ -70,10 +70,9 @@ class ModelButton(QPushButton):
         self._menu.addAction("Open folder…", self.folder_requested.emit)
 
     def _model_action(self, name: str, model: str | None) -> QAction:
-        settings = self._controller.settings
-        action = QAction(name, self._menu, checkable=True, checked=settings.model == model)
+        action = QAction(name, self._menu, checkable=True, checked=self._controller.chosen_model == model)
         action.setToolTip(model or "")
-        action.triggered.connect(lambda: self._controller.load_model(model, settings.dtype))
+        action.triggered.connect(lambda: self._controller.load_model(model))
         return action
 
     def _build_precisions(self) -> QMenu:
@@ -87,7 +86,7 @@ class ModelButton(QPushButton):
         return menu
 
     def _load_precision(self, action: QAction) -> None:
-        self._controller.load_model(self._controller.settings.model, Dtype(action.data()))
+        self._controller.load_precision(Dtype(action.data()))
 
 
 class Header(QToolBar):

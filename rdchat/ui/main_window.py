@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtGui import QCloseEvent, QResizeEvent
-from PySide6.QtWidgets import QFileDialog, QMainWindow, QSplitter, QWidget
+from PySide6.QtWidgets import QApplication, QFileDialog, QMainWindow, QSplitter, QWidget
 
 from rdchat import paths
 from rdchat.chat.settings import Appearance, Settings
@@ -93,6 +93,7 @@ class MainWindow(QMainWindow):
     def closeEvent(self, event: QCloseEvent) -> None:
         state, geometry = self._splitter.saveState(), self.saveGeometry()
         self._change(window_state=_encode(state), window_geometry=_encode(geometry))
+        self.hide()  # ending the engine thread may take as long as one chunk of a prompt
         self._controller.close()
         event.accept()
 
@@ -111,9 +112,10 @@ class MainWindow(QMainWindow):
         composer = self.conversation.composer
         actions.new_chat.triggered.connect(self._new_chat)
         actions.open_folder.triggered.connect(self.choose_model)
-        actions.close_window.triggered.connect(self.close)
+        actions.close_window.triggered.connect(self._close_front)
         actions.quit.triggered.connect(self.close)
         actions.preferences.triggered.connect(self._show_preferences)
+        actions.undo.triggered.connect(self._undo)
         actions.find.triggered.connect(self._find)
         actions.stop.triggered.connect(controller.stop)
         actions.copy_reply.triggered.connect(self.conversation.transcript.copy_last_reply)
@@ -223,6 +225,15 @@ class MainWindow(QMainWindow):
         if conversation is not None:
             self._controller.delete_conversation(conversation.id)
 
+    def _undo(self) -> None:
+        """Bring the chat deleted last back; in a text field the key undoes typing instead."""
+        if not hasattr(QApplication.focusWidget(), "undo"):
+            self.conversation.banners.close_banner("undo")
+            self._controller.undo_delete()
+
+    def _close_front(self) -> None:
+        (QApplication.activeWindow() or self).close()  # a Mac has one menu bar for every window
+
     def _show_preferences(self) -> None:
         self.preferences.show()
         self.preferences.raise_()
@@ -241,7 +252,7 @@ class MainWindow(QMainWindow):
 
     def _load_folder(self, folder: str) -> None:
         self._change(models_folder=str(Path(folder).parent))
-        self._controller.load_model(folder, self._controller.settings.dtype)
+        self._controller.load_model(folder)
 
     def _set_text_size(self, points: int) -> None:
         self._change(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))

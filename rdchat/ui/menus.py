@@ -71,6 +71,8 @@ class WindowActions(QObject):
                 continue
             action = self._action(text, key)
             action.triggered.connect(lambda _checked=False, slot=slot: _call_focused(slot))
+            if key is _Standard.Undo:
+                self.undo = action  # the window undoes more than typing
             actions.append(action)
         return actions
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import QSignalBlocker, Qt, QTimer, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QGuiApplication
+from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, QUrl, Signal
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
@@ -28,7 +28,7 @@ from rdchat.ui import figures
 from rdchat.ui.header import DEFAULT_MODEL
 from rdchat.ui.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.sampling_form import SamplingForm
-from rdchat.ui.theme import LARGE, LARGEST_TEXT, MEDIUM, SMALL, SMALLEST_TEXT, Theme
+from rdchat.ui.theme import LARGE, LARGEST_TEXT, MEDIUM, SMALL, SMALLEST_TEXT, TIGHT, Theme
 
 _TYPING_MS = 400  # a pause in typing saves; not every letter
 _APPEARANCES = ((Appearance.SYSTEM, "As the system"), (Appearance.LIGHT, "Light"), (Appearance.DARK, "Dark"))
@@ -55,6 +55,8 @@ class Preferences(QDialog):
         }
         for name, page in self._pages.items():
             self.tabs.addTab(page, name)
+            page.installEventFilter(self)
+        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
         self.tabs.currentChanged.connect(self._fit_page)
         layout = QVBoxLayout(self)
         layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # as high as the page that is shown
@@ -74,7 +76,7 @@ class Preferences(QDialog):
         ):
             self.appearance.setCurrentIndex(self.appearance.findData(settings.appearance))
             self.text_size.setValue(settings.text_size)
-            self.dtype.setCurrentIndex(self.dtype.findData(settings.dtype))
+            self.dtype.setCurrentIndex(self.dtype.findData(self._controller.chosen_dtype))
             typing = self._typing.isActive()
             if not typing and self.prompt.toPlainText() != settings.system_prompt:
                 self.prompt.setPlainText(settings.system_prompt)
@@ -85,6 +87,11 @@ class Preferences(QDialog):
         self.model.setText(DEFAULT_MODEL if settings.model is None else settings.model)
         self.use_default.setEnabled(settings.model is not None)
         self.models_folder.setText(settings.models_folder or str(Path.home()))
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.LayoutRequest:  # a problem is told, or solved
+            self._fit_page()
+        return super().eventFilter(watched, event)
 
     def _fit_page(self) -> None:
         page = self._pages[self.tabs.tabText(self.tabs.currentIndex())]
@@ -135,13 +142,11 @@ class Preferences(QDialog):
         choose = QPushButton("Choose…")
         choose.clicked.connect(self.choose_model_requested)
         self.use_default = QPushButton("Use the default model")
-        self.use_default.clicked.connect(lambda: self._controller.load_model(None, self._controller.settings.dtype))
+        self.use_default.clicked.connect(lambda: self._controller.load_model(None))
         self.dtype = QComboBox()
         for dtype in Dtype:
             self.dtype.addItem(figures.DTYPE_WORDS[dtype], dtype)
-        self.dtype.currentIndexChanged.connect(
-            lambda: self._controller.load_model(self._controller.settings.model, Dtype(self.dtype.currentData()))
-        )
+        self.dtype.currentIndexChanged.connect(lambda: self._controller.load_precision(Dtype(self.dtype.currentData())))
         self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
         choose_folder = QPushButton("Choose…")
         choose_folder.clicked.connect(self.choose_models_folder_requested)
@@ -169,8 +174,12 @@ class Preferences(QDialog):
             row = QHBoxLayout()
             row.addWidget(label, 1)
             row.addWidget(button)
-            form.addRow(name, row)
-            form.addRow("", ThemedLabel(self._theme, what, "muted", -1))
+            part = QVBoxLayout()
+            part.setContentsMargins(0, 0, 0, SMALL)
+            part.setSpacing(TIGHT)
+            part.addLayout(row)
+            part.addWidget(ThemedLabel(self._theme, what, "muted", -1))
+            form.addRow(name, part)
         return page
 
     def _change(self, **values: object) -> None:
@@ -223,6 +232,7 @@ def _add(form: QFormLayout, name: str, field: QWidget, explanation: str) -> None
 
 def _left(*buttons: QPushButton) -> QHBoxLayout:
     row = QHBoxLayout()
+    row.setSpacing(SMALL)
     for button in buttons:
         button.setAutoDefault(False)
         row.addWidget(button)

@@ -1,7 +1,18 @@
 """The form for sampling, shared by a chat's options and the preferences. What is out of range is said in words."""
 
+import re
+
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import QAbstractSpinBox, QDoubleSpinBox, QFormLayout, QLabel, QLineEdit, QWidget
+from PySide6.QtGui import QHideEvent, QTextOption
+from PySide6.QtWidgets import (
+    QAbstractSpinBox,
+    QDoubleSpinBox,
+    QFormLayout,
+    QLabel,
+    QPlainTextEdit,
+    QVBoxLayout,
+    QWidget,
+)
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.protocol import SamplingParams
@@ -9,6 +20,12 @@ from rdchat.ui.labels import ThemedLabel, wrapped
 from rdchat.ui.theme import SMALL, TIGHT, Theme
 
 _WIDEST = 9_999_999.0
+_STOP_LINES = 2
+_LETTERS = {"\n": "n", "\t": "t", "\r": "r", "\\": "\\"}
+_CHARACTERS = {letter: character for character, letter in _LETTERS.items()}
+# what a text field cannot hold in one line, or changes on its own
+_UNSHOWABLE = re.compile("[\x00-\x1f\\\\\x7f\x85\xa0\u2028\u2029\ufdd0\ufdd1]")
+_ESCAPE = re.compile(r"\\(?:u((?![dD][89a-fA-F])[0-9a-fA-F]{4})|([ntr\\]))")  # no halves of surrogate pairs
 
 
 class NumberField(QDoubleSpinBox):
@@ -23,6 +40,11 @@ class NumberField(QDoubleSpinBox):
         self.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.setCorrectionMode(QAbstractSpinBox.CorrectionMode.CorrectToPreviousValue)
         self.setFixedWidth(96)
+        self.setKeyboardTracking(False)  # of 99, the 9 is not a value
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        self.interpretText()
+        super().hideEvent(event)
 
     def stepBy(self, steps: int) -> None:
         self.setValue(min(max(self.value() + steps * self.singleStep(), self._low), self._high))
@@ -35,8 +57,11 @@ class SamplingForm(QWidget):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._form = QFormLayout(self)
-        self._form.setContentsMargins(0, 0, 0, 0)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(TIGHT + 2)
+        self._form = QFormLayout()
+        column.addLayout(self._form)
         self._form.setHorizontalSpacing(SMALL)
         self._form.setVerticalSpacing(TIGHT + 2)
         self._form.setLabelAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
@@ -66,18 +91,18 @@ class SamplingForm(QWidget):
         self.max_tokens = self._add(
             "Maximum tokens", NumberField(1, 32768, 64, 0), "A reply ends after this many tokens."
         )
-        self.stop = QLineEdit()
-        self.stop.setPlaceholderText("None")
+        self.stop = _stop_field()
         self._add_row(
             "Stop strings",
             self.stop,
-            r"A reply ends before any of these. Separate them with commas; \n is a line break.",
+            r"A reply ends before any of these. One on each line, spaces included; \n stands for a line break, "
+            r"\t for a tab, \\ for a backslash.",
         )
         self.problem = ThemedLabel(theme, "", "danger", -1)
         self.problem.setWordWrap(True)
         self.problem.hide()
-        self._form.addRow(self.problem)
-        self.stop.textEdited.connect(self._report)
+        column.addWidget(self.problem)  # below the form, which would take its height from the rows
+        self.stop.textChanged.connect(self._report)
 
     def set_sampling(self, sampling: SamplingParams) -> None:
         """Show values without reporting an edit; a field that already has its value keeps cursor and text."""
@@ -91,8 +116,9 @@ class SamplingForm(QWidget):
         ):
             with QSignalBlocker(field):
                 field.setValue(value)
-        if stop_strings(self.stop.text()) != sampling.stop:
-            self.stop.setText(stop_words(sampling.stop))
+        if stop_strings(self.stop.toPlainText()) != sampling.stop:
+            with QSignalBlocker(self.stop):
+                self.stop.setPlainText(stop_words(sampling.stop))
         self._show_problem("")
 
     def sampling(self) -> SamplingParams:
@@ -104,7 +130,7 @@ class SamplingForm(QWidget):
             min_p=round(self.min_p.value(), 4),
             repetition_penalty=round(self.repetition_penalty.value(), 4),
             max_tokens=int(self.max_tokens.value()),
-            stop=stop_strings(self.stop.text()),
+            stop=stop_strings(self.stop.toPlainText()),
         )
 
     def _add(self, name: str, field: NumberField, explanation: str) -> NumberField:
@@ -136,10 +162,33 @@ class SamplingForm(QWidget):
 
 
 def stop_strings(text: str) -> tuple[str, ...]:
-    r"""Read `a, b\n` as two strings, the second with a line break. Spaces around a comma do not count."""
-    return tuple(part.replace("\\n", "\n") for part in (piece.strip() for piece in text.split(",")) if part)
+    r"""Read one string from each line that is not empty; `\n`, `\t`, `\r`, `\\` and `\u00a0` are escapes."""
+    return tuple(_ESCAPE.sub(_unescape, line) for line in text.split("\n") if line)
 
 
 def stop_words(stop: tuple[str, ...]) -> str:
-    """Write stop strings as the form shows them."""
-    return ", ".join(part.replace("\n", "\\n") for part in stop)
+    """Write stop strings as the form shows them: `stop_strings` reads every one of them back as it was."""
+    return "\n".join(_UNSHOWABLE.sub(_escape, part) for part in stop)
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    return "\\" + _LETTERS.get(character, f"u{ord(character):04x}")
+
+
+def _unescape(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)) if found[1] else _CHARACTERS[found[2]]
+
+
+def _stop_field() -> QPlainTextEdit:
+    """Return a field of a few lines that makes spaces visible: they count."""
+    field = QPlainTextEdit()
+    field.setPlaceholderText("None")
+    field.setTabChangesFocus(True)
+    field.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+    field.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    field.setFixedHeight(field.fontMetrics().lineSpacing() * _STOP_LINES + 12)
+    option = field.document().defaultTextOption()
+    option.setFlags(QTextOption.Flag.ShowTabsAndSpaces)
+    field.document().setDefaultTextOption(option)
+    return field

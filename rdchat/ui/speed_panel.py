@@ -160,7 +160,7 @@ class SpeedPanel(QScrollArea):
                 self._theme, "Kept from before", "Prompt tokens that were in the cache already and were not read again."
             )
         )
-        self.finish = reply.add(Figure(self._theme, "Finish", _WHY_ENDED))
+        self.finish = reply.add(Figure(self._theme, "Ended", _WHY_ENDED))
 
     def _build_memory(self) -> None:
         memory = self._section("Memory")
@@ -203,7 +203,8 @@ class SpeedPanel(QScrollArea):
         self.state.setText(_STATE_WORDS[state])
         self.progress.setVisible(state in (EngineState.LOADING, EngineState.PREFILL))
         self.progress.setRange(0, 0)
-        self.model_name.setText(model.name if model else "None")
+        none = "None" if state is EngineState.NO_MODEL else figures.NONE
+        self.model_name.setText(model.name if model else none)
         self.dtype.show_value(figures.dtype_words(model.dtype) if model else figures.NONE)
         self.device.show_value(model.device if model else figures.NONE)
         self.parameters.show_value(figures.parameters(model.parameters) if model else figures.NONE)

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import (
 from rdchat.services.events import Failure
 from rdchat.ui.icons import app_pixmap, line_pixmap
 from rdchat.ui.labels import Ground, ThemedLabel
-from rdchat.ui.theme import HUGE, LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 EXAMPLES = (
     ("Explain something", "Explain in three sentences why the sky is blue."),
@@ -23,7 +23,7 @@ EXAMPLES = (
     ("Write code", "Write a Python function that counts the words in a text."),
     ("Collect ideas", "Give me five ideas for a rainy Sunday at home."),
 )
-_WIDTH = 520
+_WIDTH, _BUTTON_WIDTH = 520, 220
 
 
 class WelcomeView(QWidget):
@@ -74,6 +74,7 @@ class ModelFailedView(QWidget):
 
     retry_requested = Signal()
     choose_requested = Signal()
+    default_requested = Signal()
     read_requested = Signal()
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
@@ -92,12 +93,13 @@ class ModelFailedView(QWidget):
         retry.clicked.connect(self.retry_requested)
         choose.clicked.connect(self.choose_requested)
         self.read.clicked.connect(self.read_requested)
-        buttons = QHBoxLayout()
+        self.default = QPushButton("Use the default model")
+        self.default.clicked.connect(self.default_requested)
+        buttons = QVBoxLayout()  # one below the other, as a Mac's alerts have them: they fit the smallest window
         buttons.setSpacing(SMALL)
-        buttons.addStretch(1)
-        for button in (retry, choose, self.read):
-            buttons.addWidget(button)
-        buttons.addStretch(1)
+        for button in (choose, self.default, retry, self.read):
+            button.setFixedWidth(_BUTTON_WIDTH)
+            buttons.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
         column = _column(self, theme)
         column.addWidget(self._picture)
         column.addSpacing(SMALL)
@@ -110,12 +112,19 @@ class ModelFailedView(QWidget):
         theme.changed.connect(self._draw_icon)
         self._draw_icon()
 
-    def show_failure(self, failure: Failure, readable: bool) -> None:
-        """Say what went wrong; `readable`: the open conversation has messages that can still be read."""
+    def show_failure(self, failure: Failure, readable: bool, of_default: bool = False) -> None:
+        """Say what went wrong.
+
+        Args:
+            failure: What to say.
+            readable: The open conversation has messages that can still be read.
+            of_default: It is the default model that failed.
+        """
         self.message.setText(failure.message)
         self.hint.setText(failure.hint)
         self.hint.setVisible(bool(failure.hint))
         self.read.setVisible(readable)
+        self.default.setVisible(not of_default)
 
     def _draw_icon(self) -> None:
         color = self._theme.colors.danger
@@ -134,7 +143,7 @@ def _column(view: QWidget, theme: Theme) -> QVBoxLayout:
     content.setMaximumWidth(_WIDTH)
     ground = Ground(theme, "surface")
     across = QHBoxLayout(ground)
-    across.setContentsMargins(HUGE, LARGE, HUGE, LARGE)
+    across.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
     across.addStretch(1)
     across.addWidget(content, 1000)
     across.addStretch(1)

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QGuiApplication, QPalette
 
 # spacing, in device-independent pixels: a 4 px grid
-TIGHT, SMALL, MEDIUM, LARGE, HUGE = 4, 8, 12, 20, 32
+TIGHT, SMALL, MEDIUM, LARGE = 4, 8, 12, 20
 RADIUS = 10
 SIDEBAR_WIDTH, PANEL_WIDTH, TEXT_WIDTH = 240, 280, 720  # TEXT_WIDTH: the widest a line of prose gets
 SMALLEST_TEXT, DEFAULT_TEXT, LARGEST_TEXT = 9, 13, 28  # transcript text, in points

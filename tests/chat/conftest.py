@@ -1,13 +1,13 @@
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from rdchat.chat.store import ConversationStore
 from tests.disks import SmallDisk, small_disk
+from tests.processes import python_process
 
 type OpenStore = Callable[[], ConversationStore]
 type StartProcess = Callable[..., subprocess.Popen[str]]
@@ -49,14 +49,4 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def start_process() -> Iterator[StartProcess]:
     """Runs Python code with arguments in a process of its own, connected by pipes; killed at the end of the test."""
     with ExitStack() as stack:
-        yield lambda code, *arguments: stack.enter_context(_process(code, *arguments))
-
-
-@contextmanager
-def _process(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+        yield lambda code, *arguments: stack.enter_context(python_process(code, *arguments))

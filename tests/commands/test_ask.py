@@ -8,9 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from rdchat import paths
 from rdchat.cli import main
+from rdchat.inference.gguf_import import convert_gguf
+from tests.inference.gguf_samples import write_gguf
 
 QUESTION = "Explain in three sentences why the sky is blue."
 JSON_FIELDS = {
@@ -51,6 +55,10 @@ def rdchat(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[b
         (["ask", "hi", "--dtype", "int3"], "invalid choice: 'int3'"),
         (["ask", "hi", "--what"], "unrecognized arguments: --what"),
         (["answer"], "invalid choice: 'answer'"),
+        (["ask", "hi", "--model", ""], "The model's name is empty"),
+        (["ask", "gr\udcfc\udcdfe"], "The prompt is not UTF-8 text. Set the terminal to UTF-8."),
+        (["ask", "hi", "--system", "\udcfc"], "The system prompt is not UTF-8 text"),
+        (["ask", "hi", "--stop", "\udcfc"], "The stop string is not UTF-8 text"),
     ],
 )
 def test_what_the_arguments_alone_show_to_be_wrong_is_one_line_and_exit_2(
@@ -84,11 +92,52 @@ def test_what_had_to_be_looked_at_is_one_line_and_exit_1(tmp_path: Path, capsys:
         assert words in shown.err
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["ask", "--version"], ["--help"], ["ask", "--help"]])
+EVERYWHERE = [[], ["ask"], ["doctor"], ["models"], ["models", "list"], ["models", "install-default"]]
+
+
+@pytest.mark.parametrize(
+    "arguments", [[*command, option] for command in EVERYWHERE for option in ("--version", "--help")]
+)
 def test_version_and_help_everywhere(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(arguments)
     assert "rdchat" in capsys.readouterr().out
+
+
+def test_output_that_cannot_be_written_is_one_line_and_exit_1(tmp_path: Path) -> None:
+    (paths.models_dir() / "tiny").mkdir(parents=True)
+    convert_gguf(write_gguf(tmp_path / "tiny.gguf"), paths.models_dir() / "tiny", lambda _progress: None)
+    for where, words in (
+        (">/dev/full", "The output cannot be written: No space left on device. Send it elsewhere."),
+        (">&-", "Standard output is closed, so there is nowhere to write to. Send it somewhere."),
+    ):
+        command = f'"{sys.executable}" -m rdchat models list {where}'
+        environment = os.environ | {"HF_HUB_CACHE": str(tmp_path / "hub")}
+        done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"rdchat: {words}\n")
+
+
+def test_closed_standard_error_sends_nothing_elsewhere() -> None:
+    command = f'"{sys.executable}" -m rdchat ask hi --prompt-file also 2>&-'
+    done = subprocess.run(command, shell=True, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_ctrl_c_while_the_prompt_is_read_gives_the_object_under_json() -> None:
+    command = [sys.executable, "-m", "rdchat", "ask", "--prompt-file", "-", "--json", "--seed", "7"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"x" * 2**20)  # more than a pipe holds: once it is written, it is being read
+        process.stdin.flush()
+        while psutil.Process(process.pid).status() != psutil.STATUS_SLEEPING:  # waits for more
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+        assert process.stdout is not None
+        report = json.loads(process.stdout.read())
+    assert process.returncode == 130
+    assert report.keys() == JSON_FIELDS
+    assert (report["finish_reason"], report["seed"], report["model"]) == ("cancelled", 7, None)
 
 
 def ask_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -143,6 +192,17 @@ def test_options_reach_the_engine(default_model: Path, capsys: pytest.CaptureFix
     assert stopped["text"] == greedy["text"].split("Rayleigh scat")[0]
     pirate = ask_json(capsys, QUESTION, "--temperature", "0", "--max-tokens", "30", "--system", "Answer in one word.")
     assert pirate["stats"]["prompt_tokens"] != greedy["stats"]["prompt_tokens"]
+
+
+@pytest.mark.slow
+def test_a_tiny_temperature_and_a_stop_string_at_once_are_answered(
+    default_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    greedy = ask_json(capsys, "Hi", "--temperature", "0", "--max-tokens", "12")
+    assert ask_json(capsys, "Hi", "--temperature", "1e-40", "--max-tokens", "12")["token_ids"] == greedy["token_ids"]
+    stopped = ask_json(capsys, "Hi", "--temperature", "0", "--stop", greedy["text"][:5])
+    assert (stopped["text"], stopped["finish_reason"]) == ("", "stop_string")
+    assert (stopped["stats"]["target_calls"], stopped["stats"]["tokens_per_target_call"]) == (0, None)
 
 
 @pytest.mark.slow

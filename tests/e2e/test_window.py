@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,12 +12,11 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
-from rdchat.app import App, local_engine
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.protocol import FinishReason, Role
 from rdchat.services.events import EngineState
+from tests.e2e.windows import running_app, shown_messages, type_and_send
 
 pytestmark = pytest.mark.slow
 
@@ -38,25 +35,6 @@ app.start()
 QTimer.singleShot(0, lambda: app.controller.send("Write a very long story about the sea."))
 sys.exit(qt.exec())
 """
-
-
-@contextmanager
-def running_app(qapp: QApplication, qtbot: QtBot) -> Iterator[App]:
-    app = App(qapp, ConversationStore.open(paths.database_path()), SettingsStore(paths.settings_path()), local_engine)
-    with qtbot.waitExposed(app.window):
-        app.start()
-    try:
-        yield app
-    finally:
-        app.window.close()
-        assert app.finish()
-        app.window.deleteLater()
-
-
-def type_and_send(qtbot: QtBot, app: App, text: str) -> None:
-    field = app.window.conversation.composer.field
-    qtbot.keyClicks(field, text)
-    qtbot.keyClick(field, Qt.Key.Key_Return)
 
 
 def test_a_person_asks_stops_restarts_and_finds_both(qapp: QApplication, qtbot: QtBot, default_model: Path) -> None:
@@ -85,7 +63,7 @@ def test_a_person_asks_stops_restarts_and_finds_both(qapp: QApplication, qtbot: 
         assert [(message.role, message.text) for message in found.messages] == said
         assert [role for role, _ in said] == [Role.USER, Role.ASSISTANT] * 2
         assert [conversation.title for conversation in found.conversations()] == ["Name three colours."]
-        shown = [widget.copied_text() for widget in app.window.conversation.transcript.shown()]
+        shown = [widget.copied_text() for widget in shown_messages(app)]
         assert shown == [text for _, text in said]
 
 

@@ -1,6 +1,7 @@
-"""Models for these tests: a small one made on the spot, and the default one as the package index has it."""
+"""Models for these tests: the default one as the package index has it."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -10,17 +11,12 @@ import pytest
 
 import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from rdchat.inference.default_model import WHEEL_VARIABLE
-from rdchat.inference.gguf_import import convert_gguf
-from tests.inference.gguf_samples import write_gguf
 
 
-@pytest.fixture(scope="session")
-def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder of the real format with two small random layers, 4-bit. Copy it before changing it."""
-    place = tmp_path_factory.mktemp("small")
-    (place / "model").mkdir()
-    convert_gguf(write_gguf(place / "small.gguf"), place / "model", lambda _progress: None)
-    return place / "model"
+@pytest.fixture
+def folder(small_model: Path, tmp_path: Path) -> Path:
+    """A real, small model folder to be harmed."""
+    return Path(shutil.copytree(small_model, tmp_path / "model"))
 
 
 @pytest.fixture(scope="session")

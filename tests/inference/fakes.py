@@ -28,11 +28,9 @@ class CharacterTokenizer:
     def decode(self, token_ids: list[int], **_options: object) -> str:
         return "".join(ALPHABET[token] for token in token_ids)
 
-    def apply_chat_template(
-        self, turns: list[dict[str, str]], add_generation_prompt: bool, continue_final_message: bool
-    ) -> list[int]:
+    def apply_chat_template(self, turns: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool) -> str:
         text = "\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
-        return self.encode(text + ("\nassistant: " if add_generation_prompt else ""))
+        return text + ("\nassistant: " if add_generation_prompt else "")
 
 
 def tiny_llama(

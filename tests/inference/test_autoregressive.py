@@ -109,6 +109,30 @@ def test_stop_string_ends_a_reply_at_any_position() -> None:
         assert len(end.token_ids) == len(end.text)
 
 
+@pytest.mark.parametrize("kept", [0, 1, 2, 7])
+def test_what_a_stop_string_cuts_is_not_counted(kept: int) -> None:
+    """It once gave minus one token for each target call."""
+    model = tiny_llama()
+    whole = end_of(list(ChatSession(model).generate(ask(temperature=1, max_tokens=20)))).text
+    stop = whole[kept : kept + 4]
+    assert whole.index(stop) == kept
+    session = ChatSession(model)
+    end = end_of(list(session.generate(ask(temperature=1, max_tokens=20, stop=(stop,)))))
+    statistics = end.statistics
+    assert statistics.generated_tokens == len(end.token_ids) == kept
+    assert statistics.target_calls == statistics.host_syncs == max(kept - 1, 0)
+    assert statistics.tokens_per_target_call == (1 if kept > 1 else None)
+    assert (statistics.decode_ms > 0) == (kept > 1)
+    assert 0 < statistics.prefill_ms <= statistics.ttft_ms
+
+
+def test_the_ledger_counts_each_target_call_of_the_prefill_once() -> None:
+    end = end_of(list(ChatSession(tiny_llama()).generate(ask("hi", temperature=0))))
+    prompt = end.statistics.prompt_tokens
+    calls = {entry.name: entry.calls for entry in end.statistics.ledger}
+    assert calls["prefill"] == -(-(prompt - 1) // 8) + 1  # chunks of eight, and the last token
+
+
 def test_full_context_ends_a_reply() -> None:
     model = tiny_llama(context_length=48)
     end = end_of(list(ChatSession(model).generate(ask("abc", temperature=0, max_tokens=1000))))
@@ -147,6 +171,9 @@ def test_cancel_during_prefill_ends_within_a_chunk() -> None:
     assert end.finish_reason is FinishReason.CANCELLED
     assert end.token_ids == ()
     assert session.cached_positions == len(session.cached_tokens) == 16
+    assert end.statistics.prefill_ms > 0
+    assert end.statistics.ttft_ms == 0
+    assert end.statistics.prefill_tps is None  # not the whole prompt was read
 
 
 def test_numbers_that_are_not_finite_are_an_error_and_leave_no_cache() -> None:

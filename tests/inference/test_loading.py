@@ -1,15 +1,21 @@
 """Loading a model folder in every precision, and what is said where it cannot be."""
 
 import json
+import shutil
 from pathlib import Path
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import psutil
 import pytest
+from mlx.utils import tree_flatten
+from mlx_lm import utils as mlx_lm_utils
+from mlx_lm.models import Klear
 from safetensors.numpy import load_file, save_file
 
 from rdchat.errors import ModelError, OutOfMemoryError
+from rdchat.inference import loading
 from rdchat.inference.loading import load_model
 from rdchat.inference.protocol import LoadProgress
 
@@ -39,8 +45,6 @@ def test_what_is_loaded_is_what_is_said(small_model: Path, dtype: str) -> None:
 
 
 def _arrays(network: object) -> list[tuple[str, mx.array]]:
-    from mlx.utils import tree_flatten
-
     return tree_flatten(network.parameters())  # type: ignore[attr-defined, no-any-return]
 
 
@@ -79,3 +83,89 @@ def test_a_model_larger_than_memory_is_refused_before_it_is_read(small_model: Pa
     with pytest.raises(OutOfMemoryError, match=r"needs [\d.]+ GB for its weights as float32.*is free") as caught:
         load_model(tmp_path)
     assert "smaller" in caught.value.hint
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choose as on a GPU; the arithmetic stays on the CPU, which knows all the kernels."""
+    monkeypatch.setattr(loading, "on_gpu", lambda: True)
+
+
+def save_model(folder: Path, tokenizer_of: Path, network: nn.Module, config: dict[str, object]) -> Path:
+    folder.mkdir()
+    for file in tokenizer_of.glob("*token*.json"):
+        shutil.copy(file, folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = dict(tree_flatten(network.parameters()))
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
+    return folder
+
+
+def quantized_model(folder: Path, source: Path, bits: int) -> Path:
+    network, config = mlx_lm_utils.load_model(source)
+    network = mlx_lm_utils.dequantize_model(network)
+    nn.quantize(network, 64, bits)
+    return save_model(folder, source, network, config | {"quantization": {"group_size": 64, "bits": bits}})
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+def test_a_gpu_keeps_the_models_own_quantisation(
+    on_a_gpu: None, small_model: Path, tmp_path: Path, bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some were blown up to float16, with the memory that takes."""
+    folder = quantized_model(tmp_path / "model", small_model, bits)
+    files = loading.check_model_folder(folder)
+    cache = files.kv_bytes_per_token(2) * files.context_length
+    monkeypatch.setattr(loading, "available_memory_bytes", lambda: files.stored_bytes + cache)
+    model = load_model(folder)
+    assert model.info.dtype == f"{bits}bit"
+    assert model.info.weights_bytes == files.stored_bytes
+    if bits < 8:
+        with pytest.raises(OutOfMemoryError, match="as float16"):
+            load_model(folder, "float16")
+
+
+def test_a_gpu_takes_unquantised_weights_as_float16(on_a_gpu: None, small_model: Path, tmp_path: Path) -> None:
+    network, config = mlx_lm_utils.load_model(small_model)
+    config = {key: value for key, value in config.items() if not key.startswith("quantization")}
+    folder = save_model(tmp_path / "model", small_model, mlx_lm_utils.dequantize_model(network), config)
+    assert load_model(folder).info.dtype == "float16"
+
+
+@pytest.fixture
+def expert_model(small_model: Path, tmp_path: Path) -> Path:
+    """A small mixture of experts whose architecture has wishes for its router's bias and its gate."""
+    config = {
+        "model_type": "Klear",
+        "hidden_size": 64,
+        "num_hidden_layers": 1,
+        "intermediate_size": 64,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "attention_bias": False,
+        "mlp_only_layers": [],
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "decoder_sparse_step": 1,
+        "n_shared_experts": 1,
+        "moe_intermediate_size": 64,
+        "rms_norm_eps": 1e-5,
+        "vocab_size": 512,
+        "rope_theta": 10000.0,
+        "max_position_embeddings": 512,
+        "norm_topk_prob": True,
+    }
+    network = Klear.Model(Klear.ModelArgs.from_dict(config))
+    return save_model(tmp_path / "experts", small_model, network, config)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "4bit"])
+def test_weights_that_must_keep_their_precision_do(expert_model: Path, dtype: str) -> None:
+    arrays = dict(_arrays(load_model(expert_model, dtype).network))
+    kept = {name for name, array in arrays.items() if array.dtype == mx.float32}
+    assert kept == {"model.layers.0.mlp.expert_bias"}
+
+
+def test_layers_that_the_model_wants_quantised_otherwise_are(expert_model: Path) -> None:
+    layer = load_model(expert_model, "4bit").network.model.layers[0]
+    assert (layer.mlp.gate.bits, layer.self_attn.q_proj.bits, layer.mlp.experts.gate_proj.bits) == (8, 4, 4)

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +15,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.model_config import kv_values_per_token
 from rdchat.inference.model_files import check_model_folder, installed_models, resolve_model
 from tests.inference.gguf_samples import write_gguf
-
-
-@pytest.fixture
-def folder(small_model: Path, tmp_path: Path) -> Path:
-    """A real, small model folder to be harmed."""
-    return Path(shutil.copytree(small_model, tmp_path / "model"))
-
-
-def change_config(folder: Path, **changes: Any) -> None:
-    path = folder / "config.json"
-    config = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
-
-
-def refusal(folder: Path) -> ModelError:
-    with pytest.raises(ModelError) as caught:
-        check_model_folder(folder)
-    assert caught.value.hint
-    return caught.value
+from tests.inference.model_folders import change_config, refusal
 
 
 def shard(folder: Path, indexed: bool) -> None:
@@ -193,6 +174,8 @@ def test_an_unknown_quantisation(folder: Path, changes: dict[str, Any]) -> None:
 def test_quantisation_of_other_tools_is_known(folder: Path) -> None:
     change_config(folder, quantization=None, quantization_config={"quant_method": "gptq", "bits": 8})
     assert check_model_folder(folder).quantization_bits == 8
+    change_config(folder, quantization=None, quantization_config={"quant_method": "fp8"})
+    assert check_model_folder(folder).quantization_bits is None  # mlx-lm makes floats of it
     change_config(folder, quantization=None, quantization_config=None)
     assert check_model_folder(folder).quantization_bits is None
 
@@ -203,6 +186,7 @@ def test_quantisation_of_other_tools_is_known(folder: Path) -> None:
         ({"max_position_embeddings": None, "n_positions": 1024}, 1024),
         ({"max_position_embeddings": None, "text_config": {"max_position_embeddings": 2048}}, 2048),
         ({"max_position_embeddings": None}, 512),  # from tokenizer_config.json
+        ({"max_position_embeddings": -1}, 512),
     ],
 )
 def test_context_length_under_other_names(folder: Path, changes: dict[str, Any], expected: int) -> None:
@@ -226,8 +210,9 @@ def test_context_length_under_other_names(folder: Path, changes: dict[str, Any],
             2 * 2 * 128,
         ),
         ({"num_hidden_layers": 4, "state_size": 16, "hidden_size": 64}, 0),
+        ({"num_hidden_layers": 4, "kv_lora_rank": 512, "qk_rope_head_dim": "some"}, 4 * 512),
     ],
-    ids=["gpt2", "latent attention", "hybrid", "recurrent"],
+    ids=["gpt2", "latent attention", "hybrid", "recurrent", "nonsense"],
 )
 def test_cache_size_of_other_families(config: dict[str, Any], values: int) -> None:
     assert kv_values_per_token(config) == values
@@ -286,7 +271,15 @@ def test_several_gguf_files_are_a_choice(tmp_path: Path) -> None:
 
 def test_the_check_needs_no_mlx() -> None:
     """It runs where a broken folder must be refused at once, before seconds of importing."""
-    for module in ("model_files", "model_config", "safetensors_file", "gguf_import", "default_model", "staging"):
+    for module in (
+        "model_files",
+        "model_config",
+        "safetensors_file",
+        "gguf_import",
+        "default_model",
+        "staging",
+        "file_digest",
+    ):
         source = (Path(__file__).parents[2] / "rdchat" / "inference" / f"{module}.py").read_text()
         tree = ast.parse(source)
         imported = {

@@ -46,7 +46,19 @@ def test_filters_keep_what_their_definitions_keep(params: SamplingParams) -> Non
     warped = np.array(warp(log_probs, params))
     expected = kept(np.array(log_probs), params)
     assert (np.isfinite(warped) == expected).all()
-    assert warped[expected] == pytest.approx(np.array(log_probs)[expected] / params.temperature, abs=1e-5)
+    relative = np.array(log_probs) - np.array(log_probs).max(axis=-1, keepdims=True)
+    assert warped[expected] == pytest.approx(relative[expected] / params.temperature, abs=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1e-40, 5e-5, 1e-4, 1e-3])
+def test_a_tiny_temperature_takes_the_likeliest_token(temperature: float) -> None:
+    """Divided by 1e-40, all scores became minus infinity, and token 0 ended the reply."""
+    logits = mx.array(RNG.normal(size=(50, 100)) * 3 - 200, dtype=mx.float32)
+    chosen = TokenChooser(SamplingParams(temperature, top_p=1), 1, 100).choose(logits, mx.arange(50))
+    gap = np.sort(np.array(logits), axis=-1)[:, -1] - np.sort(np.array(logits), axis=-1)[:, -2]
+    clear = gap > 30 * temperature  # no noise bridges that
+    assert clear.sum() > 40
+    assert (np.array(chosen)[clear] == np.array(logits).argmax(axis=-1)[clear]).all()
 
 
 def test_ties_at_the_border_are_kept_together() -> None:

@@ -99,7 +99,7 @@ def test_system_prompt_goes_into_the_first_question_where_a_template_knows_no_sy
     model = tiny_llama()
     plain = model.tokenizer.apply_chat_template
 
-    def like_gemma(turns: list[dict[str, str]], **options: bool) -> list[int]:
+    def like_gemma(turns: list[dict[str, str]], **options: bool) -> str:
         if turns[0]["role"] == "system":
             raise ValueError("System role not supported")
         return plain(turns, **options)
@@ -107,12 +107,38 @@ def test_system_prompt_goes_into_the_first_question_where_a_template_knows_no_sy
     model.tokenizer.apply_chat_template = like_gemma
     messages = request((SYSTEM, "be brief"), (USER, "hm")).messages
     assert model.decode(model.encode_chat(messages, False)) == "user: be brief\n\nhm\nassistant: "
+    messages = request((SYSTEM, "be brief"), (USER, "hm"), (ASSISTANT, "so "), continue_last=True).messages
+    assert model.decode(model.encode_chat(messages, True)) == "user: be brief\n\nhm\nassistant: so "
+
+
+def test_a_reply_is_continued_as_it_stands_whatever_a_template_makes_of_thoughts() -> None:
+    """Like Qwen3's, which drops the thoughts of earlier replies and opens a new one with a thought."""
+    model = tiny_llama()
+
+    def like_qwen(turns: list[dict[str, str]], add_generation_prompt: bool, **_options: bool) -> str:
+        text = "".join(f"{turn['role']}: {turn['content'].split('done')[-1]}\n" for turn in turns)
+        return text + ("assistant: think " if add_generation_prompt else "")
+
+    model.tokenizer.apply_chat_template = like_qwen
+    unfinished = "well. done the answer "
+    asked = request(
+        (USER, "one"), (ASSISTANT, "hm. done two"), (USER, "three"), (ASSISTANT, unfinished), continue_last=True
+    )
+    prompt = model.decode(model.encode_chat(asked.messages, True))
+    assert prompt == "user: one\nassistant:  two\nuser: three\nassistant: think " + unfinished
+    first = reply(ChatSession(model), request((USER, "one"), temperature=0, max_tokens=20))
+    part = first.text[:9]
+    rest = reply(
+        ChatSession(model),
+        request((USER, "one"), (ASSISTANT, part), continue_last=True, temperature=0, max_tokens=11),
+    )
+    assert part + rest.text == first.text
 
 
 def test_conversation_that_a_template_refuses_is_an_error_in_words() -> None:
     model = tiny_llama()
 
-    def refuse(_turns: list[dict[str, str]], **_options: bool) -> list[int]:
+    def refuse(_turns: list[dict[str, str]], **_options: bool) -> str:
         raise ValueError("roles must alternate")
 
     model.tokenizer.apply_chat_template = refuse

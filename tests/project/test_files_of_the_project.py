@@ -98,7 +98,33 @@ def test_pre_commit_runs_the_commands_of_make_check():
 def test_ci_runs_the_commands_of_the_readme():
     ci = ROOT / ".ci" / "run"
     assert os.access(ci, os.X_OK)
-    assert {"make setup", "make check", "make test"} <= set(ci.read_text().splitlines())
+    lines = ci.read_text().splitlines()
+    assert {"make setup", "make check", "make test", ".venv/bin/rdchat doctor"} <= set(lines)
+    assert any(line.startswith(".venv/bin/rdchat ask ") for line in lines)
+    assert ".venv/bin/python scripts/smoke.py" in lines  # xvfb-run -a make run
+    assert "make git" in ci.read_text()  # what a bare Debian lacks of that
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+def test_files_are_listed_in_another_users_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """git calls its ownership dubious, and lists nothing."""
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / "notes.md").write_text("fine")
+    for path in (tmp_path, tmp_path / ".git"):
+        os.chown(path, 65534, 65534)
+    check_files = script("check_files")
+    monkeypatch.setattr(check_files, "ROOT", tmp_path)
+    assert [path.name for path in check_files.files()] == ["notes.md"]
+
+
+def test_without_git_the_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    check_files = script("check_files")
+    monkeypatch.setattr(check_files, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match="git says: fatal: not a git repository"):
+        check_files.files()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match="install git"):
+        check_files.files()
 
 
 def test_make_alone_lists_the_commands():

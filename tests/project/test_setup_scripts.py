@@ -93,6 +93,47 @@ def test_set_up_ends_with_the_message_and_an_error(run_script, bin_folder, tmp_p
     assert not (checkout / ".venv").exists()
 
 
+@pytest.fixture
+def checkout(tmp_path: Path, bin_folder: Path) -> Path:
+    """A checkout with the real set-up scripts, and a Python that makes environments of nothing."""
+    for name in ("bash", "dirname", "sed", "rm", "cat", "head", "grep", "cksum", "touch", "mkdir", "chmod"):
+        (bin_folder / name).symlink_to(shutil.which(name) or name)
+    write_executable(
+        bin_folder / "python3.13",
+        """[ "$1" = -c ] && exit 0
+mkdir -p "$3/bin"
+printf '#!%s/%s/bin/python\n' "$(pwd -P)" "$3" >"$3/bin/pip"
+printf '#!/bin/sh\nexit 0\n' >"$3/bin/python"
+cat "$3/bin/python" >"$3/bin/rdchat"
+chmod +x "$3/bin/python" "$3/bin/rdchat\"""",
+    )
+    checkout = tmp_path / "checkout"
+    shutil.copytree(SCRIPTS, checkout / "scripts")
+    for name in ("pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, checkout)
+    return checkout
+
+
+def test_a_moved_checkout_gets_a_new_environment(run_script, checkout, tmp_path):
+    """The scripts in the old one began with the old path: `make check` ended with `not found`."""
+    first = run_script(checkout / "scripts" / "setup.sh")
+    assert first.returncode == 0, first.stderr
+    assert "Making .venv with" in first.stdout
+    assert run_script(checkout / "scripts" / "setup.sh").stdout == ""
+    moved = checkout.rename(tmp_path / "moved")
+    after = run_script(moved / "scripts" / "setup.sh")
+    assert after.returncode == 0, after.stderr
+    assert "Making .venv with" in after.stdout
+    assert str(moved) in (moved / ".venv" / "bin" / "pip").read_text()
+    assert run_script(moved / "scripts" / "setup.sh").stdout == ""
+
+
+def test_a_checkout_behind_a_link_is_left_alone(run_script, checkout, tmp_path):
+    run_script(checkout / "scripts" / "setup.sh")
+    (tmp_path / "link").symlink_to(checkout, target_is_directory=True)
+    assert run_script(tmp_path / "link" / "scripts" / "setup.sh").stdout == ""
+
+
 @needs_debian
 def test_installed_packages_need_nothing():
     done = subprocess.run([BASH, SCRIPTS / "system-packages.sh", "bash"], capture_output=True, text=True, check=True)

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings_store import SettingsStore
-from rdchat.errors import ModelError, PromptTooLongError
+from rdchat.errors import ModelError, OutOfMemoryError, PromptTooLongError
 from rdchat.inference.protocol import ChatMessage, Dtype, FinishReason, Role, SamplingParams, Statistics, reply_seed
 from rdchat.services.events import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
@@ -414,6 +415,47 @@ def test_another_model_stops_the_reply_and_recent_ones_are_remembered(
     assert settings.settings.recent_models == ("a", "b")
     assert window.controller.model is not None
     assert window.controller.model.name == "a"
+
+
+def test_another_precision_is_for_the_model_that_did_not_load(
+    window: Window, engine: ScriptedEngine, settings: SettingsStore
+) -> None:
+    """It loaded the default model: the one too large for memory was known nowhere."""
+    engine.load_errors["/models/big"] = OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")
+    window.controller.load_model("/models/big")
+    window.wait_for(EngineState.NO_MODEL)
+    assert (settings.settings.model, settings.settings.recent_models) == ("/models/big", ("/models/big",))
+    engine.load_errors.clear()
+    window.controller.load_precision(Dtype.FOUR_BIT)
+    window.wait_for(EngineState.IDLE)
+    assert engine.loads[-1] == ("/models/big", Dtype.FOUR_BIT)
+    assert settings.settings.dtype is Dtype.FOUR_BIT
+    window.controller.load_model("/models/small")  # in the precision that was chosen last
+    window.wait_for(EngineState.IDLE)
+    assert engine.loads[-1] == ("/models/small", Dtype.FOUR_BIT)
+
+
+def test_a_choice_is_kept_only_once_its_outcome_is_known(
+    window: Window, engine: ScriptedEngine, settings: SettingsStore
+) -> None:
+    """A model that takes the whole process down would do so at every start."""
+    engine.load_gate.shut()
+    window.controller.load_model("/models/deadly")
+    window.qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=WAIT_MS)
+    assert window.controller.chosen_model == "/models/deadly"
+    assert settings.settings.model is None
+
+
+def test_closing_again_does_not_wait_again_for_a_thread_that_hangs(window: Window, engine: ScriptedEngine) -> None:
+    engine.load_gate.shut()
+    window.controller.load_model("/models/other")
+    window.qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=WAIT_MS)
+    assert not window.controller.close(timeout_s=0.1)
+    began = perf_counter()
+    assert not window.controller.close()
+    assert perf_counter() - began < 5  # the usual patience is ten seconds
+    engine.load_gate.open()
+    window.qtbot.waitUntil(window.controller.close, timeout=WAIT_MS)
 
 
 def test_a_prompt_that_is_too_long_stays_and_can_be_edited(window: Window, engine: ScriptedEngine) -> None:

@@ -9,7 +9,7 @@ from PySide6.QtCore import QCoreApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.file_lock import FileLock
-from rdchat.errors import StorageError
+from rdchat.errors import StorageError, StorageLockedError
 from rdchat.services.single_instance import SingleInstance
 
 CLAIM_AND_STAY = """
@@ -100,15 +100,40 @@ def test_of_those_that_start_at_the_same_instant_one_is_first(start: Start, tmp_
     assert line(first) == "shown"
 
 
-def test_a_first_process_that_does_not_answer_is_first_all_the_same(
-    instance: SingleInstance, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_link_to_the_data_folder_is_the_same_instance(
+    qtbot: QtBot, start: Start, instance: SingleInstance, tmp_path: Path
 ) -> None:
+    assert instance.claim()
+    (tmp_path / "link").symlink_to(tmp_path / "data", target_is_directory=True)
+    with qtbot.waitSignal(instance.activation_requested, timeout=10_000):
+        second = start(tmp_path / "link", "leave")
+    assert line(second) == "second"
+    instance.release()  # the link leads there: the fixture claims it to clear up
+
+
+def test_a_first_process_that_does_not_answer_is_first_all_the_same(qapp: QCoreApplication, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     lock = FileLock(tmp_path / "data" / "instance.lock")
-    assert not instance.claim()
-    assert "does not answer" in caplog.text
+    instance = SingleInstance(tmp_path / "data", answer_timeout_ms=200)
+    with pytest.raises(StorageLockedError) as caught:
+        instance.claim()
+    assert caught.value.message == f"rdchat is open already for {tmp_path / 'data'}, but does not answer."
+    assert caught.value.hint == "Wait until it has ended, or end it, then start again."
     lock.release()
     assert instance.claim()
+    instance.release()
+
+
+def test_a_first_process_that_hangs_does_not_answer(start: Start, tmp_path: Path) -> None:
+    """Its socket still takes connections: the system does that for it."""
+    hanging = start(tmp_path / "data", "stay")
+    assert line(hanging) == "first"
+    hanging.send_signal(signal.SIGSTOP)
+    with pytest.raises(StorageLockedError, match="does not answer"):
+        SingleInstance(tmp_path / "data", answer_timeout_ms=300).claim()
+    hanging.send_signal(signal.SIGCONT)
+    assert not SingleInstance(tmp_path / "data").claim()
+    assert "shown" in {line(hanging), line(hanging)}
 
 
 def test_a_folder_that_cannot_be_made_is_told(qapp: QCoreApplication, tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """A disk that fills up, or a database that another program holds, in the middle of a chat."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,26 +9,9 @@ import pytest
 from rdchat.chat.conversation import MessageStatus
 from rdchat.services.events import EngineState
 from tests.disks import SmallDisk, small_disk
+from tests.processes import held_by_another_process
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_midway
-
-HOLD = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-connection.execute("BEGIN IMMEDIATE")
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def held_by_another_process(database: Path) -> Iterator[None]:
-    command = [sys.executable, "-c", HOLD, str(database)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        yield
-        holder.communicate("")
 
 
 def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
@@ -71,6 +51,10 @@ def test_commands_that_cannot_be_stored_say_so_and_change_nothing(window: Window
         ("Second", f"Another program is using {store.path}. Close that program, then try again.")
     ]
     assert (window.titles, window.texts) == (["First"], ["First", "Hello, you!"])
+    with window.qtbot.assertNotEmitted(window.controller.storage_recovered):
+        window.controller.search("")  # that reading works shows nothing: it did all the time
+    with window.qtbot.waitSignal(window.controller.storage_recovered, timeout=WAIT_MS):
+        window.controller.rename_conversation(conversation.id, "First")
     window.ask("Second")
     assert window.texts[2:] == ["Second", "Hello, you!"]
 

@@ -129,6 +129,8 @@ def test_a_narrow_field_has_a_short_placeholder(qtbot: QtBot, composer: Composer
     assert "Shift-Return" in composer.field.placeholderText()
     composer.resize(300, 300)
     qtbot.waitUntil(lambda: composer.field.placeholderText() == "Ask anything. Return sends.")
+    composer.resize(200, 300)
+    qtbot.waitUntil(lambda: composer.field.placeholderText() == "Ask anything")
 
 
 def test_pasted_rich_text_and_long_lines_stay_plain(composer: Composer) -> None:

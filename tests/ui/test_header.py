@@ -2,6 +2,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
+from rdchat.errors import OutOfMemoryError
 from rdchat.inference.protocol import Dtype, LoadProgress
 from rdchat.services.events import EngineState
 from rdchat.ui.header import DEFAULT_MODEL, ModelButton
@@ -51,6 +52,23 @@ def test_another_precision_loads_the_same_model(qtbot: QtBot, chat: Chat) -> Non
     next(action for action in precisions.actions() if action.text() == "4-bit").trigger()
     qtbot.waitUntil(lambda: chat.engine.loads[-1] == (None, Dtype.FOUR_BIT))
     chat.wait_for(EngineState.IDLE)
+
+
+def test_another_precision_is_for_the_model_that_did_not_load(qtbot: QtBot, chat: Chat) -> None:
+    button = ModelButton(chat.controller)
+    qtbot.addWidget(button)
+    chat.start()
+    chat.engine.load_errors = {"/models/big": OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")}
+    chat.controller.load_model("/models/big")
+    chat.wait_for(EngineState.NO_MODEL)
+    chat.engine.load_errors = {}
+    entries = _entries(button)
+    assert entries["big"].isChecked()
+    precisions = entries["Precision"].menu()
+    assert isinstance(precisions, QMenu)
+    next(action for action in precisions.actions() if action.text() == "4-bit").trigger()
+    chat.wait_for(EngineState.IDLE)
+    assert chat.engine.loads[-1] == ("/models/big", Dtype.FOUR_BIT)
 
 
 def test_no_model_is_said(qtbot: QtBot, chat: Chat) -> None:

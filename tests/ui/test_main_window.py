@@ -156,6 +156,18 @@ def test_a_deleted_chat_can_be_brought_back(qtbot: QtBot, chat: Chat, window: Ma
     assert _banners(window) == []
 
 
+def test_the_window_is_gone_while_the_engine_is_waited_for(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    chat.engine.gate.allow(3)
+    chat.controller.send("Hello")
+    chat.qtbot.waitUntil(lambda: bool(chat.controller.messages[-1].text))
+    shown: list[bool] = []
+    chat.controller.message_changed.connect(lambda _message: shown.append(window.isVisible()))
+    window.close()  # the end of the reply comes with the end of the engine thread
+    assert shown == [False]
+
+
 def test_notices_and_storage_failures_are_told_until_they_are_over(
     qtbot: QtBot, chat: Chat, window: MainWindow
 ) -> None:
@@ -265,3 +277,40 @@ def test_a_model_folder_is_chosen_in_a_dialog(qtbot: QtBot, chat: Chat, window: 
 def test_every_composer_state_has_a_tooltip(window: MainWindow, state: ComposerState) -> None:
     window.conversation.composer.set_state(state)
     assert window.conversation.composer.button.toolTip()
+
+
+def test_undo_brings_a_deleted_chat_back_but_not_from_a_text_field(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
+    conversation = chat.store.create_conversation("Dear to me")
+    chat.start()
+    chat.controller.open_conversation(conversation.id)
+    window.actions_.delete.trigger()
+    window.activateWindow()
+    window.conversation.composer.setFocus()
+    window.actions_.undo.trigger()
+    assert chat.controller.conversations() == []
+    window.sidebar.list.setFocus()
+    window.actions_.undo.trigger()
+    assert [entry.title for entry in chat.controller.conversations()] == ["Dear to me"]
+    qtbot.waitUntil(lambda: not _banners(window))
+
+
+def test_after_asking_anew_one_can_type(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hello")
+    window.activateWindow()
+    window.sidebar.list.setFocus()
+    reply = chat.controller.messages[-1].id
+    window.conversation.transcript.regenerate_requested.emit(reply)
+    assert window.conversation.composer.field.hasFocus()
+    qtbot.waitUntil(lambda: not chat.writing and chat.controller.state is EngineState.IDLE)
+
+
+def test_the_panel_fits_into_the_smallest_window(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    window.resize(window.minimumSize())
+    window.actions_.panel.trigger()
+    qtbot.waitUntil(window.panel.isVisible)
+    qtbot.waitUntil(lambda: window.panel.x() > window.conversation.geometry().right())
+    assert window.width() == window.minimumWidth()

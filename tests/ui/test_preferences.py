@@ -1,13 +1,14 @@
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QObject, QUrl, Signal, Slot
+from PySide6.QtCore import QObject, Qt, QUrl, Signal, Slot
 from PySide6.QtGui import QDesktopServices
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.chat.settings import Appearance
 from rdchat.chat.settings_store import SettingsStore
+from rdchat.errors import OutOfMemoryError
 from rdchat.inference.protocol import Dtype, SamplingParams
 from rdchat.services.events import EngineState
 from rdchat.ui.preferences import Preferences, show_folder
@@ -68,6 +69,21 @@ def test_a_wrong_seed_is_explained_and_not_kept(qtbot: QtBot, chat: Chat, prefer
     assert preferences.seed.text() == words
 
 
+def test_the_page_grows_with_a_problem(qtbot: QtBot, preferences: Preferences) -> None:
+    preferences.tabs.setCurrentIndex(1)
+    before, gap = preferences.tabs.height(), preferences.form.top_k.y() - preferences.form.top_p.y()
+    preferences.form.temperature.setValue(99)
+    qtbot.waitUntil(lambda: preferences.tabs.height() > before)
+    assert preferences.form.top_k.y() - preferences.form.top_p.y() == gap
+
+
+def test_the_close_key_closes_the_preferences(qtbot: QtBot, preferences: Preferences) -> None:
+    preferences.activateWindow()
+    qtbot.waitUntil(preferences.isActiveWindow)
+    qtbot.keyClick(preferences, Qt.Key.Key_W, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: not preferences.isVisible())
+
+
 def test_sampling_can_be_restored(chat: Chat, preferences: Preferences) -> None:
     preferences.form.temperature.setValue(3)
     preferences._restore_sampling()
@@ -79,6 +95,19 @@ def test_a_precision_loads_at_once(qtbot: QtBot, chat: Chat, preferences: Prefer
     preferences.dtype.setCurrentIndex(preferences.dtype.findData(Dtype.FOUR_BIT))
     qtbot.waitUntil(lambda: chat.engine.loads[-1] == (None, Dtype.FOUR_BIT))
     chat.wait_for(EngineState.IDLE)
+
+
+def test_a_precision_is_for_the_model_that_did_not_load(chat: Chat, preferences: Preferences) -> None:
+    chat.start()
+    chat.engine.load_errors = {"/models/big": OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")}
+    chat.controller.load_model("/models/big")
+    chat.wait_for(EngineState.NO_MODEL)
+    chat.engine.load_errors = {}
+    preferences.dtype.setCurrentIndex(preferences.dtype.findData(Dtype.EIGHT_BIT))
+    chat.wait_for(EngineState.IDLE)
+    assert chat.engine.loads[-1] == ("/models/big", Dtype.EIGHT_BIT)
+    assert preferences.dtype.currentData() == Dtype.EIGHT_BIT
+    assert preferences.model.text() == "/models/big"
 
 
 def test_each_page_is_as_high_as_it_needs(preferences: Preferences) -> None:

@@ -53,6 +53,15 @@ def test_a_wrong_value_is_explained_and_not_passed_on(
     assert not form.problem.isVisible()
 
 
+def test_half_a_number_is_not_a_value(qtbot: QtBot, form: SamplingForm) -> None:
+    with qtbot.assertNotEmitted(form.edited):
+        form.temperature.selectAll()
+        qtbot.keyClicks(form.temperature, "2.5")
+    with qtbot.waitSignal(form.edited) as edited:
+        form.hide()  # as when the popover closes
+    assert edited.args == [SamplingParams(temperature=2.5)]
+
+
 def test_arrows_stay_in_range(qtbot: QtBot, form: SamplingForm) -> None:
     form.top_p.setValue(0.98)
     qtbot.keyClick(form.top_p, Qt.Key.Key_Up)
@@ -60,17 +69,29 @@ def test_arrows_stay_in_range(qtbot: QtBot, form: SamplingForm) -> None:
     assert form.top_p.value() == 1
 
 
-def test_stop_strings_take_commas_and_line_breaks() -> None:
-    assert stop_strings(r" END , \n\n,, User: ") == ("END", "\n\n", "User:")
-    assert stop_words(("END", "\n\n")) == r"END, \n\n"
+def test_stop_strings_are_one_on_each_line() -> None:
+    assert stop_strings("END\n\n\\n\\n\n User: ") == ("END", "\n\n", " User: ")
+    assert stop_words(("END", "\n\n")) == "END\n\\n\\n"
     assert stop_strings("") == ()
+    assert stop_strings(r"\d+ \q \u12 \ud83d") == (r"\d+ \q \u12 \ud83d",)  # not escapes: as they stand
 
 
-def test_typing_a_separator_keeps_the_text(qtbot: QtBot, form: SamplingForm) -> None:
-    """A form that wrote its values back would eat the comma just typed."""
+@pytest.mark.parametrize(
+    "stop",
+    [(", ",), (" ", "\t", "a, b"), ("\\n", "\\", r"\\u00a0"), ("\r\n", "\xa0\u2028", "\x00"), ("👩‍💻", "句")],
+)
+def test_every_stop_string_comes_back_as_it_went_in(form: SamplingForm, stop: tuple[str, ...]) -> None:
+    form.set_sampling(SamplingParams(stop=stop))
+    assert form.sampling().stop == stop
+
+
+def test_typing_a_line_break_keeps_the_text(qtbot: QtBot, form: SamplingForm) -> None:
+    """A form that wrote its values back would eat the line break just typed."""
     form.edited.connect(form.set_sampling)
-    qtbot.keyClicks(form.stop, "END, ")
-    assert form.stop.text() == "END, "
+    qtbot.keyClicks(form.stop, "END")
+    qtbot.keyClick(form.stop, Qt.Key.Key_Return)
+    assert form.stop.toPlainText() == "END\n"
+    assert form.sampling().stop == ("END",)
 
 
 def test_every_field_has_a_name_and_an_explanation(form: SamplingForm) -> None:

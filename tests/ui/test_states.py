@@ -24,14 +24,21 @@ def test_examples_are_offered_with_their_prompts(qtbot: QtBot, theme: Theme) -> 
 def test_a_failure_says_what_and_what_to_do(qtbot: QtBot, theme: Theme) -> None:
     view = ModelFailedView(theme)
     qtbot.addWidget(view)
+    view.resize(500, 500)
     view.show()
     view.show_failure(Failure(None, "The folder /models/x is empty.", "Choose another one."), readable=False)
     assert view.message.text() == "The folder /models/x is empty."
     assert view.hint.text() == "Choose another one."
     assert not view.read.isVisible()
-    for text, signal in (("Try again", view.retry_requested), ("Choose another model…", view.choose_requested)):
+    for text, signal in (
+        ("Try again", view.retry_requested),
+        ("Choose another model…", view.choose_requested),
+        ("Use the default model", view.default_requested),
+    ):
         with qtbot.waitSignal(signal):
             qtbot.mouseClick(_button(view, text), Qt.MouseButton.LeftButton)
+    view.show_failure(Failure(None, "The default model is damaged.", ""), readable=False, of_default=True)
+    assert not view.default.isVisible()
 
 
 def test_a_low_window_scrolls_instead_of_squeezing(qtbot: QtBot, theme: Theme) -> None:

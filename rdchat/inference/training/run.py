@@ -102,9 +102,10 @@ class DrafterTraining:
     def _phases(self) -> Iterator[TrainingProgress]:
         yield from self._make_data()
         yield TrainingProgress(Phase.PREPARE, 0.0)
-        conversations = [item for number in range(len(self._shards)) for item in self._shards.read(number)]
-        trainer, reader, coordinates, vocabulary = self._prepare(conversations)
-        yield from self._train(trainer, reader, coordinates, vocabulary)
+        shards = [self._shards.read(number) for number in range(len(self._shards))]
+        conversations = [item for shard in shards for item in shard]
+        trainer, reader, coordinates, vocabulary, held_out = self._prepare(shards)
+        yield from self._train(trainer, lambda: simulate(trainer.head, reader, coordinates, vocabulary, held_out))
         head = _in_half_precision(fold(trainer.head, coordinates))
         drafter = StoredDrafter(head, vocabulary, self._plan.binding)
         results = []

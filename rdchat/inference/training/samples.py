@@ -4,20 +4,19 @@ At answer token i the drafter gets the hidden state that token i was chosen from
 predict tokens i+1, i+2, ... User tokens are never predicted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.errors import RdchatError
-from rdchat.inference.training.shards import Conversation, ShardFolder
+from rdchat.inference.training.shards import Conversation
 
 TEACHER_TOKENS = 16  # likeliest tokens that are distilled
 _TEACHER_ROWS = 1024  # hidden states turned into logits at a time
 
-Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
 
 
@@ -53,34 +52,36 @@ class Answers:
         return len(self.tokens)
 
 
-class States:
-    """The hidden states of all answers, mapped from disk shard by shard.
+class StateWindows:
+    """The hidden states of all answers, some shards at a time, so that memory does not grow with the data.
 
     Args:
-        shards: Where they are; each shard must have its states.
-        columns: Which of a state's numbers are read.
+        counts: Answer tokens of each shard.
+        read: Returns the (tokens, width) states of a shard, from disk or computed again.
+        most_tokens: Answer tokens of a window; a window holds one shard at least.
     """
 
-    def __init__(self, shards: ShardFolder, columns: slice = slice(None)) -> None:
-        parts = [shards.states(number) for number in range(len(shards))]
-        if any(part is None for part in parts):
-            raise RdchatError("The hidden states of some training data are missing.", "Make the data again.")
-        self._parts = [part for part in parts if part is not None]
-        self._columns = columns
-        self._starts = np.cumsum([0, *(len(part) for part in self._parts)])
+    def __init__(self, counts: Sequence[int], read: Callable[[int], npt.NDArray[np.float16]], most_tokens: int) -> None:
+        self._read = read
+        self._windows: list[range] = []
+        self._starts = [0, *accumulate(counts)]
+        first = 0
+        for number in range(1, len(counts) + 1):
+            if number == len(counts) or self._starts[number + 1] - self._starts[first] > most_tokens:
+                self._windows.append(range(first, number))
+                first = number
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return len(self._windows)
 
-    def rows(self, indices: npt.NDArray[np.integer]) -> Floats:
-        """Return (n, width) float32."""
-        homes = np.searchsorted(self._starts, indices, side="right") - 1
-        width = self._parts[0][:0, self._columns].shape[1]
-        rows = np.empty((len(indices), width), np.float32)
-        for home in np.unique(homes):
-            here = homes == home
-            rows[here] = self._parts[home][indices[here] - self._starts[home]][:, self._columns]
-        return rows
+    def span(self, window: int) -> tuple[int, int]:
+        """Return the first answer token of a window and the one behind its last."""
+        shards = self._windows[window]
+        return self._starts[shards.start], self._starts[shards.stop]
+
+    def load(self, window: int) -> npt.NDArray[np.float16]:
+        """Return the (tokens, width) states of a window."""
+        return np.concatenate([self._read(number) for number in self._windows[window]])
 
 
 def draft_vocabulary(answers: Answers, size: int) -> Ints:
@@ -103,24 +104,26 @@ class Teacher:
     probs: npt.NDArray[np.floating]
 
     @classmethod
-    def of(cls, states: States, output_rows: mx.array, logit_scale: float = 1.0) -> "Teacher":
-        """Compute it from the hidden states.
+    def blank(cls, count: int, candidates: int) -> "Teacher":
+        """Return one of `count` tokens that are not filled yet."""
+        columns = np.empty((count, TEACHER_TOKENS), np.uint16 if candidates <= 2**16 else np.uint32)
+        return cls(columns, np.empty((count, TEACHER_TOKENS), np.float16))
+
+    def fill(self, start: int, states: npt.NDArray[np.floating], output_rows: mx.array) -> None:
+        """Compute the tokens from `start` on.
 
         Args:
-            states: Theirs must be what the target multiplies with its output rows.
+            start: The first one.
+            states: (tokens, width): what the target multiplies with its output rows.
             output_rows: (candidates, width) those of the draft vocabulary.
-            logit_scale: What the target multiplies its logits with.
         """
-        columns = np.empty((len(states), TEACHER_TOKENS), np.uint16 if len(output_rows) <= 2**16 else np.uint32)
-        probs = np.empty((len(states), TEACHER_TOKENS), np.float16)
-        for start in range(0, len(states), _TEACHER_ROWS):
-            here = np.arange(start, min(start + _TEACHER_ROWS, len(states)))
-            logits = np.array(mx.array(states.rows(here)) @ output_rows.T) * logit_scale
+        for first in range(0, len(states), _TEACHER_ROWS):
+            logits = np.array(mx.array(states[first : first + _TEACHER_ROWS]).astype(mx.float32) @ output_rows.T)
             best = np.argpartition(-logits, TEACHER_TOKENS, axis=-1)[:, :TEACHER_TOKENS]
             values = np.take_along_axis(logits, best, axis=-1)
             likely = np.exp(values - values.max(axis=-1, keepdims=True))
-            columns[here], probs[here] = best, likely / likely.sum(axis=-1, keepdims=True)
-        return cls(columns, probs)
+            here = slice(start + first, start + first + len(best))
+            self.columns[here], self.probs[here] = best, likely / likely.sum(axis=-1, keepdims=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,32 +151,31 @@ class SampleReader:
 
     Args:
         answers: All answers.
-        states: Their hidden states.
         teacher: What the target says of them.
         vocabulary: (candidates,) ids of the tokens that can be drafted, ascending.
         steps: Tokens drafted behind the root.
     """
 
-    def __init__(self, answers: Answers, states: States, teacher: Teacher, vocabulary: Ints, steps: int) -> None:
+    def __init__(self, answers: Answers, teacher: Teacher, vocabulary: Ints, steps: int) -> None:
         self.answers = answers
-        self._states = states
         self._teacher = teacher
         self._draftable = np.isin(answers.tokens, vocabulary)
         self._steps = steps
 
-    def indices(self, held_out: bool) -> npt.NDArray[np.int64]:
-        """Return the roots that at least one token follows."""
-        return np.flatnonzero((self.answers.left > 0) & (self.answers.held_out == held_out))
+    def roots(self, start: int, stop: int, held_out: bool) -> npt.NDArray[np.int64]:
+        """Return the tokens from `start` to `stop` that at least one of the same answer follows."""
+        here = slice(start, stop)
+        return start + np.flatnonzero((self.answers.left[here] > 0) & (self.answers.held_out[here] == held_out))
 
-    def batch(self, roots: npt.NDArray[np.int64]) -> Batch:
-        """Return the samples of some roots."""
+    def batch(self, roots: npt.NDArray[np.int64], states: npt.NDArray[np.floating]) -> Batch:
+        """Return the samples of some roots, (n,), and their hidden states, (n, width)."""
         ahead = roots[:, None] + np.arange(self._steps + 1)
         ahead = np.minimum(ahead, len(self.answers) - 1)
         goals = ahead[:, 1:]
         inside = np.arange(1, self._steps + 1) <= self.answers.left[roots][:, None]
         reachable = np.logical_and.accumulate(self._draftable[goals], axis=1)
         return Batch(
-            mx.array(self._states.rows(roots)),
+            mx.array(states.astype(np.float32)),
             mx.array(self.answers.tokens[ahead[:, :-1]]),
             mx.array(self._teacher.columns[goals].astype(np.int32)),
             mx.array(self._teacher.probs[goals].astype(np.float32)),

@@ -84,10 +84,6 @@ class ShardFolder:
         path = self._states_path(number)
         return np.load(path, mmap_mode="r") if path.exists() else None
 
-    def keep_states(self, number: int, states: npt.NDArray[np.float16]) -> None:
-        """Keep hidden states that were computed after the shard was written."""
-        _write(self._states_path(number), lambda file: np.save(file, states))
-
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:05d}.npz"
 

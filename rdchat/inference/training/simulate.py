@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 
 from rdchat.inference.recurrent_head import RecurrentHead
 from rdchat.inference.training.loss import unroll
@@ -26,8 +27,21 @@ class Simulation:
     tokens_per_target_call: float
 
 
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """What is simulated.
+
+    Attributes:
+        roots: (n,) answer tokens of held-out answers at temperature 0, ascending.
+        states: (n, width) their hidden states.
+    """
+
+    roots: npt.NDArray[np.int64]
+    states: npt.NDArray[np.float16]
+
+
 def simulate(
-    head: RecurrentHead, reader: SampleReader, coordinates: Coordinates, vocabulary: mx.array, most: int = 8192
+    head: RecurrentHead, reader: SampleReader, coordinates: Coordinates, vocabulary: mx.array, held_out: HeldOut
 ) -> Simulation:
     """Predict held-out answers along their own tokens.
 
@@ -36,14 +50,13 @@ def simulate(
         reader: Gives the samples.
         coordinates: The head's.
         vocabulary: (candidates,) ids of the draft vocabulary.
-        most: Roots that are looked at.
+        held_out: At least one root.
     """
     head.eval()
-    roots = reader.indices(held_out=True)
-    roots = roots[reader.answers.greedy[roots]][:most]
-    guesses = []
+    roots, guesses = held_out.roots, []
     for start in range(0, len(roots), _ROWS):
-        batch = reader.batch(roots[start : start + _ROWS])
+        here = slice(start, start + _ROWS)
+        batch = reader.batch(roots[here], held_out.states[here])
         features = unroll(head, coordinates.hidden(batch.hidden), coordinates.embed(batch.path))
         guesses.append(np.array(vocabulary[mx.argmax(features @ coordinates.rows.T, axis=-1)]))
     head.train()
@@ -54,7 +67,7 @@ def simulate(
     return Simulation(tuple(float(share) for share in accuracy), _walk(roots, right.sum(axis=1)))
 
 
-def _walk(roots: np.ndarray, accepted: np.ndarray) -> float:
+def _walk(roots: npt.NDArray[np.int64], accepted: npt.NDArray[np.int64]) -> float:
     """Return tokens per call of rounds that each begin where the last one ended."""
     tokens = calls = 0
     following = -1  # the next round's root

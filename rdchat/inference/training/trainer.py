@@ -11,13 +11,12 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
-import numpy.typing as npt
 from mlx.utils import tree_flatten, tree_unflatten
 
 from rdchat.inference.recurrent_head import RecurrentHead
 from rdchat.inference.training.loss import Candidates, distillation, sampled_distillation, unroll, weighted_mean
-from rdchat.inference.training.samples import Batch, SampleReader
-from rdchat.inference.training.whitening import Coordinates
+from rdchat.inference.training.preparation import Prepared
+from rdchat.inference.training.samples import Batch
 
 _ALWAYS_DRAWN = 2 / 3  # share of the candidates that are the most frequent tokens; the others are drawn evenly
 _FIRST_OUTPUT = 0.1  # a fresh output layer is made this small: logits near 0 to begin with
@@ -90,33 +89,23 @@ class Trainer:
     Args:
         head: Fresh, with an input layer and tied output.
         recipe: How.
-        reader: Gives the samples.
-        coordinates: In which it trains.
-        counts: (candidates,) how often each token of the draft vocabulary occurs.
+        prepared: The data; an epoch takes its windows one after another, in an order of its own.
 
     Attributes:
-        head: What is trained, in these coordinates.
+        head: What is trained, in the data's coordinates.
         step: Steps done.
         total: Steps there will be.
     """
 
-    def __init__(
-        self,
-        head: RecurrentHead,
-        recipe: Recipe,
-        reader: SampleReader,
-        coordinates: Coordinates,
-        counts: npt.NDArray[np.integer],
-    ) -> None:
+    def __init__(self, head: RecurrentHead, recipe: Recipe, prepared: Prepared) -> None:
         self.head = with_dropout(head, recipe.dropout)
         self.head.output.weight = head.output.weight * _FIRST_OUTPUT
         self._recipe = recipe
-        self._reader = reader
-        self._coordinates = coordinates
-        self._by_frequency = np.argsort(-counts, kind="stable").astype(np.int32)
-        self._roots = reader.indices(held_out=False)
-        self._per_epoch = max(1, len(self._roots) // recipe.batch)
-        self.step, self.total = 0, self._per_epoch * recipe.epochs
+        self._reader, self._windows, self._coordinates = prepared.reader, prepared.windows, prepared.coordinates
+        self._by_frequency = np.argsort(-prepared.counts, kind="stable").astype(np.int32)
+        windows = self._windows
+        self._roots = [self._reader.roots(*windows.span(window), held_out=False) for window in range(len(windows))]
+        self.step, self.total = 0, recipe.epochs * sum(self._steps_in(window) for window in range(len(windows)))
         self._optimizer = optim.AdamW(self._learning_rate, weight_decay=recipe.weight_decay)
         self._optimizer.init(head.trainable_parameters())
         self._compile()
@@ -124,11 +113,7 @@ class Trainer:
     def run(self, every: int = 20) -> Iterator[StepReport]:
         """Train to the end from where it stands; report after every `every` steps and at the end."""
         losses: list[float] = []
-        for step in range(self.step, self.total):
-            epoch, place = divmod(step, self._per_epoch)
-            if step == self.step or place == 0:
-                order = np.random.default_rng([self._recipe.seed, epoch]).permutation(self._roots)
-            batch = self._reader.batch(order[place * self._recipe.batch : (place + 1) * self._recipe.batch])
+        for step, batch in self._batches():
             mx.random.seed((self._recipe.seed << 32) + step)
             loss = self._update(astuple(batch), self._draw(step))
             mx.eval(self._state, loss)
@@ -154,6 +139,25 @@ class Trainer:
         self._optimizer.state = state["optimizer"]
         self.step = int(facts["step"])
         self._compile()
+
+    def _steps_in(self, window: int) -> int:
+        there = len(self._roots[window])
+        return max(there // self._recipe.batch, min(there, 1))  # what does not fill a batch is left for another epoch
+
+    def _batches(self) -> Iterator[tuple[int, Batch]]:
+        """Yield the steps that are left, with their samples."""
+        step, size = 0, self._recipe.batch
+        for epoch in range(self._recipe.epochs):
+            draw = np.random.default_rng([self._recipe.seed, epoch])
+            for window in draw.permutation(len(self._windows)).tolist():
+                order = draw.permutation(self._roots[window])
+                steps = self._steps_in(window)
+                if step + steps > self.step:
+                    first, states = self._windows.span(window)[0], self._windows.load(window)
+                    for place in range(max(self.step - step, 0), steps):
+                        roots = order[place * size : (place + 1) * size]
+                        yield step + place, self._reader.batch(roots, states[roots - first])
+                step += steps
 
     def _compile(self) -> None:
         self._state = [self.head.state, self._optimizer.state, mx.random.state]

@@ -1,6 +1,6 @@
 """The bar over a code block: its language, and Copy."""
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
@@ -25,8 +25,8 @@ class CodeHeader(QWidget):
     def __init__(self, language: str, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self._theme = theme
-        name = _NAMES.get(language.lower(), language[:40])
-        self._label = QLabel(name or self.tr("Code"), self)
+        self._label = QLabel(self, textFormat=Qt.TextFormat.PlainText)
+        self.show_language(language)
         self._label.setForegroundRole(QPalette.ColorRole.WindowText)  # the viewport below has another
         self._label.setFont(control_font(-1))
         self._button = CopyButton(self.tr("Copy code"), theme, self)
@@ -37,6 +37,10 @@ class CodeHeader(QWidget):
         row.addStretch()
         row.addWidget(self._button)
         self.restyle()
+
+    def show_language(self, language: str) -> None:
+        """Name the language as written after the fence, which may come letter by letter."""
+        self._label.setText(_NAMES.get(language.lower(), language[:40]) or self.tr("Code"))
 
     def copy(self, code: str) -> None:
         self._button.copy(code)

@@ -89,7 +89,16 @@ class DocumentWriter:
             self._truncate(cursor, at)
         for block in blocks[same:]:
             self._append(cursor, block)
+        if first == 0:
+            self._leave_room_above()
         cursor.endEditBlock()
+
+    def _leave_room_above(self) -> None:
+        frame = self._document.rootFrame()
+        look, room = frame.frameFormat(), self._formats.room_above(self._blocks[0] if self._blocks else None)
+        if look.topMargin() != room:
+            look.setTopMargin(room)
+            frame.setFrameFormat(look)
 
     def _truncate(self, cursor: QTextCursor, count: int) -> None:
         if count >= len(self._blocks):

@@ -106,9 +106,8 @@ class MessageColumn(QScrollArea):
         self._placing = True
         anchor = self._anchor()
         offset = anchor.y() - self.verticalScrollBar().value() if anchor else 0
-        width = self.viewport().width()
-        column = max(120, min(TEXT_WIDTH, width - 2 * LARGE))
-        left = (width - column) // 2
+        column = max(120, min(TEXT_WIDTH, self.width() - 2 * LARGE))
+        left = (self.width() - column) // 2  # the scroll bar stands in the margin: nothing moves when it comes
         y = LARGE
         for widget in self._widgets.values():
             height = widget.layout_for(column)
@@ -118,7 +117,7 @@ class MessageColumn(QScrollArea):
             if widget.isHidden():
                 widget.show()  # only now: shown where it is made, it would take the mouse for its own
             y += height + SMALL
-        self._column.resize(width, max(y + SMALL, self.viewport().height()))
+        self._column.resize(self.viewport().width(), max(y + SMALL, self.viewport().height()))
         bar = self.verticalScrollBar()
         if self._follows:
             bar.setValue(bar.maximum())

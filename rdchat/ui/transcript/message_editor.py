@@ -23,6 +23,7 @@ class MessageEditor(QWidget):
         self._edit.setFont(theme.body_font())
         self._edit.setAccessibleName(self.tr("Edit your message"))
         self._edit.setTabChangesFocus(True)
+        self._edit.document().setDocumentMargin(SMALL)
         self._edit.moveCursor(QTextCursor.MoveOperation.End)
         self._save = QPushButton(self.tr("Save and send"), self)
         self._save.setDefault(True)

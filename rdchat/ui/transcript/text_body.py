@@ -237,6 +237,7 @@ class TextBody(QTextBrowser):
                 header.copy_requested.connect(lambda number=number: self._copy_code(number))
                 self._headers[number] = header
                 header.show()
+            header.show_language(span.language)
             ground = self._code_ground(span).toRect()
             header.setGeometry(
                 ground.left(), ground.top() + TIGHT // 2, ground.width(), code_header_height(self._theme) - TIGHT // 2

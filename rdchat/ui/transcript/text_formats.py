@@ -53,7 +53,7 @@ class TextFormats:
             left += hang
             look.setTextIndent(-hang)
             look.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
-            space += 0 if block.tight else code_header_height(self._theme)
+            space += code_header_height(self._theme) if above and not block.tight else 0
         if block.marker:
             look.setTextIndent(-self._indent)
             look.setTabPositions([QTextOption.Tab(self._indent, QTextOption.TabType.LeftTab)])
@@ -63,6 +63,10 @@ class TextFormats:
         look.setLeftMargin(left)
         look.setTopMargin(space)
         return look
+
+    def room_above(self, first: Block | None) -> float:
+        """Return the distance of the first block from the document's top: Qt drops that block's own upper margin."""
+        return code_header_height(self._theme) if first and first.kind is Kind.CODE and not first.tight else 0.0
 
     def _code_hang(self, block: Block) -> float:
         text = block.runs[0].text if block.runs else ""

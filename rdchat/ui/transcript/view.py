@@ -135,6 +135,9 @@ class TranscriptView(QWidget):
         self._column.follow()
         self._draw_first()
 
+    def _show_asked(self) -> None:
+        self.scroll_to_end()  # the new version may stand far below the old one
+
     # --- the window of widgets
 
     def _show_window(self) -> None:
@@ -148,6 +151,8 @@ class TranscriptView(QWidget):
         widget.regenerate_requested.connect(self.regenerate_requested)
         widget.continue_requested.connect(self.continue_requested)
         widget.alternative_requested.connect(self.alternative_requested)
+        for asked in (widget.edit_submitted, widget.regenerate_requested):
+            asked.connect(self._show_asked)  # after what answers it above
         widget.height_changed.connect(self._column.place_around)
         widget.work_added.connect(self._wake)
         self._wake()

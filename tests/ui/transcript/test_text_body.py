@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt, QUrl, Slot
 from PySide6.QtGui import QColor, QDesktopServices, QGuiApplication, QMouseEvent, QTextCursor
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.theme import Theme
@@ -239,3 +239,33 @@ def test_dark_and_larger_text_restyle_what_is_shown(qtbot: QtBot, theme: Theme, 
     assert body.height_for(600) > height
     assert body.document().find("Some").charFormat().foreground().color() == theme.colors.text
     assert body.document().find("import").block().layout().formats()
+
+
+def test_code_at_the_very_start_has_room_for_its_header(qtbot: QtBot, theme: Theme, make_body: MakeBody) -> None:
+    body = make_body("```python\nx = 1\n```\n\nText.")
+    copy = button(body, "Copy code")
+    top = copy.mapTo(body, QPoint(0, 0)).y()
+    assert (
+        0
+        <= top
+        < top + copy.height()
+        <= body.document().documentLayout().blockBoundingRect(body.document().firstBlock()).top()
+    )
+    streamed = TextBody(MarkdownParser(), theme, LexerLibrary())
+    qtbot.addWidget(streamed)
+    for end in range(1, 26):
+        streamed.set_text("```python\nx = 1\n```\n\nText."[:end], final=False)
+        streamed.advance(time.perf_counter())
+    streamed.set_text("Plain text.", final=True)
+    streamed.advance(time.perf_counter())
+    assert streamed.height_for(600) < streamed.fontMetrics().lineSpacing() * 2  # the room goes with the code
+
+
+def test_the_language_of_code_is_named_as_soon_as_it_is_known(qtbot: QtBot, theme: Theme) -> None:
+    text = "```python\nx = 1\n"
+    body = TextBody(MarkdownParser(), theme, LexerLibrary())
+    qtbot.addWidget(body)
+    for end in range(1, len(text) + 1):
+        body.set_text(text[:end], final=False)
+        body.advance(time.perf_counter())
+    assert [label.text() for label in body.findChildren(QLabel)] == ["Python"]

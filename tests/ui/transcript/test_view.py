@@ -187,3 +187,28 @@ def test_a_message_of_a_megabyte_opens_in_slices(qtbot: QtBot, theme: Theme, tex
     started = time.thread_time()
     view.append_text(2, "x")
     assert time.thread_time() - started < 0.3
+
+
+@pytest.mark.parametrize("name", ["edit_submitted", "regenerate_requested"])
+def test_what_was_asked_for_anew_comes_into_view(qtbot: QtBot, show: Show, name: str) -> None:
+    messages = dialogue(20, LONG)
+    view = show(messages)
+    getattr(view, name).connect(lambda *_: view.set_messages([*messages[:34], person(99, "Another way")]))
+    scroll_bar(view).setValue(widget_of(view, 35).y())
+    if name == "edit_submitted":
+        widget_of(view, 35).edit_submitted.emit(35, "Another way")
+    else:
+        button(widget_of(view, 36), "Regenerate reply").click()
+    wait_until_drawn(qtbot, view)
+    assert at_end(view)
+    assert widgets(view)[-1].message.id == 99
+
+
+def test_the_text_keeps_its_width_when_the_scroll_bar_comes(qtbot: QtBot, show: Show) -> None:
+    view = show([*dialogue(1), reply(3, "", MessageStatus.STREAMING, None)])
+    view.resize(500, 400)
+    before = widget_of(view, 1).geometry()
+    view.append_text(3, LONG)
+    wait_until_drawn(qtbot, view)
+    assert scroll_bar(view).maximum() > 0
+    assert widget_of(view, 1).geometry() == before

@@ -1,0 +1,76 @@
+"""Run README's `xvfb-run -a make run` until its window is drawn, end it with SIGTERM, and fail where either goes wrong.
+
+Linux only. The chats go into a temporary folder.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+SCREEN = (1280, 1024, 24)  # width, height, bits
+DRAWN_BYTES = 500_000  # of a screen that is black at first; the pointer alone is a few hundred
+DEADLINE_S = 120.0
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        screen = "x".join(map(str, SCREEN))
+        server = f"-screen 0 {screen} -fbdir {folder} -nolisten tcp"
+        data = Path(folder, "data")
+        environment = {name: value for name, value in os.environ.items() if name != "QT_QPA_PLATFORM"}
+        command = ["xvfb-run", "-a", "-s", server, "make", "run"]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment | {"RDCHAT_DATA_DIR": str(data)})
+        try:
+            took = wait_for_window(process, Path(folder, "Xvfb_screen0"))
+            app_of(process).terminate()
+            status = process.wait(DEADLINE_S)
+        finally:
+            end(process)
+        if status or not (data / "conversations.db").exists():
+            raise SystemExit(f"The app ended with status {status} after SIGTERM.")
+    print(f"The window was drawn after {took:.1f} s and closed on SIGTERM.")
+    return 0
+
+
+def wait_for_window(process: "subprocess.Popen[bytes]", screen: Path) -> float:
+    """Return the seconds until something was drawn on the screen, a file that the X server keeps it in."""
+    began = time.monotonic()
+    size = SCREEN[0] * SCREEN[1] * 4
+    while time.monotonic() - began < DEADLINE_S:
+        if process.poll() is not None:
+            raise SystemExit(f"The app ended with status {process.returncode} before its window was drawn.")
+        if screen.exists() and size - screen.read_bytes()[-size:].count(0) > DRAWN_BYTES:
+            return time.monotonic() - began
+        time.sleep(0.2)
+    raise SystemExit(f"No window was drawn within {DEADLINE_S:.0f} s.")
+
+
+def app_of(process: "subprocess.Popen[bytes]") -> psutil.Process:
+    """Return rdchat's own process below xvfb-run and make."""
+    found = [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if any(Path(word).name == "rdchat" for word in child.cmdline()[:2])
+    ]
+    if len(found) != 1:
+        raise SystemExit(f"{len(found)} processes of rdchat run, not one.")
+    return found[0]
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End what still runs."""
+    if process.poll() is None:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
+        process.kill()
+        process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

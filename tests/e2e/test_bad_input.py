@@ -1,0 +1,504 @@
+"""What can be wrong with what the app is given: the real condition each time, and the words that the window shows.
+
+Everything is real: window, engine thread, storage. The model is a small random one, so it answers quickly, if not well.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.request import urlopen
+
+import pytest
+from gguf import GGMLQuantizationType as GgmlType
+from PySide6.QtCore import QEvent, QObject, QPointF, Qt, QTimer, QUrl, Slot
+from PySide6.QtGui import QDesktopServices, QMouseEvent
+from PySide6.QtWidgets import QApplication, QMessageBox, QPlainTextEdit
+from pytestqt.qtbot import QtBot
+
+from rdchat import paths
+from rdchat.app import open_store
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.settings import Settings
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.protocol import FinishReason, Role, SamplingParams
+from rdchat.services.events import EngineState
+from rdchat.ui.transcript.person_message import PersonMessage
+from rdchat.ui.transcript.text_body import TextBody
+from tests.disks import SmallDisk, small_disk
+from tests.e2e.windows import (
+    WAIT_MS,
+    ask,
+    assert_usable,
+    pick_model,
+    press,
+    running_app,
+    shown_messages,
+    type_and_send,
+    wait_for_words,
+    words,
+)
+from tests.inference.gguf_samples import write_gguf
+from tests.processes import held_by_another_process, python_process
+
+pytestmark = pytest.mark.slow
+
+HOLD_CHATS = """
+import sys
+from pathlib import Path
+from rdchat.chat.store import ConversationStore
+store = ConversationStore.open(Path(sys.argv[1]))
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def start_with(model: Path, max_tokens: int = 12) -> None:
+    """Make this the model that the app starts with; greedy, so that it says the same every time."""
+    SettingsStore(paths.settings_path()).save(
+        Settings(model=str(model), sampling=SamplingParams(temperature=0, max_tokens=max_tokens))
+    )
+
+
+def copy_of(model: Path, folder: Path, **config: object) -> Path:
+    """Copy a model folder, with changes to its config.json."""
+    shutil.copytree(model, folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    return folder
+
+
+# Prompts
+
+
+def test_an_empty_prompt(qapp: QApplication, qtbot: QtBot, small_model: Path) -> None:
+    start_with(small_model)
+    with running_app(qapp, qtbot) as app:
+        qtbot.waitUntil(lambda: app.controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        for prompt in ("", "   "):
+            type_and_send(qtbot, app, prompt)
+            wait_for_words(qtbot, "Type something to ask first.", "What would you like to know?")
+        assert app.controller.conversations() == []
+        assert_usable(qtbot, app, small_model)
+        assert "Type something to ask first." not in words()
+
+
+def test_a_prompt_longer_than_the_context(qapp: QApplication, qtbot: QtBot, small_model: Path) -> None:
+    start_with(small_model)
+    with running_app(qapp, qtbot) as app:
+        qtbot.waitUntil(lambda: app.controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        field = app.window.conversation.composer.field
+        field.setPlainText("x" * 100_000)  # pasted, in one line
+        qtbot.keyClick(field, Qt.Key.Key_Return)
+        told = (
+            f"The conversation is 100,008 tokens long; with the reply, {small_model.name} takes 512. "
+            "Shorten the prompt, start a new chat, or pick a model with a longer context."
+        )
+        wait_for_words(qtbot, told, "Try again")
+
+        prompt = shown_messages(app)[0]
+        assert isinstance(prompt, PersonMessage)
+        prompt.edit()
+        editor = prompt.findChild(QPlainTextEdit)
+        assert editor is not None
+        editor.setPlainText("Hi")
+        press(qtbot, "Save and send")
+        qtbot.waitUntil(lambda: app.controller.messages[-1].status is MessageStatus.COMPLETE, timeout=WAIT_MS)
+        wait_for_words(qtbot, "Hi")
+        assert told not in words()
+        assert_usable(qtbot, app, small_model)
+
+
+# Model folders
+
+
+def missing(_good: Path, place: Path) -> str:
+    return f"There is no model at {place}."
+
+
+def empty(_good: Path, place: Path) -> str:
+    place.mkdir()
+    return f"The folder {place} is empty."
+
+
+def truncated(good: Path, place: Path) -> str:
+    shutil.copytree(good, place)
+    weights = place / "model.safetensors"
+    whole = weights.stat().st_size
+    with weights.open("r+b") as file:
+        file.truncate(whole // 2)
+    return f"{weights} is cut short: {whole // 2:,} of {whole:,} bytes."
+
+
+def unknown_architecture(good: Path, place: Path) -> str:
+    copy_of(good, place, model_type="banana")
+    return "The architecture 'banana' is unknown to the installed mlx-lm."
+
+
+def misread_gguf_type(_good: Path, place: Path) -> str:
+    """MLX loads this type without an error, and wrongly."""
+    place.mkdir()
+    source = write_gguf(place / "tiny.gguf", GgmlType.Q4_K)
+    return f"{source} cannot be imported. Its tensor 'token_embd.weight' is of the type Q4_K."
+
+
+HINTS: dict[Callable[[Path, Path], str], str] = {
+    missing: "Check the path. Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json.",
+    empty: "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json.",
+    truncated: "Download or convert the model again.",
+    unknown_architecture: "Choose another model, or update mlx-lm if a newer version has it.",
+    misread_gguf_type: "Convert the original model with `mlx_lm.convert`, or use a Q4_0, Q4_1, Q8_0 or F16 file of it.",
+}
+
+
+@pytest.mark.parametrize("harm", HINTS)
+def test_a_model_that_cannot_be_used(
+    qapp: QApplication, qtbot: QtBot, small_model: Path, tmp_path: Path, harm: Callable[[Path, Path], str]
+) -> None:
+    bad = tmp_path / "bad"
+    told = harm(small_model, bad)
+    start_with(bad)
+    with running_app(qapp, qtbot) as app:
+        wait_for_words(qtbot, "The model did not load", told, HINTS[harm], "Try again", "Choose another model…")
+        assert "No model" in words()  # in the header
+        press(qtbot, "Try again")
+        qtbot.waitUntil(lambda: app.controller.state is EngineState.NO_MODEL, timeout=WAIT_MS)
+        wait_for_words(qtbot, "The model did not load", told)
+        type_and_send(qtbot, app, "Hello")
+        wait_for_words(qtbot, "No model is loaded, so nothing can answer. Choose a model first.")
+        app.window.conversation.composer.field.clear()
+        assert_usable(qtbot, app, small_model)
+        assert told not in words()
+
+
+def test_a_bad_folder_picked_in_the_middle_of_a_chat(
+    qapp: QApplication, qtbot: QtBot, small_model: Path, tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad"
+    told = truncated(small_model, bad)
+    start_with(small_model)
+    with running_app(qapp, qtbot) as app:
+        qtbot.waitUntil(lambda: app.controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        said = ask(qtbot, app, "Hello").text
+        pick_model(qtbot, app, bad)
+        wait_for_words(qtbot, "The model did not load", told, "Read the conversation")
+        press(qtbot, "Read the conversation")
+        wait_for_words(qtbot, "The model did not load", told, "Hello")  # now as a banner above it
+        assert [widget.copied_text() for widget in shown_messages(app)] == ["Hello", said]
+        shutil.copy(small_model / "model.safetensors", bad)  # downloaded again
+        press(qtbot, "Try again")
+        qtbot.waitUntil(lambda: app.controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        assert told not in words()
+        assert ask(qtbot, app, "More").status is MessageStatus.COMPLETE
+        assert_usable(qtbot, app, small_model)
+
+
+# The database
+
+
+class AtTheDialog(QObject):
+    """Reads the dialog that holds up the start, mends what it tells of, and presses a button."""
+
+    def __init__(self, qtbot: QtBot, mend: Callable[[], object], button: str) -> None:
+        super().__init__()
+        self._qtbot, self._mend, self._button = qtbot, mend, button
+        self.told: list[str] = []
+        QTimer.singleShot(0, self, self._act)
+
+    @Slot()
+    def _act(self) -> None:
+        self._qtbot.waitUntil(lambda: isinstance(QApplication.activeModalWidget(), QMessageBox), timeout=WAIT_MS)
+        dialog = QApplication.activeModalWidget()
+        assert isinstance(dialog, QMessageBox)
+        self._qtbot.waitExposed(dialog)
+        try:
+            self.told = words()
+            self._mend()
+            press(self._qtbot, self._button)
+        except BaseException:
+            dialog.reject()  # a test that fails here must not hang in the dialog
+            raise
+
+
+def test_a_database_that_another_process_holds(qapp: QApplication, qtbot: QtBot, small_model: Path) -> None:
+    start_with(small_model)
+    database = paths.database_path()
+    with python_process(HOLD_CHATS, database) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+
+        person = AtTheDialog(qtbot, lambda: None, "Close")
+        assert open_store() is None
+        assert f"Another rdchat is using the chats in {database.parent}." in person.told
+        assert "Use the window that is already open, or quit it and start again." in person.told
+
+        def quit_the_other() -> None:
+            holder.kill()
+            holder.wait()
+
+        person = AtTheDialog(qtbot, quit_the_other, "Retry")
+        store = open_store()
+        assert f"Another rdchat is using the chats in {database.parent}." in person.told
+    assert store is not None
+    with running_app(qapp, qtbot, store) as app:
+        assert_usable(qtbot, app, small_model)
+
+
+def test_a_database_that_another_program_locks_in_the_middle_of_a_chat(
+    qapp: QApplication, qtbot: QtBot, small_model: Path
+) -> None:
+    start_with(small_model)
+    with running_app(qapp, qtbot) as app:
+        qtbot.waitUntil(lambda: app.controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        ask(qtbot, app, "First")
+        what, hint = f"Another program is using {paths.database_path()}.", "Close that program, then try again."
+        with held_by_another_process(paths.database_path()):
+            type_and_send(qtbot, app, "Second")
+            wait_for_words(qtbot, what, hint, f"{what} {hint}")  # a banner, and the line below the message field
+            assert app.window.conversation.composer.text == "Second"  # nothing is lost
+        qtbot.keyClick(app.window.conversation.composer.field, Qt.Key.Key_Return)
+        qtbot.waitUntil(lambda: len(app.controller.messages) == 4, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: app.controller.messages[-1].status is MessageStatus.COMPLETE, timeout=WAIT_MS)
+        assert what not in words()
+        assert_usable(qtbot, app, small_model)
+
+
+def make_newer(database: Path) -> None:
+    """Leave a database as a later version of rdchat would."""
+    store = ConversationStore.open(database)
+    store.create_conversation("From the future")
+    store.close()
+    change = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA user_version = 99'); c.close()"
+    with python_process(change, database) as newer:
+        assert newer.wait() == 0
+
+
+def make_corrupt(database: Path) -> None:
+    """Overwrite a page of a real database."""
+    store = ConversationStore.open(database)
+    for number in range(50):
+        store.create_conversation(f"Chat {number} " + "word " * 40)
+    store.close()
+    with database.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 4096)
+
+
+@pytest.mark.parametrize(
+    ("harm", "label", "title", "cause"),
+    [
+        (make_corrupt, "damaged", "Your chats could not be read", "The file they are stored in is damaged."),
+        (
+            make_newer,
+            "newer",
+            "Your chats are from a newer version of rdchat",
+            "This version cannot read them; the newer one still can.",
+        ),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_moved_aside_whole(
+    qapp: QApplication,
+    qtbot: QtBot,
+    small_model: Path,
+    harm: Callable[[Path], None],
+    label: str,
+    title: str,
+    cause: str,
+) -> None:
+    start_with(small_model)
+    database = paths.database_path()
+    harm(database)
+    content = database.read_bytes()
+    with running_app(qapp, qtbot, open_store()) as app:
+        (kept,) = database.parent.glob(f"conversations-{label}-*.db")
+        wait_for_words(qtbot, title, f"{cause} It is kept as {kept}, and rdchat started with an empty list.")
+        assert_usable(qtbot, app, small_model)
+    assert kept.read_bytes() == content
+    with running_app(qapp, qtbot, open_store()) as app:
+        wait_for_words(qtbot, "Hello")  # the new list is kept, and nothing is said again
+        assert title not in words()
+    assert kept.read_bytes() == content
+
+
+# A full disk
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDisk]:
+    """A small disk with the chats and the settings on it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    monkeypatch.setenv("RDCHAT_DATA_DIR", str(folder))
+    with small_disk(folder, kibibytes=4096) as mounted:
+        yield mounted
+
+
+def test_a_disk_that_fills_up_while_a_reply_is_written(
+    disk: SmallDisk, qapp: QApplication, qtbot: QtBot, small_model: Path, tmp_path: Path
+) -> None:
+    start_with(copy_of(small_model, tmp_path / "long", max_position_embeddings=32_768), max_tokens=20_000)
+    store = ConversationStore.open(paths.database_path())
+    what = f"{paths.database_path()} cannot grow: the disk is full."
+    with running_app(qapp, qtbot, store) as app:
+        controller, field = app.controller, app.window.conversation.composer.field
+        qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        type_and_send(qtbot, app, "Write")
+        qtbot.waitUntil(
+            lambda: len(controller.messages) == 2 and len(controller.messages[1].text) > 20, timeout=WAIT_MS
+        )
+        disk.fill()
+        wait_for_words(qtbot, what, "Free some space. What was saved before is safe.")
+        told_at = len(controller.messages[1].text)
+        qtbot.waitUntil(lambda: len(controller.messages[1].text) > told_at + 20, timeout=WAIT_MS)  # it writes on
+        qtbot.keyClick(field, Qt.Key.Key_Escape)
+        qtbot.waitUntil(lambda: controller.messages[1].finish_reason is FinishReason.CANCELLED, timeout=WAIT_MS)
+        reply = controller.messages[1]
+        assert len(reply.text) > told_at
+        wait_for_words(qtbot, what, "Stopped.")
+        assert store.message(reply.id).status is MessageStatus.STREAMING  # the disk has only the beginning
+        assert len(store.message(reply.id).text) < len(reply.text)
+        assert shown_messages(app)[1].copied_text() == reply.text
+
+        disk.free()
+        qtbot.waitUntil(lambda: what not in words(), timeout=WAIT_MS)
+        assert store.message(reply.id).text == reply.text
+        assert store.message(reply.id).status is MessageStatus.COMPLETE
+        assert_usable(qtbot, app, small_model)
+
+
+def test_a_disk_that_is_full_at_the_start(disk: SmallDisk, qapp: QApplication, qtbot: QtBot, small_model: Path) -> None:
+    start_with(small_model)
+    disk.fill()
+    person = AtTheDialog(qtbot, disk.free, "Retry")
+    store = open_store()
+    assert any("the disk is full" in each for each in person.told)
+    assert store is not None
+    with running_app(qapp, qtbot, store) as app:
+        assert_usable(qtbot, app, small_model)
+
+
+# Replies
+
+
+class Links(QObject):
+    """Stands for the system's browser and whatever else opens addresses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+
+    @Slot(QUrl)
+    def open(self, url: QUrl) -> None:
+        self.opened.append(url.toString())
+
+
+@pytest.fixture
+def links() -> Iterator[Links]:
+    links = Links()
+    schemes = ("http", "https", "javascript", "file")
+    for scheme in schemes:
+        QDesktopServices.setUrlHandler(scheme, links, "open")
+    yield links
+    for scheme in schemes:
+        QDesktopServices.unsetUrlHandler(scheme)
+
+
+class CountingServer(HTTPServer):
+    """A web server that counts who connects."""
+
+    connections = 0
+
+    def verify_request(self, request: object, client_address: object) -> bool:
+        self.connections += 1
+        return True
+
+
+class Picture(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing on standard error."""
+
+
+@pytest.fixture
+def server() -> Iterator[CountingServer]:
+    with CountingServer(("127.0.0.1", 0), Picture) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def store_reply(text: str) -> None:
+    """Leave a chat whose reply has this text: no small model could be made to write it."""
+    store = ConversationStore.open(paths.database_path())
+    chat = store.create_conversation("Stored")
+    prompt = store.add_message(chat.id, None, Role.USER, "Show me")
+    store.add_message(chat.id, prompt.id, Role.ASSISTANT, text)
+    store.close()
+
+
+def click(body: TextBody, text: str) -> None:
+    cursor = body.document().find(text)
+    assert not cursor.isNull()
+    cursor.setPosition(cursor.selectionStart() + 1)
+    place = QPointF(body.cursorRect(cursor).center())
+    left = Qt.MouseButton.LeftButton
+    for kind in (QEvent.Type.MouseButtonPress, QEvent.Type.MouseButtonRelease):
+        event = QMouseEvent(kind, place, body.viewport().mapToGlobal(place), left, left, Qt.KeyboardModifier.NoModifier)
+        QApplication.sendEvent(body.viewport(), event)
+
+
+def test_html_remote_images_and_scripts_in_a_reply(
+    qapp: QApplication, qtbot: QtBot, small_model: Path, links: Links, server: CountingServer
+) -> None:
+    image = f"http://127.0.0.1:{server.server_port}/cat.png"
+    lines = (
+        "<script>alert(1)</script> and <b>bold</b> and List<String>.",
+        f'<img src="{image}"> <iframe src="{image}"></iframe>',
+        f"See ![a cat]({image}) now.",
+        "Please [click here](javascript:alert(1)) or read [the page](https://example.org/page).",
+    )
+    store_reply("\n\n".join(lines))
+    start_with(small_model)
+    with running_app(qapp, qtbot) as app:
+        shown = "\n".join(
+            (
+                *lines[:2],  # as they were written
+                f"See a cat ({image}) now.",
+                "Please click here or read the page.",
+            )
+        )
+        wait_for_words(qtbot, "Show me", shown)
+        body = shown_messages(app)[1].body
+        click(body, "click here")
+        assert links.opened == []
+        click(body, "the page")  # so the clicks do arrive
+        assert links.opened == ["https://example.org/page"]
+        assert_usable(qtbot, app, small_model)
+    assert server.connections == 0
+    with urlopen(image) as answer:  # so the server would have seen it
+        assert answer.status == 200
+    assert server.connections == 1
+
+
+def test_a_line_of_100_000_characters_in_a_reply(qapp: QApplication, qtbot: QtBot, small_model: Path) -> None:
+    line = "wörd " * 20_000
+    store_reply(line)
+    start_with(small_model)
+    with running_app(qapp, qtbot) as app:
+        more = "Show more (40,000 characters are hidden)"
+        wait_for_words(qtbot, more)
+        body = shown_messages(app)[1].body
+        qtbot.waitUntil(lambda: len(body.toPlainText()) >= 59_000, timeout=WAIT_MS)
+        press(qtbot, more)
+        qtbot.waitUntil(lambda: len(body.toPlainText()) >= 99_000, timeout=WAIT_MS)
+        assert more not in words()
+        assert shown_messages(app)[1].copied_text() == line
+        assert_usable(qtbot, app, small_model)
