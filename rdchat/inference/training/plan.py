@@ -20,6 +20,9 @@ from rdchat.inference.training.trainer import Recipe
 
 _FEWEST_TOKENS = 1000
 _SPARE_BYTES = 500_000_000  # of the disk that a training leaves alone
+_DISK_SHARE = 0.5  # of the room on the disk that hidden states may take
+_WINDOW_BYTES = 512 * 2**20  # of memory for hidden states
+_TOKEN_BYTES = 6  # of the data on disk for each answer token, its share of the question included
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +79,18 @@ class TrainingPlan:
         settings: What was asked.
         binding: The target.
         folder: Where data and unfinished training are kept: a folder of its own for each target and kind of data.
-        state_bytes: Bytes on disk of one answer token's hidden states.
-        data_bytes: Bytes on disk of all data, hidden states included.
+        keep_states: Whether the hidden states are kept on disk; else they are computed again in every epoch.
+        data_bytes: Bytes on disk of all data.
+        window_tokens: Answer tokens whose hidden states are in memory together.
         memory_bytes: Bytes of memory that training takes beside the model.
     """
 
     settings: TrainingSettings
     binding: TargetBinding
     folder: Path
-    state_bytes: int
+    keep_states: bool
     data_bytes: int
+    window_tokens: int
     memory_bytes: int
 
     def head_config(self, hidden_size: int, vocabulary: int) -> HeadConfig:
@@ -121,11 +126,20 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
             f"A training for {binding.name} with the same seed and prompts has begun already.",
             f"Continue it with --resume, give another --seed, or delete {folder}.",
         )
-    state_bytes = 2 * width
-    data = settings.tokens * (state_bytes + 4)
-    _check_room(folder, data)
+    state_bytes, tokens = 2 * width, settings.tokens
+    room = _room(folder)
+    keep_states = tokens * (state_bytes + _TOKEN_BYTES) <= room * _DISK_SHARE
+    data_bytes = tokens * (_TOKEN_BYTES + (state_bytes if keep_states else 0))
+    if data_bytes > room:
+        raise StorageFullError(
+            f"The data would take {data_bytes / 1e9:.1f} GB on the disk of {folder}, which has room for "
+            f"{max(room, 0) / 1e9:.1f} GB.",
+            "Make room there, or train on fewer --tokens.",
+        )
+    window_tokens = max(_WINDOW_BYTES // state_bytes, 1)
     table = model.info.vocabulary_size * TargetEmbeddings(model.network, model.info.vocabulary_size).width * 4
-    return TrainingPlan(settings, binding, folder, state_bytes, data, table * 2 + settings.tokens * TEACHER_TOKENS * 4)
+    memory = 2 * table + min(tokens, window_tokens) * state_bytes + tokens * TEACHER_TOKENS * 4
+    return TrainingPlan(settings, binding, folder, keep_states, data_bytes, window_tokens, memory)
 
 
 def _hidden_width(model: LoadedModel, layers: tuple[int, ...]) -> int:
@@ -163,13 +177,8 @@ def _data_key(settings: TrainingSettings) -> str:
     return hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
-def _check_room(folder: Path, needed: int) -> None:
-    there = folder
-    while not there.exists():
-        there = there.parent
-    free = shutil.disk_usage(there).free
-    if needed + _SPARE_BYTES > free:
-        raise StorageFullError(
-            f"The training needs {needed / 1e9:.1f} GB on the disk of {there}, which has {free / 1e9:.1f} GB free.",
-            "Make room there, or train on fewer --tokens.",
-        )
+def _room(folder: Path) -> int:
+    """Return the bytes that a training may write: what is free on the folder's disk, less what it leaves alone."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free - _SPARE_BYTES

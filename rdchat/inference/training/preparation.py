@@ -10,11 +10,23 @@ import numpy.typing as npt
 from rdchat.inference.target_embeddings import TargetEmbeddings
 from rdchat.inference.training.samples import Answers, Ints, SampleReader, StateWindows, Teacher, draft_vocabulary
 from rdchat.inference.training.shards import Conversation
-from rdchat.inference.training.simulate import HeldOut
 from rdchat.inference.training.whitening import Coordinates
 
 _MEASURED_STATES = 20_000  # hidden states that the standardisation is measured on
 _SIMULATED = 8192  # held-out tokens that are looked at while training
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Answers that are not trained on but looked at while training.
+
+    Attributes:
+        roots: (n,) answer tokens of held-out answers at temperature 0, ascending.
+        states: (n, width) their hidden states.
+    """
+
+    roots: npt.NDArray[np.int64]
+    states: npt.NDArray[np.float16]
 
 
 @dataclass(frozen=True, slots=True)

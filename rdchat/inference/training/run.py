@@ -11,6 +11,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 from mlx.utils import tree_map
 
 from rdchat import __version__
@@ -22,18 +23,19 @@ from rdchat.inference.target_embeddings import TargetEmbeddings
 from rdchat.inference.training.card import card
 from rdchat.inference.training.data import DataMaker, answer_tokens, chat_template
 from rdchat.inference.training.evaluate import Evaluation, Setup, report
+from rdchat.inference.training.hidden_states import answer_states
 from rdchat.inference.training.plan import TrainingPlan
+from rdchat.inference.training.preparation import Prepared, prepare
 from rdchat.inference.training.prompt_files import Prompt
 from rdchat.inference.training.prompts import PromptSource
-from rdchat.inference.training.samples import Answers, SampleReader, States, Teacher, draft_vocabulary
+from rdchat.inference.training.samples import Answers
 from rdchat.inference.training.shards import Conversation, ShardFolder
 from rdchat.inference.training.simulate import Simulation, simulate
 from rdchat.inference.training.trainer import Trainer
-from rdchat.inference.training.whitening import Coordinates, fold
+from rdchat.inference.training.whitening import fold
 
 _SAVE_EVERY = 45.0  # seconds of training that an interruption may cost
 _SIMULATE_EVERY = 10  # reports between two looks at held-out answers
-_MEASURED_STATES = 20_000  # hidden states that the standardisation is measured on
 _DATA_SHARE = 2 / 3  # of the hours
 _EVALUATED = 12  # held-out questions that are decoded at the end
 _EVALUATED_TOKENS = 96
@@ -85,7 +87,6 @@ class DrafterTraining:
     def __init__(self, model: LoadedModel, plan: TrainingPlan) -> None:
         self._model = model
         self._plan = plan
-        self._embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
         self._shards = ShardFolder(plan.folder / "shards", model.info.vocabulary_size)
         self._checkpoint = plan.folder / "training.safetensors"
         self._finished = plan.folder / "data.json"
@@ -103,11 +104,12 @@ class DrafterTraining:
         yield from self._make_data()
         yield TrainingProgress(Phase.PREPARE, 0.0)
         shards = [self._shards.read(number) for number in range(len(self._shards))]
+        prepared = self._prepare(shards)
+        trainer = self._trainer(prepared)
+        yield from self._train(trainer, prepared)
+        head = _in_half_precision(fold(trainer.head, prepared.coordinates))
+        drafter = StoredDrafter(head, prepared.vocabulary, self._plan.binding)
         conversations = [item for shard in shards for item in shard]
-        trainer, reader, coordinates, vocabulary, held_out = self._prepare(shards)
-        yield from self._train(trainer, lambda: simulate(trainer.head, reader, coordinates, vocabulary, held_out))
-        head = _in_half_precision(fold(trainer.head, coordinates))
-        drafter = StoredDrafter(head, vocabulary, self._plan.binding)
         results = []
         prompts = self._held_out(conversations)
         for result in self._evaluation(drafter).run(prompts, _SETUPS):
@@ -130,7 +132,14 @@ class DrafterTraining:
             return
         settings = self._plan.settings
         opening = PromptSource(settings.seed, settings.prompts).opening
-        maker = DataMaker(self._model, opening, self._shards, seed=settings.seed, lanes=settings.lanes)
+        maker = DataMaker(
+            self._model,
+            opening,
+            self._shards,
+            seed=settings.seed,
+            lanes=settings.lanes,
+            keep_states=self._plan.keep_states,
+        )
         total = maker.resume()
         began, before = monotonic(), total
         limit = None if settings.hours is None else settings.hours * 3600 * _DATA_SHARE
@@ -146,34 +155,38 @@ class DrafterTraining:
             yield TrainingProgress(Phase.DATA, fraction, speed, left_s=left)
         _write_json(self._finished, {"answer_tokens": total})
 
-    def _prepare(self, conversations: list[Conversation]) -> tuple[Trainer, SampleReader, Coordinates, mx.array]:
-        settings, size = self._plan.settings, self._model.info.vocabulary_size
-        answers = Answers.of(conversations)
-        vocabulary = draft_vocabulary(answers, settings.vocabulary)
-        states = States(self._shards)
-        ids = mx.array(vocabulary)
-        rows = self._embeddings.output_rows(ids).astype(mx.float32)
-        teacher = Teacher.of(States(self._shards, slice(0, rows.shape[1])), rows)
-        counts = np.bincount(answers.tokens, minlength=size)
-        some = np.random.default_rng(settings.seed).permutation(len(answers))[:_MEASURED_STATES]
-        table = np.array(self._embeddings.embed(mx.arange(size)).astype(mx.float32))
-        coordinates = Coordinates.of(states.rows(np.sort(some)), table, counts, np.array(rows))
-        reader = SampleReader(answers, states, teacher, vocabulary, settings.recipe.steps)
-        mx.random.seed(settings.recipe.seed)
-        head = RecurrentHead(self._plan.head_config(rows.shape[1], len(vocabulary)))
-        return Trainer(head, settings.recipe, reader, coordinates, counts[vocabulary]), reader, coordinates, ids
+    def _prepare(self, shards: list[list[Conversation]]) -> Prepared:
+        def read_states(number: int) -> npt.NDArray[np.float16]:
+            kept = self._shards.states(number)
+            return answer_states(self._model, shards[number]) if kept is None else kept
 
-    def _train(
-        self, trainer: Trainer, reader: SampleReader, coordinates: Coordinates, vocabulary: mx.array
-    ) -> Iterator[TrainingProgress]:
+        settings, size = self._plan.settings, self._model.info.vocabulary_size
+        return prepare(
+            TargetEmbeddings(self._model.network, size),
+            size,
+            shards,
+            read_states,
+            candidates=settings.vocabulary,
+            steps=settings.recipe.steps,
+            window_tokens=self._plan.window_tokens,
+        )
+
+    def _trainer(self, prepared: Prepared) -> Trainer:
+        recipe = self._plan.settings.recipe
+        mx.random.seed(recipe.seed)
+        width = prepared.coordinates.rows.shape[1]
+        trainer = Trainer(RecurrentHead(self._plan.head_config(width, len(prepared.vocabulary))), recipe, prepared)
         if self._checkpoint.exists():
             trainer.restore(self._checkpoint)
+        return trainer
+
+    def _train(self, trainer: Trainer, prepared: Prepared) -> Iterator[TrainingProgress]:
         began, before, saved = monotonic(), trainer.step, monotonic()
         for number, step in enumerate(trainer.run()):
             speed = (step.step - before) / (monotonic() - began)
             simulation = Simulation((), 0.0)
             if number % _SIMULATE_EVERY == _SIMULATE_EVERY - 1 or step.step == step.total:
-                simulation = simulate(trainer.head, reader, coordinates, vocabulary)
+                simulation = simulate(trainer.head, prepared)
             yield TrainingProgress(
                 Phase.TRAIN,
                 step.step / step.total,

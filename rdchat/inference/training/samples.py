@@ -154,13 +154,17 @@ class SampleReader:
         teacher: What the target says of them.
         vocabulary: (candidates,) ids of the tokens that can be drafted, ascending.
         steps: Tokens drafted behind the root.
+
+    Attributes:
+        answers: All answers.
+        steps: Tokens drafted behind the root.
     """
 
     def __init__(self, answers: Answers, teacher: Teacher, vocabulary: Ints, steps: int) -> None:
         self.answers = answers
         self._teacher = teacher
         self._draftable = np.isin(answers.tokens, vocabulary)
-        self._steps = steps
+        self.steps = steps
 
     def roots(self, start: int, stop: int, held_out: bool) -> npt.NDArray[np.int64]:
         """Return the tokens from `start` to `stop` that at least one of the same answer follows."""
@@ -169,10 +173,10 @@ class SampleReader:
 
     def batch(self, roots: npt.NDArray[np.int64], states: npt.NDArray[np.floating]) -> Batch:
         """Return the samples of some roots, (n,), and their hidden states, (n, width)."""
-        ahead = roots[:, None] + np.arange(self._steps + 1)
+        ahead = roots[:, None] + np.arange(self.steps + 1)
         ahead = np.minimum(ahead, len(self.answers) - 1)
         goals = ahead[:, 1:]
-        inside = np.arange(1, self._steps + 1) <= self.answers.left[roots][:, None]
+        inside = np.arange(1, self.steps + 1) <= self.answers.left[roots][:, None]
         reachable = np.logical_and.accumulate(self._draftable[goals], axis=1)
         return Batch(
             mx.array(states.astype(np.float32)),
@@ -184,6 +188,6 @@ class SampleReader:
 
     def goals(self, roots: npt.NDArray[np.int64]) -> Ints:
         """Return (n, steps) the tokens that follow each root; -1 behind the answer's end."""
-        ahead = np.minimum(roots[:, None] + np.arange(1, self._steps + 1), len(self.answers) - 1)
-        inside = np.arange(1, self._steps + 1) <= self.answers.left[roots][:, None]
+        ahead = np.minimum(roots[:, None] + np.arange(1, self.steps + 1), len(self.answers) - 1)
+        inside = np.arange(1, self.steps + 1) <= self.answers.left[roots][:, None]
         return np.where(inside, self.answers.tokens[ahead], -1).astype(np.int32)

@@ -8,8 +8,7 @@ import numpy.typing as npt
 
 from rdchat.inference.recurrent_head import RecurrentHead
 from rdchat.inference.training.loss import unroll
-from rdchat.inference.training.samples import SampleReader
-from rdchat.inference.training.whitening import Coordinates
+from rdchat.inference.training.preparation import Prepared
 
 _ROWS = 512  # roots predicted at a time
 
@@ -27,38 +26,22 @@ class Simulation:
     tokens_per_target_call: float
 
 
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """What is simulated.
-
-    Attributes:
-        roots: (n,) answer tokens of held-out answers at temperature 0, ascending.
-        states: (n, width) their hidden states.
-    """
-
-    roots: npt.NDArray[np.int64]
-    states: npt.NDArray[np.float16]
-
-
-def simulate(
-    head: RecurrentHead, reader: SampleReader, coordinates: Coordinates, vocabulary: mx.array, held_out: HeldOut
-) -> Simulation:
-    """Predict held-out answers along their own tokens.
+def simulate(head: RecurrentHead, prepared: Prepared) -> Simulation:
+    """Predict the held-out answers along their own tokens.
 
     Args:
         head: In training coordinates.
-        reader: Gives the samples.
-        coordinates: The head's.
-        vocabulary: (candidates,) ids of the draft vocabulary.
-        held_out: At least one root.
+        prepared: What it is trained on.
     """
     head.eval()
-    roots, guesses = held_out.roots, []
+    reader, coordinates = prepared.reader, prepared.coordinates
+    roots, states = prepared.held_out.roots, prepared.held_out.states
+    guesses = [np.empty((0, reader.steps), np.int32)]
     for start in range(0, len(roots), _ROWS):
         here = slice(start, start + _ROWS)
-        batch = reader.batch(roots[here], held_out.states[here])
+        batch = reader.batch(roots[here], states[here])
         features = unroll(head, coordinates.hidden(batch.hidden), coordinates.embed(batch.path))
-        guesses.append(np.array(vocabulary[mx.argmax(features @ coordinates.rows.T, axis=-1)]))
+        guesses.append(np.array(prepared.vocabulary[mx.argmax(features @ coordinates.rows.T, axis=-1)]))
     head.train()
     goals = reader.goals(roots)
     right = np.logical_and.accumulate(np.concatenate(guesses) == goals, axis=1)
