@@ -6,7 +6,6 @@ QUESTIONS is a file in Spec-Bench's format. Of each of its six groups the first 
 1. Greedy, one prompt a group, every depth K: plain decoding, mlx-lm with its draft model, and ours.
 2. Greedy, the K at which ours was fastest, on all prompts.
 3. Temperature 1 without filters, K 4, on all prompts: tokens per target call.
-
 All methods use the very same networks in memory and take turns prompt by prompt. A run is a row of the CSV file; rows
 that are there already are not made again, so an interrupted benchmark goes on where it was. Let nothing else run.
 """

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdchat.inference.candidates import DraftShape
 from rdchat.inference.draft import Drafter
 from rdchat.inference.draft_model import DraftModel, load_draft_model
 from rdchat.inference.drafter_folder import find_drafter, load_drafter
@@ -75,8 +74,7 @@ class Drafters:
             case Mode.SPECULATIVE:
                 assert settings.draft_model is not None
                 draft = self._draft_models[settings.draft_model]
-                shape = DraftShape(settings.draft_tokens)
-                return ReadyDrafter(draft.drafter(prompt, request, shape), str(draft.model.info.path))
+                return ReadyDrafter(draft.drafter(prompt, request), str(draft.model.info.path))
             case Mode.RECURRENT:
                 folder = self._recurrent_folder(settings.drafter)
                 assert folder is not None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_map
 
-from rdchat.inference.candidates import DraftShape
+from rdchat.inference.ledger import Ledger
 from rdchat.inference.protocol import ChatMessage, FinishReason, Role, TokenEvent
 from rdchat.inference.round_cache import RoundKVCache, RoundShape
 from rdchat.inference.target import LoadedModel

@@ -12,6 +12,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat.errors import ModelError
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.training.data import DataMaker, chat_template
+from rdchat.inference.training.hidden_states import answer_states
 from rdchat.inference.training.prompts import Opening, PromptSource
 from rdchat.inference.training.shards import Conversation, ShardFolder
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
@@ -87,6 +88,13 @@ def test_the_kept_states_are_those_the_answers_were_chosen_from(model: LoadedMod
         np.testing.assert_allclose(states[start : start + len(item.answer)], expected, atol=5e-3)
         start += len(item.answer)
     assert start == len(states)
+
+
+def test_states_that_were_not_kept_are_computed_again(model: LoadedModel, tmp_path: Path) -> None:
+    made = make(model, tmp_path, 1)[0]
+    kept = ShardFolder(tmp_path, len(ALPHABET)).states(0)
+    assert kept is not None
+    np.testing.assert_allclose(answer_states(model, made), kept, atol=5e-3)
 
 
 def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(model: LoadedModel, tmp_path: Path) -> None:

@@ -38,9 +38,11 @@ def settings(tmp_path: Path) -> TrainingSettings:
 def test_a_plan_says_what_it_takes(model: LoadedModel, settings: TrainingSettings, cache: Path) -> None:
     plan = make_plan(model, settings, resume=False)
     assert plan.folder.is_relative_to(cache)
-    assert plan.state_bytes == 64  # 32 numbers of 2 bytes
-    assert plan.data_bytes == 5000 * (64 + 4)
-    assert make_plan(model, replace(settings, target_layers=(0, 1)), resume=False).state_bytes == 192
+    assert plan.keep_states
+    assert plan.data_bytes == 5000 * (2 * 32 + 6)
+    wider = make_plan(model, replace(settings, target_layers=(0, 1)), resume=False)
+    assert wider.data_bytes == 5000 * (3 * 2 * 32 + 6)
+    assert wider.memory_bytes > plan.memory_bytes
 
 
 def test_other_data_has_a_folder_of_its_own(model: LoadedModel, settings: TrainingSettings) -> None:
@@ -58,11 +60,24 @@ def test_numbers_out_of_range(wrong: dict[str, float], settings: TrainingSetting
         replace(settings, **wrong)  # type: ignore[arg-type]
 
 
-def test_a_disk_without_room(model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def disk_with(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(10**9, 10**9, 400_000_000))
-    with pytest.raises(StorageFullError, match=r"needs 0\.0 GB .* has 0\.4 GB free"):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(10**12, 10**12 - free, free))
+
+
+def test_a_disk_without_room(model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk_with(500_020_000, monkeypatch)
+    with pytest.raises(StorageFullError, match=r"would take 0\.0 GB .* room for 0\.0 GB"):
         make_plan(model, settings, resume=False)
+
+
+def test_hidden_states_are_only_kept_where_there_is_room(
+    model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk_with(500_400_000, monkeypatch)
+    plan = make_plan(model, settings, resume=False)
+    assert not plan.keep_states
+    assert plan.data_bytes == 5000 * 6
 
 
 def test_an_output_folder_that_holds_something_else(model: LoadedModel, settings: TrainingSettings) -> None:
@@ -99,7 +114,7 @@ def test_a_training_that_has_begun_is_only_continued_when_asked(model: LoadedMod
 
 
 def test_a_template_without_a_user_role(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CharacterTokenizer, "apply_chat_template", lambda *_args, **_options: [20, 21])
+    monkeypatch.setattr(CharacterTokenizer, "apply_chat_template", lambda *_args, **_options: "hello")
     with pytest.raises(ModelError, match="does not show the user's text"):
         make_plan(tiny_llama(0), settings, resume=False)
 

@@ -4,10 +4,15 @@ from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
-import pytest
 
-from rdchat.errors import RdchatError
-from rdchat.inference.training.samples import TEACHER_TOKENS, Answers, SampleReader, States, Teacher, draft_vocabulary
+from rdchat.inference.training.samples import (
+    TEACHER_TOKENS,
+    Answers,
+    SampleReader,
+    StateWindows,
+    Teacher,
+    draft_vocabulary,
+)
 from rdchat.inference.training.shards import Conversation, ShardFolder
 
 WIDTH, CANDIDATES = 5, 40
@@ -20,63 +25,58 @@ def states_of(tokens: list[int]) -> np.ndarray:
     return np.array([[token, *range(1, WIDTH)] for token in tokens], np.float16)
 
 
-@pytest.fixture
-def shards(tmp_path: Path) -> ShardFolder:
-    """One shard for each conversation."""
-    folder = ShardFolder(tmp_path, 100)
-    for item in CONVERSATIONS:
-        folder.append([item], states_of(item.answer))
-    return folder
+STATES = states_of([10, 11, 12, 13, 20, 21])
 
 
-def reader(shards: ShardFolder, vocabulary: list[int], steps: int = 3) -> SampleReader:
-    states = States(shards)
-    rows = mx.random.normal((CANDIDATES, WIDTH))
-    return SampleReader(
-        Answers.of(CONVERSATIONS), states, Teacher.of(states, rows), np.array(vocabulary, np.int32), steps
-    )
+def reader(vocabulary: list[int], steps: int = 3) -> SampleReader:
+    teacher = Teacher.blank(6, CANDIDATES)
+    teacher.fill(0, STATES, mx.random.normal((CANDIDATES, WIDTH)))
+    return SampleReader(Answers.of(CONVERSATIONS), teacher, np.array(vocabulary, np.int32), steps)
 
 
-def test_a_sample_is_the_state_its_root_was_chosen_from_and_what_follows(shards: ShardFolder) -> None:
-    batch = reader(shards, list(range(100))).batch(np.array([0, 1, 4]))
+def test_a_sample_is_the_state_its_root_was_chosen_from_and_what_follows() -> None:
+    roots = np.array([0, 1, 4])
+    batch = reader(list(range(100))).batch(roots, STATES[roots])
     assert np.array(batch.hidden)[:, 0].tolist() == [10, 11, 20]
     assert np.array(batch.path)[:, 0].tolist() == [10, 11, 20]
     assert np.array(batch.path)[0].tolist() == [10, 11, 12]
     assert np.array(batch.weights).tolist() == [[1, 1, 1], [1, 1, 0], [1, 0, 0]]
 
 
-def test_questions_are_neither_roots_nor_goals(shards: ShardFolder) -> None:
-    made = reader(shards, list(range(100)))
-    roots = made.indices(held_out=False)
+def test_questions_are_neither_roots_nor_goals() -> None:
+    made = reader(list(range(100)))
+    roots = made.roots(0, 6, held_out=False)
     assert made.answers.tokens[roots].tolist() == [10, 11, 12, 20]
     goals = made.goals(roots)
     assert goals.tolist() == [[11, 12, 13], [12, 13, -1], [13, -1, -1], [21, -1, -1]]
-    assert not (goals >= 90).any()
+    assert made.roots(1, 5, held_out=False).tolist() == [1, 2, 4]
 
 
-def test_nothing_is_learnt_behind_a_token_that_cannot_be_drafted(shards: ShardFolder) -> None:
-    batch = reader(shards, [10, 11, 13, 20, 21]).batch(np.array([0]))  # not 12
+def test_nothing_is_learnt_behind_a_token_that_cannot_be_drafted() -> None:
+    batch = reader([10, 11, 13, 20, 21]).batch(np.array([0]), STATES[:1])  # not 12
     assert np.array(batch.weights).tolist() == [[1, 0, 0]]
 
 
-def test_states_are_read_across_shards(shards: ShardFolder) -> None:
-    states = States(shards)
-    assert len(states) == 6
-    assert states.rows(np.array([5, 0, 3]))[:, 0].tolist() == [21, 10, 13]
-    assert States(shards, slice(1, 3)).rows(np.array([0])).tolist() == [[1, 2]]
+def test_windows_cover_all_shards_in_order() -> None:
+    parts = [STATES[:2], STATES[2:3], STATES[3:]]
+    windows = StateWindows([2, 1, 3], parts.__getitem__, most_tokens=3)
+    assert [windows.span(window) for window in range(len(windows))] == [(0, 3), (3, 6)]
+    assert windows.load(0)[:, 0].tolist() == [10, 11, 12]
+    assert windows.load(1)[:, 0].tolist() == [13, 20, 21]
 
 
-def test_missing_states_are_named(shards: ShardFolder, tmp_path: Path) -> None:
-    (tmp_path / "00001.states.npy").unlink()
-    with pytest.raises(RdchatError, match="missing"):
-        States(shards)
+def test_a_shard_larger_than_a_window_has_one_of_its_own() -> None:
+    windows = StateWindows([2, 4], [STATES[:2], STATES[2:]].__getitem__, most_tokens=1)
+    assert [windows.span(window) for window in range(len(windows))] == [(0, 2), (2, 6)]
 
 
-def test_the_teacher_is_the_targets_distribution_over_its_likeliest_tokens(shards: ShardFolder) -> None:
+def test_the_teacher_is_the_targets_distribution_over_its_likeliest_tokens() -> None:
     mx.random.seed(1)
     rows = mx.random.normal((CANDIDATES, WIDTH)) * 0.1
-    teacher = Teacher.of(States(shards), rows)
-    logits = States(shards).rows(np.arange(6)) @ np.array(rows).T
+    teacher = Teacher.blank(6, CANDIDATES)
+    teacher.fill(0, STATES[:2], rows)
+    teacher.fill(2, STATES[2:], rows)
+    logits = STATES.astype(np.float32) @ np.array(rows).T
     for row, columns, probs in zip(logits, teacher.columns, teacher.probs, strict=True):
         assert set(columns) == set(np.argsort(-row)[:TEACHER_TOKENS])
         expected = np.exp(row[columns] - row.max())
