@@ -41,4 +41,5 @@ def test_reading_a_gguf_file_can_be_given_up_between_chunks(tmp_path: Path) -> N
 
     with pytest.raises(SupersededError):
         resolve_model(str(source), report)
+    assert seen[-1].stage == "Reading the GGUF file"
     assert 0 < (seen[-1].fraction or 0) < 0.2

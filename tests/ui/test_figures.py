@@ -29,6 +29,7 @@ def test_sizes_and_counts() -> None:
     assert figures.parameters(1_540_000_000) == "1.54 B"
     assert figures.count(2048) == "2,048"
     assert figures.dtype_words("4bit") == "4-bit"
+    assert figures.dtype_words("6bit") == "6-bit"  # a model's own
     assert figures.dtype_words("mxfp4") == "mxfp4"
 
 
