@@ -42,6 +42,7 @@ class Drafters:
         self._model = model
         self._draft_models: dict[str, DraftModel] = {}
         self._recurrent: dict[Path, RecurrentModel] = {}
+        self._own_drafter = find_drafter(model)
 
     def load(self, settings: DraftSettings, on_progress: Progress = lambda _: None) -> Unavailable | None:
         """Load what a mode needs, once.
@@ -98,4 +99,4 @@ class Drafters:
         return None
 
     def _recurrent_folder(self, named: str | None) -> Path | None:
-        return find_drafter(self._model) if named is None else Path(named).expanduser()
+        return self._own_drafter if named is None else Path(named).expanduser()

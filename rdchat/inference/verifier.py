@@ -2,7 +2,7 @@
 
 Models whose caches hold recurrent state follow chains only and cannot go back to the middle of one: where a draft is
 not accepted whole, the state of the round's beginning is put back and the accepted tokens are fed together with the
-next round's draft.
+next round's draft. If several rounds in a row end so, those tokens are fed on their own once they are many.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,8 @@ import mlx.core as mx
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.round_cache import RoundShape, has_state
 from rdchat.inference.target import KVCache, LoadedModel
+
+_MOST_PENDING = 8  # rows that are cheaper to verify again with the next draft than to feed in a call of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,10 @@ class Verifier:
         Args:
             tree: Its root is the last chosen token.
         """
+        if len(self._pending) > _MOST_PENDING:
+            self._model.network(mx.array([self._pending]), cache=self._cache.layers)
+            self._cache.tokens += self._pending
+            self._pending = []
         pending = len(self._pending)
         rows = tree.tokens
         chain = tree.ancestors is None
