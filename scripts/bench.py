@@ -10,12 +10,13 @@ import statistics
 import sys
 import time
 
-from mlx_lm import stream_generate
-
 from rdchat.inference.loading import load_model
 from rdchat.inference.protocol import ChatMessage, GenerationRequest, ReplyEnd, Role, SamplingParams
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target import LoadedModel
+
+# isort: split
+from mlx_lm import stream_generate  # after rdchat.inference, which picks the BLAS that MLX will use
 
 PROMPTS = (
     "Explain in three sentences why the sky is blue.",

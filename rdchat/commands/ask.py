@@ -16,6 +16,7 @@ from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.protocol import (
     ChatMessage,
+    DraftSettings,
     Dtype,
     FinishReason,
     GenerationRequest,
@@ -43,7 +44,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
     parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights")
     parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
-    parser.add_argument("--mode", choices=[m.value for m in Mode], default="off", help="how tokens are drafted")
     parser.add_argument("--temperature", type=float, default=defaults.temperature, help="0 takes the likeliest token")
     parser.add_argument("--top-k", type=int, default=defaults.top_k, help="keep this many likeliest tokens; 0 is off")
     parser.add_argument("--top-p", type=float, default=defaults.top_p, help="keep this much probability; 1 is off")
@@ -53,6 +53,27 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--max-tokens", type=int, default=defaults.max_tokens, help="longest answer")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; may be repeated")
     parser.add_argument("--json", action="store_true", help="print one JSON object with text, tokens and statistics")
+    _add_draft_options(parser)
+
+
+def _add_draft_options(parser: argparse.ArgumentParser) -> None:
+    defaults = DraftSettings()
+    group = parser.add_argument_group("drafting", "makes the answer come faster; what it says stays the same")
+    group.add_argument("--mode", choices=[m.value for m in Mode], default=defaults.mode.value, help="who drafts tokens")
+    group.add_argument("--draft-model", metavar="MODEL", help="for speculative: a smaller model with the same tokens")
+    group.add_argument(
+        "--draft-tokens", type=int, default=defaults.draft_tokens, metavar="K", help="most tokens a round"
+    )
+    group.add_argument("--drafter", metavar="FOLDER", help="for recurrent: a drafter (default: the model's own)")
+    group.add_argument("--beam-width", type=int, default=defaults.beam_width, metavar="W", help="for recurrent: beams")
+    group.add_argument("--beam-length", type=int, default=defaults.beam_length, metavar="L", help="their tokens")
+    group.add_argument(
+        "--lookup-branch",
+        action=argparse.BooleanOptionalAction,
+        default=defaults.lookup_branch,
+        help="for recurrent: also draft what followed the same words before",
+    )
+    group.add_argument("--profile", action="store_true", help="exact times in the ledger, at the cost of speed")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,7 +91,17 @@ def run(args: argparse.Namespace) -> int:
     seed = fresh_seed() if args.seed is None else args.seed
     if not 0 <= seed < 2**64:
         raise InvalidSettingError(f"seed {seed} is out of range: it must be a whole number from 0 to 2**64 - 1.")
-    answer = _Answer(sampling, seed, Mode(args.mode), args.json)
+    draft = DraftSettings(
+        mode=Mode(args.mode),
+        draft_model=args.draft_model,
+        draft_tokens=args.draft_tokens,
+        drafter=args.drafter,
+        beam_width=args.beam_width,
+        beam_length=args.beam_length,
+        lookup_branch=args.lookup_branch,
+        profile=args.profile,
+    )
+    answer = _Answer(sampling, seed, draft, args.json)
     try:
         system = [ChatMessage(Role.SYSTEM, args.system)] if args.system else []
         answer.make((*system, ChatMessage(Role.USER, _read_prompt(args))), args.model, Dtype(args.dtype))
@@ -117,10 +148,10 @@ def _read_prompt(args: argparse.Namespace) -> str:
 class _Answer:
     """Makes one answer and can describe it at any moment."""
 
-    def __init__(self, sampling: SamplingParams, seed: int, mode: Mode, quiet: bool) -> None:
+    def __init__(self, sampling: SamplingParams, seed: int, draft: DraftSettings, quiet: bool) -> None:
         self._sampling = sampling
         self._seed = seed
-        self._mode = mode
+        self._draft = draft
         self._quiet = quiet
         self._info: ModelInfo | None = None
         self.end: ReplyEnd | None = None
@@ -132,9 +163,11 @@ class _Answer:
 
         with ProgressLine(sys.stderr) as progress:
             loaded = load_model(model, dtype, progress.show)
-        self._info = loaded.info
-        request = GenerationRequest(messages, self._sampling, self._seed, mode=self._mode)
-        iterator = ChatSession(loaded).generate(request)
+            self._info = loaded.info
+            session = ChatSession(loaded)
+            session.load_drafter(self._draft, progress.show)
+        request = GenerationRequest(messages, self._sampling, self._seed, draft=self._draft)
+        iterator = session.generate(request)
         with self._ctrl_c_cancels(iterator):
             for event in iterator:
                 if isinstance(event, TokenEvent):
@@ -143,6 +176,8 @@ class _Answer:
                     self._write(event.trailing_text)
                     self.end = event
         iterator.close()
+        if self.end is not None and self.end.mode_reason is not None:
+            print(f"rdchat: decoded plainly. {self.end.mode_reason}", file=sys.stderr)
 
     @contextmanager
     def _ctrl_c_cancels(self, iterator: TokenIterator) -> Iterator[None]:
@@ -169,10 +204,10 @@ class _Answer:
             "model": info and info.name,
             "model_path": info and os.fspath(info.path),
             "dtype": info and info.dtype,
-            "drafter": None,
-            "mode": Mode.OFF.value,
-            "requested_mode": self._mode.value,
-            "mode_reason": None,
+            "drafter": end and end.drafter,
+            "mode": end.mode.value if end else Mode.OFF.value,
+            "requested_mode": self._draft.mode.value,
+            "mode_reason": end and end.mode_reason,
             "seed": self._seed,
             "sampling": asdict(self._sampling),
             "text": end.text if end else "",
@@ -186,6 +221,6 @@ def statistics_report(statistics: Statistics) -> dict[str, Any]:
     """Return the counters and the rates derived from them, as JSON has them."""
     report = {field.name: getattr(statistics, field.name) for field in fields(statistics)}
     report["ledger"] = [asdict(entry) for entry in statistics.ledger]
-    for rate in ("decode_tps", "prefill_tps", "acceptance_rate", "tokens_per_target_call"):
+    for rate in ("decode_tps", "prefill_tps", "acceptance_rate", "acceptance_by_position", "tokens_per_target_call"):
         report[rate] = getattr(statistics, rate)
     return report

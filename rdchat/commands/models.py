@@ -1,7 +1,9 @@
-"""`rdchat models`: fetch the default model, list the models on this machine."""
+"""`rdchat models`: fetch the default model, list the models on this machine, see whether two go together."""
 
 import argparse
+import json
 import sys
+from dataclasses import asdict
 
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import ModelError
@@ -9,15 +11,21 @@ from rdchat.errors import ModelError
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `models` and its actions."""
-    parser = subparsers.add_parser("models", help="fetch the default model, list the models on this machine")
+    parser = subparsers.add_parser("models", help="fetch the default model, list models, see whether two go together")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("install-default", help="fetch and convert the default model unless it is there")
     actions.add_parser("list", help="list the models that can be loaded")
+    pair = actions.add_parser("check-pair", help="tell whether one model can draft for another")
+    pair.add_argument("target", metavar="TARGET", help="folder or hub id of the model that answers")
+    pair.add_argument("draft", metavar="DRAFT", help="folder or hub id of the smaller model that drafts")
+    pair.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what `args.action` says; the exit status is 0."""
+    """Do what `args.action` says; the exit status is 0, or 1 for a pair that does not go together."""
+    if args.action == "check-pair":
+        return _check_pair(args.target, args.draft, args.json)
     return _install_default() if args.action == "install-default" else _list()
 
 
@@ -48,3 +56,11 @@ def _list() -> int:
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     return 0
+
+
+def _check_pair(target: str, draft: str, as_json: bool) -> int:
+    from rdchat.inference.vocabularies import check_pair  # noqa: PLC0415  slow to import
+
+    verdict = check_pair(target, draft)
+    print(json.dumps({**asdict(verdict), "compatible": verdict.compatible}, ensure_ascii=False) if as_json else verdict)
+    return 0 if verdict.compatible else 1

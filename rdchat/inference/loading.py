@@ -12,8 +12,10 @@ from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import ModelError, OutOfMemoryError
 from rdchat.inference.device import available_memory_bytes, device_name, on_gpu
-from rdchat.inference.model_files import ModelFiles, check_model_folder, resolve_model
+from rdchat.inference.model_files import ModelFiles, check_model_folder, display_name, resolve_model
+from rdchat.inference.probe import probe
 from rdchat.inference.protocol import Dtype, LoadProgress, ModelInfo
+from rdchat.inference.seams import Seams
 from rdchat.inference.target import LoadedModel
 
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
@@ -58,7 +60,7 @@ def load_model(
     network, precision = _convert(network, config, chosen)
     _make_real(network, on_progress)
     info = ModelInfo(
-        name=folder.name if model is None or Path(model).is_dir() else str(model),
+        name=display_name(model, folder),
         path=folder,
         architecture=files.architecture,
         dtype=precision,
@@ -69,7 +71,10 @@ def load_model(
         weights_bytes=sum(array.nbytes for _, array in tree_flatten(network.parameters())),
         load_ms=(perf_counter() - began) * 1000,
     )
-    return LoadedModel(network, tokenizer, info, _CHUNK_GPU if on_gpu() else _CHUNK_CPU)
+    on_progress(LoadProgress("Trying what it can verify", None))
+    seams = Seams(network)
+    capability = probe(network, seams, info.vocabulary_size)
+    return LoadedModel(network, tokenizer, info, _CHUNK_GPU if on_gpu() else _CHUNK_CPU, seams, capability)
 
 
 def _effective_dtype(asked: Dtype, files: ModelFiles) -> Dtype:

@@ -123,6 +123,11 @@ def _find(model: str) -> Path:
     raise ModelError(f"There is no model at {place}.", "Check the path. " + _CHOOSE_HINT)
 
 
+def display_name(model: str | Path | None, folder: Path) -> str:
+    """Return what people call the model that was found in `folder` when `model` was asked for."""
+    return folder.name if model is None or Path(model).expanduser().is_dir() else str(model)
+
+
 def _lone_gguf(folder: Path) -> Path | None:
     """Return the GGUF file of a folder that is no MLX model folder but holds one."""
     if (folder / "config.json").exists() and any(folder.glob("*.safetensors")):

@@ -13,12 +13,12 @@ _LARGEST_BELOW_ONE = 1 - 2**-24
 
 
 def gumbel_noise(seed: int, positions: mx.array, token_ids: mx.array) -> mx.array:
-    """Return standard Gumbel noise for every pair of a position and a token.
+    """Return standard Gumbel noise for pairs of a position and a token.
 
     Args:
         seed: 64-bit reply seed.
         positions: (n,) integers: absolute positions in the sequence of the tokens to be chosen.
-        token_ids: (m,) integers: full-vocabulary token ids, all of them or a few candidates.
+        token_ids: (m,) integers: full-vocabulary token ids, the same for all positions; or (n, m), each position's own.
 
     Returns:
         (n, m) float32 from about -2.8 to 22.9. `mx.random.gumbel` would end at 16.6 and tie at the top of large
@@ -26,7 +26,9 @@ def gumbel_noise(seed: int, positions: mx.array, token_ids: mx.array) -> mx.arra
     """
     low = mx.array(seed & 0xFFFFFFFF, dtype=mx.uint32)
     high = mx.array(seed >> 32, dtype=mx.uint32)
-    return _noise(low, high, positions.astype(mx.uint32)[:, None], token_ids.astype(mx.uint32)[None, :])
+    if token_ids.ndim == 1:
+        token_ids = token_ids[None]
+    return _noise(low, high, positions.astype(mx.uint32)[:, None], token_ids.astype(mx.uint32))
 
 
 @partial(mx.compile, shapeless=False)

@@ -16,9 +16,16 @@ from rdchat.errors import InvalidSettingError
 
 
 class Mode(StrEnum):
-    """How the next tokens are proposed. Only `off` (plain decoding) exists so far."""
+    """How the next tokens are proposed.
+
+    `off` is plain decoding; a draft model (`speculative`), a recurrent drafter (`recurrent`) or prompt lookup
+    (`lookup`) proposes tokens that the target verifies.
+    """
 
     OFF = "off"
+    SPECULATIVE = "speculative"
+    RECURRENT = "recurrent"
+    LOOKUP = "lookup"
 
 
 class Dtype(StrEnum):
@@ -74,6 +81,11 @@ class SamplingParams:
     max_tokens: int = 1024
     stop: tuple[str, ...] = ()
 
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is always taken; a temperature below 1e-4 leaves nothing to chance either."""
+        return self.temperature < 1e-4
+
     def __post_init__(self) -> None:
         _require(0 <= self.temperature <= 10, "temperature", self.temperature, "from 0 to 10")
         _require(0 < self.top_p <= 1, "top-p", self.top_p, "above 0 and at most 1")
@@ -87,6 +99,46 @@ class SamplingParams:
 def _require(holds: bool, name: str, value: object, allowed: str) -> None:
     if not holds:  # also where value is NaN: every comparison with it is false
         raise InvalidSettingError(f"{name} {value} is out of range: it must be {allowed}.")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSettings:
+    """How a reply is drafted. None of it changes what the reply says.
+
+    Attributes:
+        mode: Who proposes tokens.
+        draft_model: Model folder or hub id of the draft model, for `speculative`.
+        draft_tokens: The most tokens that a draft model or prompt lookup proposes in a round.
+        drafter: Folder of the recurrent drafter, for `recurrent`; None finds the one made for the target.
+        beam_width: Beams of the recurrent drafter.
+        beam_length: Their length; it counts the token that the target already chose.
+        lookup_branch: Whether the recurrent drafter's tree gets a branch from prompt lookup.
+        profile: Evaluate at every border between stages, so that the ledger's times are exact. It costs speed.
+        trace: Add the whole prefix tree of each round to its events.
+
+    Raises:
+        InvalidSettingError: If a value is out of range.
+    """
+
+    mode: Mode = Mode.OFF
+    draft_model: str | None = None
+    draft_tokens: int = 4
+    drafter: str | None = None
+    beam_width: int = 4
+    beam_length: int = 5
+    lookup_branch: bool = True
+    profile: bool = False
+    trace: bool = False
+
+    def __post_init__(self) -> None:
+        _require(1 <= self.draft_tokens <= 64, "draft-tokens", self.draft_tokens, "from 1 to 64")
+        _require(self.beam_width >= 1, "beam-width", self.beam_width, "at least 1")
+        _require(self.beam_length >= 2, "beam-length", self.beam_length, "at least 2")
+        rows = self.beam_width * self.beam_length
+        _require(rows <= MOST_BEAM_ROWS, "beam-width times beam-length", rows, f"at most {MOST_BEAM_ROWS}")
+
+
+MOST_BEAM_ROWS = 256  # beam width times beam length: beyond, verifying costs more memory than any draft is worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +160,7 @@ class GenerationRequest:
         seed: The 64-bit reply seed (`reply_seed`). The text is a function of messages, sampling and seed.
         request_id: Chosen by the sender; every event of the reply carries it.
         continue_last: Write on at the end of the last message, an assistant's, instead of answering it.
-        mode: The drafting mode asked for.
+        draft: How it is drafted.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -116,7 +168,7 @@ class GenerationRequest:
     seed: int = 0
     request_id: int = 0
     continue_last: bool = False
-    mode: Mode = Mode.OFF
+    draft: DraftSettings = field(default_factory=DraftSettings)
 
     def __post_init__(self) -> None:
         last = Role.ASSISTANT if self.continue_last else Role.USER
@@ -196,13 +248,43 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class RoundStatistics:
-    """Counters of one round (plain decoding: of one target call)."""
+    """Counters of one round.
+
+    Attributes:
+        round: Its number, from 1.
+        drafted: Depth offered.
+        accepted: Drafted tokens accepted.
+        emitted: Tokens the round added to the reply.
+        verified_nodes: Packed rows, the root included.
+    """
 
     round: int
     drafted: int
     accepted: int
     emitted: int
     verified_nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTree:
+    """The prefix tree of one round, as `DraftSettings.trace` asks for it; nodes are numbered parents first.
+
+    Attributes:
+        tokens: Token id of each node, the root first.
+        parents: Index of each node's parent; -1 for the root.
+        drafters: Who proposed each node: `speculative`, `recurrent` or `lookup`; empty for the root.
+        log_probs: The target's log-probability of each node after its parent, before temperature and filters; 0 for the
+            root.
+        path: Accepted nodes, the root first.
+        correction: The token that the target chose after the last of them.
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    drafters: tuple[str, ...]
+    log_probs: tuple[float, ...]
+    path: tuple[int, ...]
+    correction: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +305,8 @@ class Statistics:
         target_calls: Decode calls whose output is used; prefill does not count.
         verified_nodes: Packed rows of all rounds, the roots included, padding excluded.
         host_syncs: Times the host waited for the device while decoding.
+        drafted_lengths: Rounds by depth offered: entry n counts those that offered n tokens.
+        accepted_lengths: Rounds by accepted length: entry n counts those of which n drafted tokens were accepted.
         peak_memory_bytes: The most memory MLX held during the reply.
         context_tokens: Tokens in the context at this moment.
         ledger: Where the time went.
@@ -240,6 +324,8 @@ class Statistics:
     target_calls: int = 0
     verified_nodes: int = 0
     host_syncs: int = 0
+    drafted_lengths: tuple[int, ...] = ()
+    accepted_lengths: tuple[int, ...] = ()
     peak_memory_bytes: int = 0
     context_tokens: int = 0
     ledger: tuple[LedgerEntry, ...] = ()
@@ -261,6 +347,13 @@ class Statistics:
     @property
     def acceptance_rate(self) -> float | None:
         return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def acceptance_by_position(self) -> tuple[float, ...]:
+        """Of the rounds that offered a token at a draft position, from the first on, the share that accepted it."""
+        offered = [sum(self.drafted_lengths[n:]) for n in range(1, len(self.drafted_lengths))]
+        accepted = [sum(self.accepted_lengths[n:]) for n in range(1, len(self.drafted_lengths))]
+        return tuple(a / o for a, o in zip(accepted, offered, strict=True) if o)
 
     @property
     def tokens_per_target_call(self) -> float | None:
@@ -290,14 +383,20 @@ class TokenEvent:
         token_id: Its id.
         text: Characters that became final with it; may be empty (half a character, the start of a stop string),
             and may hold characters of earlier tokens.
-        round: Statistics of the round that ends with this token; None inside a round.
+        drafter: Who drafted it: `speculative`, `recurrent` or `lookup`; empty for the target's own.
+        position: Its place in the draft, from 1; 0 for the target's own.
+        round: Statistics of the round that ends with this token; None inside a round and in plain decoding.
+        tree: The round's prefix tree, with its last token, where the request asks for it.
     """
 
     request_id: int
     index: int
     token_id: int
     text: str
+    drafter: str = ""
+    position: int = 0
     round: RoundStatistics | None = None
+    tree: RoundTree | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +410,9 @@ class ReplyEnd:
         trailing_text: The end of `text` that no `TokenEvent` carried.
         finish_reason: Why it ended.
         statistics: Its counters.
+        mode: The drafting mode that ran.
+        mode_reason: A sentence that says why it is not the one asked for; None where it is.
+        drafter: Path or name of what drafted; None where nothing did.
     """
 
     request_id: int
@@ -319,6 +421,9 @@ class ReplyEnd:
     trailing_text: str
     finish_reason: FinishReason
     statistics: Statistics
+    mode: Mode = Mode.OFF
+    mode_reason: str | None = None
+    drafter: str | None = None
 
 
 GenerationEvent = PrefillProgress | TokenEvent | ReplyEnd
@@ -333,6 +438,12 @@ class TokenIterator(Protocol):
     def __iter__(self) -> Iterator[GenerationEvent]: ...
 
     def __next__(self) -> GenerationEvent: ...
+
+    def update(self, settings: DraftSettings) -> None:
+        """Draft by other settings from the next round on, as far as the mode that runs allows.
+
+        Beams and the number of draft tokens change at once; another mode, model or drafter counts from the next reply.
+        """
 
     def cancel(self) -> None:
         """Ask for an early end, from any thread: within a prefill chunk, or two tokens (one round)."""

@@ -1,5 +1,6 @@
 """What every token iterator shares: the reply's text, its counters, and why and how it ends."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 
@@ -9,8 +10,8 @@ from rdchat.inference.ledger import Ledger
 from rdchat.inference.protocol import (
     FinishReason,
     GenerationRequest,
+    Mode,
     ReplyEnd,
-    RoundStatistics,
     Statistics,
     TokenEvent,
 )
@@ -28,6 +29,13 @@ class Counters:
     target_calls: int = 0
     verified_nodes: int = 0
     host_syncs: int = 0
+    drafted_lengths: Counter[int] = field(default_factory=Counter)
+    accepted_lengths: Counter[int] = field(default_factory=Counter)
+
+    def copy(self) -> "Counters":
+        """Return the counts of this moment."""
+        drafted, accepted = self.drafted_lengths.copy(), self.accepted_lengths.copy()
+        return replace(self, drafted_lengths=drafted, accepted_lengths=accepted)
 
 
 @dataclass(slots=True)
@@ -57,6 +65,9 @@ class ReplyJob:
         request: What was asked.
         ledger: Takes the host time.
         clock: Started when the request came.
+        mode: The drafting mode that runs.
+        mode_reason: Why it is not the one asked for; None where it is.
+        drafter: Path or name of what drafts; None where nothing does.
     """
 
     model: LoadedModel
@@ -65,6 +76,9 @@ class ReplyJob:
     request: GenerationRequest
     ledger: Ledger
     clock: Clock
+    mode: Mode = Mode.OFF
+    mode_reason: str | None = None
+    drafter: str | None = None
 
 
 class Reply:
@@ -77,6 +91,7 @@ class Reply:
     def __init__(self, job: ReplyJob) -> None:
         request, prompt = job.request, job.prompt
         self.request = request
+        self._job = job
         self.counters = Counters()
         self.clock = job.clock
         self.token_ids: list[int] = []
@@ -94,11 +109,11 @@ class Reply:
         """Index of the last token that `max_tokens` and the context leave room for."""
         return min(self.request.sampling.max_tokens, self._room) - 1
 
-    def take(self, token_id: int, round_statistics: RoundStatistics | None = None) -> TokenEvent:
+    def take(self, token_id: int) -> TokenEvent:
         """Add one token. Sets `finish_reason` where it is the last."""
         self.clock.mark_token()
         self.token_ids.append(token_id)
-        self._taken.append((self.clock.last_token, replace(self.counters)))
+        self._taken.append((self.clock.last_token, self.counters.copy()))
         text = ""
         if token_id in self._end_tokens:
             self.finish_reason = FinishReason.EOS
@@ -110,7 +125,7 @@ class Reply:
             elif len(self.token_ids) > self.last_index:
                 limited = self.request.sampling.max_tokens <= self._room
                 self.finish_reason = FinishReason.LENGTH if limited else FinishReason.CONTEXT_FULL
-        return TokenEvent(self.request.request_id, len(self.token_ids) - 1, token_id, text, round_statistics)
+        return TokenEvent(self.request.request_id, len(self.token_ids) - 1, token_id, text)
 
     def end(self) -> ReplyEnd:
         """Return the closing event; `finish_reason` must be set."""
@@ -128,6 +143,9 @@ class Reply:
             trailing,
             self.finish_reason,
             self.statistics(),
+            self._job.mode,
+            self._job.mode_reason,
+            self._job.drafter,
         )
 
     def _cut(self, kept: int) -> None:
@@ -151,6 +169,8 @@ class Reply:
             target_calls=counters.target_calls,
             verified_nodes=counters.verified_nodes,
             host_syncs=counters.host_syncs,
+            drafted_lengths=_histogram(counters.drafted_lengths),
+            accepted_lengths=_histogram(counters.accepted_lengths),
             peak_memory_bytes=mx.get_peak_memory(),
             context_tokens=self._prompt_length + len(self.token_ids),
             ledger=self._ledger.entries(),
@@ -159,3 +179,7 @@ class Reply:
 
 def _span_ms(start: int, end: int) -> float:
     return (end - start) / 1e6 if start and end else 0.0
+
+
+def _histogram(counts: Counter[int]) -> tuple[int, ...]:
+    return tuple(counts[n] for n in range(max(counts, default=-1) + 1))

@@ -1,12 +1,17 @@
 """A chat with one model: applies its chat template and keeps the KV cache between turns."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import mlx.core as mx
 
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.autoregressive import AutoregressiveIterator
+from rdchat.inference.drafters import Drafters
 from rdchat.inference.ledger import Ledger
-from rdchat.inference.protocol import GenerationRequest, TokenIterator
+from rdchat.inference.protocol import DraftSettings, GenerationRequest, LoadProgress, TokenIterator
 from rdchat.inference.reply import Clock, ReplyJob
+from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.target import KVCache, LoadedModel
 
 
@@ -18,11 +23,13 @@ class ChatSession:
 
     Args:
         model: The target.
+        kv_bits: 4 or 8 to quantise the KV cache of full-attention layers, which then takes less memory.
     """
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(self, model: LoadedModel, kv_bits: int | None = None) -> None:
         self._model = model
-        self._cache = KVCache(model.network)
+        self._cache = KVCache(model.network, kv_bits)
+        self._drafters = Drafters(model)
         self._running: TokenIterator | None = None
 
     @property
@@ -35,22 +42,42 @@ class ChatSession:
         """Positions the KV cache itself reports, which `cached_tokens` must match."""
         return max((getattr(layer, "offset", 0) for layer in self._cache.layers), default=0)
 
+    def load_drafter(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+        """Load what a drafting mode needs before the first request of it, which would do so otherwise.
+
+        Raises:
+            RdchatError: If a drafter or draft model that was named is wrong, missing or damaged.
+        """
+        self._drafters.load(settings, on_progress)
+
     def generate(self, request: GenerationRequest) -> TokenIterator:
         """Begin a reply; one still running is closed first.
+
+        A drafting mode that this model cannot serve, or for which there is no drafter, gives plain decoding; the end of
+        the reply says why.
 
         Raises:
             PromptTooLongError: If the conversation leaves no room for a reply.
             ModelError: If the chat template refuses the conversation.
+            RdchatError: If a drafter or draft model that was named is wrong, missing or damaged.
         """
         if self._running is not None:
             self._running.close()
+        unavailable = self._drafters.load(request.draft)
         clock, ledger = Clock(), Ledger()
         with ledger.stage("template and tokenize"):
             prompt = self._model.encode_chat(request.messages, request.continue_last)
         self._check_length(len(prompt))
         mx.reset_peak_memory()
-        self._cache.trim_to(min(_common_prefix(self._cache.tokens, prompt), len(prompt) - 1))
-        self._running = AutoregressiveIterator(ReplyJob(self._model, self._cache, prompt, request, ledger, clock))
+        self._cache.keep_prefix_of(prompt)
+        job = ReplyJob(self._model, self._cache, prompt, request, ledger, clock)
+        ready = None if unavailable else self._drafters.drafter(prompt, request)
+        if ready is None:
+            reason = unavailable.reason if unavailable else None
+            self._running = AutoregressiveIterator(replace(job, mode_reason=reason))
+        else:
+            job = replace(job, mode=request.draft.mode, drafter=ready.source)
+            self._running = RoundIterator(job, ready.drafter)
         return self._running
 
     def warm_up(self) -> None:
@@ -67,7 +94,3 @@ class ChatSession:
                 f"{self._model.info.name} takes {context:,}.",
                 "Shorten the prompt, start a new chat, or pick a model with a longer context.",
             )
-
-
-def _common_prefix(a: list[int], b: list[int]) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

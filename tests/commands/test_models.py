@@ -1,5 +1,6 @@
 """`rdchat models`: what is there, and fetching what is not."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -78,3 +79,38 @@ def test_a_hub_model_in_the_cache_is_found_by_its_name(model: Path, tmp_path: Pa
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert (Path(done.stdout.strip()) / "config.json").exists()
     assert Path(done.stdout.strip()).is_relative_to(tmp_path / "hub")
+
+
+@pytest.fixture
+def other_model(model: Path, tmp_path: Path) -> Path:
+    """The same model with one more token."""
+    folder = Path(shutil.copytree(model, tmp_path / "other"))
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["zz"] = len(tokenizer["model"]["vocab"]) + len(tokenizer.get("added_tokens", []))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
+
+
+def test_check_pair_tells_a_pair_from_strangers(model: Path, other_model: Path) -> None:
+    done = rdchat("models", "check-pair", str(model), str(model))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{model.name} can draft for {model.name}: both know the same 265 tokens.\n"
+    done = rdchat("models", "check-pair", str(model), str(other_model))
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"other cannot draft for {model.name}: {model.name} knows 265 tokens, other knows")
+
+
+def test_check_pair_prints_one_json_object(model: Path, other_model: Path) -> None:
+    done = rdchat("models", "check-pair", str(model), str(other_model), "--json")
+    verdict = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert (verdict["target"], verdict["draft"], verdict["compatible"]) == (model.name, "other", False)
+    assert verdict["differences"][0].endswith("other knows 266.")
+    same = json.loads(rdchat("models", "check-pair", str(model), str(model), "--json").stdout)
+    assert (same["compatible"], same["shared_tokens"], same["differences"]) == (True, 265, [])
+
+
+def test_check_pair_says_which_model_is_missing(model: Path, tmp_path: Path) -> None:
+    done = rdchat("models", "check-pair", str(model), str(tmp_path / "gone"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"rdchat: There is no model at {tmp_path / 'gone'}.")

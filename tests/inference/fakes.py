@@ -7,7 +7,9 @@ import mlx.nn as nn
 from mlx.utils import tree_map
 from mlx_lm.models import llama
 
+from rdchat.inference.probe import probe
 from rdchat.inference.protocol import ChatMessage, GenerationRequest, ModelInfo, Role, SamplingParams
+from rdchat.inference.seams import Seams
 from rdchat.inference.target import LoadedModel
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
@@ -20,7 +22,7 @@ class CharacterTokenizer:
     has_chat_template = True
     eos_token_ids = frozenset({END})
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+    def encode(self, text: str, **_options: object) -> list[int]:
         return [ALPHABET.index(character) for character in text]
 
     def decode(self, token_ids: list[int], **_options: object) -> str:
@@ -31,7 +33,9 @@ class CharacterTokenizer:
         return text + ("\nassistant: " if add_generation_prompt else "")
 
 
-def tiny_llama(seed: int = 0, sliding_window: int | None = None, context_length: int = 512) -> LoadedModel:
+def tiny_llama(
+    seed: int = 0, sliding_window: int | None = None, context_length: int = 512, head_dim: int = 8
+) -> LoadedModel:
     """Return a llama of two layers; with a sliding window, one layer of the two slides."""
     layers = ["full_attention", "sliding_attention"] if sliding_window else ["full_attention"] * 2
     args = llama.ModelArgs(
@@ -43,6 +47,7 @@ def tiny_llama(seed: int = 0, sliding_window: int | None = None, context_length:
         num_key_value_heads=2,
         rms_norm_eps=1e-5,
         vocab_size=len(ALPHABET),
+        head_dim=head_dim,
         layer_types=layers,
         sliding_window=sliding_window,
     )
@@ -68,7 +73,8 @@ def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
         weights_bytes=0,
         load_ms=0.0,
     )
-    return LoadedModel(network, CharacterTokenizer(), info, prefill_chunk=8)
+    seams = Seams(network)
+    return LoadedModel(network, CharacterTokenizer(), info, 8, seams, probe(network, seams, len(ALPHABET)))
 
 
 def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> GenerationRequest:

@@ -7,9 +7,20 @@ import numpy as np
 import pytest
 
 from rdchat.inference.protocol import SamplingParams
-from rdchat.inference.sampling import TokenChooser, filter_border, log_softmax, penalize, warp
+from rdchat.inference.sampling import TokenChooser, likeliest, log_softmax, mass, penalize, warp
 
 RNG = np.random.default_rng(0)
+SAMPLINGS = [
+    SamplingParams(top_p=1),
+    SamplingParams(top_p=0.9),
+    SamplingParams(top_p=1e-6),
+    SamplingParams(top_p=1, top_k=1),
+    SamplingParams(top_p=1, top_k=7),
+    SamplingParams(top_p=1, top_k=10_000),
+    SamplingParams(top_p=1, min_p=0.1),
+    SamplingParams(top_p=1, min_p=1),
+    SamplingParams(top_p=0.8, top_k=12, min_p=0.02),
+]
 
 
 def kept(log_probs: np.ndarray, params: SamplingParams) -> np.ndarray:
@@ -28,21 +39,7 @@ def kept(log_probs: np.ndarray, params: SamplingParams) -> np.ndarray:
     return mask
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        SamplingParams(top_p=1),
-        SamplingParams(top_p=0.9),
-        SamplingParams(top_p=1e-6),
-        SamplingParams(top_p=1, top_k=1),
-        SamplingParams(top_p=1, top_k=7),
-        SamplingParams(top_p=1, top_k=10_000),
-        SamplingParams(top_p=1, min_p=0.1),
-        SamplingParams(top_p=1, min_p=1),
-        SamplingParams(top_p=0.8, top_k=12, min_p=0.02),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("params", SAMPLINGS, ids=str)
 def test_filters_keep_what_their_definitions_keep(params: SamplingParams) -> None:
     logits = mx.array(RNG.normal(size=(20, 100)) * 3, dtype=mx.float32)
     log_probs = log_softmax(logits)
@@ -69,8 +66,48 @@ def test_ties_at_the_border_are_kept_together() -> None:
     assert np.isfinite(np.array(warp(log_probs, SamplingParams(top_p=1, top_k=2)))).sum() == 3
 
 
-def test_no_filter_has_no_border() -> None:
-    assert filter_border(mx.zeros((1, 4)), SamplingParams(top_p=1)) is None
+@pytest.mark.parametrize("vocabulary", [5, 31, 40_000])
+@pytest.mark.parametrize("seed", [1, 2**63])
+@pytest.mark.parametrize("params", SAMPLINGS, ids=str)
+def test_the_quick_choice_is_the_full_one_wherever_it_is_sure(
+    params: SamplingParams, seed: int, vocabulary: int
+) -> None:
+    chooser = TokenChooser(params, seed, vocabulary)
+    depths = mx.array([0, 1, 1, 2, 3, 3])
+    for spread in (0.3, 3, 30):
+        logits = mx.array(RNG.normal(size=(6, vocabulary)) * spread, dtype=mx.float32)
+        quick, sure = chooser.choose_quickly(logits, 70, depths, 3)
+        full = chooser.choose(logits, 70 + depths)
+        assert mx.all((quick == full) | ~sure).item()
+        if spread == 30 or vocabulary < 100:
+            assert mx.all(sure).item()
+
+
+def test_the_quick_choice_is_not_sure_where_more_is_kept_than_it_looked_at() -> None:
+    chooser = TokenChooser(SamplingParams(top_p=0.9), 1, 40_000)
+    _, sure = chooser.choose_quickly(mx.zeros((2, 40_000)), 0, mx.array([0, 1]), 1)
+    assert sure.tolist() == [False, False]
+
+
+def test_ties_beyond_the_candidates_make_the_quick_choice_unsure() -> None:
+    chooser = TokenChooser(SamplingParams(top_p=1, top_k=5), 1, 40_000)
+    _, sure = chooser.choose_quickly(mx.zeros((1, 40_000)), 0, mx.array([0]), 0)
+    assert sure.tolist() == [False]
+
+
+@pytest.mark.parametrize("count", [1, 7, 300])
+def test_likeliest_are_the_largest_in_order(count: int) -> None:
+    logits = RNG.normal(size=(3, 40_009)).astype(np.float32)
+    ids, values = likeliest(mx.array(logits), count)
+    expected = np.argsort(-logits, axis=1)[:, :count]
+    assert (np.array(ids) == expected).all()
+    assert (np.array(values) == np.take_along_axis(logits, expected, axis=1)).all()
+
+
+def test_mass_is_that_of_the_softmax_to_float32_precision() -> None:
+    logits = RNG.normal(size=(4, 40_000)) * 4
+    exact = np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
+    assert np.array(mass(mx.array(logits, dtype=mx.float32)))[:, 0] == pytest.approx(exact, rel=2e-6)
 
 
 def test_penalty_divides_positive_and_multiplies_negative_logits_of_seen_tokens() -> None:

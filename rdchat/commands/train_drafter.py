@@ -1,0 +1,143 @@
+"""`rdchat train-drafter`: trains a recurrent drafter for a model, from nothing, on this machine."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from rdchat.commands.progress import ProgressLine
+from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.inference.protocol import Dtype
+
+if TYPE_CHECKING:
+    from rdchat.inference.training.plan import TrainingPlan
+    from rdchat.inference.training.run import TrainingProgress
+
+_DEFAULT_TOKENS, _MOST_TOKENS = 1_000_000, 10_000_000  # without either limit; the most that --hours alone makes
+_ERASE = "\r\x1b[K"
+_LINES_EVERY = 30.0  # seconds between two lines where the output is no terminal
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `train-drafter` and its options."""
+    parser = subparsers.add_parser("train-drafter", help="train a recurrent drafter for a model")
+    parser.set_defaults(run=run)
+    parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the drafter")
+    parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the model")
+    limits = parser.add_mutually_exclusive_group()
+    limits.add_argument("--tokens", type=int, metavar="N", help=f"answer tokens to make (default: {_DEFAULT_TOKENS:,})")
+    limits.add_argument("--hours", type=float, metavar="H", help="make as much data as that leaves time for")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted training")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed makes the same drafter on a CPU")
+    parser.add_argument("--prompts", metavar="FILE", help="questions to mix in: a prompt a line, or JSON lines")
+    parser.add_argument("--from-my-chats", action="store_true", help="mix in the questions of your stored chats")
+    parser.add_argument("--epochs", type=int, help="passes over the data")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train; Ctrl-C at any moment, and --resume goes on."""
+    from rdchat.inference.training.plan import TrainingSettings, make_plan  # noqa: PLC0415  MLX
+    from rdchat.inference.training.prompt_files import read_prompts  # noqa: PLC0415
+    from rdchat.inference.training.trainer import Recipe  # noqa: PLC0415
+
+    given = [prompt.text for prompt in read_prompts(Path(args.prompts))] if args.prompts else []
+    if args.from_my_chats:
+        given += _stored_questions()
+    if args.epochs is not None and args.epochs < 1:
+        raise InvalidSettingError(f"epochs {args.epochs} is out of range: it must be at least 1.")
+    recipe = Recipe(seed=args.seed) if args.epochs is None else Recipe(seed=args.seed, epochs=args.epochs)
+    tokens = (_DEFAULT_TOKENS if args.hours is None else _MOST_TOKENS) if args.tokens is None else args.tokens
+    settings = TrainingSettings(
+        out=Path(args.out).expanduser().absolute(),
+        tokens=tokens,
+        hours=args.hours,
+        seed=args.seed,
+        prompts=tuple(given),
+        from_chats=args.from_my_chats,
+        recipe=recipe,
+    )
+
+    from rdchat.inference.loading import load_model  # noqa: PLC0415
+    from rdchat.inference.training.run import DrafterTraining  # noqa: PLC0415
+
+    with ProgressLine(sys.stderr) as progress:
+        model = load_model(args.model, Dtype(args.dtype), progress.show)
+    plan = make_plan(model, settings, args.resume)
+    print(_budget(plan), file=sys.stderr)
+    show = _Shown(sys.stderr)
+    try:
+        for event in DrafterTraining(model, plan).run():
+            show(event)
+    except KeyboardInterrupt:
+        show.close()
+        print("Interrupted; the same command with --resume goes on.", file=sys.stderr)
+        raise
+    show.close()
+    print(f"The drafter is in {settings.out}.")
+    return 0
+
+
+def _stored_questions() -> list[str]:
+    """Return what the person asked first in each stored conversation: what comes later needs what came before."""
+    from rdchat import paths  # noqa: PLC0415
+    from rdchat.chat.store import ConversationStore  # noqa: PLC0415
+    from rdchat.inference.protocol import Role  # noqa: PLC0415
+
+    if not paths.database_path().exists():
+        raise RdchatError("There are no stored chats to train on.", "Leave --from-my-chats out.")
+    store = ConversationStore.open(paths.database_path())
+    try:
+        messages = [item for chat in store.conversations() for item in store.messages(chat.id)]
+    finally:
+        store.close()
+    return [item.text for item in messages if item.role is Role.USER and item.parent_id is None and item.text.strip()]
+
+
+def _budget(plan: "TrainingPlan") -> str:
+    settings = plan.settings
+    limit = f"{settings.tokens:,} answer tokens" if settings.hours is None else f"{settings.hours:g} hours"
+    return (
+        f"Training a drafter for {plan.binding.name}: {limit}, up to {plan.data_bytes / 1e9:.2f} GB of disk in "
+        f"{plan.folder}, {plan.memory_bytes / 1e9:.1f} GB of memory beside the model."
+    )
+
+
+class _Shown:
+    """Shows progress: one line that is written over, or now and then a line where nobody watches."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._shown_at = 0.0
+        self._phase = ""
+
+    def __call__(self, event: "TrainingProgress") -> None:
+        text = _text(event)
+        if self._terminal:
+            self._stream.write(f"{_ERASE}{text}")
+        elif event.phase != self._phase or time.monotonic() - self._shown_at > _LINES_EVERY:
+            self._stream.write(f"{text}\n")
+            self._shown_at, self._phase = time.monotonic(), event.phase
+        self._stream.flush()
+
+    def close(self) -> None:
+        """End the line."""
+        if self._terminal:
+            self._stream.write("\n")
+
+
+def _text(event: "TrainingProgress") -> str:
+    parts = [f"{event.phase.value} {event.fraction:4.0%}"]
+    if event.tokens_per_second is not None:
+        parts.append(f"{event.tokens_per_second:.0f} tokens/s")
+    if event.loss is not None:
+        parts.append(f"loss {event.loss:.3f}")
+    if event.accuracy:
+        parts.append("right " + " ".join(f"{share:.0%}" for share in event.accuracy))
+    if event.left_s is not None:
+        minutes, seconds = divmod(int(event.left_s), 60)
+        hours, minutes = divmod(minutes, 60)
+        parts.append(f"{hours}:{minutes:02}:{seconds:02} left")
+    return "  ".join(parts)

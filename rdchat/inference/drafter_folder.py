@@ -1,0 +1,172 @@
+"""A recurrent drafter on disk: `config.json`, `model.safetensors` and `card.md`, bound to one target by its hash."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx.utils import tree_flatten
+from mlx_lm.utils import dequantize_model
+
+import rdchat
+from rdchat import paths
+from rdchat.errors import ModelError
+from rdchat.inference.apple_checkpoint import APPLE_MODEL_TYPE, apple_config, apple_weights
+from rdchat.inference.device import on_gpu
+from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead, quantize
+from rdchat.inference.safetensors_file import read_header
+from rdchat.inference.target import LoadedModel
+from rdchat.inference.target_binding import TargetBinding
+
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
+_FORMAT = 1
+_VOCABULARY = "draft_vocabulary"  # the tensor of token ids beside the head's weights
+_HINT = "Get the drafter again, train one with `rdchat train-drafter`, or name another one."
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDrafter:
+    """A recurrent drafter in memory.
+
+    Attributes:
+        head: Its network.
+        vocabulary: (draft_vocabulary_size,) int32 ids of the tokens that it can draft, ascending.
+        target: The model it was trained for; None for a checkpoint that does not say.
+    """
+
+    head: RecurrentHead
+    vocabulary: mx.array
+    target: TargetBinding | None
+
+
+def find_drafter(model: LoadedModel) -> Path | None:
+    """Return the folder of a drafter made for a model: the person's own newest one, else the shipped one."""
+    own = (paths.data_dir() / "drafters").glob(f"*/{CONFIG}")
+    shipped = (Path(rdchat.__file__).parent / "drafters").glob(f"*/{CONFIG}")
+    configs = [*sorted(own, key=lambda path: path.stat().st_mtime, reverse=True), *sorted(shipped)]
+    wanted = TargetBinding.of(model.info).hash
+    return next((config.parent for config in configs if _bound_hash(config) == wanted), None)
+
+
+def _bound_hash(config: Path) -> str | None:
+    try:
+        return str(json.loads(config.read_bytes())["target"]["hash"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # being written, or damaged: loading it by name says why
+
+
+def save_drafter(folder: Path, drafter: StoredDrafter, card: str) -> None:
+    """Write a drafter; each file is replaced at once, the configuration last, so that only whole ones are found.
+
+    Args:
+        folder: Made where it does not exist.
+        drafter: Its weights are stored in the precision they have.
+        card: Markdown: target, data, recipe, seed, figures, licence.
+    """
+    assert drafter.target is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = dict(tree_flatten(drafter.head.parameters())) | {_VOCABULARY: drafter.vocabulary.astype(mx.int32)}
+    partial = folder / "partial.safetensors"
+    mx.save_safetensors(str(partial), tensors, {"format": "mlx"})
+    partial.replace(folder / WEIGHTS)
+    config = {"format": _FORMAT, "target": asdict(drafter.target), "architecture": drafter.head.config.to_dict()}
+    for name, text in ((CARD, card), (CONFIG, json.dumps(config, indent=2) + "\n")):
+        partial = folder / f"{name}.partial"
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(folder / name)
+
+
+def load_drafter(folder: Path, model: LoadedModel) -> StoredDrafter:
+    """Read a drafter and check it against the target.
+
+    Args:
+        folder: A drafter folder of ours, or a checkpoint of Apple's ml-recurrent-drafter.
+        model: The target.
+
+    Raises:
+        ModelError: If it is missing, damaged, or made for another model; the message says which and why.
+    """
+    config = _read_config(folder)
+    if config.get("model_type") == APPLE_MODEL_TYPE:
+        binding, shape = None, apple_config(config)
+        tensors = apple_weights(_read_tensors(folder), shape)
+        tensors[_VOCABULARY] = mx.arange(shape.draft_vocabulary_size)
+    else:
+        binding, shape = _check_binding(folder, config, model), _architecture(folder, config)
+        tensors = _read_tensors(folder)
+    head = RecurrentHead(shape)
+    if shape.quantization_bits:
+        head = quantize(head, shape.quantization_bits, shape.quantization_group)
+    vocabulary = _check_vocabulary(folder, tensors.pop(_VOCABULARY, None), shape, model)
+    _check_tensors(folder, head, tensors)
+    head.load_weights(list(tensors.items()))
+    if shape.quantization_bits and not on_gpu():
+        head = dequantize_model(head)  # quantised kernels are slow there
+    return StoredDrafter(head, vocabulary, binding)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise ModelError(f"There is no drafter at {folder}: it has no {CONFIG}.", _HINT)
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} is damaged: {error}.", _HINT) from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{path} is damaged: it describes no drafter.", _HINT)
+    return config
+
+
+def _architecture(folder: Path, config: dict[str, Any]) -> HeadConfig:
+    data = config.get("architecture")
+    if config.get("format") != _FORMAT or not isinstance(data, dict):
+        raise ModelError(f"{folder / CONFIG} describes no drafter that this version of rdchat can read.", _HINT)
+    return HeadConfig.from_dict(data)
+
+
+def _check_binding(folder: Path, config: dict[str, Any], model: LoadedModel) -> TargetBinding:
+    try:
+        binding = TargetBinding(**config["target"])
+    except (KeyError, TypeError) as error:
+        raise ModelError(f"{folder / CONFIG} does not say which model the drafter is for.", _HINT) from error
+    own = TargetBinding.of(model.info)
+    if binding.hash != own.hash:
+        other = "other weights of that name" if binding.name == own.name else f"the model {binding.name}"
+        raise ModelError(f"The drafter {folder.name} was trained for {other}, not for the loaded {own.name}.", _HINT)
+    return binding
+
+
+def _read_tensors(folder: Path) -> dict[str, mx.array]:
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise ModelError(f"The drafter {folder.name} has no {WEIGHTS}.", _HINT)
+    read_header(path)  # names a file that is cut short, which MLX might read as noise
+    return cast("dict[str, mx.array]", mx.load(str(path)))
+
+
+def _check_vocabulary(folder: Path, ids: mx.array | None, shape: HeadConfig, model: LoadedModel) -> mx.array:
+    size = model.info.vocabulary_size
+    if ids is None or ids.shape != (shape.draft_vocabulary_size,):
+        raise ModelError(f"The drafter {folder.name} has no list of {shape.draft_vocabulary_size:,} tokens.", _HINT)
+    host = np.array(ids).astype(np.int64)
+    if host[0] < 0 or host[-1] >= size or (np.diff(host) <= 0).any():
+        raise ModelError(f"The drafter {folder.name} drafts tokens that {model.info.name} does not have.", _HINT)
+    return ids.astype(mx.int32)
+
+
+def _check_tensors(folder: Path, head: nn.Module, tensors: dict[str, mx.array]) -> None:
+    expected = dict(tree_flatten(head.parameters()))
+    for name in sorted(expected.keys() | tensors.keys()):
+        if name not in tensors:
+            raise ModelError(f"The drafter {folder.name} is incomplete: {name} is missing.", _HINT)
+        if name not in expected:
+            raise ModelError(f"The drafter {folder.name} holds {name}, which its architecture does not have.", _HINT)
+        wanted, found = expected[name].shape, tensors[name].shape
+        if wanted != found:
+            raise ModelError(f"{name} of the drafter {folder.name} has the shape {found} instead of {wanted}.", _HINT)
+        if not mx.all(mx.isfinite(tensors[name])).item():
+            raise ModelError(f"{name} of the drafter {folder.name} holds numbers that are not finite.", _HINT)

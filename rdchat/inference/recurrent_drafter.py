@@ -1,0 +1,140 @@
+"""The recurrent drafter in the decoding loop: one lazy tree a round, with a branch from prompt lookup."""
+
+from dataclasses import dataclass, field
+from typing import override
+
+import mlx.core as mx
+
+from rdchat.inference.bound_head import BoundHead
+from rdchat.inference.draft import Draft, Drafter
+from rdchat.inference.drafter_folder import StoredDrafter
+from rdchat.inference.lookup import LookupIndex
+from rdchat.inference.node_selection import best_nodes
+from rdchat.inference.packed_tree import PackedTree
+from rdchat.inference.probe import DraftKind
+from rdchat.inference.protocol import DraftSettings, GenerationRequest
+from rdchat.inference.recurrent_beam import BeamShape, NodePool, PathScorer, Root, search
+from rdchat.inference.target import LoadedModel
+from rdchat.inference.target_embeddings import TargetEmbeddings
+from rdchat.inference.verifier import Verified
+
+DEFAULT_SHAPE = BeamShape(width=4, length=5)
+_LEAVES = 2  # nodes kept of each level, in beam widths: those that do not live on may still be among the best
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentSettings:
+    """How a reply is drafted.
+
+    Attributes:
+        shape: Beams.
+        lookup_branch: Whether a path from prompt lookup, as long as a beam, is offered as well.
+    """
+
+    shape: BeamShape = field(default=DEFAULT_SHAPE)
+    lookup_branch: bool = True
+
+    @classmethod
+    def of(cls, settings: DraftSettings) -> "RecurrentSettings":
+        """Take what concerns a recurrent drafter."""
+        return cls(BeamShape(settings.beam_width, settings.beam_length), settings.lookup_branch)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that are verified in a round, the root included: those of a chain, or about as many as the beams'."""
+        width, length = self.shape.width, self.shape.length
+        return max(length * (1 + self.lookup_branch) - self.lookup_branch, width * (length - 1))
+
+
+class RecurrentModel:
+    """A recurrent drafter that is ready for one loaded target; serves any number of replies, one after another.
+
+    Args:
+        model: The target.
+        stored: What `load_drafter` gave.
+
+    Raises:
+        ModelError: If the drafter needs what the target does not give.
+    """
+
+    def __init__(self, model: LoadedModel, stored: StoredDrafter) -> None:
+        config = stored.head.config
+        self._model = model
+        self._sharpen = config.sharpen
+        self._layers = config.target_layers
+        self._head = BoundHead(
+            stored.head, stored.vocabulary, TargetEmbeddings(model.network, model.info.vocabulary_size)
+        )
+        model.seams.read_layers(self._layers)
+
+    def drafter(self, prompt: list[int], request: GenerationRequest, settings: RecurrentSettings) -> "RecurrentDrafter":
+        """Return the drafter of one reply."""
+        self._model.seams.read_layers(self._layers)  # another drafter may have asked for others
+        scorer = PathScorer(request.sampling, request.seed, self._head.vocabulary, self._sharpen)
+        return RecurrentDrafter(self._model, self._head, scorer, prompt, settings)
+
+
+class RecurrentDrafter(Drafter):
+    """Drafts for one reply; see `Drafter`.
+
+    Where the target verifies chains only, the draft is a chain: the lookup branch, if there is one, or else the one
+    likeliest beam.
+
+    Args:
+        model: The target.
+        head: The drafter's network.
+        scorer: Scores candidates by the reply's own rule.
+        prompt: The prompt's tokens.
+        settings: Shape of the draft.
+    """
+
+    name = "recurrent"
+
+    def __init__(
+        self, model: LoadedModel, head: BoundHead, scorer: PathScorer, prompt: list[int], settings: RecurrentSettings
+    ) -> None:
+        self._model = model
+        self._head = head
+        self._scorer = scorer
+        self._settings = settings
+        self._trees = model.capability.kind is DraftKind.TREE
+        self._position = len(prompt)  # of the last token, once there is one
+        self._hidden: mx.array | None = None
+        self._index = LookupIndex(prompt)
+
+    @override
+    def update(self, settings: DraftSettings) -> None:
+        """See `Drafter`."""
+        self._settings = RecurrentSettings.of(settings)
+
+    @override
+    def propose(self, root: int, limit: int) -> Draft:
+        """See `Drafter`."""
+        if self._hidden is None:  # the first round: the prompt's last token was the last call
+            assert self._model.seams.hidden is not None
+            self._hidden = self._model.seams.hidden[0, -1]
+            self._index.extend([root])
+        length = min(self._settings.shape.length, 1 + limit)
+        if length == 1:
+            return Draft(PackedTree.chain(mx.array([root])))
+        branch = self._index.continuation(length - 1) if self._settings.lookup_branch else []
+        width = self._settings.shape.width
+        if self._trees and (width > 1 or branch):
+            pool = self._search(root, BeamShape(width, length), kept=_LEAVES * width if width > 1 else 1)
+            tree, looked_up = best_nodes(pool, self._settings.nodes, branch)
+            return Draft(tree, looked_up)
+        if branch:
+            return Draft(PackedTree.chain(mx.array([root, *branch])), mx.arange(length) > 0)
+        return Draft(PackedTree.chain(self._search(root, BeamShape(1, length), kept=1).tokens))
+
+    @override
+    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        """See `Drafter`."""
+        assert verified.hidden is not None
+        self._hidden = verified.hidden[path[-1]]
+        self._position += len(tokens)
+        self._index.extend(tokens)
+
+    def _search(self, root: int, shape: BeamShape, kept: int) -> NodePool:
+        assert self._hidden is not None
+        return search(self._head, self._scorer, Root(root, self._position, self._hidden), shape, kept)

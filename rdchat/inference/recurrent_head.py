@@ -1,0 +1,240 @@
+"""The recurrent drafter's network: a small RNN head over the target's hidden states.
+
+Zhang et al. 2024, "Recurrent Drafter" (arXiv 2403.09919, section 3.1): the state is updated with each drafted token,
+`s' = f(U s + W e(token))`, and the next token is read from the target's hidden state h and s together:
+
+    [h, s] -> linear -> SiLU -> residual blocks -> linear -> logits of the draft vocabulary
+
+Apple's head ends in an output matrix of its own, 60 to 94 % of its weights. Ours ends in the target's width and reuses
+the target's output rows, for a reduced vocabulary. One class serves both; `HeadConfig` says which.
+"""
+
+from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+
+from rdchat.errors import ModelError
+
+
+class Cell(StrEnum):
+    """How a token changes the state: `sum` adds its embedding, `rnn` is the paper's, `gru` is gated."""
+
+    SUM = "sum"
+    RNN = "rnn"
+    GRU = "gru"
+
+
+class Output(StrEnum):
+    """Whose output rows turn features into logits: the target's own (`tied`), or the head's (`own`)."""
+
+    TIED = "tied"
+    OWN = "own"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadConfig:
+    """The shape of a head.
+
+    Attributes:
+        hidden_size: Width of the target's hidden states and of its token embeddings.
+        draft_vocabulary_size: Number of tokens that can be drafted.
+        exit_size: Width inside the head.
+        state_size: Width of the state; `hidden_size` for the `sum` cell.
+        cell: How a token changes the state.
+        blocks: Number of residual blocks.
+        target_layers: Layers of the target, from 0, whose outputs are read behind that of the whole trunk.
+        input_rank: The hidden states are first brought to this width; 0 leaves them as they are.
+        project_input: Whether a linear layer leads from [h, s] to `exit_size`; else that is their joint width.
+        activate_input: Whether SiLU follows that layer.
+        output: Whose output rows are used.
+        sharpen: Log-probabilities are multiplied by this before noise is added; fitted after training.
+        quantization_bits: Bits of a stored weight: 4, 8, or 0 for floats.
+        quantization_group: Weights that share a scale.
+
+    Raises:
+        ModelError: If these make no head.
+    """
+
+    hidden_size: int
+    draft_vocabulary_size: int
+    exit_size: int
+    state_size: int
+    cell: Cell = Cell.RNN
+    blocks: int = 1
+    target_layers: tuple[int, ...] = ()
+    input_rank: int = 0
+    project_input: bool = True
+    activate_input: bool = True
+    output: Output = Output.TIED
+    sharpen: float = 1.0
+    quantization_bits: int = 0
+    quantization_group: int = 64
+
+    def __post_init__(self) -> None:
+        sizes = (self.hidden_size, self.draft_vocabulary_size, self.exit_size, self.state_size, self.quantization_group)
+        _require(all(size > 0 for size in sizes), "its sizes must be positive")
+        _require(self.blocks >= 0 and self.input_rank >= 0, "a number of blocks or a rank is negative")
+        _require(all(layer >= 0 for layer in self.target_layers), "a target layer is negative")
+        _require(
+            self.cell is not Cell.SUM or self.state_size == self.hidden_size, "a sum cell is as wide as the target"
+        )
+        width = (self.input_rank or self.input_size) + self.state_size
+        _require(self.project_input or width == self.exit_size, f"without an input layer exit_size must be {width}")
+        _require(0 < self.sharpen < 100, "sharpen is out of range")
+        _require(self.quantization_bits in {0, 4, 8}, "quantization_bits must be 0, 4 or 8")
+
+    @property
+    def input_size(self) -> int:
+        """Width of the hidden states it reads: the trunk's output and the chosen layers', side by side."""
+        return self.hidden_size * (1 + len(self.target_layers))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        return asdict(self) | {"target_layers": list(self.target_layers)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "HeadConfig":
+        """Read what `to_dict` gave.
+
+        Raises:
+            ModelError: If something is missing, unknown or of the wrong type.
+        """
+        kinds: dict[str, Any] = {"cell": Cell, "output": Output, "target_layers": _layers, "sharpen": float}
+        kinds |= dict.fromkeys(("project_input", "activate_input"), _flag)
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(data.keys() - known)
+        _require(not unknown, f"this version does not know {', '.join(unknown)}")
+        try:
+            return cls(**{name: kinds.get(name, _whole)(value) for name, value in data.items()})
+        except ModelError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"The drafter's architecture is damaged: {error}.", _HINT) from error
+
+
+_HINT = "Get the drafter again, or train it again."
+
+
+def _require(holds: bool, reason: str) -> None:
+    if not holds:
+        raise ModelError(f"The drafter's architecture cannot be used: {reason}.", _HINT)
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is neither true nor false")
+    return value
+
+
+def _layers(value: Any) -> tuple[int, ...]:
+    return tuple(_whole(layer) for layer in value)
+
+
+class RecurrentHead(nn.Module):
+    """The network. Leading axes, written `...` below, are free: beams while drafting, positions while training.
+
+    A draft computes `context` once, then for each token `state = advance(state, embedding)` and
+    `features(context, state)`.
+
+    Args:
+        config: Its shape.
+    """
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.config = config
+        hidden, state, inner = config.hidden_size, config.state_size, config.exit_size
+        gates = {Cell.SUM: 0, Cell.RNN: 1, Cell.GRU: 3}[config.cell]
+        if gates:
+            self.from_token = nn.Linear(hidden, gates * state)
+            self.recurrence = nn.Linear(state, gates * state, bias=config.cell is Cell.GRU)
+        if config.input_rank:
+            self.compress = nn.Linear(config.input_size, config.input_rank, bias=False)
+        if config.project_input:
+            self.from_hidden = nn.Linear(config.input_rank or config.input_size, inner)
+            self.from_state = nn.Linear(state, inner, bias=False)
+        self.blocks = [nn.Linear(inner, inner) for _ in range(config.blocks)]
+        tied = config.output is Output.TIED
+        self.output = nn.Linear(inner, hidden if tied else config.draft_vocabulary_size, bias=tied)
+
+    def initial_state(self, shape: tuple[int, ...], dtype: mx.Dtype = mx.float32) -> mx.array:
+        """Return the state before the root, (*shape, state_size)."""
+        return mx.zeros((*shape, self.config.state_size), dtype)
+
+    def context(self, hidden: mx.array) -> mx.array:
+        """Return the hidden states' share of the input, the same for a whole draft.
+
+        Args:
+            hidden: (..., input_size): the target's, of the token before the draft's root.
+
+        Returns:
+            (..., exit_size), or without an input layer (..., input_size).
+        """
+        if "compress" in self:
+            hidden = self.compress(hidden)
+        context: mx.array = self.from_hidden(hidden) if "from_hidden" in self else hidden
+        return context
+
+    def advance(self, state: mx.array, embeddings: mx.array) -> mx.array:
+        """Return the state after one more token.
+
+        Args:
+            state: (..., state_size).
+            embeddings: (..., hidden_size): the token's embedding, as the target's table has it.
+        """
+        if self.config.cell is Cell.SUM:
+            return state + embeddings
+        token, past = self.from_token(embeddings), self.recurrence(state)
+        if self.config.cell is Cell.RNN:
+            simple: mx.array = nn.silu(token + past)
+            return simple
+        # Cho et al. 2014, arXiv 1406.1078, with the reset gate behind the matrix product
+        update, reset, candidate = mx.split(token, 3, axis=-1)
+        past_update, past_reset, past_candidate = mx.split(past, 3, axis=-1)
+        keep = mx.sigmoid(update + past_update)
+        fresh = mx.tanh(candidate + mx.sigmoid(reset + past_reset) * past_candidate)
+        return keep * state + (1 - keep) * fresh
+
+    def features(self, context: mx.array, state: mx.array) -> mx.array:
+        """Return what decides the next token.
+
+        Args:
+            context: What `context` gave, its leading axes broadcastable to the state's.
+            state: (..., state_size).
+
+        Returns:
+            Tied output: (..., hidden_size), to be multiplied with the target's output rows. Own output: the logits,
+            (..., draft_vocabulary_size).
+        """
+        if "from_state" in self:
+            x = context + self.from_state(state)
+        else:
+            x = mx.concatenate([mx.broadcast_to(context, (*state.shape[:-1], context.shape[-1])), state], axis=-1)
+        if self.config.activate_input:
+            x = nn.silu(x)
+        for block in self.blocks:
+            x = x + nn.silu(block(x))
+        result: mx.array = self.output(x)
+        return result
+
+
+def quantize(head: RecurrentHead, bits: int, group: int = 64) -> RecurrentHead:
+    """Return a copy of a head with its weights in 4 or 8 bits; layers whose width is no multiple of `group` stay."""
+    copy = RecurrentHead(replace(head.config, quantization_bits=bits, quantization_group=group))
+    copy.load_weights(tree_flatten(head.parameters()))
+    nn.quantize(copy, group, bits, class_predicate=lambda _, module: _fits(module, group))
+    return copy
+
+
+def _fits(module: nn.Module, group: int) -> bool:
+    return isinstance(module, nn.Linear) and module.weight.shape[-1] % group == 0

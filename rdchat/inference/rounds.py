@@ -1,0 +1,161 @@
+"""Decoding with drafts: draft, verify, accept, commit - one target call a round, and the text plain decoding gives."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.acceptance import accepted_path, seen_on_paths
+from rdchat.inference.draft import Draft, Drafter
+from rdchat.inference.prefix_tree import Ints, PrefixTree
+from rdchat.inference.protocol import DraftSettings, Mode, PrefillProgress, RoundStatistics, RoundTree, TokenEvent
+from rdchat.inference.reply import ReplyJob
+from rdchat.inference.reply_iterator import ReplyIterator
+from rdchat.inference.sampling import log_softmax
+from rdchat.inference.verifier import Verified, Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """A verified draft on the host.
+
+    Attributes:
+        tree: What was offered.
+        drafters: (nodes,) who offered each node.
+        verified: What the target says of it, evaluated.
+        chosen: (nodes,) the token it chooses after each node.
+    """
+
+    tree: PrefixTree
+    drafters: list[str]
+    verified: Verified
+    chosen: Ints
+
+
+class RoundIterator(ReplyIterator):
+    """A `TokenIterator` that verifies a drafter's trees.
+
+    Args:
+        job: What it works on; the cache has rounds.
+        drafter: Proposes trees.
+    """
+
+    def __init__(self, job: ReplyJob, drafter: Drafter) -> None:
+        super().__init__(job)
+        self._drafter = drafter
+        self._verifier = Verifier(job.model, job.cache)
+        self._settings = job.request.draft
+
+    def update(self, settings: DraftSettings) -> None:
+        """See `TokenIterator`."""
+        self._settings = settings
+        self._drafter.update(settings)
+
+    def _prefill(self) -> Iterator[PrefillProgress]:
+        yield from super()._prefill()
+        with self._ledger.stage("prefill of the drafter"):
+            for _ in self._drafter.prefill(self._cancel.is_set, self._ledger):
+                pass
+
+    def _settle(self, length: int) -> None:
+        super()._settle(length)
+        self._drafter.close(len(self._cache.tokens))
+
+    def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
+        reply = self._reply
+        first = self._chooser.choose(logits, mx.array([len(self._prompt)]), self._seen)
+        yield reply.take(int(np.array(first)[0]))
+        while reply.finish_reason is None and not self._cancel.is_set():
+            draft = self._draft()
+            done = self._verify(draft)
+            path, events = self._accept(done)
+            self._commit(done, path)
+            yield from events
+
+    def _draft(self) -> Draft:
+        reply = self._reply
+        with self._ledger.stage("draft"):
+            draft = self._drafter.propose(reply.token_ids[-1], reply.last_index - len(reply.token_ids))
+            self._evaluate(draft.tree.tokens)
+            return draft
+
+    def _verify(self, draft: Draft) -> _Round:
+        packed, start = draft.tree, self._verifier.position + 1
+        with self._ledger.stage("verify"):
+            verified = self._verifier.verify(packed)
+            self._evaluate(verified.logits)
+            seen = None if self._seen is None else seen_on_paths(self._seen, packed)
+        with self._ledger.stage("choose"):
+            chosen, sure = self._chooser.choose_quickly(verified.logits, start, packed.depths, packed.deepest, seen)
+            mx.eval(packed.tokens, packed.parents, packed.depths, chosen, sure, verified.hidden, draft.looked_up)
+            self._reply.counters.host_syncs += 1
+            tree, tokens, certain = packed.fetch(), np.array(chosen).astype(np.int32), np.array(sure)
+            if not certain[accepted_path(tree, tokens)].all():
+                rows = mx.array(np.flatnonzero(~certain))
+                exact = self._chooser.choose(
+                    verified.logits[rows], start + packed.depths[rows], None if seen is None else seen[rows]
+                )
+                tokens[~certain] = np.array(exact)
+                self._reply.counters.host_syncs += 1
+            return _Round(tree, _drafters(draft, self._drafter.name), verified, tokens)
+
+    def _accept(self, done: _Round) -> tuple[list[int], list[TokenEvent]]:
+        """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""
+        reply, counters, tree = self._reply, self._reply.counters, done.tree
+        with self._ledger.stage("accept"):
+            path = accepted_path(tree, done.chosen)
+            drafted, accepted = int(tree.depths.max()), len(path) - 1
+            counters.rounds += 1
+            counters.target_calls += 1
+            counters.drafted += drafted
+            counters.accepted += accepted
+            counters.drafted_lengths[drafted] += 1
+            counters.accepted_lengths[accepted] += 1
+            counters.verified_nodes += len(tree)
+            events = []
+            for place, node in enumerate(path, start=1):
+                event = reply.take(int(done.chosen[node]))
+                if place < len(path):
+                    event = replace(event, drafter=done.drafters[path[place]], position=place)
+                events.append(event)
+                if reply.finish_reason is not None:
+                    break
+            statistics = RoundStatistics(counters.rounds, drafted, accepted, len(events), len(tree))
+            events[-1] = replace(events[-1], round=statistics, tree=self._trace(done, path))
+            return path[: len(events)], events
+
+    def _commit(self, done: _Round, path: list[int]) -> None:
+        with self._ledger.stage("commit"):
+            fed = done.tree.tokens[path].tolist()
+            self._verifier.commit(fed, path)
+            if self._seen is not None:
+                for token in fed:
+                    self._seen = self._chooser.with_token(self._seen, mx.array([token]))
+            self._drafter.observe(self._reply.token_ids[-len(path) :], done.verified, path)
+
+    def _evaluate(self, *arrays: mx.array) -> None:
+        """Wait for a stage's results where the person asked for exact times."""
+        if self._settings.profile:
+            mx.eval(*arrays)
+            self._reply.counters.host_syncs += 1
+
+    def _trace(self, done: _Round, path: list[int]) -> RoundTree | None:
+        if not self._settings.trace:
+            return None
+        tree = done.tree
+        log_probs = np.array(log_softmax(done.verified.logits.astype(mx.float32)))[tree.parents, tree.tokens]
+        log_probs[0] = 0
+        return RoundTree(
+            tuple(tree.tokens.tolist()),
+            tuple(tree.parents.tolist()),
+            tuple(done.drafters),
+            tuple(log_probs.tolist()),
+            tuple(path),
+            int(done.chosen[path[-1]]),
+        )
+
+
+def _drafters(draft: Draft, name: str) -> list[str]:
+    looked_up = np.zeros(len(draft.tree), dtype=bool) if draft.looked_up is None else np.array(draft.looked_up)
+    return ["", *(Mode.LOOKUP.value if lookup else name for lookup in looked_up[1:])]

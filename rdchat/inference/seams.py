@@ -1,0 +1,112 @@
+"""The two seams by which an unmodified mlx-lm model verifies a tree: the rope modules and the trunk.
+
+Masks come from the caches (`round_cache`). Positions come from each layer's `rope`, which is called with the cache's
+offset; `mx.fast.rope` takes an array of offsets, one for each batch row, so with the token axis moved to the batch axis
+every packed token gets its own position. The hidden states come from a wrapper around the trunk, in the same call.
+
+Objects are given a subclass of their own class, so nothing in the model's structure or weights changes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from rdchat.errors import ModelError
+
+
+class Seams:
+    """The seams of one network.
+
+    Args:
+        network: An mlx-lm model; its rope modules and its trunk get a subclass that knows this object.
+
+    Attributes:
+        hidden: (1, n, width): what the trunk returned in the last call, normalised, and behind it what the layers of
+            `read_layers` returned; None before the first.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self._network = network
+        self._depths: mx.array | None = None
+        self._layers: tuple[int, ...] = ()
+        self._outputs: dict[int, mx.array] = {}  # of wrapped layers, in the last call
+        self._wrapped: set[int] = set()
+        self.hidden: mx.array | None = None
+        for name, module in network.named_modules():
+            if "rope" in name.rsplit(".", 1)[-1] and callable(module):
+                self._give_positions(module)
+        trunk = network.get("model")
+        if isinstance(trunk, nn.Module) and callable(trunk):
+            self._record(trunk)
+
+    def read_layers(self, layers: tuple[int, ...]) -> None:
+        """Record what these layers return, from the next call on; a drafter may read more than the trunk's output.
+
+        Raises:
+            ModelError: If the model has no such layers.
+        """
+        modules = getattr(self._network, "layers", ())
+        if any(layer >= len(modules) for layer in layers):
+            raise ModelError(f"The model has {len(modules)} layers that can be read, and no layer {max(layers)}.")
+        for layer in set(layers) - self._wrapped:
+            self._record_layer(modules[layer], layer)
+        self._layers = layers
+
+    @contextmanager
+    def packed(self, depths: mx.array | None) -> Iterator[None]:
+        """Within, rope modules give packed token i the position offset + depths[i]; None leaves them alone."""
+        self._depths = depths
+        try:
+            yield
+        finally:
+            self._depths = None
+
+    def _give_positions(self, module: nn.Module) -> None:
+        plain = type(module)
+        seams = self
+
+        def call(self: nn.Module, x: mx.array, *arguments: Any, **options: Any) -> Any:
+            depths = seams._depths
+            if depths is None or x.ndim != 4 or x.shape[0] != 1 or x.shape[2] != depths.shape[0]:
+                return plain.__call__(self, x, *arguments, **options)
+            if "offset" in options:
+                options["offset"] = options["offset"] + depths
+            elif arguments:
+                arguments = (arguments[0] + depths, *arguments[1:])
+            else:
+                options["offset"] = depths
+            return plain.__call__(self, x.transpose(2, 1, 0, 3), *arguments, **options).transpose(2, 1, 0, 3)
+
+        module.__class__ = type(plain.__name__, (plain,), {"__call__": call})
+
+    def _record(self, trunk: nn.Module) -> None:
+        plain = type(trunk)
+        seams = self
+
+        def call(self: nn.Module, *arguments: Any, **options: Any) -> Any:
+            result = plain.__call__(self, *arguments, **options)
+            outputs = [seams._outputs[layer] for layer in seams._layers]
+            seams.hidden = mx.concatenate([_first(result), *outputs], axis=-1) if outputs else _first(result)
+            return result
+
+        trunk.__class__ = type(plain.__name__, (plain,), {"__call__": call})
+
+    def _record_layer(self, module: nn.Module, layer: int) -> None:
+        plain = type(module)
+        seams = self
+
+        def call(self: nn.Module, *arguments: Any, **options: Any) -> Any:
+            result = plain.__call__(self, *arguments, **options)
+            seams._outputs[layer] = _first(result)
+            return result
+
+        module.__class__ = type(plain.__name__, (plain,), {"__call__": call})
+        self._wrapped.add(layer)
+
+
+def _first(result: Any) -> mx.array:
+    output: mx.array = result[0] if isinstance(result, tuple) else result
+    return output

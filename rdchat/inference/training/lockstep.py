@@ -1,0 +1,182 @@
+"""Decoding many conversations at once: one target call a step for all lanes, each at its own position.
+
+Plain mlx-lm models take it as they are: positions come from a cache's `offset`, which may be an array with one entry
+for each batch row, and masks from its `make_mask`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models.cache import KVCache, make_prompt_cache
+
+from rdchat.errors import ModelError
+from rdchat.inference.target import LoadedModel
+
+_STEP = 64  # columns by which the buffers grow
+_PREFILL_TOKENS = 2048  # prompt tokens, padding included, in one call
+
+
+class LaneCache:
+    """One layer's keys and values for all lanes, each lane from column 0 on.
+
+    Args:
+        keys: (lanes, heads, columns, head_dim) of the prompts.
+        values: Likewise; its head_dim may differ.
+
+    Attributes:
+        offset: (lanes,) int32: tokens that each lane holds; mlx-lm hands it to the rope module.
+        span: Columns that attention looks at: more than the longest lane holds.
+    """
+
+    def __init__(self, keys: mx.array, values: mx.array) -> None:
+        self._keys = keys
+        self._values = values
+        self.offset = mx.zeros((keys.shape[0],), dtype=mx.int32)
+        self.span = keys.shape[2]
+
+    def make_mask(self, _count: int, window_size: int | None = None, **_options: bool) -> mx.array:
+        """Return (lanes, 1, 1, span) bool: the columns that each lane's next token may see."""
+        columns = mx.arange(self.span)
+        last = self.offset[:, None]
+        mask = columns <= last
+        if window_size is not None:
+            mask = mask & (columns > last - window_size)
+        return mask[:, None, None]
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Write one token of every lane; both arguments are (lanes, heads, 1, head_dim)."""
+        self._keys = _with_columns(self._keys, self.span)
+        self._values = _with_columns(self._values, self.span)
+        rows = mx.arange(keys.shape[0])
+        self._keys[rows, :, self.offset] = keys[:, :, 0]
+        self._values[rows, :, self.offset] = values[:, :, 0]
+        return self._keys[:, :, : self.span], self._values[:, :, : self.span]
+
+    def keep(self, lanes: mx.array) -> None:
+        """Drop all lanes but these."""
+        self._keys, self._values = self._keys[lanes], self._values[lanes]
+
+    @property
+    def state(self) -> list[mx.array]:
+        """The buffers, to be evaluated."""
+        return [self._keys, self._values]
+
+
+def _with_columns(buffer: mx.array, columns: int) -> mx.array:
+    lanes, heads, held, width = buffer.shape
+    if held >= columns:
+        return buffer
+    return mx.concatenate([buffer, mx.zeros((lanes, heads, columns - held, width), buffer.dtype)], axis=2)
+
+
+class Lockstep:
+    """Reads prompts and then feeds all lanes one token a call.
+
+    Args:
+        model: The target.
+        prefix: Tokens that all lanes begin with, read once.
+        prompts: What follows in each lane; perhaps nothing.
+
+    Raises:
+        ModelError: If the model keeps more than keys and values between tokens.
+    """
+
+    def __init__(self, model: LoadedModel, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> None:
+        check_lockstep(model)
+        self._network = model.network
+        self._seams = model.seams
+        self._held = [len(prefix) + len(prompt) for prompt in prompts]
+        self._layers = self._read(prefix, prompts)
+
+    def step(self, tokens: Sequence[int]) -> tuple[mx.array, mx.array]:
+        """Feed one token of each lane; return (lanes, vocabulary) logits and (lanes, width) hidden states, lazy."""
+        offset = mx.array(self._held, dtype=mx.int32)
+        span = _rounded(max(self._held) + 1)
+        for layer in self._layers:
+            layer.offset, layer.span = offset, span
+        logits: mx.array = self._network(mx.array(list(tokens))[:, None], cache=self._layers)[:, -1]
+        self._held = [held + 1 for held in self._held]
+        assert self._seams.hidden is not None
+        return logits, self._seams.hidden[:, -1]
+
+    def keep(self, lanes: Sequence[int]) -> None:
+        """Drop all lanes but these."""
+        chosen = mx.array(list(lanes))
+        for layer in self._layers:
+            layer.keep(chosen)
+            mx.eval(layer.state)
+        self._held = [self._held[lane] for lane in lanes]
+        mx.clear_cache()
+
+    def _read(self, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[LaneCache]:
+        """Read prompts of similar length together, then put the lanes back into their order."""
+        order = sorted(range(len(prompts)), key=lambda lane: len(prompts[lane]))
+        columns = _rounded(max(self._held) + 1)
+        shared = self._feed([prefix], self._empty())
+        parts: list[list[list[mx.array]]] = []  # group, layer, keys or values
+        for group in _groups(order, prompts):
+            filled = self._feed([prompts[lane] for lane in group], _broadcast(shared, len(group), len(prefix)))
+            parts.append(
+                [[_with_columns(array[:, :, : c.offset], columns) for array in (c.keys, c.values)] for c in filled]
+            )
+            mx.eval(parts[-1])
+        back = mx.array(sorted(range(len(order)), key=lambda place: order[place]))
+        layers = []
+        for number in range(len(shared)):
+            keys, values = (mx.concatenate([part[number][i] for part in parts])[back] for i in range(2))
+            layers.append(LaneCache(keys, values))
+            mx.eval(layers[-1].state)
+            for part in parts:
+                part[number] = []
+        return layers
+
+    def _empty(self) -> list[Any]:
+        return [KVCache() for _ in make_prompt_cache(self._network)]
+
+    def _feed(self, prompts: Sequence[Sequence[int]], caches: list[Any]) -> list[Any]:
+        """Pads on the right: what follows a token cannot change its keys and values, and is overwritten later."""
+        width = max(1, *(len(prompt) for prompt in prompts))
+        padded = mx.array([[*prompt, *[0] * (width - len(prompt))] for prompt in prompts])
+        trunk: nn.Module = self._network.get("model", self._network)
+        trunk(padded, cache=caches)
+        return caches
+
+
+def check_lockstep(model: LoadedModel) -> None:
+    """Refuse a model that keeps more than keys and values between tokens.
+
+    Raises:
+        ModelError: Says so.
+    """
+    if any(not hasattr(layer, "keys") for layer in make_prompt_cache(model.network)):
+        raise ModelError(
+            f"{model.info.name} keeps a recurrent state between tokens, so it cannot answer many questions at once.",
+            "Drafters can be trained for attention models only.",
+        )
+
+
+def _groups(order: list[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Split lanes, shortest prompt first, into groups that are read in one call each."""
+    groups: list[list[int]] = [[]]
+    for lane in order:
+        if groups[-1] and (len(groups[-1]) + 1) * len(prompts[lane]) > _PREFILL_TOKENS:
+            groups.append([])
+        groups[-1].append(lane)
+    return groups
+
+
+def _broadcast(shared: list[Any], lanes: int, length: int) -> list[Any]:
+    """Return caches of several lanes that all hold the prefix."""
+    caches = []
+    for layer in shared:
+        cache: Any = KVCache()
+        keys, values = (mx.repeat(array[:, :, :length], lanes, axis=0) for array in (layer.keys, layer.values))
+        cache.keys, cache.values, cache.offset = keys, values, length
+        caches.append(cache)
+    return caches
+
+
+def _rounded(columns: int) -> int:
+    return -(-columns // _STEP) * _STEP

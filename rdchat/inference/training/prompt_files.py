@@ -1,0 +1,64 @@
+"""Files of prompts: plain lines, JSON lines, or Spec-Bench's questions."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rdchat.errors import RdchatError
+
+# Spec-Bench (Xia et al. 2024, arXiv 2401.07851) counts MT-Bench's eight categories as one group
+_MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
+_HINT = 'A line is a question, or JSON such as {"prompt": "...", "category": "..."} or {"turns": ["..."]}.'
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A question and the group it belongs to; the group is empty where the file names none."""
+
+    text: str
+    group: str = ""
+
+
+def read_prompts(path: Path) -> list[Prompt]:
+    """Read a file of prompts, one a line; empty lines do not count.
+
+    A line that begins with `{` is JSON: `prompt` and perhaps `category`, or Spec-Bench's `turns`, whose first is taken.
+
+    Raises:
+        RdchatError: If the file cannot be read, holds no prompt, or has a broken line; the message says which.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise RdchatError(f"The prompts file {path} cannot be read: {error.strerror}.", "Check its name.") from error
+    except UnicodeDecodeError as error:
+        raise RdchatError(f"The prompts file {path} is not UTF-8 text.", "Save it as UTF-8.") from error
+    prompts = [_prompt(path, number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not prompts:
+        raise RdchatError(f"The prompts file {path} holds no prompts.", _HINT)
+    return prompts
+
+
+def first_of_each_group(prompts: Sequence[Prompt], count: int, stride: int = 1) -> list[Prompt]:
+    """Return the first `count` prompts of every group, taking every `stride`-th; groups in order of appearance."""
+    groups: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        groups.setdefault(prompt.group, []).append(prompt)
+    return [prompt for members in groups.values() for prompt in members[::stride][:count]]
+
+
+def _prompt(path: Path, number: int, line: str) -> Prompt:
+    if not line.startswith("{"):
+        return Prompt(line)
+    try:
+        data: Any = json.loads(line)
+    except ValueError as error:
+        raise RdchatError(f"Line {number} of {path} is no valid JSON: {error}.", _HINT) from error
+    turns = data.get("turns")
+    text = turns[0] if isinstance(turns, list) and turns else data.get("prompt")
+    group = data.get("category", "")
+    if not isinstance(text, str) or not text.strip() or not isinstance(group, str):
+        raise RdchatError(f"Line {number} of {path} holds no prompt.", _HINT)
+    return Prompt(text, "mt_bench" if turns and group in _MT_BENCH else group)

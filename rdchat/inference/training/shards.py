@@ -1,0 +1,101 @@
+"""Conversations on disk: shards of token ids, 2 bytes each, that appear whole or not at all."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One question and its answer.
+
+    Attributes:
+        number: Which opening it began with.
+        tokens: Question and answer as the target saw them, the chat template's tokens included.
+        answer_start: Index of the answer's first token.
+        temperature: Of the answer.
+    """
+
+    number: int
+    tokens: list[int]
+    answer_start: int
+    temperature: float
+
+    @property
+    def answer(self) -> list[int]:
+        return self.tokens[self.answer_start :]
+
+
+class ShardFolder:
+    """Shards in order, in one folder.
+
+    Args:
+        folder: Made if it is not there.
+        vocabulary_size: Decides whether ids fit into 2 bytes.
+    """
+
+    def __init__(self, folder: Path, vocabulary_size: int) -> None:
+        self._folder = folder
+        self._dtype = np.uint16 if vocabulary_size <= 2**16 else np.uint32
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def __len__(self) -> int:
+        count = 0
+        while self._path(count).exists():
+            count += 1
+        return count
+
+    def read(self, number: int) -> list[Conversation]:
+        """Return a shard; `number` is less than the length."""
+        with np.load(self._path(number)) as stored:
+            tokens, facts, temperatures = (stored[name] for name in ("tokens", "facts", "temperatures"))
+        conversations, start = [], 0
+        for (opening, length, answer_start), temperature in zip(facts.tolist(), temperatures.tolist(), strict=True):
+            ids = tokens[start : start + length].tolist()
+            conversations.append(Conversation(opening, ids, answer_start, temperature))
+            start += length
+        return conversations
+
+    def append(self, conversations: Sequence[Conversation], states: npt.NDArray[np.float16] | None = None) -> None:
+        """Write a shard behind the others: a crash leaves either all of it or nothing.
+
+        Args:
+            conversations: At least one.
+            states: (answer tokens, width): the target's hidden states that their answers' tokens were chosen from.
+        """
+        facts = [[item.number, len(item.tokens), item.answer_start] for item in conversations]
+        number = len(self)
+        if states is not None:
+            _write(self._states_path(number), lambda file: np.save(file, states))
+        arrays: dict[str, Any] = {
+            "tokens": np.concatenate([np.array(item.tokens, self._dtype) for item in conversations]),
+            "facts": np.array(facts, np.int32),
+            "temperatures": np.array([item.temperature for item in conversations], np.float64),
+        }
+        _write(self._path(number), lambda file: np.savez(file, **arrays))
+
+    def states(self, number: int) -> npt.NDArray[np.float16] | None:
+        """Return the hidden states of a shard's answers, mapped from disk; None where they were not kept."""
+        path = self._states_path(number)
+        return np.load(path, mmap_mode="r") if path.exists() else None
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:05d}.npz"
+
+    def _states_path(self, number: int) -> Path:
+        return self._folder / f"{number:05d}.states.npy"
+
+
+def _write(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    """Replace a file at once, and only when all of it is on the disk."""
+    draft = path.with_suffix(".part")
+    with draft.open("wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

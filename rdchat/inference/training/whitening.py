@@ -1,0 +1,124 @@
+"""Coordinates in which a drafter trains well, and the way back to the target's own.
+
+Hidden states and embeddings are standardised per dimension, and the output rows are brought to a unit second moment.
+Without that, training stops at the accuracy of word frequencies: a few dimensions are a hundred times larger than the
+others. Both are linear, so the trained head is rewritten for the target's own numbers afterwards (`fold`).
+"""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+from mlx.utils import tree_flatten
+
+from rdchat.inference.recurrent_head import Cell, Output, RecurrentHead
+
+_SMALLEST_SCALE = 1e-3  # of the largest: directions in which nothing varies are not blown up
+
+
+@dataclass(frozen=True, slots=True)
+class Standardization:
+    """`(x - mean) / scale`, per dimension; both (width,) float32."""
+
+    mean: mx.array
+    scale: mx.array
+
+    @classmethod
+    def of(cls, rows: npt.NDArray[np.floating], weights: npt.NDArray[np.number] | None = None) -> "Standardization":
+        """Measure (n, width) rows, perhaps weighted with (n,)."""
+        mean = np.average(rows, axis=0, weights=weights)
+        scale = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weights))
+        scale = np.maximum(scale, _SMALLEST_SCALE * scale.max())
+        return cls(mx.array(mean.astype(np.float32)), mx.array(scale.astype(np.float32)))
+
+    def __call__(self, rows: mx.array) -> mx.array:
+        return (rows - self.mean) / self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """The coordinates of one training.
+
+    Attributes:
+        hidden: Standardises hidden states, (..., input_size).
+        embeddings: Standardises token embeddings, (..., hidden_size).
+        table: (vocabulary, hidden_size): the standardised embeddings of all tokens.
+        preconditioner: (hidden_size, hidden_size), symmetric.
+        rows: (candidates, hidden_size): the draft vocabulary's output rows times the preconditioner.
+    """
+
+    hidden: Standardization
+    embeddings: Standardization
+    table: mx.array
+    preconditioner: mx.array
+    rows: mx.array
+
+    @classmethod
+    def of(
+        cls,
+        states: npt.NDArray[np.floating],
+        table: npt.NDArray[np.floating],
+        counts: npt.NDArray[np.integer],
+        rows: npt.NDArray[np.floating],
+    ) -> "Coordinates":
+        """Measure them.
+
+        Args:
+            states: (n, input_size) some of the hidden states.
+            table: (vocabulary, hidden_size) token embeddings.
+            counts: (vocabulary,) how often each token is read.
+            rows: (candidates, hidden_size) output rows of the draft vocabulary.
+        """
+        embeddings = Standardization.of(table, counts)
+        preconditioner = output_preconditioner(rows)
+        whole = embeddings(mx.array(table))
+        result = cls(Standardization.of(states), embeddings, whole, preconditioner, mx.array(rows) @ preconditioner)
+        mx.eval(result.table, result.rows)
+        return result
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Return the standardised embeddings, (..., hidden_size), of token ids, (...)."""
+        return self.table[tokens]
+
+
+def output_preconditioner(rows: npt.NDArray[np.floating]) -> mx.array:
+    """Return P, (width, width) float32 and symmetric, such that `rows @ P` has a second moment of 1: (E'E / n)^(-1/2).
+
+    Args:
+        rows: (n, width) output rows of the draft vocabulary.
+    """
+    values, vectors = np.linalg.eigh(rows.T.astype(np.float64) @ rows / len(rows))
+    values = np.maximum(values, _SMALLEST_SCALE**2 * values.max())
+    return mx.array(((vectors / np.sqrt(values)) @ vectors.T).astype(np.float32))
+
+
+def fold(head: RecurrentHead, coordinates: Coordinates) -> RecurrentHead:
+    """Return the head that does with the target's own numbers what `head` does with standardised ones.
+
+    Args:
+        head: Trained in these coordinates; with an input layer, a cell with weights and tied output.
+        coordinates: What `Coordinates.of` measured.
+    """
+    hidden, embeddings, preconditioner = coordinates.hidden, coordinates.embeddings, coordinates.preconditioner
+    config = head.config
+    assert config.project_input
+    assert config.cell is not Cell.SUM
+    assert config.output is Output.TIED
+    weights = dict(tree_flatten(head.parameters()))
+    reader = "compress.weight" if config.input_rank else "from_hidden.weight"
+    shift = weights[reader] @ (hidden.mean / hidden.scale)
+    if config.input_rank:
+        shift = weights["from_hidden.weight"] @ shift
+    weights["from_hidden.bias"] = weights["from_hidden.bias"] - shift
+    weights[reader] = weights[reader] / hidden.scale
+    weights["from_token.bias"] = weights["from_token.bias"] - weights["from_token.weight"] @ (
+        embeddings.mean / embeddings.scale
+    )
+    weights["from_token.weight"] = weights["from_token.weight"] / embeddings.scale
+    weights["output.weight"] = preconditioner @ weights["output.weight"]
+    weights["output.bias"] = preconditioner @ weights["output.bias"]
+    folded = RecurrentHead(config)
+    folded.load_weights(list(weights.items()))
+    mx.eval(folded.parameters())
+    return folded

@@ -1,0 +1,123 @@
+"""Drafting on the real default model: the same tokens as plain decoding, by every drafter, on every kind of cache."""
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx_lm.models.cache import make_prompt_cache
+
+from rdchat.inference import ChatSession, GenerationRequest, SamplingParams, load_model
+from rdchat.inference.packed_tree import PackedTree
+from rdchat.inference.prefix_tree import PrefixTree
+from rdchat.inference.probe import DraftKind
+from rdchat.inference.protocol import ChatMessage, DraftSettings, Mode, ReplyEnd, Role
+from rdchat.inference.sampling import filter_border, mass
+from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.verifier import Verifier
+
+pytestmark = pytest.mark.slow
+
+CODE = "Write a Python function that reverses a list. Then write the same function again with a comment in each line."
+PROSE = "Explain in three sentences why the sky is blue."
+SUMS = "What is 12 * 34? Think step by step and repeat every step."
+# prompt, sampling, drafting, bits of the KV cache: each value of each column meets most values of the others
+COVER: list[tuple[str, dict[str, Any], dict[str, Any], int | None]] = [
+    (CODE, {"temperature": 0}, {"mode": Mode.LOOKUP, "draft_tokens": 4}, None),
+    (CODE, {"temperature": 0.7}, {"mode": Mode.LOOKUP, "draft_tokens": 9}, 8),
+    (PROSE, {"temperature": 1.3, "top_p": 1}, {"mode": Mode.LOOKUP, "draft_tokens": 2}, None),
+    (SUMS, {"temperature": 1.3, "top_k": 40, "min_p": 0.02}, {"mode": Mode.LOOKUP, "draft_tokens": 16}, 4),
+    (SUMS, {"temperature": 0, "repetition_penalty": 1.2}, {"mode": Mode.LOOKUP}, None),
+    (PROSE, {"temperature": 0}, {"mode": Mode.RECURRENT, "beam_width": 1, "beam_length": 2}, None),
+    (CODE, {"temperature": 0}, {"mode": Mode.RECURRENT, "beam_width": 4, "beam_length": 5}, 8),
+    (SUMS, {"temperature": 0.7}, {"mode": Mode.RECURRENT, "beam_width": 8, "beam_length": 9}, None),
+    (PROSE, {"temperature": 0.7, "top_k": 40}, {"mode": Mode.RECURRENT, "lookup_branch": False}, None),
+    (CODE, {"temperature": 1.3, "top_p": 0.8}, {"mode": Mode.RECURRENT, "beam_width": 3}, 4),
+    (SUMS, {"temperature": 0.7, "repetition_penalty": 1.3}, {"mode": Mode.RECURRENT, "beam_width": 2}, None),
+    (PROSE, {"temperature": 0}, {"mode": Mode.SPECULATIVE, "draft_tokens": 4}, None),
+    (CODE, {"temperature": 1.0, "top_p": 1}, {"mode": Mode.SPECULATIVE, "draft_tokens": 2}, 8),
+    (SUMS, {"temperature": 0.7, "min_p": 0.05}, {"mode": Mode.SPECULATIVE, "draft_tokens": 6}, None),
+]
+
+
+@pytest.fixture(scope="module")
+def model(default_model_folder: Path) -> LoadedModel:
+    return load_model(default_model_folder)
+
+
+def request(prompt: str, sampling: dict[str, Any], **draft: Any) -> GenerationRequest:
+    params = SamplingParams(max_tokens=32, **sampling)
+    return GenerationRequest((ChatMessage(Role.USER, prompt),), params, seed=11, draft=DraftSettings(**draft))
+
+
+def reply(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
+    *_, end = session.generate(asked)
+    assert isinstance(end, ReplyEnd)
+    return end
+
+
+def check_same(model: LoadedModel, asked: GenerationRequest, plain: tuple[int, ...], drafted: tuple[int, ...]) -> None:
+    """Assert equal tokens, up to a near-tie that a perturbation of 1e-3 of the float32 logits explains."""
+    differing = [i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b]
+    if not differing and len(plain) == len(drafted):
+        return
+    first = differing[0]
+    prompt = model.encode_chat(asked.messages, False)
+    logits = model.network(mx.array([[*prompt, *plain[:first]]]), cache=make_prompt_cache(model.network))[:, -1]
+    params = asked.sampling
+    ordered = mx.sort(logits, axis=-1)[:, ::-1]
+    border = filter_border(ordered, mass(logits), params).item()
+    pair = np.array(logits)[0, [plain[first], drafted[first]]]
+    at_border = np.abs(pair - border).min() < 1e-3
+    gap = abs(pair[0] - pair[1])
+    assert at_border or (params.greedy and gap < 2e-3), f"diverged at token {first}: logits {pair}, border {border}"
+
+
+@pytest.mark.parametrize(("prompt", "sampling", "draft", "bits"), COVER, ids=str)
+def test_drafts_do_not_change_the_reply(
+    model: LoadedModel, prompt: str, sampling: dict[str, Any], draft: dict[str, Any], bits: int | None
+) -> None:
+    named = {"draft_model": str(model.info.path)} if draft["mode"] is Mode.SPECULATIVE else {}
+    plain = reply(ChatSession(model, bits), request(prompt, sampling))
+    drafted = reply(ChatSession(model, bits), request(prompt, sampling, **draft, **named))
+    assert (drafted.mode, drafted.mode_reason) == (draft["mode"], None)
+    assert drafted.drafter is not None
+    check_same(model, request(prompt, sampling), plain.token_ids, drafted.token_ids)
+    assert drafted.statistics.host_syncs <= 2 * drafted.statistics.rounds
+    if draft["mode"] is Mode.SPECULATIVE and bits is None:  # the draft model is the target: it knows every token
+        assert drafted.statistics.acceptance_rate == 1
+
+
+def test_a_chat_can_change_its_mode_from_turn_to_turn(model: LoadedModel) -> None:
+    session, said = ChatSession(model), "Name a fruit."
+    first = reply(session, request(said, {"temperature": 0}, mode=Mode.LOOKUP))
+    turns = (
+        ChatMessage(Role.USER, said),
+        ChatMessage(Role.ASSISTANT, first.text),
+        ChatMessage(Role.USER, "Name another one and say why."),
+    )
+    for mode in (Mode.RECURRENT, Mode.OFF, Mode.LOOKUP):
+        params = SamplingParams(max_tokens=24)
+        again = reply(session, GenerationRequest(turns, params, seed=3, draft=DraftSettings(mode=mode)))
+        fresh = reply(ChatSession(model), GenerationRequest(turns, params, seed=3))
+        assert again.statistics.cached_prompt_tokens > 20
+        check_same(model, GenerationRequest(turns, params, seed=3), fresh.token_ids, again.token_ids)
+
+
+def test_a_packed_trees_logits_are_each_branchs_own(model: LoadedModel) -> None:
+    assert model.capability.kind is DraftKind.TREE
+    prompt = model.encode_chat((ChatMessage(Role.USER, f"{PROSE} {CODE} {SUMS} " * 5),), False)
+    assert len(prompt) > 2 * model.prefill_chunk
+    cache = KVCache(model.network)
+    for start in range(0, len(prompt), model.prefill_chunk):
+        chunk = prompt[start : start + model.prefill_chunk]
+        model.network(mx.array([chunk]), cache=cache.layers)
+        cache.tokens += chunk
+    tree = PrefixTree.from_beams([[504, 6376, 314, 4461], [504, 6376, 282, 260], [504, 980, 314, 253]])
+    packed = np.array(Verifier(model, cache).verify(PackedTree.of(tree)).logits)
+    for nodes in tree.beam_nodes:
+        stock = make_prompt_cache(model.network)
+        model.network(mx.array([prompt]), cache=stock)
+        alone = np.array(model.network(mx.array([tree.tokens[nodes].tolist()]), cache=stock)[0])
+        assert np.abs(packed[nodes] - alone).max() < 1e-4

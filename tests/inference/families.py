@@ -1,0 +1,104 @@
+"""Small networks with random weights, of real mlx-lm architectures."""
+
+import importlib
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_map
+
+VOCABULARY = 300
+COMMON: dict[str, Any] = {
+    "hidden_size": 64, "num_hidden_layers": 3, "intermediate_size": 128, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "vocab_size": VOCABULARY, "head_dim": 16,
+    "max_position_embeddings": 512, "rope_theta": 10000.0, "tie_word_embeddings": False, "rope_scaling": None,
+}  # fmt: skip
+MOE: dict[str, Any] = {
+    "num_experts": 4, "num_experts_per_tok": 2, "decoder_sparse_step": 1, "mlp_only_layers": [],
+    "moe_intermediate_size": 32, "norm_topk_prob": True,
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}  # fmt: skip
+YARN = {"rope_type": "yarn", "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+TREES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama with llama3 rope": ("llama", {"rope_scaling": LLAMA3}),
+    "llama with yarn rope": ("llama", {"rope_scaling": YARN}),
+    "qwen2": ("qwen2", {}),
+    "qwen3": ("qwen3", {}),
+    "gemma2": ("gemma2", {"query_pre_attn_scalar": 16}),
+    "gemma3": ("gemma3_text", {"sliding_window": 8, "sliding_window_pattern": 2}),
+    "phi3": ("phi3", {}),
+    "gpt_oss": ("gpt_oss", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8}),
+    "deepseek_v3": (
+        "deepseek_v3",
+        {
+            "moe_intermediate_size": 32, "n_shared_experts": 1, "n_routed_experts": 4, "routed_scaling_factor": 1.0,
+            "kv_lora_rank": 16, "q_lora_rank": None, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 8,
+            "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1,
+            "attention_bias": False, "num_key_value_heads": 4,
+        },
+    ),
+    "qwen3_moe": ("qwen3_moe", MOE),
+    "smollm3": ("smollm3", {"no_rope_layer_interval": 2}),
+    "cohere2": (
+        "cohere2", {"sliding_window": 8, "sliding_window_pattern": 2, "logit_scale": 0.1, "layer_norm_eps": 1e-5}
+    ),
+}  # fmt: skip
+CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
+    "lfm2": (
+        "lfm2",
+        {
+            "norm_eps": 1e-5, "conv_bias": False, "conv_L_cache": 3, "block_dim": 64, "block_ff_dim": 128,
+            "block_multiple_of": 8, "block_ffn_dim_multiplier": 1.0, "block_auto_adjust_ff_dim": False,
+            "full_attn_idxs": [1],
+        },
+    ),
+    "mamba2": (
+        "mamba2",
+        {
+            "num_heads": 8, "state_size": 16, "layer_norm_epsilon": 1e-5, "conv_kernel": 4, "expand": 2, "n_groups": 2,
+            "use_bias": False, "use_conv_bias": True, "time_step_limit": (0.0, float("inf")), "time_step_rank": "auto",
+        },
+    ),
+    "qwen3_next": (
+        "qwen3_next",
+        {
+            **MOE, "shared_expert_intermediate_size": 32, "linear_num_value_heads": 4, "linear_num_key_heads": 2,
+            "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
+            "full_attention_interval": 2, "partial_rotary_factor": 0.5,
+        },
+    ),
+    "gpt2": (
+        "gpt2",
+        {"n_ctx": 512, "n_embd": 64, "n_head": 4, "n_layer": 3, "n_positions": 512, "layer_norm_epsilon": 1e-5},
+    ),
+    "ministral3": (
+        "ministral3",
+        {
+            "rope_parameters": {
+                "rope_theta": 10000.0, "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 8,
+                "type": "default", "rope_type": "default",
+            }
+        },
+    ),
+    "nanochat": ("nanochat", {}),
+}  # fmt: skip
+
+
+def network_of(name: str, options: dict[str, Any]) -> nn.Module:
+    module = importlib.import_module(f"mlx_lm.models.{name}")
+    mx.random.seed(0)
+    network = module.Model(module.ModelArgs.from_dict({**COMMON, "model_type": name, **options}))
+    network.update(tree_map(_noisy, network.parameters()))
+    network.eval()
+    mx.eval(network.parameters())
+    return network
+
+
+def _noisy(array: mx.array) -> mx.array:
+    if not mx.issubdtype(array.dtype, mx.floating):
+        return array
+    return array + 0.1 * mx.random.normal(array.shape).astype(array.dtype)

@@ -1,0 +1,98 @@
+"""A small qwen2 that has learnt a small language, and the training of a drafter for it; a process of its own too.
+
+A question is `user: ` and a few words; an answer is sentences such as `the red fox sees a small cat.`
+"""
+
+import random
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
+from mlx_lm.models import qwen2
+
+from rdchat.inference.target import LoadedModel
+from rdchat.inference.training.plan import TrainingSettings, make_plan
+from rdchat.inference.training.run import DrafterTraining
+from rdchat.inference.training.trainer import Recipe
+from tests.inference.fakes import ALPHABET, END, CharacterTokenizer, loaded
+
+_ADJECTIVES = ("red", "small", "old", "quick", "happy")
+_NOUNS = ("fox", "cat", "house", "river", "child", "garden")
+_VERBS = ("sees", "finds", "likes", "follows")
+_LENGTH = 96
+_STEPS = 350
+
+
+class LenientTokenizer(CharacterTokenizer):
+    """Takes any text: capitals become small, what the alphabet lacks becomes a space."""
+
+    def encode(self, text: str, **_options: object) -> list[int]:
+        return super().encode("".join(c if c in ALPHABET else " " for c in text.lower()))
+
+
+def sentence(draw: random.Random) -> str:
+    first, second = draw.sample(_NOUNS, 2)
+    return f"the {draw.choice(_ADJECTIVES)} {first} {draw.choice(_VERBS)} a {draw.choice(_ADJECTIVES)} {second}."
+
+
+def conversation(draw: random.Random) -> str:
+    answer = " ".join(sentence(draw) for _ in range(draw.randint(1, 3)))
+    return f"user: say {draw.choice(_NOUNS)}\nassistant: {answer}\0"
+
+
+def fitted_model() -> LoadedModel:
+    """Return the model; takes a few seconds."""
+    mx.random.seed(11)
+    network = qwen2.Model(
+        qwen2.ModelArgs(
+            model_type="qwen2",
+            hidden_size=48,
+            num_hidden_layers=2,
+            intermediate_size=96,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            rms_norm_eps=1e-5,
+            vocab_size=len(ALPHABET),
+            tie_word_embeddings=True,
+        )
+    )
+    _fit(network)
+    model = loaded(network)
+    info = replace(model.info, architecture="qwen2")
+    return replace(model, tokenizer=LenientTokenizer(), info=info)
+
+
+def _fit(network: nn.Module) -> None:
+    draw, tokenizer = random.Random(12), LenientTokenizer()
+    optimizer = optim.AdamW(3e-3)
+
+    def loss(network: nn.Module, tokens: mx.array) -> mx.array:
+        return nn.losses.cross_entropy(network(tokens[:, :-1]), tokens[:, 1:], reduction="mean")
+
+    state = [network.state, optimizer.state]
+
+    @partial(mx.compile, inputs=state, outputs=state)
+    def update(tokens: mx.array) -> None:
+        optimizer.update(network, nn.value_and_grad(network, loss)(network, tokens)[1])
+
+    for _ in range(_STEPS):
+        rows = [tokenizer.encode("".join(conversation(draw) for _ in range(4)))[:_LENGTH] for _ in range(16)]
+        update(mx.array([row + [END] * (_LENGTH - len(row)) for row in rows]))
+        mx.eval(state)
+    network.eval()
+
+
+def training(model: LoadedModel, out: Path, resume: bool) -> DrafterTraining:
+    recipe = Recipe(epochs=6, batch=64, learning_rate=4e-3, warm_up=20, seed=1)
+    settings = TrainingSettings(out, tokens=6000, seed=1, lanes=16, vocabulary=32, recipe=recipe)
+    return DrafterTraining(model, make_plan(model, settings, resume))
+
+
+if __name__ == "__main__":
+    for progress in training(fitted_model(), Path(sys.argv[1]), resume=True).run():
+        sys.stdout.write(f"{progress.phase.value} {progress.fraction}\n")
+        sys.stdout.flush()

@@ -1,0 +1,137 @@
+"""Making data: what a wave holds, and that an interrupted run makes what an uninterrupted one makes."""
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx_lm.models.cache import make_prompt_cache
+
+from rdchat.errors import ModelError
+from rdchat.inference.target import LoadedModel
+from rdchat.inference.training.data import DataMaker, chat_template
+from rdchat.inference.training.hidden_states import answer_states
+from rdchat.inference.training.prompts import Opening, PromptSource
+from rdchat.inference.training.shards import Conversation, ShardFolder
+from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
+
+LANES = 6
+EMPTY = 3  # the opening that leaves all to the target
+
+
+def opening(number: int, passages: Sequence[str]) -> Opening:
+    """Closed and open questions in turn, some with a passage."""
+    text = passages[number % len(passages)][:9] if passages and number % 3 == 0 else "say something"
+    text = "" if number == EMPTY else text
+    return Opening("test", text, 5 if number % 2 else 0)
+
+
+def maker(model: LoadedModel, folder: Path) -> DataMaker:
+    return DataMaker(model, opening, ShardFolder(folder, len(ALPHABET)), seed=3, lanes=LANES)
+
+
+def make(model: LoadedModel, folder: Path, waves: int) -> list[list[Conversation]]:
+    making = maker(model, folder)
+    making.resume()
+    return list(islice(making.waves(), waves))
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return tiny_llama(2)
+
+
+def test_the_template_is_found_around_the_question(model: LoadedModel) -> None:
+    template = chat_template(model)
+    assert model.decode(list(template.before)) == "user: "
+    assert model.decode(list(template.after)) == "\nassistant: "
+
+
+def test_a_model_without_a_chat_template_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CharacterTokenizer, "has_chat_template", False)
+    with pytest.raises(ModelError, match="no chat template"):
+        chat_template(tiny_llama(2))
+
+
+def test_conversations_begin_with_the_template_and_their_opening(model: LoadedModel, tmp_path: Path) -> None:
+    template = chat_template(model)
+    for item in make(model, tmp_path, 1)[0]:
+        assert tuple(item.tokens[: len(template.before)]) == template.before
+        question_end = item.answer_start - len(template.after)
+        assert tuple(item.tokens[question_end : item.answer_start]) == template.after
+        question = model.decode(item.tokens[len(template.before) : question_end])
+        begun = "" if item.number == EMPTY else "say something"
+        assert question.startswith(begun)
+        assert 0 <= len(question) - len(begun) <= (5 if item.number % 2 else 0)
+
+
+def test_greedy_answers_are_the_targets_own(model: LoadedModel, tmp_path: Path) -> None:
+    greedy = [item for item in make(model, tmp_path, 1)[0] if item.temperature == 0]
+    assert greedy
+    for item in greedy:
+        logits = model.network(mx.array([item.tokens]), cache=make_prompt_cache(model.network))[0]
+        chosen = np.array(mx.argmax(logits, axis=-1))
+        assert item.answer == chosen[item.answer_start - 1 : -1].tolist()
+
+
+def test_the_kept_states_are_those_the_answers_were_chosen_from(model: LoadedModel, tmp_path: Path) -> None:
+    made = make(model, tmp_path, 1)[0]
+    states = ShardFolder(tmp_path, len(ALPHABET)).states(0)
+    assert states is not None
+    start = 0
+    for item in made:
+        model.network(mx.array([item.tokens]), cache=make_prompt_cache(model.network))
+        assert model.seams.hidden is not None
+        expected = np.array(model.seams.hidden[0, item.answer_start - 1 : -1])
+        np.testing.assert_allclose(states[start : start + len(item.answer)], expected, atol=5e-3)
+        start += len(item.answer)
+    assert start == len(states)
+
+
+def test_states_that_were_not_kept_are_computed_again(model: LoadedModel, tmp_path: Path) -> None:
+    made = make(model, tmp_path, 1)[0]
+    kept = ShardFolder(tmp_path, len(ALPHABET)).states(0)
+    assert kept is not None
+    np.testing.assert_allclose(answer_states(model, made), kept, atol=5e-3)
+
+
+def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(model: LoadedModel, tmp_path: Path) -> None:
+    whole = make(model, tmp_path / "whole", 3)
+    first = make(model, tmp_path / "parts", 1)
+    (tmp_path / "parts" / "00001.states.part").write_bytes(b"cut short")  # what a power loss may leave behind
+    assert first + make(model, tmp_path / "parts", 2) == whole
+    folder = ShardFolder(tmp_path / "parts", len(ALPHABET))
+    assert [folder.read(number) for number in range(len(folder))] == whole
+
+
+def test_answers_that_go_round_in_circles_are_cut(model: LoadedModel, tmp_path: Path) -> None:
+    """A greedy tiny model loops for ever: no run of 8 tokens may come again more than 8 times in a row."""
+    cut = 0
+    for item in make(model, tmp_path, 1)[0]:
+        runs = [tuple(item.answer[i : i + 8]) for i in range(len(item.answer) - 7)]
+        repeated = [run in runs[:place] for place, run in enumerate(runs)]
+        cut += repeated[-8:] == [True] * 8
+        assert not all(repeated[-9:]) or len(repeated) < 9
+    assert cut
+
+
+def test_openings_depend_on_seed_and_number_alone() -> None:
+    source, again, other = PromptSource(1), PromptSource(1), PromptSource(2)
+    passages = ["one text", "another text"]
+    drawn = [source.opening(number, passages) for number in range(300)]
+    assert drawn == [again.opening(number, passages) for number in range(300)]
+    assert drawn != [other.opening(number, passages) for number in range(300)]
+    assert {"summarise", "translate", "maths", "code", "passage question", "own"} <= {item.kind for item in drawn}
+    assert not [item.text for item in drawn if "{" in item.text.replace("{passage}", "") and "code" not in item.kind]
+
+
+def test_without_passages_no_opening_asks_about_one() -> None:
+    kinds = {PromptSource(1).opening(number, []).kind for number in range(300)}
+    assert not kinds & {"summarise", "rewrite", "extract", "passage question"}
+
+
+def test_prompts_of_the_persons_own_are_mixed_in() -> None:
+    drawn = [PromptSource(1, ["my own question"]).opening(number, []) for number in range(100)]
+    assert 30 < sum(item.text == "my own question" for item in drawn) < 70
