@@ -16,6 +16,7 @@ from PySide6.QtCore import QCoreApplication, QEventLoop, Qt, QTimer
 
 from rdchat.inference.protocol import (
     ChatMessage,
+    DraftSettings,
     Dtype,
     FinishReason,
     GenerationEvent,
@@ -68,6 +69,8 @@ class BusyReply:
             self._device.wait(max(0.0, due - time.perf_counter()))
             yield TokenEvent(request_id, index, index, "word ")
         yield ReplyEnd(request_id, "", (), "", FinishReason.EOS, Statistics())
+
+    def update(self, settings: DraftSettings) -> None: ...
 
     def cancel(self) -> None: ...
 
