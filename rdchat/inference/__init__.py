@@ -11,14 +11,16 @@ from rdchat import host
 
 if TYPE_CHECKING:
     from rdchat.inference.loading import load_model
+    from rdchat.inference.prefix_tree import PrefixTree
     from rdchat.inference.protocol import GenerationRequest, SamplingParams, TokenIterator
     from rdchat.inference.session import ChatSession
 
-__all__ = ["ChatSession", "GenerationRequest", "SamplingParams", "TokenIterator", "load_model"]
+__all__ = ["ChatSession", "GenerationRequest", "PrefixTree", "SamplingParams", "TokenIterator", "load_model"]
 
 _HOMES = {
     "ChatSession": "session",
     "GenerationRequest": "protocol",
+    "PrefixTree": "prefix_tree",
     "SamplingParams": "protocol",
     "TokenIterator": "protocol",
     "load_model": "loading",

@@ -53,9 +53,9 @@ class Drafters:
         Raises:
             RdchatError: If a drafter or draft model that was named is wrong, missing or damaged.
         """
-        capability = self._model.capability
         if settings.mode is Mode.OFF:
             return None
+        capability = self._model.capability
         if capability.kind is DraftKind.NONE:
             return Unavailable(f"{self._model.info.name} cannot verify drafts: {capability.reason}.")
         if settings.mode is Mode.SPECULATIVE:

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 
@@ -71,10 +72,9 @@ def load_model(
         weights_bytes=sum(array.nbytes for _, array in tree_flatten(network.parameters())),
         load_ms=(perf_counter() - began) * 1000,
     )
-    on_progress(LoadProgress("Trying what it can verify", None))
     seams = Seams(network)
-    capability = probe(network, seams, info.vocabulary_size)
-    return LoadedModel(network, tokenizer, info, _CHUNK_GPU if on_gpu() else _CHUNK_CPU, seams, capability)
+    try_out = cache(partial(probe, network, seams, info.vocabulary_size))
+    return LoadedModel(network, tokenizer, info, _CHUNK_GPU if on_gpu() else _CHUNK_CPU, seams, try_out)
 
 
 def _effective_dtype(asked: Dtype, files: ModelFiles) -> Dtype:

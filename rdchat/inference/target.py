@@ -1,5 +1,6 @@
 """The target: an unmodified mlx-lm model with its tokenizer, and what the decoding loops need to know of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ class LoadedModel:
         info: What is known of it.
         prefill_chunk: Prompt tokens processed between two looks at the cancel flag.
         seams: Where packed positions go in and hidden states come out.
-        capability: What it can verify in one call.
+        try_out: Finds out what it can verify in one call, when that is first asked for, and remembers it.
     """
 
     network: nn.Module
@@ -33,7 +34,12 @@ class LoadedModel:
     info: ModelInfo
     prefill_chunk: int
     seams: Seams
-    capability: Capability
+    try_out: Callable[[], Capability]
+
+    @property
+    def capability(self) -> Capability:
+        """What the model can verify in one call; the first time it is tried, which takes some calls of the model."""
+        return self.try_out()
 
     @property
     def end_tokens(self) -> frozenset[int]:

@@ -1,5 +1,6 @@
 """Small real networks with random weights, and a tokenizer of one character a token, for exact and quick tests."""
 
+from functools import cache, partial
 from pathlib import Path
 
 import mlx.core as mx
@@ -74,7 +75,9 @@ def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
         load_ms=0.0,
     )
     seams = Seams(network)
-    return LoadedModel(network, CharacterTokenizer(), info, 8, seams, probe(network, seams, len(ALPHABET)))
+    return LoadedModel(
+        network, CharacterTokenizer(), info, 8, seams, cache(partial(probe, network, seams, len(ALPHABET)))
+    )
 
 
 def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> GenerationRequest:

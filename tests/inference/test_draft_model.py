@@ -70,7 +70,7 @@ def test_runner_ups_are_accepted_and_leave_the_cache_in_step() -> None:
 
 
 def test_a_target_that_verifies_chains_only_gets_chains() -> None:
-    target = replace(tiny_llama(), capability=Capability(DraftKind.CHAIN, "it is so"))
+    target = replace(tiny_llama(), try_out=lambda: Capability(DraftKind.CHAIN, "it is so"))
     request = ask(temperature=1.0)
     end = Pair.of(target, near(target)).reply(request, TREE)
     assert end.token_ids == plain(target, request).token_ids
@@ -95,7 +95,7 @@ def test_new_settings_count_from_the_next_round_on() -> None:
 
 def test_a_draft_model_whose_rows_cannot_be_taken_back_is_refused() -> None:
     target = tiny_llama()
-    draft = replace(tiny_llama(), capability=Capability(DraftKind.NONE, "its cache type is not known"))
+    draft = replace(tiny_llama(), try_out=lambda: Capability(DraftKind.NONE, "its cache type is not known"))
     with pytest.raises(ModelError, match="tiny cannot draft: its cache type is not known"):
         DraftModel(target, draft, SIZE)
 
