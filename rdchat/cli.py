@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rdchat import __version__, log, paths
-from rdchat.commands import ask, doctor, models
+from rdchat.commands import ask, doctor, eval_drafter, models, train_drafter
 from rdchat.errors import InvalidSettingError, RdchatError
 
 # What writing to standard output runs into; such errors name no file.
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="rdchat", description="Chat with language models on your own machine. Without a command, opens the window."
     )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for command in (ask, models, doctor):
+    for command in (ask, models, train_drafter, eval_drafter, doctor):
         command.add_parser(subparsers)
     return parser
 

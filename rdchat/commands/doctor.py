@@ -35,7 +35,7 @@ class Facts:
         qt_problem: Why it does not; empty where it does.
         compiler: The C++ compiler that MLX's CPU backend calls on Linux; empty where there is none.
         model_path: The default model's folder; None where it is not installed.
-        drafter_path: The default drafter; always None as long as there are no drafters.
+        drafter_path: The default model's recurrent drafter; None where there is none, or no model.
         memory_total_bytes, memory_available_bytes: This machine's memory.
         display: Whether a window can be shown.
         data_writable: Whether conversations can be stored.
@@ -92,7 +92,7 @@ def gather() -> Facts:
         qt_problem=qt_problem,
         compiler=shutil.which("g++") or "",
         model_path=_default_model(),
-        drafter_path=None,
+        drafter_path=_default_drafter() if engine else None,
         memory_total_bytes=psutil.virtual_memory().total,
         memory_available_bytes=memory.available_bytes(),
         display=display.has_display(),
@@ -188,7 +188,7 @@ def as_text(facts: Facts, advice: list[Advice]) -> str:
         ("Qt", facts.qt or "does not load"),
         ("MLX", f"{engine.mlx}, mlx-lm {engine.mlx_lm}" if engine else "does not load"),
         ("Model", str(facts.model_path or "none")),
-        ("Drafter", str(facts.drafter_path or "none: comes with drafting")),
+        ("Drafter", str(facts.drafter_path or "none for the default model")),
         ("Data", str(paths.data_dir())),
         ("Cache", str(paths.cache_dir())),
         ("Log", str(paths.log_path())),
@@ -214,6 +214,14 @@ def _qt() -> tuple[str, str]:
     except ImportError as error:
         return "", _first_line(error)
     return QtCore.qVersion(), ""
+
+
+def _default_drafter() -> Path | None:
+    from rdchat.inference.drafter_folder import drafter_bound_to  # noqa: PLC0415  MLX
+    from rdchat.inference.target_binding import target_hash  # noqa: PLC0415
+
+    model = _default_model()
+    return drafter_bound_to(target_hash(model)) if model else None
 
 
 def _default_model() -> Path | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.protocol import TokenEvent
+from rdchat.inference.protocol import DraftSettings, TokenEvent
 from rdchat.inference.reply import ReplyJob
 from rdchat.inference.reply_iterator import ReplyIterator
 from rdchat.inference.round_cache import can_step_back
@@ -42,6 +42,9 @@ class AutoregressiveIterator(ReplyIterator):
     def __init__(self, job: ReplyJob) -> None:
         super().__init__(job)
         self._can_step_back = can_step_back(job.cache.layers)
+
+    def update(self, settings: DraftSettings) -> None:
+        """See `TokenIterator`; plain decoding has nothing to change."""
 
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
         reply = self._reply

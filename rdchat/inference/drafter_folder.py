@@ -44,10 +44,14 @@ class StoredDrafter:
 
 def find_drafter(model: LoadedModel) -> Path | None:
     """Return the folder of a drafter made for a model: the person's own newest one, else the shipped one."""
+    return drafter_bound_to(TargetBinding.of(model.info).hash)
+
+
+def drafter_bound_to(wanted: str) -> Path | None:
+    """Return the folder of a drafter made for the model of this `target_hash`; see `find_drafter`."""
     own = (paths.data_dir() / "drafters").glob(f"*/{CONFIG}")
     shipped = (Path(rdchat.__file__).parent / "drafters").glob(f"*/{CONFIG}")
     configs = [*sorted(own, key=lambda path: path.stat().st_mtime, reverse=True), *sorted(shipped)]
-    wanted = TargetBinding.of(model.info).hash
     return next((config.parent for config in configs if _bound_hash(config) == wanted), None)
 
 

@@ -1,6 +1,7 @@
 """What plain and drafting iterators share: prefill, the first token, and an orderly end of every kind."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from time import perf_counter_ns
 
@@ -22,7 +23,7 @@ from rdchat.inference.reply import Reply, ReplyJob
 from rdchat.inference.sampling import TokenChooser
 
 
-class ReplyIterator:
+class ReplyIterator(ABC):
     """A `TokenIterator` but for its `_decode`."""
 
     def __init__(self, job: ReplyJob) -> None:
@@ -43,8 +44,9 @@ class ReplyIterator:
     def __next__(self) -> GenerationEvent:
         return next(self._events)
 
+    @abstractmethod
     def update(self, settings: DraftSettings) -> None:
-        """See `TokenIterator`; plain decoding has nothing to change."""
+        """See `TokenIterator`."""
 
     def cancel(self) -> None:
         """See `TokenIterator`."""
@@ -59,9 +61,9 @@ class ReplyIterator:
         """See `TokenIterator`."""
         return self._reply.statistics()
 
+    @abstractmethod
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
         """Yield the reply's tokens; `logits`, (1, vocabulary), are those of the first."""
-        raise NotImplementedError
 
     def _run(self) -> Generator[GenerationEvent]:
         in_order = False

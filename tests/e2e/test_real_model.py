@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import mlx.core as mx
-import numpy as np
 import pytest
 from mlx_lm import stream_generate
 
@@ -78,9 +77,11 @@ def test_half_precision_loads_and_speaks(default_model_folder: Path, dtype: str)
 
 
 def test_the_models_own_4_bit_weights_are_kept_as_they_are(default_model_folder: Path, model: LoadedModel) -> None:
-    packed = load_model(default_model_folder, "4bit")  # slow on a CPU: 1 token
-    tokens = mx.array([[504, 6376]])
-    ours, full = packed.network(tokens).astype(mx.float32), model.network(tokens)
+    """Nothing is computed with them here: on a CPU a call of the packed model takes most of a minute."""
+    packed = load_model(default_model_folder, "4bit")
     assert packed.info.dtype == "4bit"
     assert packed.info.weights_bytes == pytest.approx(98.3e6, rel=0.01)
-    assert np.corrcoef(np.array(ours).ravel(), np.array(full).ravel())[0, 1] > 0.999  # 16-bit arithmetic
+    ours, full = packed.network.layers[3].mlp.up_proj, model.network.layers[3].mlp.up_proj
+    unpacked = mx.dequantize(ours.weight, ours.scales, ours.biases, ours.group_size, ours.bits)
+    assert (ours.group_size, ours.bits) == (32, 4)
+    assert mx.allclose(unpacked.astype(mx.float32), full.weight, atol=1e-3).item()

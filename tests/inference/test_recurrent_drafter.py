@@ -89,7 +89,7 @@ def test_filters_and_penalty_change_no_text(sampling: dict) -> None:
 def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
     model = fakes.tiny_llama()
     chains = LoadedModel(
-        model.network, model.tokenizer, model.info, 8, model.seams, Capability(DraftKind.CHAIN, "test")
+        model.network, model.tokenizer, model.info, 8, model.seams, lambda: Capability(DraftKind.CHAIN, "test")
     )
     request = fakes.ask(temperature=0, max_tokens=40)
     shape = BeamShape(4, 5)
