@@ -69,7 +69,7 @@ def test_text_says_what_is_missing(tmp_path: Path):
         RDCHAT_DATA_DIR=str(tmp_path / "file" / "x"),
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "Drafter         none: comes with drafting" in done.stdout
+    assert "Drafter         none for the default model" in done.stdout
     assert f"Conversations cannot be stored in {tmp_path}/file/x." in done.stdout
     if not host.MACOS:
         assert "xvfb-run -a make run" in done.stdout
