@@ -92,7 +92,8 @@ def training(model: LoadedModel, out: Path, resume: bool) -> DrafterTraining:
     return DrafterTraining(model, make_plan(model, settings, resume))
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Train into the folder that the command line names, and go on with what is there; a line for each event."""
     for progress in training(fitted_model(), Path(sys.argv[1]), resume=True).run():
         sys.stdout.write(f"{progress.phase.value} {progress.fraction}\n")
         sys.stdout.flush()

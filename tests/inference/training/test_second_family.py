@@ -1,5 +1,8 @@
 """The whole training, for a small model of another family; and what it leaves behind when it is killed."""
 
+import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,6 +24,8 @@ from tests.inference.training.small_language import fitted_model, training
 
 pytestmark = pytest.mark.slow
 
+# rdchat.inference comes first: it picks the BLAS, and another one rounds differently
+PROGRAM = "import rdchat.inference; from tests.inference.training.small_language import main; main()"
 FRESH = [Prompt(f"say {word}") for word in ("fox", "river", "garden", "cat", "house", "child")]
 
 
@@ -83,3 +88,21 @@ def test_the_card_says_how_it_was_made(trained: Path) -> None:
     card = (trained / "out" / "card.md").read_text(encoding="utf-8")
     for words in ("tiny", "Seed 1", "tokens per target call", "train-drafter --tokens 6000 --seed 1"):
         assert words in card
+
+
+@pytest.mark.parametrize("phase", [Phase.DATA, Phase.TRAIN, Phase.EVALUATE])
+def test_killed_in_a_phase_and_resumed_it_ends_in_the_same_weights(phase: Phase, trained: Path, tmp_path: Path) -> None:
+    environment = os.environ | {"RDCHAT_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(phase.value):
+                process.send_signal(signal.SIGKILL)
+                break
+        assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, timeout=300)
+    expected, found = tensors(trained / "out"), tensors(tmp_path / "out")
+    assert expected.keys() == found.keys()
+    assert all(mx.array_equal(expected[name], found[name]).item() for name in expected)
