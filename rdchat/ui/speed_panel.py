@@ -14,6 +14,7 @@ from rdchat.ui.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 _WHY_ENDED = "Why the reply ended."
 _REFRESH_MS = 100  # figures that change faster cannot be read
+_FEW_TOKENS = 8  # a prefill shorter than this is one call, and its rate says nothing
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
 _STATE_WORDS = {
     EngineState.LOADING: "Loading the model…",
@@ -268,7 +269,8 @@ class SpeedPanel(QScrollArea):
     def _show_statistics(self, statistics: Statistics) -> None:
         self.decode.setText(figures.rate(statistics.decode_tps))
         self.decode.set_color("muted" if statistics.decode_tps is None else "text")
-        prefill = figures.rate(statistics.prefill_tps)
+        read = statistics.prompt_tokens - statistics.cached_prompt_tokens
+        prefill = figures.rate(statistics.prefill_tps if read >= _FEW_TOKENS else None)
         self.prefill.show_value(prefill if prefill == figures.NONE else f"{prefill} tokens/s")
         self.ttft.show_value(figures.duration(statistics.ttft_ms))
         self.tokens.show_value(figures.count(statistics.generated_tokens))

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from pytestqt.qtbot import QtBot
 
@@ -127,3 +129,11 @@ def test_every_figure_has_its_definition(panel: SpeedPanel) -> None:
     for row in rows:
         assert row.toolTip().endswith(".</p>")
         assert row.value.accessibleName().endswith(f": {figures.NONE}")
+
+
+def test_prefill_of_a_token_or_two_has_no_rate(chat: Chat, panel: SpeedPanel) -> None:
+    """After a regenerate one token is read, and "4.15 tokens/s" looked like a slow machine."""
+    chat.start()
+    chat.controller.statistics_changed.emit(replace(_STATISTICS, cached_prompt_tokens=299))
+    chat.qtbot.waitUntil(lambda: panel.decode.text() == "25.0")
+    assert panel.prefill.value.text() == figures.NONE
