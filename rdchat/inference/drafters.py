@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from rdchat.inference.draft import Drafter
@@ -42,7 +43,11 @@ class Drafters:
         self._model = model
         self._draft_models: dict[str, DraftModel] = {}
         self._recurrent: dict[Path, RecurrentModel] = {}
-        self._own_drafter = find_drafter(model)
+
+    @cached_property
+    def _own_drafter(self) -> Path | None:
+        """The drafter made for the target: looked for once, and only where one is wanted."""
+        return find_drafter(self._model)
 
     def load(self, settings: DraftSettings, on_progress: Progress = lambda _: None) -> Unavailable | None:
         """Load what a mode needs, once.

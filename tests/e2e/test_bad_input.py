@@ -13,8 +13,8 @@ from urllib.request import urlopen
 
 import pytest
 from gguf import GGMLQuantizationType as GgmlType
-from PySide6.QtCore import QEvent, QObject, QPointF, Qt, QTimer, QUrl, Slot
-from PySide6.QtGui import QDesktopServices, QMouseEvent
+from PySide6.QtCore import QEvent, QObject, QPointF, Qt, QTimer, Slot
+from PySide6.QtGui import QMouseEvent
 from PySide6.QtWidgets import QApplication, QMessageBox, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
@@ -42,6 +42,7 @@ from tests.e2e.windows import (
     words,
 )
 from tests.inference.gguf_samples import write_gguf
+from tests.links import collected_links
 from tests.processes import held_by_another_process, python_process
 
 pytestmark = pytest.mark.slow
@@ -383,27 +384,10 @@ def test_a_disk_that_is_full_at_the_start(disk: SmallDisk, qapp: QApplication, q
 # Replies
 
 
-class Links(QObject):
-    """Stands for the system's browser and whatever else opens addresses."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.opened: list[str] = []
-
-    @Slot(QUrl)
-    def open(self, url: QUrl) -> None:
-        self.opened.append(url.toString())
-
-
 @pytest.fixture
-def links() -> Iterator[Links]:
-    links = Links()
-    schemes = ("http", "https", "javascript", "file")
-    for scheme in schemes:
-        QDesktopServices.setUrlHandler(scheme, links, "open")
-    yield links
-    for scheme in schemes:
-        QDesktopServices.unsetUrlHandler(scheme)
+def links() -> Iterator[list[str]]:
+    with collected_links() as addresses:
+        yield addresses
 
 
 class CountingServer(HTTPServer):
@@ -456,7 +440,7 @@ def click(body: TextBody, text: str) -> None:
 
 
 def test_html_remote_images_and_scripts_in_a_reply(
-    qapp: QApplication, qtbot: QtBot, small_model: Path, links: Links, server: CountingServer
+    qapp: QApplication, qtbot: QtBot, small_model: Path, links: list[str], server: CountingServer
 ) -> None:
     image = f"http://127.0.0.1:{server.server_port}/cat.png"
     lines = (
@@ -478,9 +462,9 @@ def test_html_remote_images_and_scripts_in_a_reply(
         wait_for_words(qtbot, "Show me", shown)
         body = shown_messages(app)[1].body
         click(body, "click here")
-        assert links.opened == []
+        assert links == []
         click(body, "the page")  # so the clicks do arrive
-        assert links.opened == ["https://example.org/page"]
+        assert links == ["https://example.org/page"]
         assert_usable(qtbot, app, small_model)
     assert server.connections == 0
     with urlopen(image) as answer:  # so the server would have seen it

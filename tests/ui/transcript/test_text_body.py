@@ -4,8 +4,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
-from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt, QUrl, Slot
-from PySide6.QtGui import QColor, QDesktopServices, QGuiApplication, QMouseEvent, QTextCursor
+from PySide6.QtCore import QEvent, QPoint, QPointF, Qt, QUrl
+from PySide6.QtGui import QColor, QGuiApplication, QMouseEvent, QTextCursor
 from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
@@ -13,6 +13,7 @@ from rdchat.ui.theme import Theme
 from rdchat.ui.transcript.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown import MarkdownParser
 from rdchat.ui.transcript.text_body import FIRST_SHOWN, TextBody, Work
+from tests.links import collected_links
 from tests.ui.transcript.conftest import button
 from tests.ui.transcript.test_block_stream import RICH
 
@@ -43,22 +44,8 @@ def draw(qtbot: QtBot, body: TextBody) -> None:
 def opened(qapp: QGuiApplication) -> Iterator[list[str]]:
     """Collect what would be opened in the browser or the mail program."""
 
-    class Handler(QObject):
-        def __init__(self) -> None:
-            super().__init__()
-            self.urls: list[str] = []
-
-        @Slot(QUrl)
-        def handle(self, url: QUrl) -> None:
-            self.urls.append(url.toString())
-
-    handler = Handler()
-    schemes = ("http", "https", "mailto", "file", "javascript")
-    for scheme in schemes:
-        QDesktopServices.setUrlHandler(scheme, handler, "handle")
-    yield handler.urls
-    for scheme in schemes:
-        QDesktopServices.unsetUrlHandler(scheme)
+    with collected_links() as addresses:
+        yield addresses
 
 
 def click(body: TextBody, words: str) -> None:
