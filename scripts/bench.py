@@ -10,8 +10,9 @@ import statistics
 import sys
 import time
 
+from rdchat.inference.events import ReplyEnd
 from rdchat.inference.loading import load_model
-from rdchat.inference.protocol import ChatMessage, GenerationRequest, ReplyEnd, Role, SamplingParams
+from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target import LoadedModel
 

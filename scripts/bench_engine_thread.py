@@ -14,20 +14,9 @@ from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEventLoop, Qt, QTimer
 
-from rdchat.inference.protocol import (
-    ChatMessage,
-    DraftSettings,
-    Dtype,
-    FinishReason,
-    GenerationEvent,
-    GenerationRequest,
-    LoadProgress,
-    ModelInfo,
-    ReplyEnd,
-    Role,
-    Statistics,
-    TokenEvent,
-)
+from rdchat.inference.events import FinishReason, GenerationEvent, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Role
+from rdchat.inference.statistics import Statistics
 from rdchat.services.engine_client import EngineClient
 
 TOKENS_PER_SECOND, TOKENS = 150, 300

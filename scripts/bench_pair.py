@@ -28,10 +28,11 @@ from mlx_lm.sample_utils import make_sampler
 
 from rdchat.inference.candidates import DraftShape
 from rdchat.inference.draft_model import DraftModel, load_draft_model
+from rdchat.inference.events import ReplyEnd
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.loading import load_model
-from rdchat.inference.protocol import ChatMessage, GenerationRequest, ReplyEnd, Role, SamplingParams
 from rdchat.inference.reply import Clock, ReplyJob
+from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.target import KVCache, LoadedModel
 

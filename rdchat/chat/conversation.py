@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rdchat.inference.protocol import FinishReason, Role, SamplingParams, Statistics
+from rdchat.inference.events import FinishReason
+from rdchat.inference.requests import Role, SamplingParams
+from rdchat.inference.statistics import Statistics
 
 
 class MessageStatus(StrEnum):
@@ -48,7 +50,7 @@ class Message:
         status: Where it stands.
         created_at: Seconds since the epoch.
         model: Name of the model that wrote it; None for a person's.
-        seed: The reply seed (`rdchat.inference.protocol.reply_seed`); None for a person's.
+        seed: The reply seed (`rdchat.inference.requests.reply_seed`); None for a person's.
         finish_reason: Why the reply ended; None while it is written, for a person's, and after a crash.
         error: What a failed reply failed of, in words for the person.
         statistics: The reply's counters, without its ledger where that was not kept.

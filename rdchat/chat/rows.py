@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.conversation import Conversation, Message, MessageStatus
 from rdchat.chat.plain_data import from_plain, to_plain
-from rdchat.inference.protocol import FinishReason, Role, SamplingParams, Statistics
+from rdchat.inference.events import FinishReason
+from rdchat.inference.requests import Role, SamplingParams
+from rdchat.inference.statistics import Statistics
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.protocol import Dtype, SamplingParams
+from rdchat.inference.requests import Dtype, SamplingParams
 
 MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32  # points
 

@@ -19,7 +19,9 @@ from rdchat.chat.rows import (
 from rdchat.chat.search import search_condition
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import StorageError
-from rdchat.inference.protocol import FinishReason, Role, SamplingParams, Statistics
+from rdchat.inference.events import FinishReason
+from rdchat.inference.requests import Role, SamplingParams
+from rdchat.inference.statistics import Statistics
 
 _PLACE = """
     (SELECT count(*) FROM messages s WHERE s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id

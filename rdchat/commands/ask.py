@@ -14,22 +14,19 @@ from typing import Any
 
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.protocol import (
+from rdchat.inference.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.protocol import TokenIterator
+from rdchat.inference.requests import (
     ChatMessage,
     DraftSettings,
     Dtype,
-    FinishReason,
     GenerationRequest,
     Mode,
-    ModelInfo,
-    ReplyEnd,
     Role,
     SamplingParams,
-    Statistics,
-    TokenEvent,
-    TokenIterator,
     fresh_seed,
 )
+from rdchat.inference.statistics import Statistics
 
 INTERRUPTED = 130  # the shell's status for a process that Ctrl-C ended
 

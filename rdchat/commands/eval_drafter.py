@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError, ModelError
-from rdchat.inference.protocol import Dtype, LoadProgress, SamplingParams
+from rdchat.inference.events import LoadProgress
+from rdchat.inference.requests import Dtype, SamplingParams
 
 if TYPE_CHECKING:
     from rdchat.inference.training.evaluate import Setup

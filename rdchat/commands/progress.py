@@ -3,7 +3,7 @@
 from types import TracebackType
 from typing import Self, TextIO
 
-from rdchat.inference.protocol import LoadProgress
+from rdchat.inference.events import LoadProgress
 
 _ERASE = "\r\x1b[K"
 

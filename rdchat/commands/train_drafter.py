@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.protocol import Dtype
+from rdchat.inference.requests import Dtype
 
 if TYPE_CHECKING:
     from rdchat.inference.training.plan import TrainingPlan
@@ -83,7 +83,7 @@ def _stored_questions() -> list[str]:
     """Return what the person asked first in each stored conversation: what comes later needs what came before."""
     from rdchat import paths  # noqa: PLC0415
     from rdchat.chat.store import ConversationStore  # noqa: PLC0415
-    from rdchat.inference.protocol import Role  # noqa: PLC0415
+    from rdchat.inference.requests import Role  # noqa: PLC0415
 
     if not paths.database_path().exists():
         raise RdchatError("There are no stored chats to train on.", "Leave --from-my-chats out.")

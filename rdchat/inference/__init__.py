@@ -1,7 +1,7 @@
 """Language models on this machine: loading, decoding, chat sessions. MLX lives here and nowhere else; Qt never does.
 
 Importing this package is cheap. The names below load MLX when they are first used, so that a window can be shown
-before; `rdchat.inference.protocol` never needs MLX at all.
+before; its `requests`, `statistics`, `events` and `protocol` never need MLX at all.
 """
 
 from importlib import import_module
@@ -12,16 +12,17 @@ from rdchat import host
 if TYPE_CHECKING:
     from rdchat.inference.loading import load_model
     from rdchat.inference.prefix_tree import PrefixTree
-    from rdchat.inference.protocol import GenerationRequest, SamplingParams, TokenIterator
+    from rdchat.inference.protocol import TokenIterator
+    from rdchat.inference.requests import GenerationRequest, SamplingParams
     from rdchat.inference.session import ChatSession
 
 __all__ = ["ChatSession", "GenerationRequest", "PrefixTree", "SamplingParams", "TokenIterator", "load_model"]
 
 _HOMES = {
     "ChatSession": "session",
-    "GenerationRequest": "protocol",
+    "GenerationRequest": "requests",
     "PrefixTree": "prefix_tree",
-    "SamplingParams": "protocol",
+    "SamplingParams": "requests",
     "TokenIterator": "protocol",
     "load_model": "loading",
 }

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.protocol import DraftSettings, TokenEvent
+from rdchat.inference.events import TokenEvent
 from rdchat.inference.reply import ReplyJob
 from rdchat.inference.reply_iterator import ReplyIterator
+from rdchat.inference.requests import DraftSettings
 from rdchat.inference.round_cache import can_step_back
 
 _FREE_BUFFERS_EVERY = 256  # tokens; MLX keeps freed buffers for reuse, which grow with the context

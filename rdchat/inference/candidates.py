@@ -15,7 +15,7 @@ from rdchat.errors import InvalidSettingError
 from rdchat.inference.noise import gumbel_noise
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.prefix_tree import PrefixTree
-from rdchat.inference.protocol import SamplingParams
+from rdchat.inference.requests import SamplingParams
 from rdchat.inference.sampling import filter_border, has_filter, likeliest, mass, penalize
 
 MOST_DRAFT_TOKENS = 64

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import ModelError, NetworkError, StorageFullError
+from rdchat.inference.events import LoadProgress
 from rdchat.inference.gguf_import import CONVERTER_REVISION, convert_gguf
-from rdchat.inference.protocol import LoadProgress
 from rdchat.inference.staging import is_made, make_folder
 
 NAME = "SmolLM2-135M-Instruct"

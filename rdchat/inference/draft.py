@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.packed_tree import PackedTree
-from rdchat.inference.protocol import DraftSettings
+from rdchat.inference.requests import DraftSettings
 from rdchat.inference.verifier import Verified
 
 

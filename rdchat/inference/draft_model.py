@@ -17,12 +17,13 @@ from rdchat.errors import ModelError
 from rdchat.inference.candidates import CandidateRanker, DraftShape
 from rdchat.inference.device import on_gpu
 from rdchat.inference.draft import Draft, Drafter
+from rdchat.inference.events import LoadProgress
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.loading import load_model
 from rdchat.inference.model_files import check_model_folder, display_name, resolve_model
 from rdchat.inference.prefill import prefill
 from rdchat.inference.probe import DraftKind
-from rdchat.inference.protocol import DraftSettings, Dtype, GenerationRequest, LoadProgress
+from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.round_cache import RoundShape, has_state
 from rdchat.inference.sampling import TokenChooser
 from rdchat.inference.target import KVCache, LoadedModel

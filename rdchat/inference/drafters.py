@@ -8,10 +8,11 @@ from pathlib import Path
 from rdchat.inference.draft import Drafter
 from rdchat.inference.draft_model import DraftModel, load_draft_model
 from rdchat.inference.drafter_folder import find_drafter, load_drafter
+from rdchat.inference.events import LoadProgress
 from rdchat.inference.lookup import LookupDrafter
 from rdchat.inference.probe import DraftKind
-from rdchat.inference.protocol import DraftSettings, GenerationRequest, LoadProgress, Mode
 from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
+from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.target import LoadedModel
 
 Progress = Callable[[LoadProgress], None]

@@ -6,8 +6,10 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from rdchat.errors import ModelError
+from rdchat.inference.events import LoadProgress, ModelInfo
 from rdchat.inference.loading import load_model
-from rdchat.inference.protocol import Dtype, GenerationRequest, LoadProgress, ModelInfo, TokenIterator
+from rdchat.inference.protocol import TokenIterator
+from rdchat.inference.requests import Dtype, GenerationRequest
 from rdchat.inference.session import ChatSession
 
 

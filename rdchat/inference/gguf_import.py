@@ -16,7 +16,7 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType as GgmlType
 
 from rdchat.errors import ModelError
-from rdchat.inference.protocol import LoadProgress
+from rdchat.inference.events import LoadProgress
 from rdchat.inference.safetensors_file import PlannedTensor, write_tensors
 from rdchat.inference.tokenizer_import import end_token_ids, write_json, write_tokenizer
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter_ns
 
-from rdchat.inference.protocol import LedgerEntry
+from rdchat.inference.statistics import LedgerEntry
 
 
 class Ledger:

@@ -13,9 +13,10 @@ from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import ModelError, OutOfMemoryError
 from rdchat.inference.device import available_memory_bytes, device_name, on_gpu
+from rdchat.inference.events import LoadProgress, ModelInfo
 from rdchat.inference.model_files import ModelFiles, check_model_folder, display_name, resolve_model
 from rdchat.inference.probe import probe
-from rdchat.inference.protocol import Dtype, LoadProgress, ModelInfo
+from rdchat.inference.requests import Dtype
 from rdchat.inference.seams import Seams
 from rdchat.inference.target import LoadedModel
 

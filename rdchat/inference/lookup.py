@@ -9,7 +9,7 @@ from typing import override
 from rdchat.inference.draft import Draft, Drafter
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.prefix_tree import PrefixTree
-from rdchat.inference.protocol import DraftSettings
+from rdchat.inference.requests import DraftSettings
 from rdchat.inference.verifier import Verified
 
 LONGEST, SHORTEST = 8, 2  # tokens of an ending that is looked up

@@ -12,6 +12,7 @@ from typing import Any
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.inference.default_model import ensure_default_model
+from rdchat.inference.events import LoadProgress
 from rdchat.inference.file_digest import sha256_of
 from rdchat.inference.gguf_import import CONVERTER_REVISION, convert_gguf
 from rdchat.inference.model_config import (
@@ -21,7 +22,6 @@ from rdchat.inference.model_config import (
     kv_values_per_token,
     read_config,
 )
-from rdchat.inference.protocol import LoadProgress
 from rdchat.inference.safetensors_file import StoredTensor, read_header
 from rdchat.inference.staging import make_folder
 

@@ -13,7 +13,7 @@ import mlx.core as mx
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.bound_head import BoundHead
 from rdchat.inference.noise import gumbel_noise
-from rdchat.inference.protocol import SamplingParams
+from rdchat.inference.requests import SamplingParams
 from rdchat.inference.sampling import filter_border, has_filter, likeliest, mass
 
 LARGEST_BEAM = 256  # width times length

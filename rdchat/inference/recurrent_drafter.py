@@ -12,8 +12,8 @@ from rdchat.inference.lookup import LookupIndex
 from rdchat.inference.node_selection import best_nodes
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.probe import DraftKind
-from rdchat.inference.protocol import DraftSettings, GenerationRequest
 from rdchat.inference.recurrent_beam import BeamShape, NodePool, PathScorer, Root, search
+from rdchat.inference.requests import DraftSettings, GenerationRequest
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.target_embeddings import TargetEmbeddings
 from rdchat.inference.verifier import Verified

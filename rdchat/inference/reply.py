@@ -6,15 +6,10 @@ from time import perf_counter_ns
 
 import mlx.core as mx
 
+from rdchat.inference.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.ledger import Ledger
-from rdchat.inference.protocol import (
-    FinishReason,
-    GenerationRequest,
-    Mode,
-    ReplyEnd,
-    Statistics,
-    TokenEvent,
-)
+from rdchat.inference.requests import GenerationRequest, Mode
+from rdchat.inference.statistics import Statistics
 from rdchat.inference.target import KVCache, LoadedModel
 from rdchat.inference.text_stream import TextStream
 

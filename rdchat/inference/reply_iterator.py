@@ -9,18 +9,12 @@ import mlx.core as mx
 
 from rdchat.errors import ModelError
 from rdchat.inference.device import wired_memory
+from rdchat.inference.events import FinishReason, GenerationEvent, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.prefill import prefill
-from rdchat.inference.protocol import (
-    DraftSettings,
-    FinishReason,
-    GenerationEvent,
-    PrefillProgress,
-    ReplyEnd,
-    Statistics,
-    TokenEvent,
-)
 from rdchat.inference.reply import Reply, ReplyJob
+from rdchat.inference.requests import DraftSettings
 from rdchat.inference.sampling import TokenChooser
+from rdchat.inference.statistics import Statistics
 
 
 class ReplyIterator(ABC):

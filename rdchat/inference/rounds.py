@@ -8,11 +8,13 @@ import numpy as np
 
 from rdchat.inference.acceptance import accepted_path, seen_on_paths
 from rdchat.inference.draft import Draft, Drafter
+from rdchat.inference.events import PrefillProgress, RoundTree, TokenEvent
 from rdchat.inference.prefix_tree import Ints, PrefixTree
-from rdchat.inference.protocol import DraftSettings, Mode, PrefillProgress, RoundStatistics, RoundTree, TokenEvent
 from rdchat.inference.reply import ReplyJob
 from rdchat.inference.reply_iterator import ReplyIterator
+from rdchat.inference.requests import DraftSettings, Mode
 from rdchat.inference.sampling import log_softmax
+from rdchat.inference.statistics import RoundStatistics
 from rdchat.inference.verifier import Verified, Verifier
 
 

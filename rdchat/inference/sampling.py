@@ -12,7 +12,7 @@ from functools import partial
 import mlx.core as mx
 
 from rdchat.inference.noise import gumbel_noise
-from rdchat.inference.protocol import SamplingParams
+from rdchat.inference.requests import SamplingParams
 
 _NUCLEUS_CANDIDATES = 256  # likeliest tokens among which the border of top-p and min-p is looked for first
 _SPARE = 8  # candidates beyond top-k, so that ties at its border show

@@ -8,9 +8,11 @@ import mlx.core as mx
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.autoregressive import AutoregressiveIterator
 from rdchat.inference.drafters import Drafters
+from rdchat.inference.events import LoadProgress
 from rdchat.inference.ledger import Ledger
-from rdchat.inference.protocol import DraftSettings, GenerationRequest, LoadProgress, TokenIterator
+from rdchat.inference.protocol import TokenIterator
 from rdchat.inference.reply import Clock, ReplyJob
+from rdchat.inference.requests import DraftSettings, GenerationRequest
 from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.target import KVCache, LoadedModel
 

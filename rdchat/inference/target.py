@@ -10,8 +10,9 @@ from mlx_lm.models.cache import KVCache as StockKVCache
 from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
 
 from rdchat.errors import ModelError
+from rdchat.inference.events import ModelInfo
 from rdchat.inference.probe import Capability
-from rdchat.inference.protocol import ChatMessage, ModelInfo, Role
+from rdchat.inference.requests import ChatMessage, Role
 from rdchat.inference.round_cache import UnsupportedCacheError, round_cache
 from rdchat.inference.seams import Seams
 

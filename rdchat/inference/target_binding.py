@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.errors import ModelError
-from rdchat.inference.protocol import ModelInfo
+from rdchat.inference.events import ModelInfo
 
 _SAMPLES, _SAMPLE_BYTES = 256, 4096  # what is hashed of each weight file: 1 MB, spread evenly
 

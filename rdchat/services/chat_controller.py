@@ -7,7 +7,9 @@ from rdchat.chat.settings import Settings
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.protocol import Dtype, LoadProgress, ModelInfo, PrefillProgress, SamplingParams, Statistics
+from rdchat.inference.events import LoadProgress, ModelInfo, PrefillProgress
+from rdchat.inference.requests import Dtype, SamplingParams
+from rdchat.inference.statistics import Statistics
 from rdchat.services.chat_history import history
 from rdchat.services.conversation_list import ConversationList
 from rdchat.services.engine_client import EngineClient

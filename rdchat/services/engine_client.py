@@ -8,15 +8,9 @@ from contextlib import AbstractContextManager
 
 from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 
-from rdchat.inference.protocol import (
-    Dtype,
-    Engine,
-    GenerationRequest,
-    LoadProgress,
-    ModelInfo,
-    PrefillProgress,
-    ReplyEnd,
-)
+from rdchat.inference.events import LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
+from rdchat.inference.protocol import Engine
+from rdchat.inference.requests import Dtype, GenerationRequest
 from rdchat.services.engine_worker import EngineWorker
 from rdchat.services.events import EngineEvent, Failure, LoadEvent, LoadRequest, ReplyProgress
 from rdchat.services.open_requests import OpenRequests

@@ -9,17 +9,10 @@ from PySide6.QtCore import QObject, QThread, Signal, Slot
 
 from rdchat import paths
 from rdchat.errors import RdchatError
-from rdchat.inference.protocol import (
-    Engine,
-    FinishReason,
-    GenerationRequest,
-    LoadProgress,
-    ModelInfo,
-    ReplyEnd,
-    Statistics,
-    TokenEvent,
-    TokenIterator,
-)
+from rdchat.inference.events import FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.protocol import Engine, TokenIterator
+from rdchat.inference.requests import GenerationRequest
+from rdchat.inference.statistics import Statistics
 from rdchat.services.events import EngineEvent, Failure, LoadEvent, LoadRequest, ReplyProgress
 from rdchat.services.open_requests import OpenRequests
 from rdchat.services.outbox import Outbox

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rdchat.inference.protocol import Dtype, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd, Statistics
+from rdchat.inference.events import LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
+from rdchat.inference.requests import Dtype
+from rdchat.inference.statistics import Statistics
 
 
 class EngineState(StrEnum):

@@ -3,7 +3,7 @@
 import threading
 from collections import deque
 
-from rdchat.inference.protocol import LoadProgress, PrefillProgress
+from rdchat.inference.events import LoadProgress, PrefillProgress
 from rdchat.services.events import EngineEvent, LoadEvent, ReplyProgress
 
 

@@ -8,7 +8,9 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.protocol import FinishReason, GenerationRequest, Statistics
+from rdchat.inference.events import FinishReason
+from rdchat.inference.requests import GenerationRequest
+from rdchat.inference.statistics import Statistics
 
 _LOG = logging.getLogger(__name__)
 _SAVE_INTERVAL_MS = 400  # a crash may lose half a second of text

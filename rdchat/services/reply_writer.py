@@ -3,15 +3,9 @@
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Message
-from rdchat.inference.protocol import (
-    ChatMessage,
-    FinishReason,
-    GenerationRequest,
-    ModelInfo,
-    ReplyEnd,
-    SamplingParams,
-    Statistics,
-)
+from rdchat.inference.events import FinishReason, ModelInfo, ReplyEnd
+from rdchat.inference.requests import ChatMessage, GenerationRequest, SamplingParams
+from rdchat.inference.statistics import Statistics
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import EngineState, Failure, ReplyProgress
 from rdchat.services.model_slot import ModelSlot

@@ -3,7 +3,8 @@
 import time
 from datetime import datetime
 
-from rdchat.inference.protocol import Dtype, FinishReason, LoadProgress, PrefillProgress
+from rdchat.inference.events import FinishReason, LoadProgress, PrefillProgress
+from rdchat.inference.requests import Dtype
 
 NONE = "\N{EN DASH}"
 

@@ -4,7 +4,9 @@ from PySide6.QtCore import QSize, Qt, QTimer
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.protocol import FinishReason, LoadProgress, PrefillProgress, Role, Statistics
+from rdchat.inference.events import FinishReason, LoadProgress, PrefillProgress
+from rdchat.inference.requests import Role
+from rdchat.inference.statistics import Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.events import EngineState
 from rdchat.ui import figures

@@ -6,7 +6,8 @@ import pytest
 
 from rdchat.chat.plain_data import from_plain, to_plain
 from rdchat.chat.settings import Settings
-from rdchat.inference.protocol import LedgerEntry, SamplingParams, Statistics
+from rdchat.inference.requests import SamplingParams
+from rdchat.inference.statistics import LedgerEntry, Statistics
 
 
 @pytest.mark.parametrize("value", [Settings(), SamplingParams(), Statistics(ledger=(LedgerEntry("a", "", 1, 2.5),))])

@@ -24,7 +24,8 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Settings
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.protocol import FinishReason, Role, SamplingParams
+from rdchat.inference.events import FinishReason
+from rdchat.inference.requests import Role, SamplingParams
 from rdchat.services.events import EngineState
 from rdchat.ui.transcript.person_message import PersonMessage
 from rdchat.ui.transcript.text_body import TextBody

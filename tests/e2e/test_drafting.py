@@ -9,10 +9,11 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference import ChatSession, GenerationRequest, SamplingParams, load_model
+from rdchat.inference.events import ReplyEnd
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.prefix_tree import PrefixTree
 from rdchat.inference.probe import DraftKind
-from rdchat.inference.protocol import ChatMessage, DraftSettings, Mode, ReplyEnd, Role
+from rdchat.inference.requests import ChatMessage, DraftSettings, Mode, Role
 from rdchat.inference.sampling import filter_border, mass
 from rdchat.inference.target import KVCache, LoadedModel
 from rdchat.inference.verifier import Verifier

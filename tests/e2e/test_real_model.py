@@ -7,7 +7,8 @@ import pytest
 from mlx_lm import stream_generate
 
 from rdchat.inference import ChatSession, GenerationRequest, SamplingParams, load_model
-from rdchat.inference.protocol import ChatMessage, ReplyEnd, Role
+from rdchat.inference.events import ReplyEnd
+from rdchat.inference.requests import ChatMessage, Role
 from rdchat.inference.target import LoadedModel
 
 PROMPTS = [

@@ -14,7 +14,8 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.protocol import FinishReason, Role
+from rdchat.inference.events import FinishReason
+from rdchat.inference.requests import Role
 from rdchat.services.events import EngineState
 from tests.e2e.windows import running_app, shown_messages, type_and_send
 

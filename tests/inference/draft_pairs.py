@@ -9,9 +9,10 @@ from mlx.utils import tree_map
 from rdchat.inference.autoregressive import AutoregressiveIterator
 from rdchat.inference.candidates import DraftShape
 from rdchat.inference.draft_model import DraftModel
+from rdchat.inference.events import ReplyEnd
 from rdchat.inference.ledger import Ledger
-from rdchat.inference.protocol import GenerationRequest, ReplyEnd
 from rdchat.inference.reply import Clock, ReplyJob
+from rdchat.inference.requests import GenerationRequest
 from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.target import KVCache, LoadedModel
 from tests.inference.fakes import ALPHABET, tiny_llama

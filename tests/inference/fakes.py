@@ -8,8 +8,9 @@ import mlx.nn as nn
 from mlx.utils import tree_map
 from mlx_lm.models import llama
 
+from rdchat.inference.events import ModelInfo
 from rdchat.inference.probe import probe
-from rdchat.inference.protocol import ChatMessage, GenerationRequest, ModelInfo, Role, SamplingParams
+from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.seams import Seams
 from rdchat.inference.target import LoadedModel
 

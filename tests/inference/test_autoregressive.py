@@ -4,14 +4,8 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError, PromptTooLongError
-from rdchat.inference.protocol import (
-    FinishReason,
-    GenerationEvent,
-    GenerationRequest,
-    PrefillProgress,
-    ReplyEnd,
-    TokenEvent,
-)
+from rdchat.inference.events import FinishReason, GenerationEvent, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.requests import GenerationRequest
 from rdchat.inference.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target import LoadedModel

@@ -6,7 +6,7 @@ import pytest
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.candidates import CandidateRanker, DraftShape
-from rdchat.inference.protocol import SamplingParams
+from rdchat.inference.requests import SamplingParams
 from rdchat.inference.sampling import TokenChooser
 from tests.inference.draft_pairs import FILTERS
 

@@ -15,7 +15,7 @@ import pytest
 from rdchat import paths
 from rdchat.errors import ModelError, NetworkError, StorageFullError
 from rdchat.inference.default_model import WHEEL_VARIABLE, ensure_default_model, is_default_model_ready
-from rdchat.inference.protocol import LoadProgress
+from rdchat.inference.events import LoadProgress
 from tests.disks import small_disk
 
 SHA256 = {

@@ -11,9 +11,10 @@ from mlx_lm.models import llama
 from rdchat.errors import ModelError
 from rdchat.inference.candidates import CandidateRanker, DraftShape
 from rdchat.inference.draft_model import DraftModel
+from rdchat.inference.events import ReplyEnd, TokenEvent
 from rdchat.inference.loading import load_model
 from rdchat.inference.probe import Capability, DraftKind
-from rdchat.inference.protocol import DraftSettings, ReplyEnd, SamplingParams, TokenEvent
+from rdchat.inference.requests import DraftSettings, SamplingParams
 from tests.inference.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, near, plain
 from tests.inference.fakes import ask, loaded, tiny_llama
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from mlx.utils import tree_map
 
+from rdchat.inference.events import FinishReason, TokenEvent
 from rdchat.inference.ledger import Ledger
-from rdchat.inference.protocol import ChatMessage, FinishReason, Role, TokenEvent
+from rdchat.inference.requests import ChatMessage, Role
 from rdchat.inference.round_cache import RoundKVCache, RoundShape
 from rdchat.inference.target import LoadedModel
 from tests.inference.draft_pairs import CHAIN, SIZE, TREE, Pair, near, plain

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from gguf import GGMLQuantizationType as GgmlType
 
+from rdchat.inference.events import LoadProgress
 from rdchat.inference.model_files import resolve_model
-from rdchat.inference.protocol import LoadProgress
 from tests.inference.gguf_samples import write_gguf
 
 

@@ -13,8 +13,8 @@ from mlx.utils import tree_flatten
 from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import ModelError
+from rdchat.inference.events import LoadProgress
 from rdchat.inference.gguf_import import convert_gguf
-from rdchat.inference.protocol import LoadProgress
 from tests.inference import gguf_samples
 from tests.inference.gguf_samples import HEADS, KV_HEADS, float_weights, permute, write_gguf
 

@@ -16,8 +16,8 @@ from safetensors.numpy import load_file, save_file
 
 from rdchat.errors import ModelError, OutOfMemoryError
 from rdchat.inference import loading
+from rdchat.inference.events import LoadProgress
 from rdchat.inference.loading import load_model
-from rdchat.inference.protocol import LoadProgress
 
 TOKENS = mx.array([[1, 2, 3, 4]])
 

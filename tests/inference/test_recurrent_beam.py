@@ -10,9 +10,9 @@ from rdchat.errors import InvalidSettingError
 from rdchat.inference.bound_head import BoundHead
 from rdchat.inference.node_selection import best_nodes
 from rdchat.inference.noise import gumbel_noise
-from rdchat.inference.protocol import SamplingParams
 from rdchat.inference.recurrent_beam import BeamShape, NodePool, PathScorer, Root, search
 from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.requests import SamplingParams
 from rdchat.inference.target_embeddings import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
 

@@ -9,13 +9,14 @@ import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
 from rdchat.inference.autoregressive import AutoregressiveIterator
 from rdchat.inference.drafter_folder import StoredDrafter
+from rdchat.inference.events import ReplyEnd, TokenEvent
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.probe import Capability, DraftKind
-from rdchat.inference.protocol import DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.recurrent_beam import BeamShape
 from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.reply import Clock, ReplyJob
+from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.target import KVCache, LoadedModel
 

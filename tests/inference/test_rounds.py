@@ -8,20 +8,13 @@ import numpy as np
 import pytest
 
 from rdchat.inference.draft import Draft, Drafter
+from rdchat.inference.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.prefix_tree import PrefixTree
 from rdchat.inference.probe import DraftKind
-from rdchat.inference.protocol import (
-    DraftSettings,
-    FinishReason,
-    GenerationEvent,
-    GenerationRequest,
-    Mode,
-    ReplyEnd,
-    TokenEvent,
-)
 from rdchat.inference.reply import Clock, ReplyJob
+from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target import KVCache, LoadedModel

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.protocol import SamplingParams
+from rdchat.inference.requests import SamplingParams
 from rdchat.inference.sampling import TokenChooser, likeliest, log_softmax, mass, penalize, warp
 
 RNG = np.random.default_rng(0)

@@ -5,15 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.protocol import (
-    ChatMessage,
-    GenerationRequest,
-    ReplyEnd,
-    Role,
-    SamplingParams,
-    TokenEvent,
-    TokenIterator,
-)
+from rdchat.inference.events import ReplyEnd, TokenEvent
+from rdchat.inference.protocol import TokenIterator
+from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import ask, tiny_llama
 

@@ -5,18 +5,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rdchat.inference.protocol import (
-    Dtype,
+from rdchat.inference.events import (
     FinishReason,
     GenerationEvent,
-    GenerationRequest,
     LoadProgress,
     ModelInfo,
     PrefillProgress,
     ReplyEnd,
-    Statistics,
     TokenEvent,
 )
+from rdchat.inference.requests import Dtype, GenerationRequest
+from rdchat.inference.statistics import Statistics
 
 MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)
 _TIMEOUT_S = 20.0

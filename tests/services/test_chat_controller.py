@@ -10,7 +10,9 @@ import pytest
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.errors import ModelError, OutOfMemoryError, PromptTooLongError
-from rdchat.inference.protocol import ChatMessage, Dtype, FinishReason, Role, SamplingParams, Statistics, reply_seed
+from rdchat.inference.events import FinishReason
+from rdchat.inference.requests import ChatMessage, Dtype, Role, SamplingParams, reply_seed
+from rdchat.inference.statistics import Statistics
 from rdchat.services.events import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_midway

@@ -1,6 +1,7 @@
 import pytest
 
-from rdchat.inference.protocol import LoadProgress, PrefillProgress, Statistics
+from rdchat.inference.events import LoadProgress, PrefillProgress
+from rdchat.inference.statistics import Statistics
 from rdchat.services.events import EngineEvent, Failure, LoadEvent, ReplyProgress
 from rdchat.services.outbox import Outbox, merge
 

@@ -2,7 +2,7 @@ from datetime import datetime
 
 import pytest
 
-from rdchat.inference.protocol import FinishReason, LoadProgress, PrefillProgress
+from rdchat.inference.events import FinishReason, LoadProgress, PrefillProgress
 from rdchat.ui import figures
 
 

@@ -3,7 +3,8 @@ from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import OutOfMemoryError
-from rdchat.inference.protocol import Dtype, LoadProgress
+from rdchat.inference.events import LoadProgress
+from rdchat.inference.requests import Dtype
 from rdchat.services.events import EngineState
 from rdchat.ui.header import DEFAULT_MODEL, ModelButton
 from tests.ui.conftest import Chat

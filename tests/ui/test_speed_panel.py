@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.protocol import FinishReason, LoadProgress, PrefillProgress, Statistics
+from rdchat.inference.events import FinishReason, LoadProgress, PrefillProgress
+from rdchat.inference.statistics import Statistics
 from rdchat.services.events import EngineState
 from rdchat.ui import figures
 from rdchat.ui.speed_panel import Figure, SpeedPanel

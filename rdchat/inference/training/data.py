@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
-from rdchat.inference.protocol import ChatMessage, Role
+from rdchat.inference.requests import ChatMessage, Role
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.training.lockstep import Lockstep, check_lockstep
 from rdchat.inference.training.prompts import Opening

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from rdchat.inference.draft import Drafter
 from rdchat.inference.drafter_folder import StoredDrafter
+from rdchat.inference.events import ReplyEnd, TokenEvent
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.lookup import LookupDrafter
-from rdchat.inference.protocol import ChatMessage, GenerationRequest, ReplyEnd, Role, SamplingParams, TokenEvent
 from rdchat.inference.recurrent_beam import BeamShape
 from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.reply import Clock, ReplyJob
+from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.target import KVCache, LoadedModel
 from rdchat.inference.training.prompt_files import Prompt

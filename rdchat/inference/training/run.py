@@ -16,8 +16,8 @@ from mlx.utils import tree_map
 
 from rdchat import __version__
 from rdchat.inference.drafter_folder import StoredDrafter, save_drafter
-from rdchat.inference.protocol import SamplingParams
 from rdchat.inference.recurrent_head import RecurrentHead
+from rdchat.inference.requests import SamplingParams
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.target_embeddings import TargetEmbeddings
 from rdchat.inference.training.card import card

@@ -4,8 +4,8 @@ import mlx.core as mx
 import pytest
 
 from rdchat.inference.drafter_folder import StoredDrafter
-from rdchat.inference.protocol import SamplingParams
 from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.requests import SamplingParams
 from rdchat.inference.training.evaluate import Evaluation, Setup, Trial, repeated_runs, report
 from rdchat.inference.training.prompt_files import Prompt
 from tests.inference.fakes import ALPHABET, tiny_llama

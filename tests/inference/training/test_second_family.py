@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.drafter_folder import load_drafter
-from rdchat.inference.protocol import SamplingParams
+from rdchat.inference.requests import SamplingParams
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.training.evaluate import Evaluation, Setup, report
 from rdchat.inference.training.prompt_files import Prompt

@@ -1,0 +1,182 @@
+"""What is asked of the engine: plain frozen data. No MLX and no Qt here."""
+
+import hashlib
+import secrets
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from rdchat.errors import InvalidSettingError
+
+
+class Mode(StrEnum):
+    """How the next tokens are proposed.
+
+    `off` is plain decoding; a draft model (`speculative`), a recurrent drafter (`recurrent`) or prompt lookup
+    (`lookup`) proposes tokens that the target verifies.
+    """
+
+    OFF = "off"
+    SPECULATIVE = "speculative"
+    RECURRENT = "recurrent"
+    LOOKUP = "lookup"
+
+
+class Dtype(StrEnum):
+    """In which precision a model's weights are held; `auto` lets the device decide."""
+
+    AUTO = "auto"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
+    EIGHT_BIT = "8bit"
+    FOUR_BIT = "4bit"
+
+
+class Role(StrEnum):
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How a token is chosen from the model's distribution; the defaults serve the app and the command line alike.
+
+    Attributes:
+        temperature: Divides the log-probabilities; 0, and anything below 0.0001, always takes the likeliest token.
+        top_p: Keep the smallest set of likeliest tokens whose probabilities sum to at least this; 1 keeps all.
+        top_k: Keep this many likeliest tokens; 0 keeps all.
+        min_p: Keep tokens at least this many times as likely as the likeliest; 0 keeps all.
+        repetition_penalty: Divides positive and multiplies negative logits of tokens seen before (Keskar et al.
+            2019, arXiv 1909.05858); 1 changes nothing.
+        max_tokens: The most tokens a reply may have.
+        stop: The reply ends just before the first of these strings.
+
+    Raises:
+        InvalidSettingError: If a value is out of range.
+    """
+
+    temperature: float = 0.7
+    top_p: float = 0.95
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    max_tokens: int = 1024
+    stop: tuple[str, ...] = ()
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is always taken; a temperature below 1e-4 leaves nothing to chance either."""
+        return self.temperature < 1e-4
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.temperature <= 10, "temperature", self.temperature, "from 0 to 10")
+        _require(0 < self.top_p <= 1, "top-p", self.top_p, "above 0 and at most 1")
+        _require(self.top_k >= 0, "top-k", self.top_k, "0 (off) or a positive whole number")
+        _require(0 <= self.min_p <= 1, "min-p", self.min_p, "from 0 to 1")
+        _require(0.1 <= self.repetition_penalty <= 10, "repetition penalty", self.repetition_penalty, "from 0.1 to 10")
+        _require(self.max_tokens >= 1, "max-tokens", self.max_tokens, "at least 1")
+        _require(all(self.stop), "stop", "''", "a string that is not empty")
+
+
+def _require(holds: bool, name: str, value: object, allowed: str) -> None:
+    if not holds:  # also where value is NaN: every comparison with it is false
+        raise InvalidSettingError(f"{name} {value} is out of range: it must be {allowed}.")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSettings:
+    """How a reply is drafted. None of it changes what the reply says.
+
+    Attributes:
+        mode: Who proposes tokens.
+        draft_model: Model folder or hub id of the draft model, for `speculative`.
+        draft_tokens: The most tokens that a draft model or prompt lookup proposes in a round.
+        drafter: Folder of the recurrent drafter, for `recurrent`; None finds the one made for the target.
+        beam_width: Beams of the recurrent drafter.
+        beam_length: Their length; it counts the token that the target already chose.
+        lookup_branch: Whether the recurrent drafter's tree gets a branch from prompt lookup.
+        profile: Evaluate at every border between stages, so that the ledger's times are exact. It costs speed.
+        trace: Add the whole prefix tree of each round to its events.
+
+    Raises:
+        InvalidSettingError: If a value is out of range.
+    """
+
+    mode: Mode = Mode.OFF
+    draft_model: str | None = None
+    draft_tokens: int = 4
+    drafter: str | None = None
+    beam_width: int = 4
+    beam_length: int = 5
+    lookup_branch: bool = True
+    profile: bool = False
+    trace: bool = False
+
+    def __post_init__(self) -> None:
+        _require(1 <= self.draft_tokens <= 64, "draft-tokens", self.draft_tokens, "from 1 to 64")
+        _require(self.beam_width >= 1, "beam-width", self.beam_width, "at least 1")
+        _require(self.beam_length >= 2, "beam-length", self.beam_length, "at least 2")
+        rows = self.beam_width * self.beam_length
+        _require(rows <= MOST_BEAM_ROWS, "beam-width times beam-length", rows, f"at most {MOST_BEAM_ROWS}")
+
+
+MOST_BEAM_ROWS = 256  # beam width times beam length: beyond, verifying costs more memory than any draft is worth
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message as the model's chat template sees it."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """Everything that decides a reply.
+
+    Attributes:
+        messages: The conversation so far; the last one is the user's, or the assistant's own where
+            `continue_last` is set.
+        sampling: How tokens are chosen.
+        seed: The 64-bit reply seed (`reply_seed`). The text is a function of messages, sampling and seed.
+        request_id: Chosen by the sender; every event of the reply carries it.
+        continue_last: Write on at the end of the last message, an assistant's, instead of answering it.
+        draft: How it is drafted.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    seed: int = 0
+    request_id: int = 0
+    continue_last: bool = False
+    draft: DraftSettings = field(default_factory=DraftSettings)
+
+    def __post_init__(self) -> None:
+        last = Role.ASSISTANT if self.continue_last else Role.USER
+        if not self.messages or self.messages[-1].role is not last:
+            raise InvalidSettingError(f"The last message of a request must be the {last.value}'s.")
+        if not self.messages[-1].content.strip():
+            raise InvalidSettingError("The prompt is empty.", "Type something to ask.")
+        _require(0 <= self.seed < 2**64, "seed", self.seed, "a whole number from 0 to 2**64 - 1")
+
+
+def fresh_seed() -> int:
+    """Return 64 bits of fresh entropy."""
+    return secrets.randbits(64)
+
+
+def reply_seed(seed: int, turn: int, sibling: int) -> int:
+    """Mix a seed with the place of a reply in its conversation, so that each regenerated sibling differs.
+
+    Args:
+        seed: The person's seed, or `fresh_seed()`.
+        turn: Number of messages before the reply on its path.
+        sibling: Number of earlier alternatives of the same reply.
+
+    Returns:
+        A 64-bit reply seed.
+    """
+    digest = hashlib.blake2b(f"{seed}/{turn}/{sibling}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
