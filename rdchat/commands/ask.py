@@ -15,6 +15,7 @@ from typing import Any
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.ledger_tree import LedgerRow, ledger_note, ledger_rows
 from rdchat.inference.protocol import TokenIterator
 from rdchat.inference.requests import (
     ChatMessage,
@@ -70,7 +71,7 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
         default=defaults.lookup_branch,
         help="for recurrent: also draft what followed the same words before",
     )
-    group.add_argument("--profile", action="store_true", help="exact times in the ledger, at the cost of speed")
+    group.add_argument("--profile", action="store_true", help="show where the time went; it costs speed")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -108,6 +109,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(answer.report(), ensure_ascii=False))
     elif not answer.cancelled or answer.end is not None:
         print()
+    if args.profile and not args.json and answer.end is not None:
+        print(ledger_table(ledger_rows(answer.end.statistics.ledger)), file=sys.stderr)
     return INTERRUPTED if answer.cancelled else 0
 
 
@@ -210,14 +213,25 @@ class _Answer:
             "text": end.text if end else "",
             "token_ids": list(end.token_ids) if end else [],
             "finish_reason": end.finish_reason.value if end else FinishReason.CANCELLED.value,
-            "stats": statistics_report(end.statistics if end else Statistics()),
+            "stats": statistics_report(end.statistics if end else Statistics()) | {"ledger_exact": self._draft.profile},
         }
 
 
 def statistics_report(statistics: Statistics) -> dict[str, Any]:
     """Return the counters and the rates derived from them, as JSON has them."""
     report = {field.name: getattr(statistics, field.name) for field in fields(statistics)}
-    report["ledger"] = [asdict(entry) for entry in statistics.ledger]
+    report["ledger"] = [asdict(row) for row in ledger_rows(statistics.ledger)]
     for rate in ("decode_tps", "prefill_tps", "acceptance_rate", "acceptance_by_position", "tokens_per_target_call"):
         report[rate] = getattr(statistics, rate)
     return report
+
+
+def ledger_table(rows: tuple[LedgerRow, ...]) -> str:
+    """Return the time ledger of a profiled reply as a table, what a stage contains indented below it."""
+    names = ["  " * row.depth + row.name for row in rows]
+    width = max((len(name) for name in names), default=0)
+    lines = ["", f"{'stage':{width}}  {'calls':>6}  {'mean ms':>9}  {'total ms':>9}  % of parent"]
+    for name, row in zip(names, rows, strict=True):
+        share = "" if row.percent_of_parent is None else f"  {row.percent_of_parent:>11.1f}"
+        lines.append(f"{name:{width}}  {row.calls:>6,}  {row.mean_ms:>9.2f}  {row.total_ms:>9.1f}{share}")
+    return "\n".join([*lines, ledger_note(exact=True)])

@@ -35,7 +35,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Measure every setup on every prompt and print the pooled figures."""
-    from rdchat.inference.training.prompt_files import first_of_each_group, read_prompts  # noqa: PLC0415  NumPy
+    from rdchat.inference.prompt_files import first_of_each_group, read_prompts  # noqa: PLC0415  NumPy
 
     sampling = SamplingParams(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens)
     if args.per_group < 0:

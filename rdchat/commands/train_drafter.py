@@ -38,8 +38,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Train; Ctrl-C at any moment, and --resume goes on."""
+    from rdchat.inference.prompt_files import read_prompts  # noqa: PLC0415
     from rdchat.inference.training.plan import TrainingSettings, make_plan  # noqa: PLC0415  MLX
-    from rdchat.inference.training.prompt_files import read_prompts  # noqa: PLC0415
     from rdchat.inference.training.trainer import Recipe  # noqa: PLC0415
 
     given = [prompt.text for prompt in read_prompts(Path(args.prompts))] if args.prompts else []

@@ -45,7 +45,8 @@ class AutoregressiveIterator(ReplyIterator):
         self._can_step_back = can_step_back(job.cache.layers)
 
     def update(self, settings: DraftSettings) -> None:
-        """See `TokenIterator`; plain decoding has nothing to change."""
+        """See `TokenIterator`; plain decoding has nothing to change but its ledger."""
+        self._ledger.exact = settings.profile
 
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
         reply = self._reply
@@ -61,7 +62,7 @@ class AutoregressiveIterator(ReplyIterator):
                 step = following
             if index:
                 reply.counters.target_calls += 1
-                reply.counters.host_syncs += 1
+                reply.counters.host_syncs += 1 + self._ledger.take_waits()
             if index % _FREE_BUFFERS_EVERY == 0:
                 mx.clear_cache()
             yield reply.take(token_id)
@@ -70,7 +71,10 @@ class AutoregressiveIterator(ReplyIterator):
         """Queue the target call for `token`, (1,), perhaps lazy, that `step` ends in; return the step it begins."""
         with self._ledger.stage("queue step"):
             seen = None if step.seen is None else self._chooser.with_token(step.seen, token)
-            return self._choose(self._logits(token), step.position + 1, seen)
+            with self._ledger.stage("forward"):
+                logits = self._logits(token)
+                self._ledger.settle(logits)
+            return self._choose(logits, step.position + 1, seen)
 
     def _queue_again(self, step: _Step, token_id: int) -> _Step:
         """Take back the call that was queued for another token."""
@@ -79,11 +83,13 @@ class AutoregressiveIterator(ReplyIterator):
         return self._queue(step, mx.array([token_id]))
 
     def _choose(self, logits: mx.array, position: int, seen: mx.array | None) -> _Step:
-        if self._can_step_back:
-            token, sure = self._chooser.choose_quickly(logits, position, mx.array([0]), 0, seen)
-        else:
-            token, sure = self._chooser.choose(logits, mx.array([position]), seen), mx.array([True])
-        mx.async_eval(token, sure)
+        with self._ledger.stage("choose"):
+            if self._can_step_back:
+                token, sure = self._chooser.choose_quickly(logits, position, mx.array([0]), 0, seen)
+            else:
+                token, sure = self._chooser.choose(logits, mx.array([position]), seen), mx.array([True])
+            mx.async_eval(token, sure)
+            self._ledger.settle(token, sure)
         return _Step(position, logits, seen, token, sure)
 
     def _read(self, step: _Step) -> tuple[int, bool]:

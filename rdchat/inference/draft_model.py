@@ -55,7 +55,11 @@ class DraftModel:
         self._trees = target.capability.kind is DraftKind.TREE  # else it verifies chains only
 
     def drafter(
-        self, prompt: list[int], request: GenerationRequest, shape: DraftShape | None = None
+        self,
+        prompt: list[int],
+        request: GenerationRequest,
+        shape: DraftShape | None = None,
+        ledger: Ledger | None = None,
     ) -> "DraftModelDrafter":
         """Return the drafter of one reply.
 
@@ -63,10 +67,11 @@ class DraftModel:
             prompt: Token ids.
             request: What was asked.
             shape: Of its drafts; None is the usual one. A target that verifies chains only gets the chain of it.
+            ledger: Takes the time of its stages; None keeps none.
         """
         if shape is None or not self._trees:
             shape = self.usual_shape(shape.draft_tokens if shape else request.draft.draft_tokens)
-        return DraftModelDrafter(self, prompt, request, shape)
+        return DraftModelDrafter(self, prompt, request, shape, ledger or Ledger())
 
     def usual_shape(self, draft_tokens: int) -> DraftShape:
         """Return a shape of that depth, with runner-ups where they are all but free.
@@ -126,17 +131,21 @@ class DraftModelDrafter(Drafter):
         prompt: The prompt's tokens.
         request: What was asked: how tokens are chosen, and the reply seed.
         shape: Depth of the drafts, and their runner-ups.
+        ledger: Takes the time of its stages.
     """
 
     name = "speculative"
 
-    def __init__(self, draft: DraftModel, prompt: list[int], request: GenerationRequest, shape: DraftShape) -> None:
+    def __init__(
+        self, draft: DraftModel, prompt: list[int], request: GenerationRequest, shape: DraftShape, ledger: Ledger
+    ) -> None:
         sampling, seed = request.sampling, request.seed
         chooser = TokenChooser(sampling, seed, draft.shared_tokens)
         self._draft = draft
         self._model = draft.model
         self._cache = draft.cache
         self._shape = shape
+        self._ledger = ledger
         self._committed = list(prompt)  # before the root
         self._read = False  # whether the prompt was, but for its last token
         self._root: int | None = None
@@ -223,13 +232,17 @@ class DraftModelDrafter(Drafter):
 
     def _feed(self, tokens: mx.array) -> mx.array:
         """Feed (n,) tokens, perhaps lazy; return (1, vocabulary), lazy: the logits behind the last one."""
-        logits: mx.array = self._model.network(tokens[None], cache=self._cache.layers)
+        with self._ledger.stage("feed"):
+            logits: mx.array = self._model.network(tokens[None], cache=self._cache.layers)
+            self._ledger.settle(logits)
         return logits[:, -1]
 
     def _rank(self, logits: mx.array, step: int, seen: mx.array | None) -> mx.array:
         position = len(self._committed) + 1 + step
-        ranked = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
-        mx.async_eval(ranked)  # the device works on it while the next step's graph is built
+        with self._ledger.stage("rank"):
+            ranked = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
+            mx.async_eval(ranked)  # the device works on it while the next step's graph is built
+            self._ledger.settle(ranked)
         return ranked
 
     def _with_token(self, seen: mx.array | None, token: mx.array) -> mx.array | None:

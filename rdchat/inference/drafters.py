@@ -1,14 +1,16 @@
 """The drafters of one target: loaded when first asked for, kept between replies."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from rdchat.errors import RdchatError
 from rdchat.inference.draft import Drafter
 from rdchat.inference.draft_model import DraftModel, load_draft_model
 from rdchat.inference.drafter_folder import find_drafter, load_drafter
-from rdchat.inference.events import LoadProgress
+from rdchat.inference.events import LoadProgress, ModeOption
+from rdchat.inference.ledger import Ledger
 from rdchat.inference.lookup import LookupDrafter
 from rdchat.inference.probe import DraftKind
 from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
@@ -59,7 +61,7 @@ class Drafters:
         Raises:
             RdchatError: If a drafter or draft model that was named is wrong, missing or damaged.
         """
-        if settings.mode is Mode.OFF:
+        if settings.mode in {Mode.OFF, Mode.AUTO}:
             return None
         capability = self._model.capability
         if capability.kind is DraftKind.NONE:
@@ -70,23 +72,35 @@ class Drafters:
             return self._load_recurrent(settings.drafter)
         return None
 
-    def drafter(self, prompt: list[int], request: GenerationRequest) -> ReadyDrafter | None:
+    def options(self, settings: DraftSettings) -> tuple[ModeOption, ...]:
+        """Tell which modes are to be had; see `Engine.draft_options`."""
+        found = []
+        for mode in Mode:
+            try:
+                unavailable = self.load(replace(settings, mode=mode))
+                reason = unavailable.reason if unavailable else ""
+            except RdchatError as error:
+                reason = str(error)
+            found.append(ModeOption(mode, not reason, reason))
+        return tuple(found)
+
+    def drafter(self, prompt: list[int], request: GenerationRequest, ledger: Ledger) -> ReadyDrafter | None:
         """Return the drafter of one reply, for which `load` found nothing in the way; None in mode `off`."""
         settings = request.draft
         match settings.mode:
-            case Mode.OFF:
+            case Mode.OFF | Mode.AUTO:
                 return None
             case Mode.LOOKUP:
-                return ReadyDrafter(LookupDrafter(prompt, settings.draft_tokens), "prompt lookup")
+                return ReadyDrafter(LookupDrafter(prompt, settings.draft_tokens, ledger), "prompt lookup")
             case Mode.SPECULATIVE:
                 assert settings.draft_model is not None
                 draft = self._draft_models[settings.draft_model]
-                return ReadyDrafter(draft.drafter(prompt, request), str(draft.model.info.path))
+                return ReadyDrafter(draft.drafter(prompt, request, ledger=ledger), str(draft.model.info.path))
             case Mode.RECURRENT:
                 folder = self._recurrent_folder(settings.drafter)
                 assert folder is not None
                 shaped = RecurrentSettings.of(settings)
-                return ReadyDrafter(self._recurrent[folder].drafter(prompt, request, shaped), str(folder))
+                return ReadyDrafter(self._recurrent[folder].drafter(prompt, request, shaped, ledger), str(folder))
 
     def _load_draft_model(self, name: str | None, on_progress: Progress) -> Unavailable | None:
         if name is None:

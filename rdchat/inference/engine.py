@@ -6,10 +6,12 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from rdchat.errors import ModelError
-from rdchat.inference.events import LoadProgress, ModelInfo
+from rdchat.inference.benchmark.plan import BenchPlan
+from rdchat.inference.benchmark.results import BenchRunner
+from rdchat.inference.events import DraftOptions, LoadProgress, ModelInfo
 from rdchat.inference.loading import load_model
 from rdchat.inference.protocol import TokenIterator
-from rdchat.inference.requests import Dtype, GenerationRequest
+from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.session import ChatSession
 
 
@@ -32,9 +34,24 @@ class LocalEngine:
 
     def generate(self, request: GenerationRequest) -> TokenIterator:
         """See `Engine`."""
+        return self._loaded().generate(request)
+
+    def draft_options(self, settings: DraftSettings) -> DraftOptions:
+        """See `Engine`."""
+        return self._loaded().draft_options(settings)
+
+    def idle(self) -> bool:
+        """See `Engine`."""
+        return self._session is not None and self._session.idle()
+
+    def benchmark(self, plan: BenchPlan) -> BenchRunner:
+        """See `Engine`."""
+        return self._loaded().benchmark(plan)
+
+    def _loaded(self) -> ChatSession:
         if self._session is None:
             raise ModelError("No model is loaded.", "Pick one from the menu above the chat.")
-        return self._session.generate(request)
+        return self._session
 
     def unload(self) -> None:
         """See `Engine`."""

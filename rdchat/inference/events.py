@@ -67,6 +67,9 @@ class RoundTree:
             root.
         path: Accepted nodes, the root first.
         correction: The token that the target chose after the last of them.
+        texts: Text of each node's token.
+        correction_text: Text of the correction.
+        correction_log_prob: The target's log-probability of it.
     """
 
     tokens: tuple[int, ...]
@@ -75,6 +78,9 @@ class RoundTree:
     log_probs: tuple[float, ...]
     path: tuple[int, ...]
     correction: int
+    texts: tuple[str, ...] = ()
+    correction_text: str = ""
+    correction_log_prob: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,8 @@ class TokenEvent:
         position: Its place in the draft, from 1; 0 for the target's own.
         round: Statistics of the round that ends with this token; None inside a round and in plain decoding.
         tree: The round's prefix tree, with its last token, where the request asks for it.
+        log_prob: The target's log-probability of the token, before temperature and filters, where the request asks for
+            the tree; None else.
     """
 
     request_id: int
@@ -111,6 +119,7 @@ class TokenEvent:
     position: int = 0
     round: RoundStatistics | None = None
     tree: RoundTree | None = None
+    log_prob: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +147,38 @@ class ReplyEnd:
     mode: Mode = Mode.OFF
     mode_reason: str | None = None
     drafter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModeOption:
+    """Whether a drafting mode is to be had for the loaded model.
+
+    Attributes:
+        mode: The mode.
+        available: Whether it can run now.
+        reason: A sentence that says why not, or what limits it; empty where there is nothing to say.
+        source: What would draft: a path or a name; empty where there is none.
+        command: A shell command that makes it available; empty where there is none.
+    """
+
+    mode: Mode
+    available: bool
+    reason: str = ""
+    source: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftOptions:
+    """What the loaded model can be drafted with, given some settings.
+
+    Attributes:
+        model: Path of the loaded model.
+        modes: One for each mode.
+    """
+
+    model: Path
+    modes: tuple[ModeOption, ...]
 
 
 GenerationEvent = PrefillProgress | TokenEvent | ReplyEnd

@@ -7,6 +7,7 @@ a lookup costs the same however long the conversation is.
 from typing import override
 
 from rdchat.inference.draft import Draft, Drafter
+from rdchat.inference.ledger import Ledger
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.prefix_tree import PrefixTree
 from rdchat.inference.requests import DraftSettings
@@ -60,11 +61,13 @@ class LookupDrafter(Drafter):
     Args:
         tokens: The prompt.
         draft_tokens: The most tokens to offer.
+        ledger: Takes the time of its stages; None keeps none.
     """
 
     name = "lookup"
 
-    def __init__(self, tokens: list[int], draft_tokens: int) -> None:
+    def __init__(self, tokens: list[int], draft_tokens: int, ledger: Ledger | None = None) -> None:
+        self._ledger = ledger or Ledger()
         self._index = LookupIndex(tokens)
         self._draft_tokens = draft_tokens
         self._began = False
@@ -84,5 +87,6 @@ class LookupDrafter(Drafter):
         if not self._began:  # the first token comes from the prefill, not from a round
             self._index.extend([root])
             self._began = True
-        chain = [root, *self._index.continuation(min(self._draft_tokens, limit))]
+        with self._ledger.stage("lookup"):
+            chain = [root, *self._index.continuation(min(self._draft_tokens, limit))]
         return Draft(PackedTree.of(PrefixTree.from_beams([chain])))

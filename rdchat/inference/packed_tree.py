@@ -55,6 +55,11 @@ class PackedTree:
     def __len__(self) -> int:
         return int(self.tokens.shape[0])
 
+    @property
+    def arrays(self) -> tuple[mx.array | None, ...]:
+        """All that may be lazy."""
+        return self.tokens, self.parents, self.depths, self.ancestors
+
     def fetch(self) -> PrefixTree:
         """Return the tree on the host; waits for the device unless its arrays are evaluated."""
         none = np.empty((0, 0), dtype=np.int32)

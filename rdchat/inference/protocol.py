@@ -7,7 +7,9 @@ in another process without a change above this line.
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from rdchat.inference.events import GenerationEvent, LoadProgress, ModelInfo
+from rdchat.inference.benchmark.plan import BenchPlan
+from rdchat.inference.benchmark.results import BenchRunner
+from rdchat.inference.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo
 from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.statistics import Statistics
 
@@ -56,6 +58,22 @@ class Engine(Protocol):
 
     def generate(self, request: GenerationRequest) -> TokenIterator:
         """Begin a reply. Raises RdchatError where no model is loaded or the conversation does not fit."""
+
+    def draft_options(self, settings: DraftSettings) -> DraftOptions:
+        """Tell which drafting modes the loaded model can have with the draft model and drafter that `settings` name.
+
+        Quick: it loads no weights. Raises RdchatError where no model is loaded.
+        """
+
+    def idle(self) -> bool:
+        """Do a slice, under 200 ms, of what can wait, such as measuring what target calls cost.
+
+        Returns:
+            Whether there is more to do. Never raises for what is wrong with a model.
+        """
+
+    def benchmark(self, plan: BenchPlan) -> BenchRunner:
+        """Begin a benchmark of the loaded model. Raises RdchatError where no model is loaded."""
 
     def unload(self) -> None:
         """Free the model and its memory."""

@@ -8,6 +8,7 @@ import mlx.core as mx
 from rdchat.inference.bound_head import BoundHead
 from rdchat.inference.draft import Draft, Drafter
 from rdchat.inference.drafter_folder import StoredDrafter
+from rdchat.inference.ledger import Ledger
 from rdchat.inference.lookup import LookupIndex
 from rdchat.inference.node_selection import best_nodes
 from rdchat.inference.packed_tree import PackedTree
@@ -67,11 +68,17 @@ class RecurrentModel:
         )
         model.seams.read_layers(self._layers)
 
-    def drafter(self, prompt: list[int], request: GenerationRequest, settings: RecurrentSettings) -> "RecurrentDrafter":
-        """Return the drafter of one reply."""
+    def drafter(
+        self,
+        prompt: list[int],
+        request: GenerationRequest,
+        settings: RecurrentSettings,
+        ledger: Ledger | None = None,
+    ) -> "RecurrentDrafter":
+        """Return the drafter of one reply; `ledger` takes the time of its stages."""
         self._model.seams.read_layers(self._layers)  # another drafter may have asked for others
         scorer = PathScorer(request.sampling, request.seed, self._head.vocabulary, self._sharpen)
-        return RecurrentDrafter(self._model, self._head, scorer, prompt, settings)
+        return RecurrentDrafter(self._model, self._head, scorer, prompt, settings, ledger=ledger or Ledger())
 
 
 class RecurrentDrafter(Drafter):
@@ -86,17 +93,26 @@ class RecurrentDrafter(Drafter):
         scorer: Scores candidates by the reply's own rule.
         prompt: The prompt's tokens.
         settings: Shape of the draft.
+        ledger: Takes the time of its stages.
     """
 
     name = "recurrent"
 
     def __init__(
-        self, model: LoadedModel, head: BoundHead, scorer: PathScorer, prompt: list[int], settings: RecurrentSettings
+        self,
+        model: LoadedModel,
+        head: BoundHead,
+        scorer: PathScorer,
+        prompt: list[int],
+        settings: RecurrentSettings,
+        *,
+        ledger: Ledger,
     ) -> None:
         self._model = model
         self._head = head
         self._scorer = scorer
         self._settings = settings
+        self._ledger = ledger
         self._trees = model.capability.kind is DraftKind.TREE
         self._position = len(prompt)  # of the last token, once there is one
         self._hidden: mx.array | None = None
@@ -117,11 +133,13 @@ class RecurrentDrafter(Drafter):
         length = min(self._settings.shape.length, 1 + limit)
         if length == 1:
             return Draft(PackedTree.chain(mx.array([root])))
-        branch = self._index.continuation(length - 1) if self._settings.lookup_branch else []
+        branch = self._look_up(length - 1) if self._settings.lookup_branch else []
         width = self._settings.shape.width
         if self._trees and (width > 1 or branch):
             pool = self._search(root, BeamShape(width, length), kept=_LEAVES * width if width > 1 else 1)
-            tree, looked_up = best_nodes(pool, self._settings.nodes, branch)
+            with self._ledger.stage("select nodes"):
+                tree, looked_up = best_nodes(pool, self._settings.nodes, branch)
+                self._ledger.settle(*tree.arrays, looked_up)
             return Draft(tree, looked_up)
         if branch:
             return Draft(PackedTree.chain(mx.array([root, *branch])), mx.arange(length) > 0)
@@ -135,6 +153,13 @@ class RecurrentDrafter(Drafter):
         self._position += len(tokens)
         self._index.extend(tokens)
 
+    def _look_up(self, length: int) -> list[int]:
+        with self._ledger.stage("lookup"):
+            return self._index.continuation(length)
+
     def _search(self, root: int, shape: BeamShape, kept: int) -> NodePool:
         assert self._hidden is not None
-        return search(self._head, self._scorer, Root(root, self._position, self._hidden), shape, kept)
+        with self._ledger.stage("beam search"):
+            pool = search(self._head, self._scorer, Root(root, self._position, self._hidden), shape, kept)
+            self._ledger.settle(pool.tokens, pool.parents, pool.scores)
+            return pool

@@ -26,6 +26,7 @@ class ReplyIterator(ABC):
         self._cache = job.cache
         self._prompt = job.prompt
         self._ledger = job.ledger
+        self._ledger.exact = request.draft.profile
         self._reply = Reply(job)
         self._chooser = TokenChooser(request.sampling, request.seed, model.info.vocabulary_size)
         self._seen = self._chooser.seen(job.prompt) if self._chooser.needs_seen else None

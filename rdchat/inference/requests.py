@@ -12,9 +12,10 @@ class Mode(StrEnum):
     """How the next tokens are proposed.
 
     `off` is plain decoding; a draft model (`speculative`), a recurrent drafter (`recurrent`) or prompt lookup
-    (`lookup`) proposes tokens that the target verifies.
+    (`lookup`) proposes tokens that the target verifies; `auto` picks, round by round, what costs the least.
     """
 
+    AUTO = "auto"
     OFF = "off"
     SPECULATIVE = "speculative"
     RECURRENT = "recurrent"
@@ -97,7 +98,7 @@ class DraftSettings:
         beam_length: Their length; it counts the token that the target already chose.
         lookup_branch: Whether the recurrent drafter's tree gets a branch from prompt lookup.
         profile: Evaluate at every border between stages, so that the ledger's times are exact. It costs speed.
-        trace: Add the whole prefix tree of each round to its events.
+        trace: Add the whole prefix tree of each round, and each token's log-probability, to the events.
 
     Raises:
         InvalidSettingError: If a value is out of range.

@@ -104,6 +104,7 @@ class AttentionRows:
         self.offset = 0
         self.buffer = RowBuffer()
         self._window = window
+        self._shown_from = 0  # first position that the last call could attend to
         self._pending: list[mx.array] | None = None  # accepted rows that are not in the buffer yet
         self._shape: RoundShape | None = None
         self._base = 0
@@ -130,14 +131,17 @@ class AttentionRows:
         """Close the round; keep none of it."""
         self.commit([])
 
-    def append(self, parts: list[mx.array]) -> list[mx.array]:
-        """Append the rows of one call; return all rows that it may attend to."""
+    def append(self, parts: list[mx.array]) -> None:
+        """Append the rows of one call."""
         if self._shape is not None:
             self._round_rows = parts
-        start = self._first_visible()
+        self._shown_from = self._first_visible()
         self._flush(parts)
         self.offset = self.buffer.first + self.buffer.rows
-        return self.buffer.view(start)
+
+    def shown_rows(self) -> list[mx.array]:
+        """Return all rows that the last call may attend to; some layers share those of another."""
+        return self.buffer.view(self._shown_from)
 
     def make_mask(self, N: int, window_size: int | None = None, return_array: bool = False) -> mx.array | str | None:  # noqa: N803
         """Return the mask of a call with N rows, as the stock cache does; within a round, the tree's."""
@@ -213,8 +217,12 @@ class RoundKVCache(AttentionRows, stock.KVCache):
             self.max_size = window
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        rows = self.append([keys, values])
-        return rows[0], rows[1]
+        self.append([keys, values])
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        keys, values = self.shown_rows()
+        return keys, values
 
 
 class RoundQuantizedKVCache(AttentionRows, stock.QuantizedKVCache):
@@ -226,7 +234,11 @@ class RoundQuantizedKVCache(AttentionRows, stock.QuantizedKVCache):
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[tuple[mx.array, ...], tuple[mx.array, ...]]:
         size, bits = self.group_size, self.bits
-        rows = self.append([*mx.quantize(keys, size, bits), *mx.quantize(values, size, bits)])
+        self.append([*mx.quantize(keys, size, bits), *mx.quantize(values, size, bits)])
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[tuple[mx.array, ...], tuple[mx.array, ...]]:
+        rows = self.shown_rows()
         return tuple(rows[:3]), tuple(rows[3:])
 
 
@@ -241,6 +253,11 @@ class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
     def start_position(self) -> int:
         return self.buffer.first
 
+    def can_trim(self, count: int) -> bool:
+        """Tell whether the rows that would remain still reach back to the beginning of their chunk."""
+        kept = self.offset - count
+        return self.buffer.first <= kept - kept % self.chunk_size
+
     def maybe_trim_front(self) -> None:
         self._flush()
         surplus = self.buffer.rows - self.chunk_size
@@ -248,8 +265,12 @@ class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
             self.buffer.drop_front(surplus)
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        rows = self.append([keys, values])
-        return rows[0], rows[1]
+        self.append([keys, values])
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        keys, values = self.shown_rows()
+        return keys, values
 
 
 class RoundArraysCache(stock.ArraysCache):

@@ -52,6 +52,7 @@ class RoundIterator(ReplyIterator):
     def update(self, settings: DraftSettings) -> None:
         """See `TokenIterator`."""
         self._settings = settings
+        self._ledger.exact = settings.profile
         self._drafter.update(settings)
 
     def _prefill(self) -> Iterator[PrefillProgress]:
@@ -66,27 +67,30 @@ class RoundIterator(ReplyIterator):
 
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
         reply = self._reply
-        first = self._chooser.choose(logits, mx.array([len(self._prompt)]), self._seen)
-        yield reply.take(int(np.array(first)[0]))
+        with self._ledger.stage("first token"):
+            first = self._chooser.choose(logits, mx.array([len(self._prompt)]), self._seen)
+            event = reply.take(int(np.array(first)[0]))
+        yield event
         while reply.finish_reason is None and not self._cancel.is_set():
-            draft = self._draft()
-            done = self._verify(draft)
-            path, events = self._accept(done)
-            self._commit(done, path)
+            with self._ledger.stage("round"):
+                draft = self._draft()
+                done = self._verify(draft)
+                path, events = self._accept(done)
+                self._commit(done, path)
             yield from events
 
     def _draft(self) -> Draft:
         reply = self._reply
         with self._ledger.stage("draft"):
             draft = self._drafter.propose(reply.token_ids[-1], reply.last_index - len(reply.token_ids))
-            self._evaluate(draft.tree.tokens)
+            self._ledger.settle(*draft.tree.arrays, draft.looked_up)
             return draft
 
     def _verify(self, draft: Draft) -> _Round:
         packed, start = draft.tree, self._verifier.position + 1
         with self._ledger.stage("verify"):
             verified = self._verifier.verify(packed)
-            self._evaluate(verified.logits)
+            self._ledger.settle(verified.logits, verified.hidden)
             seen = None if self._seen is None else seen_on_paths(self._seen, packed)
         with self._ledger.stage("choose"):
             chosen, sure = self._chooser.choose_quickly(verified.logits, start, packed.depths, packed.deepest, seen)
@@ -110,6 +114,7 @@ class RoundIterator(ReplyIterator):
             drafted, accepted = int(tree.depths.max()), len(path) - 1
             counters.rounds += 1
             counters.target_calls += 1
+            counters.host_syncs += self._ledger.take_waits()
             counters.drafted += drafted
             counters.accepted += accepted
             counters.drafted_lengths[drafted] += 1
@@ -132,15 +137,8 @@ class RoundIterator(ReplyIterator):
             fed = done.tree.tokens[path].tolist()
             self._verifier.commit(fed, path)
             if self._seen is not None:
-                for token in fed:
-                    self._seen = self._chooser.with_token(self._seen, mx.array([token]))
+                self._seen = self._seen | self._chooser.seen(fed)
             self._drafter.observe(self._reply.token_ids[-len(path) :], done.verified, path)
-
-    def _evaluate(self, *arrays: mx.array) -> None:
-        """Wait for a stage's results where the person asked for exact times."""
-        if self._settings.profile:
-            mx.eval(*arrays)
-            self._reply.counters.host_syncs += 1
 
     def _trace(self, done: _Round, path: list[int]) -> RoundTree | None:
         if not self._settings.trace:

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-from rdchat.errors import PromptTooLongError
+from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.autoregressive import AutoregressiveIterator
+from rdchat.inference.benchmark.plan import BenchPlan
+from rdchat.inference.benchmark.results import BenchRunner
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.events import LoadProgress
+from rdchat.inference.events import DraftOptions, LoadProgress
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.protocol import TokenIterator
 from rdchat.inference.reply import Clock, ReplyJob
@@ -73,7 +75,7 @@ class ChatSession:
         mx.reset_peak_memory()
         self._cache.keep_prefix_of(prompt)
         job = ReplyJob(self._model, self._cache, prompt, request, ledger, clock)
-        ready = None if unavailable else self._drafters.drafter(prompt, request)
+        ready = None if unavailable else self._drafters.drafter(prompt, request, ledger)
         if ready is None:
             reason = unavailable.reason if unavailable else None
             self._running = AutoregressiveIterator(replace(job, mode_reason=reason))
@@ -81,6 +83,18 @@ class ChatSession:
             job = replace(job, mode=request.draft.mode, drafter=ready.source)
             self._running = RoundIterator(job, ready.drafter)
         return self._running
+
+    def draft_options(self, settings: DraftSettings) -> DraftOptions:
+        """Tell which modes the target can have with the draft model and drafter that `settings` name."""
+        return DraftOptions(self._model.info.path, self._drafters.options(settings))
+
+    def idle(self) -> bool:
+        """Do a slice of what can wait; see `Engine.idle`."""
+        return False
+
+    def benchmark(self, plan: BenchPlan) -> BenchRunner:
+        """Begin a benchmark of the target; the session's own cache is left alone."""
+        raise ModelError("Benchmarks are not built yet.")
 
     def warm_up(self) -> None:
         """Run the network once, so that kernels are compiled before the first question."""

@@ -2,15 +2,29 @@
 
 from dataclasses import dataclass
 
+PATH_SEPARATOR = "/"  # between the names of stages
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """Host-side time spent in one function or stage; `parent` is empty at the top."""
+    """Time spent in one stage.
+
+    Attributes:
+        name: What it is called.
+        parent: Path of the stage around it, such as `round/draft`; empty at the top.
+        calls: How often it ran.
+        total_ms: Of all calls, the stages inside included.
+    """
 
     name: str
     parent: str
     calls: int
     total_ms: float
+
+    @property
+    def path(self) -> str:
+        """Where it is in the tree: the names from the top down to its own."""
+        return f"{self.parent}{PATH_SEPARATOR}{self.name}" if self.parent else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +44,26 @@ class RoundStatistics:
     accepted: int
     emitted: int
     verified_nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AutoChoice:
+    """What the automatic mode does at this moment, and why.
+
+    Attributes:
+        mode: Name of the mode it chose (`Mode`'s value).
+        width, length: Its beams, or 1 and the draft's tokens plus one; 0 in plain decoding.
+        tokens_per_call: Expected tokens a target call.
+        cost: Expected time of a round, draft included, over that of a plain target call.
+        words: A sentence that says why.
+    """
+
+    mode: str
+    width: int
+    length: int
+    tokens_per_call: float
+    cost: float
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +89,8 @@ class Statistics:
         peak_memory_bytes: The most memory MLX held during the reply.
         context_tokens: Tokens in the context at this moment.
         ledger: Where the time went.
+        plain_step_ms: What a plain target call costs at this context, measured; 0 where it was not.
+        choice: What the automatic mode does; None in other modes.
     """
 
     prompt_tokens: int = 0
@@ -74,6 +110,8 @@ class Statistics:
     peak_memory_bytes: int = 0
     context_tokens: int = 0
     ledger: tuple[LedgerEntry, ...] = ()
+    plain_step_ms: float = 0.0
+    choice: AutoChoice | None = None
 
     @property
     def decode_tps(self) -> float | None:
@@ -81,6 +119,17 @@ class Statistics:
         if self.generated_tokens < 2 or self.decode_ms <= 0:
             return None
         return (self.generated_tokens - 1) / self.decode_ms * 1000
+
+    @property
+    def plain_tps(self) -> float | None:
+        """Tokens a second that plain decoding would reach here; None where that was not measured."""
+        return 1000 / self.plain_step_ms if self.plain_step_ms else None
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast as plain decoding this reply is; None where plain decoding was not measured."""
+        decode, plain = self.decode_tps, self.plain_tps
+        return decode / plain if decode and plain else None
 
     @property
     def prefill_tps(self) -> float | None:

@@ -8,11 +8,12 @@ from contextlib import AbstractContextManager
 
 from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 
-from rdchat.inference.events import LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
+from rdchat.inference.benchmark.plan import BenchPlan
+from rdchat.inference.events import DraftOptions, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.protocol import Engine
-from rdchat.inference.requests import Dtype, GenerationRequest
+from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.services.engine_worker import EngineWorker
-from rdchat.services.events import EngineEvent, Failure, LoadEvent, LoadRequest, ReplyProgress
+from rdchat.services.events import BenchEnd, BenchUpdate, EngineEvent, Failure, LoadEvent, LoadRequest, ReplyProgress
 from rdchat.services.open_requests import OpenRequests
 from rdchat.services.outbox import Outbox
 
@@ -36,9 +37,14 @@ class EngineClient(QObject):
     reply_progressed = Signal(ReplyProgress)
     reply_finished = Signal(ReplyEnd)
     reply_failed = Signal(Failure)
+    options_told = Signal(DraftOptions)
+    bench_progressed = Signal(BenchUpdate)
+    bench_finished = Signal(BenchEnd)
 
     _load_requested = Signal(object)
     _generation_requested = Signal(object)
+    _options_requested = Signal(object)
+    _benchmark_requested = Signal(int, object)
     _finish_requested = Signal()
 
     def __init__(
@@ -52,6 +58,7 @@ class EngineClient(QObject):
         self._outbox = Outbox()
         self._closing = False
         self._load_id = 0
+        self._last_request_id = 0
         self._delivered_at = 0.0
         self._delivery = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._delivery.timeout.connect(self._deliver)
@@ -65,6 +72,8 @@ class EngineClient(QObject):
         queued = Qt.ConnectionType.QueuedConnection
         self._load_requested.connect(self._worker.load, queued)
         self._generation_requested.connect(self._worker.generate, queued)
+        self._options_requested.connect(self._worker.tell_options, queued)
+        self._benchmark_requested.connect(self._worker.benchmark, queued)
         self._finish_requested.connect(self._worker.finish, queued)
         self._worker.posted.connect(self._schedule_delivery, queued)
         thread.finished.connect(self._on_thread_finished, queued)
@@ -80,6 +89,11 @@ class EngineClient(QObject):
         else:
             self._post(LoadEvent(self._load_id, _dead(None)))
 
+    def new_request_id(self) -> int:
+        """Return an id that no request had before."""
+        self._last_request_id += 1
+        return self._last_request_id
+
     def generate(self, request: GenerationRequest) -> None:
         """Write a reply, after those asked for before."""
         if self._is_alive():
@@ -88,8 +102,25 @@ class EngineClient(QObject):
         else:
             self._post(_dead(request.request_id))
 
+    def update_draft(self, request_id: int, settings: DraftSettings) -> None:
+        """Draft a running reply by other settings from its next round on; see `TokenIterator.update`."""
+        self._requests.update(request_id, settings)
+
+    def ask_options(self, settings: DraftSettings) -> None:
+        """Ask what the loaded model can be drafted with; `options_told` answers where a model is loaded."""
+        if self._is_alive():
+            self._options_requested.emit(settings)
+
+    def benchmark(self, request_id: int, plan: BenchPlan) -> None:
+        """Run a benchmark after what was asked for before; `bench_finished` or `reply_failed` ends it."""
+        if self._is_alive():
+            self._requests.add(request_id)
+            self._benchmark_requested.emit(request_id, plan)
+        else:
+            self._post(_dead(request_id))
+
     def stop(self, request_id: int) -> None:
-        """Stop a reply wherever it stands; it ends with `reply_finished` as cancelled."""
+        """Stop a reply or a benchmark wherever it stands; a reply ends with `reply_finished` as cancelled."""
         self._requests.stop(request_id)
 
     def shutdown(self, timeout_s: float = 10.0) -> bool:
@@ -144,6 +175,12 @@ class EngineClient(QObject):
                 self.reply_finished.emit(event)
             case Failure():
                 self.reply_failed.emit(event)
+            case DraftOptions():
+                self.options_told.emit(event)
+            case BenchUpdate():
+                self.bench_progressed.emit(event)
+            case BenchEnd():
+                self.bench_finished.emit(event)
             case LoadEvent() if event.load_id == self._load_id:
                 self._emit_load(event.event)
 

@@ -5,15 +5,16 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 
-from PySide6.QtCore import QObject, QThread, Signal, Slot
+from PySide6.QtCore import QObject, Qt, QThread, Signal, Slot
 
 from rdchat import paths
 from rdchat.errors import RdchatError
+from rdchat.inference.benchmark.plan import BenchPlan
 from rdchat.inference.events import FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.protocol import Engine, TokenIterator
-from rdchat.inference.requests import GenerationRequest
+from rdchat.inference.requests import DraftSettings, GenerationRequest
 from rdchat.inference.statistics import Statistics
-from rdchat.services.events import EngineEvent, Failure, LoadEvent, LoadRequest, ReplyProgress
+from rdchat.services.events import BenchEnd, BenchUpdate, EngineEvent, Failure, LoadEvent, LoadRequest, ReplyProgress
 from rdchat.services.open_requests import OpenRequests
 from rdchat.services.outbox import Outbox
 
@@ -25,6 +26,7 @@ class EngineWorker(QObject):
     """Carries out one request after the other. Its slots are reached by queued signals only."""
 
     posted = Signal()  # the outbox is no longer empty
+    _idle_wanted = Signal()
 
     def __init__(
         self,
@@ -39,6 +41,7 @@ class EngineWorker(QObject):
         self._requests = requests
         self._outbox = outbox
         self._made: Engine | RdchatError | None = None
+        self._idle_wanted.connect(self._idle, Qt.ConnectionType.QueuedConnection)  # behind requests that wait
 
     @Slot(object)
     def load(self, request: LoadRequest) -> None:
@@ -66,17 +69,44 @@ class EngineWorker(QObject):
     @Slot(object)
     def generate(self, request: GenerationRequest) -> None:
         """Write one reply; exactly one `ReplyEnd` or `Failure` ends it."""
-        request_id = request.request_id
+        self._carry_out(request.request_id, lambda: self._write(request), "The reply broke off")
+
+    @Slot(int, object)
+    def benchmark(self, request_id: int, plan: BenchPlan) -> None:
+        """Run a benchmark; exactly one `BenchEnd` or `Failure` ends it."""
+        self._carry_out(request_id, lambda: self._measure(request_id, plan), "The benchmark broke off")
+
+    @Slot(object)
+    def tell_options(self, settings: DraftSettings) -> None:
+        """Post what the loaded model can be drafted with; without a model, nothing."""
+        try:
+            self._post(self._engine().draft_options(settings))
+        except RdchatError as error:
+            _LOG.info("No draft options: %s", error)
+
+    def _carry_out(self, request_id: int, work: Callable[[], EngineEvent], broke_off: str) -> None:
         try:
             with self._keep_awake():
-                last = self._write(request)
+                last = work()
         except RdchatError as error:
             last = Failure(request_id, error.message, error.hint)
         except Exception:
-            _LOG.exception("Writing reply %d failed unexpectedly", request_id)
-            last = Failure(request_id, "The reply broke off: rdchat made a mistake.", _unexpected_hint())
+            _LOG.exception("Request %d failed unexpectedly", request_id)
+            last = Failure(request_id, f"{broke_off}: rdchat made a mistake.", _unexpected_hint())
         self._requests.remove(request_id)
         self._post(last)
+        self._idle_wanted.emit()
+
+    @Slot()
+    def _idle(self) -> None:
+        """Let the engine do a slice of what can wait, unless there is something to do."""
+        if isinstance(self._made, RdchatError) or self._made is None or self._requests.ids():
+            return
+        try:
+            if self._made.idle():
+                self._idle_wanted.emit()
+        except Exception:
+            _LOG.exception("Measuring while idle failed")
 
     @Slot()
     def finish(self) -> None:
@@ -109,11 +139,22 @@ class EngineWorker(QObject):
             return ReplyEnd(request_id, "", (), "", FinishReason.CANCELLED, Statistics())
         with closing(self._engine().generate(request)) as iterator:
             self._requests.attach(request_id, iterator)
-            return self._relay(iterator)
+            return self._relay(request_id, iterator)
 
-    def _relay(self, iterator: TokenIterator) -> ReplyEnd:
+    def _measure(self, request_id: int, plan: BenchPlan) -> BenchEnd:
+        if self._requests.is_stopped(request_id):
+            return BenchEnd(request_id, stopped=True)
+        with closing(self._engine().benchmark(plan)) as runner:
+            self._requests.attach(request_id, runner)
+            for event in runner:
+                self._post(BenchUpdate(request_id, event))
+        return BenchEnd(request_id, self._requests.is_stopped(request_id))
+
+    def _relay(self, request_id: int, iterator: TokenIterator) -> ReplyEnd:
         statistics, taken = Statistics(), -_STATISTICS_INTERVAL_S
         for event in iterator:
+            if (settings := self._requests.take_update(request_id)) is not None:
+                iterator.update(settings)
             if isinstance(event, ReplyEnd):
                 return event
             if not isinstance(event, TokenEvent):
@@ -121,7 +162,7 @@ class EngineWorker(QObject):
                 continue
             if (now := time.monotonic()) - taken >= _STATISTICS_INTERVAL_S:
                 statistics, taken = iterator.statistics, now
-            self._post(ReplyProgress(event.request_id, event.text, statistics))
+            self._post(ReplyProgress(request_id, event.text, statistics, (event,)))
         raise AssertionError("the token iterator ended without a ReplyEnd")
 
     def _post(self, event: EngineEvent) -> None:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rdchat.inference.events import LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
+from rdchat.inference.benchmark.results import BenchEvent
+from rdchat.inference.events import DraftOptions, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.requests import Dtype
 from rdchat.inference.statistics import Statistics
 
@@ -26,11 +27,13 @@ class ReplyProgress:
         request_id: The request's.
         text: The new characters; empty where a token finished no character.
         statistics: Counters, up to a tenth of a second old.
+        tokens: The tokens it gained.
     """
 
     request_id: int
     text: str
     statistics: Statistics
+    tokens: tuple[TokenEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,4 +68,20 @@ class LoadEvent:
     event: LoadProgress | ModelInfo | Failure
 
 
-EngineEvent = LoadEvent | PrefillProgress | ReplyProgress | ReplyEnd | Failure
+@dataclass(frozen=True, slots=True)
+class BenchUpdate:
+    """Something that a benchmark found out; `request_id` is the benchmark's."""
+
+    request_id: int
+    event: BenchEvent
+
+
+@dataclass(frozen=True, slots=True)
+class BenchEnd:
+    """The last event of a benchmark that ran; `stopped` where the person ended it."""
+
+    request_id: int
+    stopped: bool
+
+
+EngineEvent = LoadEvent | PrefillProgress | ReplyProgress | ReplyEnd | Failure | DraftOptions | BenchUpdate | BenchEnd

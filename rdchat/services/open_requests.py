@@ -1,8 +1,16 @@
 """Which requests are under way and which of them were stopped: the only state that both threads touch."""
 
 import threading
+from typing import Protocol
 
-from rdchat.inference.protocol import TokenIterator
+from rdchat.inference.requests import DraftSettings
+
+
+class Cancellable(Protocol):
+    """What writes a reply or runs a benchmark."""
+
+    def cancel(self) -> None:
+        """Ask for an early end, from any thread."""
 
 
 class OpenRequests:
@@ -11,7 +19,8 @@ class OpenRequests:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stopped: dict[int, bool] = {}  # every open reply; True once it was stopped
-        self._running: tuple[int, TokenIterator] | None = None
+        self._running: tuple[int, Cancellable] | None = None
+        self._updates: dict[int, DraftSettings] = {}  # what a running reply is to be drafted by from now on
         self._load_id = 0
 
     def add(self, request_id: int) -> None:
@@ -23,11 +32,12 @@ class OpenRequests:
         """Forget a reply that ended, however it did."""
         with self._lock:
             self._stopped.pop(request_id, None)
+            self._updates.pop(request_id, None)
             if self._running and self._running[0] == request_id:
                 self._running = None
 
-    def attach(self, request_id: int, iterator: TokenIterator) -> None:
-        """Note the iterator that writes a reply; one that was stopped in the meantime is cancelled here."""
+    def attach(self, request_id: int, iterator: Cancellable) -> None:
+        """Note what carries out a request; one that was stopped in the meantime is cancelled here."""
         with self._lock:
             self._running = (request_id, iterator)
             if self._stopped.get(request_id):
@@ -48,6 +58,17 @@ class OpenRequests:
             self._stopped[request_id] = True
             if self._running and self._running[0] == request_id:
                 self._running[1].cancel()
+
+    def update(self, request_id: int, settings: DraftSettings) -> None:
+        """Have a reply drafted by other settings; one that has ended is left alone."""
+        with self._lock:
+            if request_id in self._stopped:
+                self._updates[request_id] = settings
+
+    def take_update(self, request_id: int) -> DraftSettings | None:
+        """Return the settings that were asked for since the last call, once."""
+        with self._lock:
+            return self._updates.pop(request_id, None)
 
     def is_stopped(self, request_id: int) -> bool:
         with self._lock:

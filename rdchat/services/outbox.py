@@ -3,7 +3,7 @@
 import threading
 from collections import deque
 
-from rdchat.inference.events import LoadProgress, PrefillProgress
+from rdchat.inference.events import DraftOptions, LoadProgress, PrefillProgress
 from rdchat.services.events import EngineEvent, LoadEvent, ReplyProgress
 
 
@@ -42,7 +42,10 @@ def merge(older: EngineEvent, newer: EngineEvent) -> EngineEvent | None:
     """Return one event that tells what both tell, or None where both must be delivered."""
     match older, newer:
         case ReplyProgress(), ReplyProgress() if older.request_id == newer.request_id:
-            return ReplyProgress(newer.request_id, older.text + newer.text, newer.statistics)
+            tokens = older.tokens + newer.tokens
+            return ReplyProgress(newer.request_id, older.text + newer.text, newer.statistics, tokens)
+        case DraftOptions(), DraftOptions():
+            return newer
         case PrefillProgress(), PrefillProgress() if older.request_id == newer.request_id:
             return newer
         case LoadEvent(event=LoadProgress()), LoadEvent(event=LoadProgress()) if older.load_id == newer.load_id:

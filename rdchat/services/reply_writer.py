@@ -27,7 +27,6 @@ class ReplyWriter(QObject):
         self._engine = engine
         self._model = model
         self._recorder = recorder
-        self._last_request_id = 0
         engine.reply_progressed.connect(self._on_progressed)
         engine.reply_finished.connect(self._on_finished)
         engine.reply_failed.connect(self._on_failed)
@@ -61,8 +60,8 @@ class ReplyWriter(QObject):
         self, messages: tuple[ChatMessage, ...], sampling: SamplingParams, reply: Message, *, continued: bool = False
     ) -> None:
         """Have `reply` written now, or when the model is there; without one it fails."""
-        self._last_request_id += 1
-        request = GenerationRequest(messages, sampling, reply.seed or 0, self._last_request_id, continued)
+        request_id = self._engine.new_request_id()
+        request = GenerationRequest(messages, sampling, reply.seed or 0, request_id, continued)
         live = self._recorder.begin(request, reply)
         if self._model.info is not None:
             self._send(live)

@@ -22,8 +22,25 @@ LLAMA3 = {
     "original_max_position_embeddings": 16,
 }  # fmt: skip
 YARN = {"rope_type": "yarn", "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LLAMA4: dict[str, Any] = {
+    **COMMON, "model_type": "llama4_text", "num_hidden_layers": 4, "attention_bias": False, "attention_chunk_size": 8,
+    "interleave_moe_layer_step": 2, "intermediate_size_mlp": 128, "num_experts_per_tok": 1, "num_local_experts": 2,
+    "use_qk_norm": True,
+}  # fmt: skip
+GEMMA3N: dict[str, Any] = {
+    **COMMON, "model_type": "gemma3n_text", "num_hidden_layers": 4, "num_kv_shared_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 8, "rope_local_base_freq": 10000.0,
+    "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 16, "final_logit_softcapping": 30.0,
+    "activation_sparsity_pattern": [0.95, 0.0, 0.0, 0.0], "altup_num_inputs": 2, "altup_coef_clip": 120.0,
+    "altup_correct_scale": True, "altup_active_idx": 0, "laurel_rank": 8,
+}  # fmt: skip
 TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
+    "gemma3n": ("gemma3n", {"text_config": GEMMA3N}),
+    "afm7": ("afm7", {"hidden_dim": 64, "num_layers": 4, "num_kv_reuse_layers": 2, "num_heads": 4, "num_kv_heads": 2}),
+    "llama4_text": (
+        "llama4_text", {"intermediate_size_mlp": 128, "no_rope_layers": [1, 1, 0], "use_qk_norm": True}
+    ),
     "llama with llama3 rope": ("llama", {"rope_scaling": LLAMA3}),
     "llama with yarn rope": ("llama", {"rope_scaling": YARN}),
     "qwen2": ("qwen2", {}),
@@ -48,6 +65,19 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }  # fmt: skip
 CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama4": ("llama4", {"text_config": LLAMA4}),
+    "mistral4": (
+        "mistral4",
+        {
+            "moe_intermediate_size": 32, "n_shared_experts": 1, "n_routed_experts": 4, "routed_scaling_factor": 1.0,
+            "kv_lora_rank": 16, "q_lora_rank": None, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 8,
+            "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1,
+            "num_key_value_heads": 4, "norm_topk_prob": True, "head_dim": None,
+            "rope_parameters": {
+                **YARN, "rope_theta": 10000.0, "llama_4_scaling_beta": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0,
+            },
+        },
+    ),
     "lfm2": (
         "lfm2",
         {

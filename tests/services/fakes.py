@@ -5,16 +5,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rdchat.errors import ModelError
+from rdchat.inference.benchmark.plan import BenchPlan
+from rdchat.inference.benchmark.results import BenchEvent
 from rdchat.inference.events import (
+    DraftOptions,
     FinishReason,
     GenerationEvent,
     LoadProgress,
     ModelInfo,
+    ModeOption,
     PrefillProgress,
     ReplyEnd,
     TokenEvent,
 )
-from rdchat.inference.requests import Dtype, GenerationRequest
+from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest, Mode
 from rdchat.inference.statistics import Statistics
 
 MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)
@@ -87,6 +92,12 @@ class ScriptedEngine:
     requests: list[GenerationRequest] = field(default_factory=list)
     loads: list[tuple[str | None, Dtype]] = field(default_factory=list)
     unloads: int = 0
+    options: DraftOptions = field(
+        default_factory=lambda: DraftOptions(Path(), tuple(ModeOption(m, True) for m in Mode))
+    )
+    idle_slices: int = 0
+    plans: list[BenchPlan] = field(default_factory=list)
+    bench_events: tuple[BenchEvent, ...] = ()
     threads: set[int] = field(default_factory=set)
     loaded: ModelInfo | None = None
 
@@ -110,9 +121,50 @@ class ScriptedEngine:
             raise script.refusal
         return ScriptedReply(request.request_id, script, self.gate)
 
+    def draft_options(self, settings: DraftSettings) -> DraftOptions:
+        self.threads.add(threading.get_ident())
+        if self.loaded is None:
+            raise ModelError("No model is loaded.")
+        return replace(self.options, model=self.loaded.path)
+
+    def idle(self) -> bool:
+        self.threads.add(threading.get_ident())
+        self.idle_slices -= 1
+        return self.idle_slices > 0
+
+    def benchmark(self, plan: BenchPlan) -> "ScriptedBench":
+        self.threads.add(threading.get_ident())
+        self.plans.append(plan)
+        return ScriptedBench(self.bench_events, self.gate)
+
     def unload(self) -> None:
         self.threads.add(threading.get_ident())
         self.unloads += 1
+
+
+class ScriptedBench:
+    """A `BenchRunner` that tells what it is told to, one event per permit of the gate."""
+
+    def __init__(self, events: tuple[BenchEvent, ...], gate: Gate) -> None:
+        self._events = iter(events)
+        self._gate = gate
+        self._cancelled = threading.Event()
+
+    def __iter__(self) -> "ScriptedBench":
+        return self
+
+    def __next__(self) -> BenchEvent:
+        self._gate.wait(self._cancelled.is_set)
+        if self._cancelled.is_set():
+            raise StopIteration
+        return next(self._events)
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+        self._gate.notify()
+
+    def close(self) -> None:
+        self.cancel()
 
 
 class ScriptedReply:

@@ -9,13 +9,13 @@ from rdchat.inference.drafter_folder import StoredDrafter
 from rdchat.inference.events import ReplyEnd, TokenEvent
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.lookup import LookupDrafter
+from rdchat.inference.prompt_files import Prompt
 from rdchat.inference.recurrent_beam import BeamShape
 from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.target import KVCache, LoadedModel
-from rdchat.inference.training.prompt_files import Prompt
 
 _LOOP_RUN = 8  # tokens of a run that counts as repeated
 

@@ -16,6 +16,7 @@ from mlx.utils import tree_map
 
 from rdchat import __version__
 from rdchat.inference.drafter_folder import StoredDrafter, save_drafter
+from rdchat.inference.prompt_files import Prompt
 from rdchat.inference.recurrent_head import RecurrentHead
 from rdchat.inference.requests import SamplingParams
 from rdchat.inference.target import LoadedModel
@@ -26,7 +27,6 @@ from rdchat.inference.training.evaluate import Evaluation, Setup, report
 from rdchat.inference.training.hidden_states import answer_states
 from rdchat.inference.training.plan import TrainingPlan
 from rdchat.inference.training.preparation import Prepared, prepare
-from rdchat.inference.training.prompt_files import Prompt
 from rdchat.inference.training.prompts import PromptSource
 from rdchat.inference.training.samples import Answers
 from rdchat.inference.training.shards import Conversation, ShardFolder

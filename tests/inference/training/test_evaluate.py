@@ -4,10 +4,10 @@ import mlx.core as mx
 import pytest
 
 from rdchat.inference.drafter_folder import StoredDrafter
+from rdchat.inference.prompt_files import Prompt
 from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.requests import SamplingParams
 from rdchat.inference.training.evaluate import Evaluation, Setup, Trial, repeated_runs, report
-from rdchat.inference.training.prompt_files import Prompt
 from tests.inference.fakes import ALPHABET, tiny_llama
 
 PROMPTS = [Prompt("hello there", "a"), Prompt("abc abc abc", "b"), Prompt("more words", "a")]

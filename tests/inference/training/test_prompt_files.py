@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import RdchatError
-from rdchat.inference.training.prompt_files import Prompt, first_of_each_group, read_prompts
+from rdchat.inference.prompt_files import Prompt, first_of_each_group, read_prompts
 
 
 def written(folder: Path, text: str) -> Path:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from rdchat.inference.drafter_folder import load_drafter
+from rdchat.inference.prompt_files import Prompt
 from rdchat.inference.requests import SamplingParams
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.training.evaluate import Evaluation, Setup, report
-from rdchat.inference.training.prompt_files import Prompt
 from rdchat.inference.training.run import Phase
 from rdchat.inference.training.samples import Answers
 from rdchat.inference.training.shards import ShardFolder

@@ -1,0 +1,1 @@
+"""Measuring drafting modes against plain decoding, interleaved, on prompts of one's own."""

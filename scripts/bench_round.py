@@ -1,0 +1,247 @@
+"""What a round costs beside its model calls: a part of `make bench`.
+
+Rounds of the recurrent drafter, as `RoundIterator` runs them, each against its own two halves: the draft graph alone
+and the target's call on the very same packed rows alone, built and evaluated one after the other. The two take turns
+in one process, the first one changing from round to round. What a round costs beyond 1.00 is choosing, accepting,
+committing and the host's work.
+
+And what a commit costs with a short and with a long context: closing the round on every layer's cache and writing the
+accepted rows.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+
+# isort: split
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.draft import Draft
+from rdchat.inference.drafter_folder import find_drafter, load_drafter
+from rdchat.inference.events import TokenEvent
+from rdchat.inference.ledger import Ledger
+from rdchat.inference.loading import load_model
+from rdchat.inference.packed_tree import PackedTree
+from rdchat.inference.prefill import prefill
+from rdchat.inference.prefix_tree import PrefixTree
+from rdchat.inference.recurrent_drafter import DEFAULT_SHAPE, RecurrentModel, RecurrentSettings
+from rdchat.inference.reply import Clock, ReplyJob
+from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.rounds import RoundIterator
+from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.verifier import Verified, Verifier
+
+CONTEXT, LONG_CONTEXT = 512, 8192
+REPLY = 48  # tokens of a reply, so that the context stays near its length
+SAMPLINGS = {
+    "greedy": (SamplingParams(temperature=0, max_tokens=REPLY), 1.05),
+    "temperature 0.7, top-k 40, top-p 0.95": (SamplingParams(0.7, top_p=0.95, top_k=40, max_tokens=REPLY), 1.15),
+}
+TEXT = Path(__file__).parents[1] / "LICENSE"  # long enough, and always there
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One round, in milliseconds."""
+
+    whole: float
+    draft: float
+    verify: float
+
+    @property
+    def ratio(self) -> float:
+        return self.whole / (self.draft + self.verify)
+
+
+class Halves:
+    """A reply that is made of the same rounds, each in two evaluated halves; what was chosen is told from outside."""
+
+    def __init__(self, model: LoadedModel, drafter: RecurrentModel, prompt: list[int], request: GenerationRequest):
+        self._cache = KVCache(model.network)
+        for _ in prefill(model, self._cache, prompt, lambda: False, Ledger()):
+            pass
+        mx.eval(model.network(mx.array([prompt[-1:]]), cache=self._cache.layers))
+        self._cache.tokens.append(prompt[-1])
+        self._verifier = Verifier(model, self._cache)
+        self._drafter = drafter.drafter(prompt, request, RecurrentSettings())
+        self._open: tuple[int, Draft, Verified] | None = None
+
+    def run(self, root: int, limit: int) -> tuple[float, float]:
+        """Open a round; return the milliseconds of its draft and of its target call."""
+        began = time.perf_counter()
+        draft = self._drafter.propose(root, limit)
+        tree = draft.tree
+        mx.eval(*tree.arrays, draft.looked_up)
+        drafted = time.perf_counter()
+        verified = self._verifier.verify(tree)
+        mx.eval(verified.logits, verified.hidden)
+        self._open = root, draft, verified
+        return (drafted - began) * 1e3, (time.perf_counter() - drafted) * 1e3
+
+    def follow(self, tokens: list[int]) -> None:
+        """Close the round with the tokens that it brought."""
+        assert self._open is not None
+        root, draft, verified = self._open
+        tree, path = draft.tree.fetch(), [0]
+        for node in range(1, len(tree)):
+            depth = len(path)
+            if depth < len(tokens) and tree.parents[node] == path[-1] and tree.tokens[node] == tokens[depth - 1]:
+                path.append(node)
+        assert len(path) == len(tokens), "both take the same rounds"
+        self._verifier.commit([root, *tokens[:-1]], path)
+        self._drafter.observe(tokens, verified, path)
+
+
+def next_round(events: Iterator[object]) -> list[TokenEvent]:
+    """Return the events of the next round, or of the end."""
+    found = []
+    for event in events:
+        if isinstance(event, TokenEvent):
+            found.append(event)
+            if event.round is not None:
+                break
+    return found
+
+
+def measure_reply(
+    model: LoadedModel, drafter: RecurrentModel, prompt: list[int], request: GenerationRequest
+) -> Iterator[Timing]:
+    """Yield the timings of a reply's rounds of full depth but for the first one."""
+    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
+    iterator = RoundIterator(job, drafter.drafter(prompt, request, RecurrentSettings()))
+    events: Iterator[object] = iter(iterator)
+    first, *others = next_round(events)
+    halves = Halves(model, drafter, prompt, request)
+    tokens = [first.token_id, *(event.token_id for event in others)]
+    halves.run(tokens[0], request.sampling.max_tokens - 2)
+    halves.follow(tokens[1:])
+    while others:
+        limit, whole_first = request.sampling.max_tokens - 1 - len(tokens), len(tokens) % 2 == 0
+        parts = None if whole_first else halves.run(tokens[-1], limit)
+        began = time.perf_counter()
+        others = next_round(events)
+        whole = (time.perf_counter() - began) * 1e3
+        if not others:
+            break
+        parts = parts or halves.run(tokens[-1], limit)
+        halves.follow([event.token_id for event in others])
+        tokens += [event.token_id for event in others]
+        statistics_ = others[-1].round
+        if statistics_ is not None and statistics_.drafted == DEFAULT_SHAPE.length - 1:
+            yield Timing(whole, *parts)
+    iterator.close()
+
+
+def measure_rounds(model: LoadedModel, drafter: RecurrentModel, sampling: SamplingParams, count: int) -> list[Timing]:
+    """Time rounds of as many replies as it takes."""
+    timings: list[Timing] = []
+    seed = 0
+    while len(timings) < count:
+        text = TEXT.read_text(encoding="utf-8")[1000 * seed % 8000 :]
+        request = GenerationRequest((ChatMessage(Role.USER, f"Explain this text.\n\n{text}"),), sampling, seed)
+        prompt = model.encode_chat(request.messages, False)
+        half = CONTEXT // 2
+        prompt = prompt[:half] + prompt[half - CONTEXT :]
+        timings += measure_reply(model, drafter, prompt, request)
+        seed += 1
+        print(f"{len(timings)} of {count} rounds", file=sys.stderr)
+    return timings[:count]
+
+
+def measure_commits(model: LoadedModel, context: int, count: int) -> list[float]:
+    """Return the milliseconds of commits whose accepted rows are not contiguous, with so many tokens in the cache."""
+    rng = np.random.default_rng(0)
+    cache = KVCache(model.network)
+    fill(model, cache, context)
+    verifier = Verifier(model, cache)
+    times = []
+    for _ in range(count):
+        beams = rng.integers(0, model.info.vocabulary_size, (DEFAULT_SHAPE.width, DEFAULT_SHAPE.length))
+        beams[:, 0] = 1
+        tree = PrefixTree.from_beams(beams)
+        path = tree.beam_nodes[-1].tolist()
+        verified = verifier.verify(PackedTree.of(tree))
+        mx.eval(verified.logits)
+        began = time.perf_counter()
+        verifier.commit(tree.tokens[path].tolist(), path)
+        cache.trim_to(len(cache.tokens))
+        for layer in cache.layers:
+            layer.trim(0)  # writes what was accepted, which the next round would do
+        cache.evaluate()
+        times.append((time.perf_counter() - began) * 1e3)
+        cache.trim_to(context)
+    return times
+
+
+def fill(model: LoadedModel, cache: KVCache, context: int) -> None:
+    """Give a cache so many tokens; what its rows hold does not matter, so one chunk of the model's is repeated."""
+    chunk = min(context, 512)
+    trial = KVCache(model.network)
+    mx.eval(model.network(mx.arange(1, 1 + chunk)[None], cache=trial.layers))
+    for layer, source in zip(cache.layers, trial.layers, strict=True):
+        rows = source.buffer.view(0)
+        for _ in range(context // chunk):
+            layer.update_and_fetch(*rows)
+            mx.eval(layer.state)
+    cache.tokens += [*range(1, 1 + chunk)] * (context // chunk)
+
+
+def report(timings: dict[str, list[Timing]], commits: dict[int, list[float]]) -> dict[str, object]:
+    """Return the medians."""
+    rounds = []
+    for name, found in timings.items():
+        low, median, high = statistics.quantiles([timing.ratio for timing in found], n=4)
+        parts = {
+            f"{part}_ms": statistics.median(getattr(timing, part) for timing in found)
+            for part in ("whole", "draft", "verify")
+        }
+        ratio = {"median": median, "low": low, "high": high}
+        rounds.append({"sampling": name, "rounds": len(found), **parts, "ratio": ratio, "limit": SAMPLINGS[name][1]})
+    medians = {context: statistics.median(times) for context, times in commits.items()}
+    short, *_, long = medians.values()
+    return {"rounds": rounds, "commit_ms": medians, "commit_ratio": long / short}
+
+
+def show(data: dict) -> None:
+    print("| W4 L5 with the lookup branch | rounds | whole ms | draft ms | verify ms | ratio (quartiles) | limit |")
+    print("|---|---|---|---|---|---|---|")
+    for row in data["rounds"]:
+        figures = " | ".join(f"{row[part]:.1f}" for part in ("whole_ms", "draft_ms", "verify_ms"))
+        ratio = "{median:.3f} ({low:.3f} to {high:.3f})".format(**row["ratio"])
+        print(f"| {row['sampling']} | {row['rounds']} | {figures} | {ratio} | {row['limit']:.2f} |")
+    commits = ", ".join(f"{ms:.2f} ms at {context:,} tokens" for context, ms in data["commit_ms"].items())
+    print(f"\nA commit: {commits}; ratio {data['commit_ratio']:.2f}.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model")
+    parser.add_argument("--drafter", type=Path, help="drafter folder (default: the one made for the model)")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    model = load_model(args.model, args.dtype)
+    folder = args.drafter or find_drafter(model)
+    if folder is None:
+        sys.exit(f"There is no recurrent drafter for {model.info.name}.")
+    drafter = RecurrentModel(model, load_drafter(folder, model))
+    timings = {name: measure_rounds(model, drafter, sampling, args.rounds) for name, (sampling, _) in SAMPLINGS.items()}
+    contexts = (CONTEXT, LONG_CONTEXT)
+    data = report(timings, {context: measure_commits(model, context, args.rounds) for context in contexts})
+    if args.json:
+        print(json.dumps(data, indent=1))
+    else:
+        show(data)
+
+
+if __name__ == "__main__":
+    main()
