@@ -27,8 +27,9 @@ test: setup ## Run all tests, with coverage
 check: setup ## Check format, lint, types, layers, scripts, files and constraints
 	@$(MAKE) --no-print-directory -k $(CHECKS)
 
-bench: setup ## Measure speed against mlx-lm, and the window's smoothness
-	@$(BIN)/python scripts/bench.py
+bench: setup ## Measure speed against mlx-lm, what a round costs, and the window's smoothness
+	@$(BIN)/rdchat bench --modes off --trials 4
+	@$(BIN)/python scripts/bench_round.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_engine_thread.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py --json
 

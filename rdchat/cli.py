@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rdchat import __version__, log, paths
-from rdchat.commands import ask, doctor, eval_drafter, models, train_drafter
+from rdchat.commands import ask, bench, doctor, eval_drafter, models, train_drafter
+from rdchat.commands.interrupt import INTERRUPTED
 from rdchat.errors import InvalidSettingError, RdchatError
 
 # What writing to standard output runs into; such errors name no file.
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(args)
     except KeyboardInterrupt:
-        return ask.INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         _drop_output()
         return 1
@@ -83,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="rdchat", description="Chat with language models on your own machine. Without a command, opens the window."
     )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for command in (ask, models, train_drafter, eval_drafter, doctor):
+    for command in (ask, bench, models, train_drafter, eval_drafter, doctor):
         command.add_parser(subparsers)
     return parser
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import platform
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,11 @@ from typing import Any
 _LOG = logging.getLogger(__name__)
 MACOS = sys.platform == "darwin"
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
+
+
+def system_name() -> str:
+    """Return the operating system, its version on a Mac, and the processor's architecture."""
+    return f"{'macOS ' + platform.mac_ver()[0] if MACOS else platform.system()} {platform.machine()}"
 
 
 def prefer_fast_blas() -> bool:

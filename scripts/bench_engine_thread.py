@@ -14,7 +14,18 @@ from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEventLoop, Qt, QTimer
 
-from rdchat.inference.events import FinishReason, GenerationEvent, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.errors import ModelError
+from rdchat.inference.benchmark.plan import BenchPlan
+from rdchat.inference.benchmark.results import BenchRunner
+from rdchat.inference.events import (
+    DraftOptions,
+    FinishReason,
+    GenerationEvent,
+    LoadProgress,
+    ModelInfo,
+    ReplyEnd,
+    TokenEvent,
+)
 from rdchat.inference.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Role
 from rdchat.inference.statistics import Statistics
 from rdchat.services.engine_client import EngineClient
@@ -33,6 +44,15 @@ class BusyEngine:
 
     def generate(self, request: GenerationRequest) -> "BusyReply":
         return BusyReply(request.request_id)
+
+    def draft_options(self, settings: DraftSettings) -> DraftOptions:
+        return DraftOptions(Path(), ())
+
+    def idle(self) -> bool:
+        return False
+
+    def benchmark(self, plan: BenchPlan) -> BenchRunner:
+        raise ModelError("This engine measures nothing.")
 
     def unload(self) -> None: ...
 

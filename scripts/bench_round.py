@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 
@@ -24,20 +25,19 @@ import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede e
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.draft import Draft
+from rdchat.inference.benchmark.halves import Halves, write_accepted
 from rdchat.inference.drafter_folder import find_drafter, load_drafter
 from rdchat.inference.events import TokenEvent
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.loading import load_model
 from rdchat.inference.packed_tree import PackedTree
-from rdchat.inference.prefill import prefill
 from rdchat.inference.prefix_tree import PrefixTree
 from rdchat.inference.recurrent_drafter import DEFAULT_SHAPE, RecurrentModel, RecurrentSettings
 from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.target import KVCache, LoadedModel
-from rdchat.inference.verifier import Verified, Verifier
+from rdchat.inference.verifier import Verifier
 
 CONTEXT, LONG_CONTEXT = 512, 8192
 REPLY = 48  # tokens of a reply, so that the context stays near its length
@@ -61,45 +61,6 @@ class Timing:
         return self.whole / (self.draft + self.verify)
 
 
-class Halves:
-    """A reply that is made of the same rounds, each in two evaluated halves; what was chosen is told from outside."""
-
-    def __init__(self, model: LoadedModel, drafter: RecurrentModel, prompt: list[int], request: GenerationRequest):
-        self._cache = KVCache(model.network)
-        for _ in prefill(model, self._cache, prompt, lambda: False, Ledger()):
-            pass
-        mx.eval(model.network(mx.array([prompt[-1:]]), cache=self._cache.layers))
-        self._cache.tokens.append(prompt[-1])
-        self._verifier = Verifier(model, self._cache)
-        self._drafter = drafter.drafter(prompt, request, RecurrentSettings())
-        self._open: tuple[int, Draft, Verified] | None = None
-
-    def run(self, root: int, limit: int) -> tuple[float, float]:
-        """Open a round; return the milliseconds of its draft and of its target call."""
-        began = time.perf_counter()
-        draft = self._drafter.propose(root, limit)
-        tree = draft.tree
-        mx.eval(*tree.arrays, draft.looked_up)
-        drafted = time.perf_counter()
-        verified = self._verifier.verify(tree)
-        mx.eval(verified.logits, verified.hidden)
-        self._open = root, draft, verified
-        return (drafted - began) * 1e3, (time.perf_counter() - drafted) * 1e3
-
-    def follow(self, tokens: list[int]) -> None:
-        """Close the round with the tokens that it brought."""
-        assert self._open is not None
-        root, draft, verified = self._open
-        tree, path = draft.tree.fetch(), [0]
-        for node in range(1, len(tree)):
-            depth = len(path)
-            if depth < len(tokens) and tree.parents[node] == path[-1] and tree.tokens[node] == tokens[depth - 1]:
-                path.append(node)
-        assert len(path) == len(tokens), "both take the same rounds"
-        self._verifier.commit([root, *tokens[:-1]], path)
-        self._drafter.observe(tokens, verified, path)
-
-
 def next_round(events: Iterator[object]) -> list[TokenEvent]:
     """Return the events of the next round, or of the end."""
     found = []
@@ -119,7 +80,7 @@ def measure_reply(
     iterator = RoundIterator(job, drafter.drafter(prompt, request, RecurrentSettings()))
     events: Iterator[object] = iter(iterator)
     first, *others = next_round(events)
-    halves = Halves(model, drafter, prompt, request)
+    halves = Halves(model, drafter.drafter(prompt, request, RecurrentSettings()), prompt)
     tokens = [first.token_id, *(event.token_id for event in others)]
     halves.run(tokens[0], request.sampling.max_tokens - 2)
     halves.follow(tokens[1:])
@@ -132,10 +93,11 @@ def measure_reply(
         if not others:
             break
         parts = parts or halves.run(tokens[-1], limit)
-        halves.follow([event.token_id for event in others])
-        tokens += [event.token_id for event in others]
-        statistics_ = others[-1].round
-        if statistics_ is not None and statistics_.drafted == DEFAULT_SHAPE.length - 1:
+        added = [event.token_id for event in others]
+        if not halves.follow(added):
+            break  # the reply ended inside the round
+        tokens += added
+        if others[-1].round is not None and others[-1].round.drafted == DEFAULT_SHAPE.length - 1:
             yield Timing(whole, *parts)
     iterator.close()
 
@@ -172,29 +134,25 @@ def measure_commits(model: LoadedModel, context: int, count: int) -> list[float]
         mx.eval(verified.logits)
         began = time.perf_counter()
         verifier.commit(tree.tokens[path].tolist(), path)
-        cache.trim_to(len(cache.tokens))
-        for layer in cache.layers:
-            layer.trim(0)  # writes what was accepted, which the next round would do
-        cache.evaluate()
+        write_accepted(cache)
         times.append((time.perf_counter() - began) * 1e3)
         cache.trim_to(context)
     return times
 
 
 def fill(model: LoadedModel, cache: KVCache, context: int) -> None:
-    """Give a cache so many tokens; what its rows hold does not matter, so one chunk of the model's is repeated."""
-    chunk = min(context, 512)
+    """Give a cache so many tokens; what its rows hold does not matter, so the same 512 are repeated."""
+    tokens = list(range(1, 1 + CONTEXT))
     trial = KVCache(model.network)
-    mx.eval(model.network(mx.arange(1, 1 + chunk)[None], cache=trial.layers))
+    mx.eval(model.network(mx.array([tokens]), cache=trial.layers))
     for layer, source in zip(cache.layers, trial.layers, strict=True):
-        rows = source.buffer.view(0)
-        for _ in range(context // chunk):
-            layer.update_and_fetch(*rows)
+        for _ in range(context // CONTEXT):
+            layer.update_and_fetch(*source.buffer.view(0))
             mx.eval(layer.state)
-    cache.tokens += [*range(1, 1 + chunk)] * (context // chunk)
+    cache.tokens += tokens * (context // CONTEXT)
 
 
-def report(timings: dict[str, list[Timing]], commits: dict[int, list[float]]) -> dict[str, object]:
+def report(timings: dict[str, list[Timing]], commits: dict[int, list[float]]) -> dict[str, Any]:
     """Return the medians."""
     rounds = []
     for name, found in timings.items():
@@ -206,11 +164,11 @@ def report(timings: dict[str, list[Timing]], commits: dict[int, list[float]]) ->
         ratio = {"median": median, "low": low, "high": high}
         rounds.append({"sampling": name, "rounds": len(found), **parts, "ratio": ratio, "limit": SAMPLINGS[name][1]})
     medians = {context: statistics.median(times) for context, times in commits.items()}
-    short, *_, long = medians.values()
-    return {"rounds": rounds, "commit_ms": medians, "commit_ratio": long / short}
+    return {"rounds": rounds, "commit_ms": medians, "commit_ratio": medians[LONG_CONTEXT] / medians[CONTEXT]}
 
 
-def show(data: dict) -> None:
+def show(data: dict[str, Any]) -> None:
+    """Print the medians as Markdown."""
     print("| W4 L5 with the lookup branch | rounds | whole ms | draft ms | verify ms | ratio (quartiles) | limit |")
     print("|---|---|---|---|---|---|---|")
     for row in data["rounds"]:
@@ -235,8 +193,8 @@ def main() -> None:
         sys.exit(f"There is no recurrent drafter for {model.info.name}.")
     drafter = RecurrentModel(model, load_drafter(folder, model))
     timings = {name: measure_rounds(model, drafter, sampling, args.rounds) for name, (sampling, _) in SAMPLINGS.items()}
-    contexts = (CONTEXT, LONG_CONTEXT)
-    data = report(timings, {context: measure_commits(model, context, args.rounds) for context in contexts})
+    commits = {context: measure_commits(model, context, args.rounds) for context in (CONTEXT, LONG_CONTEXT)}
+    data = report(timings, commits)
     if args.json:
         print(json.dumps(data, indent=1))
     else:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rdchat.inference.events import FinishReason
-from rdchat.inference.requests import Role, SamplingParams
+from rdchat.inference.requests import Mode, Role, SamplingParams
 from rdchat.inference.statistics import Statistics
 
 
@@ -38,6 +38,21 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafting:
+    """How a reply was drafted.
+
+    Attributes:
+        mode: The drafting mode that ran.
+        reason: A sentence that says why it is not the one asked for; empty where it is.
+        drafter: Path or name of what drafted; empty where nothing did.
+    """
+
+    mode: Mode = Mode.OFF
+    reason: str = ""
+    drafter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of the active path of a conversation.
 
@@ -54,6 +69,7 @@ class Message:
         finish_reason: Why the reply ended; None while it is written, for a person's, and after a crash.
         error: What a failed reply failed of, in words for the person.
         statistics: The reply's counters, without its ledger where that was not kept.
+        drafting: How it was drafted; None where that was not kept.
         sibling: Place among the alternatives with the same parent and role, from 0 in order of creation.
         siblings: Number of those alternatives, itself included.
     """
@@ -70,6 +86,7 @@ class Message:
     finish_reason: FinishReason | None = None
     error: str = ""
     statistics: Statistics | None = None
+    drafting: Drafting | None = None
     sibling: int = 0
     siblings: int = 1
 

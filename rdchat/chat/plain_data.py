@@ -1,7 +1,7 @@
 """Dataclasses to and from JSON that may be older, newer or damaged: what can be read is, the rest keeps its default."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
@@ -79,15 +79,16 @@ def _reader(hint: Any) -> Reader:
 
 
 def _builder(kind: Any) -> Reader:
-    """Return what makes a dataclass from scratch: every field must be there and right."""
+    """Return what makes a dataclass from scratch: what is there must be right, what has no default must be there."""
     readers = _readers(kind)
+    needed = {field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING}
     mapping = _exactly(dict)
 
     def build(value: Any) -> Any:
         data = mapping(value)
-        if not readers.keys() <= data.keys():
+        if not needed <= data.keys():
             raise TypeError(f"{value!r} is no {kind}")
-        return kind(*[read(data[name]) for name, read in readers.items()])
+        return kind(**{name: read(data[name]) for name, read in readers.items() if name in data})
 
     return build
 

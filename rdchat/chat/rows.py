@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rdchat.chat.conversation import Conversation, Message, MessageStatus
+from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus
 from rdchat.chat.plain_data import from_plain, to_plain
 from rdchat.inference.events import FinishReason
 from rdchat.inference.requests import Role, SamplingParams
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 CONVERSATION_COLUMNS = "id, title, created_at, updated_at, system_prompt, sampling"
 
 MESSAGE_COLUMNS = (
-    "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, statistics"
+    "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, statistics,"
+    " drafting"
 )
 
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
@@ -49,8 +50,9 @@ def message_from(row: Sequence[Any]) -> Message:
         finish_reason=None if row[9] is None else FinishReason(row[9]),
         error=row[10],
         statistics=_from_json(Statistics(), row[11]),
-        sibling=row[12],
-        siblings=row[13],
+        drafting=_from_json(Drafting(), row[12]),
+        sibling=row[13],
+        siblings=row[14],
     )
 
 

@@ -79,7 +79,16 @@ END;
 """
 )
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+# Traces have a table of their own: they are many times as large as the texts, and read one at a time.
+_VERSION_2 = """
+ALTER TABLE messages ADD COLUMN drafting TEXT;
+CREATE TABLE message_traces (
+    message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
+    trace BLOB NOT NULL
+) STRICT;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2)
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 
 

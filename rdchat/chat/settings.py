@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.requests import Dtype, SamplingParams
+from rdchat.inference.requests import DraftSettings, Dtype, SamplingParams
 
 MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32  # points
 
@@ -13,6 +13,14 @@ class Appearance(StrEnum):
     SYSTEM = "system"
     LIGHT = "light"
     DARK = "dark"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDraft:
+    """How one model's replies are drafted; `model` is its folder."""
+
+    model: str
+    draft: DraftSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +36,10 @@ class Settings:
         model: The model folder or hub id to load at start; None is the default model.
         dtype: Precision to load it in.
         recent_models: Model folders and hub ids opened before, latest first.
+        drafts: How replies are drafted, per model; the one changed last comes first.
         models_folder: Folder that 'Open folder...' starts in; empty for the home folder.
         panel_visible: Whether the speed panel is shown.
+        panel_collapsed: Names of its sections that are folded up.
         sidebar_visible: Whether the list of conversations is shown.
         window_geometry: Qt's own blob, base64.
         window_state: Splitter sizes, base64.
@@ -46,8 +56,10 @@ class Settings:
     model: str | None = None
     dtype: Dtype = Dtype.AUTO
     recent_models: tuple[str, ...] = ()
+    drafts: tuple[ModelDraft, ...] = ()
     models_folder: str = ""
     panel_visible: bool = True
+    panel_collapsed: tuple[str, ...] = ()
     sidebar_visible: bool = True
     window_geometry: str = ""
     window_state: str = ""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rdchat.chat.conversation import Conversation, Message, MessageStatus, Notice
+from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus, Notice
 from rdchat.chat.database import Database
 from rdchat.chat.rows import (
     CONVERSATION_COLUMNS,
@@ -205,14 +205,15 @@ class ConversationStore:
         statistics: Statistics | None = None,
         error: str = "",
         model: str | None = None,
+        drafting: Drafting | None = None,
     ) -> Message:
         """Store how a reply ended; `model` None keeps the name it has."""
         with self._database.writing() as connection:
             connection.execute(
                 "UPDATE messages SET text = ?, status = ?, finish_reason = ?, statistics = ?, error = ?,"
-                " model = coalesce(?, model) WHERE id = ?",
-                (text_column(text), status, finish_reason, json_column(statistics), text_column(error), model,
-                 message_id),
+                " drafting = ?, model = coalesce(?, model) WHERE id = ?",
+                (text_column(text), status, finish_reason, json_column(statistics), text_column(error),
+                 json_column(drafting), model, message_id),
             )  # fmt: skip
             self._touch(connection, message_id)
         return self.message(message_id)
@@ -226,6 +227,20 @@ class ConversationStore:
             )
             self._touch(connection, message_id)
         return self.message(message_id)
+
+    def save_trace(self, message_id: int, trace: bytes, *, onward: bool) -> None:
+        """Store how a reply came about (`trace_format`), `onward` behind what is there, else in the place of it."""
+        before = self.trace(message_id) if onward else None
+        with self._database.writing() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO message_traces (message_id, trace) VALUES (?, ?)",
+                (message_id, (before or b"") + trace),
+            )
+
+    def trace(self, message_id: int) -> bytes | None:
+        """Return how a reply came about; None where that was not recorded."""
+        rows = self._database.rows("SELECT trace FROM message_traces WHERE message_id = ?", message_id)
+        return rows[0][0] if rows else None
 
     def select_sibling(self, message_id: int, step: int) -> list[Message]:
         """Show the alternative `step` places on, with what was shown last below it; return the active path.

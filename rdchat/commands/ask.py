@@ -3,15 +3,12 @@
 import argparse
 import json
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
@@ -28,8 +25,6 @@ from rdchat.inference.requests import (
     fresh_seed,
 )
 from rdchat.inference.statistics import Statistics
-
-INTERRUPTED = 130  # the shell's status for a process that Ctrl-C ended
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -58,11 +53,11 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     defaults = DraftSettings()
     group = parser.add_argument_group("drafting", "makes the answer come faster; what it says stays the same")
     group.add_argument("--mode", choices=[m.value for m in Mode], default=defaults.mode.value, help="who drafts tokens")
-    group.add_argument("--draft-model", metavar="MODEL", help="for speculative: a smaller model with the same tokens")
+    group.add_argument("--draft-model", metavar="MODEL", help="for speculative, auto: a smaller model, same tokens")
     group.add_argument(
         "--draft-tokens", type=int, default=defaults.draft_tokens, metavar="K", help="most tokens a round"
     )
-    group.add_argument("--drafter", metavar="FOLDER", help="for recurrent: a drafter (default: the model's own)")
+    group.add_argument("--drafter", metavar="FOLDER", help="for recurrent, auto: default is the model's own")
     group.add_argument("--beam-width", type=int, default=defaults.beam_width, metavar="W", help="for recurrent: beams")
     group.add_argument("--beam-length", type=int, default=defaults.beam_length, metavar="L", help="their tokens")
     group.add_argument(
@@ -168,7 +163,7 @@ class _Answer:
             session.load_drafter(self._draft, progress.show)
         request = GenerationRequest(messages, self._sampling, self._seed, draft=self._draft)
         iterator = session.generate(request)
-        with self._ctrl_c_cancels(iterator):
+        with ctrl_c_calls(lambda: self._cancel(iterator)):
             for event in iterator:
                 if isinstance(event, TokenEvent):
                     self._write(event.text)
@@ -179,18 +174,9 @@ class _Answer:
         if self.end is not None and self.end.mode_reason is not None:
             print(f"rdchat: decoded plainly. {self.end.mode_reason}", file=sys.stderr)
 
-    @contextmanager
-    def _ctrl_c_cancels(self, iterator: TokenIterator) -> Iterator[None]:
-        def cancel(_signal: int, _frame: FrameType | None) -> None:
-            self.cancelled = True
-            iterator.cancel()
-            signal.signal(signal.SIGINT, before)  # a second Ctrl-C does not wait
-
-        before = signal.signal(signal.SIGINT, cancel)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    def _cancel(self, iterator: TokenIterator) -> None:
+        self.cancelled = True
+        iterator.cancel()
 
     def _write(self, text: str) -> None:
         if text and not self._quiet:
@@ -220,6 +206,7 @@ class _Answer:
 def statistics_report(statistics: Statistics) -> dict[str, Any]:
     """Return the counters and the rates derived from them, as JSON has them."""
     report = {field.name: getattr(statistics, field.name) for field in fields(statistics)}
+    report["choice"] = statistics.choice and asdict(statistics.choice)
     report["ledger"] = [asdict(row) for row in ledger_rows(statistics.ledger)]
     for rate in ("decode_tps", "prefill_tps", "acceptance_rate", "acceptance_by_position", "tokens_per_target_call"):
         report[rate] = getattr(statistics, rate)

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import platform
 import shutil
 import sys
 from dataclasses import asdict, dataclass
@@ -84,7 +83,7 @@ def gather() -> Facts:
     engine, engine_problem = _engine()
     qt, qt_problem = _qt()
     return Facts(
-        system=f"{'macOS ' + platform.mac_ver()[0] if host.MACOS else platform.system()} {platform.machine()}",
+        system=host.system_name(),
         python=sys.version_info[:3],
         engine=engine,
         engine_problem=engine_problem,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rdchat.commands.progress import ProgressLine
-from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.errors import InvalidSettingError
 from rdchat.inference.requests import Dtype
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from rdchat.inference.training.trainer import Recipe  # noqa: PLC0415
 
     given = [prompt.text for prompt in read_prompts(Path(args.prompts))] if args.prompts else []
-    if args.from_my_chats:
-        given += _stored_questions()
+    asked = _asked_in_chats() if args.from_my_chats else []
     if args.epochs is not None and args.epochs < 1:
         raise InvalidSettingError(f"epochs {args.epochs} is out of range: it must be at least 1.")
     recipe = Recipe(seed=args.seed) if args.epochs is None else Recipe(seed=args.seed, epochs=args.epochs)
@@ -54,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
         tokens=tokens,
         hours=args.hours,
         seed=args.seed,
-        prompts=tuple(given),
-        from_chats=args.from_my_chats,
+        prompts=(*given, *asked),
+        from_chats=bool(asked),
         recipe=recipe,
     )
 
@@ -79,20 +78,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _stored_questions() -> list[str]:
-    """Return what the person asked first in each stored conversation: what comes later needs what came before."""
+def _asked_in_chats() -> list[str]:
     from rdchat import paths  # noqa: PLC0415
-    from rdchat.chat.store import ConversationStore  # noqa: PLC0415
-    from rdchat.inference.requests import Role  # noqa: PLC0415
+    from rdchat.chat.asked_questions import asked_questions  # noqa: PLC0415
 
-    if not paths.database_path().exists():
-        raise RdchatError("There are no stored chats to train on.", "Leave --from-my-chats out.")
-    store = ConversationStore.open(paths.database_path())
-    try:
-        messages = [item for chat in store.conversations() for item in store.messages(chat.id)]
-    finally:
-        store.close()
-    return [item.text for item in messages if item.role is Role.USER and item.parent_id is None and item.text.strip()]
+    return asked_questions(paths.database_path())
 
 
 def _budget(plan: "TrainingPlan") -> str:

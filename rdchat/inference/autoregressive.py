@@ -4,37 +4,142 @@ It is the baseline of every drafting mode and their oracle.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.events import TokenEvent
-from rdchat.inference.reply import ReplyJob
+from rdchat.inference.ledger import Ledger
+from rdchat.inference.reply import Reply, ReplyJob
 from rdchat.inference.reply_iterator import ReplyIterator
 from rdchat.inference.requests import DraftSettings
 from rdchat.inference.round_cache import can_step_back
+from rdchat.inference.sampling import TokenChooser
+from rdchat.inference.tracing import token_log_probs
 
 _FREE_BUFFERS_EVERY = 256  # tokens; MLX keeps freed buffers for reuse, which grow with the context
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class Step:
     """A token of the reply that is being computed.
 
     Attributes:
         position: Its absolute position.
         logits: (1, vocabulary).
+        hidden: (1, 1, width): what the trunk returned with them; None where it has no seam.
         seen: (vocabulary,) bool: tokens before it; None without a repetition penalty.
         token: (1,) its id, quickly chosen.
         sure: (1,) bool: whether that is surely the right one.
+        log_prob: (1,) the target's log-probability of the token; None without a trace.
     """
 
     position: int
     logits: mx.array
+    hidden: mx.array | None
     seen: mx.array | None
     token: mx.array
     sure: mx.array
+    log_prob: mx.array | None
+
+
+class PlainSteps:
+    """Makes a reply's tokens one by one.
+
+    Args:
+        job: What it works on.
+        reply: Takes the tokens.
+        chooser: Chooses them.
+
+    Attributes:
+        trace: Whether events carry the target's log-probability of their token.
+    """
+
+    def __init__(self, job: ReplyJob, reply: Reply, chooser: TokenChooser) -> None:
+        self._network, self._seams = job.model.network, job.model.seams
+        self._cache = job.cache
+        self._ledger: Ledger = job.ledger
+        self._reply = reply
+        self._chooser = chooser
+        self._can_step_back = can_step_back(job.cache.layers)
+        self.trace = job.request.draft.trace
+
+    def first(self, logits: mx.array, position: int, seen: mx.array | None) -> Step:
+        """Begin with the token at a position whose logits, (1, vocabulary), are those of the last call."""
+        with self._ledger.stage("choose"):
+            if self._can_step_back:
+                token, sure = self._chooser.choose_quickly(logits, position, mx.array([0]), 0, seen)
+            else:
+                token, sure = self._chooser.choose(logits, mx.array([position]), seen), mx.array([True])
+            log_prob = token_log_probs(logits, token) if self.trace else None
+            mx.async_eval(token, sure, log_prob)
+            self._ledger.settle(token, sure)
+        return Step(position, logits, self._seams.hidden, seen, token, sure, log_prob)
+
+    def after(self, token_id: int, position: int, seen: mx.array | None) -> Step:
+        """Begin with the token after `token_id`, at `position`, which the cache does not hold yet."""
+        step = self._call(mx.array([token_id]), position, seen)
+        self._cache.tokens.append(token_id)
+        return step
+
+    def advance(self, step: Step, queue: bool) -> tuple[TokenEvent, Step | None]:
+        """Wait for a token.
+
+        Args:
+            step: It.
+            queue: Whether to queue the call for it before.
+
+        Returns:
+            The token's event, and the step that follows, where it was queued.
+        """
+        following = self._call(step.token, step.position, step.seen) if queue else None
+        with self._ledger.stage("wait for token"):
+            token_id, as_queued, log_prob = self._read(step)
+        if following is not None:
+            if not as_queued:
+                self._take_back()
+                following = self._call(mx.array([token_id]), step.position, step.seen)
+            self._cache.tokens.append(token_id)
+        event = self._take(token_id)
+        return event if log_prob is None else replace(event, log_prob=log_prob), following
+
+    def _call(self, token: mx.array, position: int, seen: mx.array | None) -> Step:
+        """Queue the target call for `token`, (1,), perhaps lazy, at `position`; return the step that it begins."""
+        with self._ledger.stage("queue step"):
+            seen = None if seen is None else self._chooser.with_token(seen, token)
+            with self._ledger.stage("forward"):
+                logits: mx.array = self._network(token[None], cache=self._cache.layers)[:, -1]
+                self._ledger.settle(logits)
+            return self.first(logits, position + 1, seen)
+
+    def _take_back(self) -> None:
+        """Take back the call that was queued for another token."""
+        for layer in self._cache.layers:
+            layer.trim(1)
+
+    def _read(self, step: Step) -> tuple[int, bool, float | None]:
+        """Wait for a step's token.
+
+        Returns:
+            The token, whether it is the one that the next call was queued for, and its log-probability.
+        """
+        chosen, as_queued, log_prob = step.token, True, step.log_prob
+        if not np.array(step.sure)[0]:
+            chosen = self._chooser.choose(step.logits, mx.array([step.position]), step.seen)
+            as_queued = bool(np.array(chosen)[0] == np.array(step.token)[0])
+            if log_prob is not None and not as_queued:
+                log_prob = token_log_probs(step.logits, chosen)
+        return int(np.array(chosen)[0]), as_queued, None if log_prob is None else float(np.array(log_prob)[0])
+
+    def _take(self, token_id: int) -> TokenEvent:
+        reply, index = self._reply, len(self._reply.token_ids)
+        if index:  # the first one comes with the prefill
+            reply.counters.target_calls += 1
+            reply.counters.host_syncs += 1 + self._ledger.take_waits()
+        if index % _FREE_BUFFERS_EVERY == 0:
+            mx.clear_cache()
+        return reply.take(token_id)
 
 
 class AutoregressiveIterator(ReplyIterator):
@@ -42,60 +147,16 @@ class AutoregressiveIterator(ReplyIterator):
 
     def __init__(self, job: ReplyJob) -> None:
         super().__init__(job)
-        self._can_step_back = can_step_back(job.cache.layers)
+        self._steps = PlainSteps(job, self._reply, self._chooser)
 
     def update(self, settings: DraftSettings) -> None:
-        """See `TokenIterator`; plain decoding has nothing to change but its ledger."""
+        """See `TokenIterator`; plain decoding has nothing to change but its ledger and its trace."""
         self._ledger.exact = settings.profile
+        self._steps.trace = settings.trace
 
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
         reply = self._reply
-        step = self._choose(logits, len(self._prompt), self._seen)
-        while reply.finish_reason is None and not self._cancel.is_set():
-            index = len(reply.token_ids)
-            following = self._queue(step, step.token) if index < reply.last_index else None
-            with self._ledger.stage("wait for token"):
-                token_id, as_queued = self._read(step)
-            if following is not None:
-                following = following if as_queued else self._queue_again(step, token_id)
-                self._cache.tokens.append(token_id)
-                step = following
-            if index:
-                reply.counters.target_calls += 1
-                reply.counters.host_syncs += 1 + self._ledger.take_waits()
-            if index % _FREE_BUFFERS_EVERY == 0:
-                mx.clear_cache()
-            yield reply.take(token_id)
-
-    def _queue(self, step: _Step, token: mx.array) -> _Step:
-        """Queue the target call for `token`, (1,), perhaps lazy, that `step` ends in; return the step it begins."""
-        with self._ledger.stage("queue step"):
-            seen = None if step.seen is None else self._chooser.with_token(step.seen, token)
-            with self._ledger.stage("forward"):
-                logits = self._logits(token)
-                self._ledger.settle(logits)
-            return self._choose(logits, step.position + 1, seen)
-
-    def _queue_again(self, step: _Step, token_id: int) -> _Step:
-        """Take back the call that was queued for another token."""
-        for layer in self._cache.layers:
-            layer.trim(1)
-        return self._queue(step, mx.array([token_id]))
-
-    def _choose(self, logits: mx.array, position: int, seen: mx.array | None) -> _Step:
-        with self._ledger.stage("choose"):
-            if self._can_step_back:
-                token, sure = self._chooser.choose_quickly(logits, position, mx.array([0]), 0, seen)
-            else:
-                token, sure = self._chooser.choose(logits, mx.array([position]), seen), mx.array([True])
-            mx.async_eval(token, sure)
-            self._ledger.settle(token, sure)
-        return _Step(position, logits, seen, token, sure)
-
-    def _read(self, step: _Step) -> tuple[int, bool]:
-        """Wait for a step's token; return it, and whether it is the one that the next call was queued for."""
-        queued = int(np.array(step.token)[0])
-        if np.array(step.sure)[0]:
-            return queued, True
-        chosen = int(np.array(self._chooser.choose(step.logits, mx.array([step.position]), step.seen))[0])
-        return chosen, chosen == queued
+        step: Step | None = self._steps.first(logits, len(self._prompt), self._seen)
+        while step is not None and reply.finish_reason is None and not self._cancel.is_set():
+            event, step = self._steps.advance(step, queue=len(reply.token_ids) < reply.last_index)
+            yield event

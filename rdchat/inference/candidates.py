@@ -62,6 +62,11 @@ class DraftShape:
             runner_ups[int(np.argmax(chances))] += 1
         return cls(draft_tokens, tuple(runner_ups))
 
+    @property
+    def nodes(self) -> int:
+        """Nodes of the tree, the root included."""
+        return 1 + self.draft_tokens + sum(self.runner_ups)
+
     def candidates(self, step: int) -> int:
         """Return how many tokens a step offers, its first choice included."""
         return 1 + (self.runner_ups[step] if step < len(self.runner_ups) else 0)

@@ -28,7 +28,7 @@ from rdchat.inference.round_cache import RoundShape, has_state
 from rdchat.inference.sampling import TokenChooser
 from rdchat.inference.target import KVCache, LoadedModel
 from rdchat.inference.verifier import Verified
-from rdchat.inference.vocabularies import compare_vocabularies, read_tokenizer
+from rdchat.inference.vocabularies import PairVerdict, compare_vocabularies, read_tokenizer
 
 _CPU_NODES = 16
 _OTHER_PAIR = "Pick a smaller model of the target's own family; `rdchat models check-pair` compares two models."
@@ -110,13 +110,25 @@ def load_draft_model(
         ModelError: If it is missing, damaged, or knows other tokens than the target; the message says which.
         OutOfMemoryError: If it does not fit beside the target.
     """
+    verdict = check_draft_model(model, target, on_progress)
+    return DraftModel(target, load_model(model, dtype, on_progress), verdict.shared_tokens)
+
+
+def check_draft_model(
+    model: str | Path, target: LoadedModel, on_progress: Callable[[LoadProgress], None] = lambda _: None
+) -> PairVerdict:
+    """Check whether a model can draft for a target by its tokenizer and the headers of its files alone.
+
+    Raises:
+        ModelError: If it is missing, damaged, or knows other tokens than the target; the message says which.
+    """
     folder = resolve_model(str(model), on_progress)
     check_model_folder(folder)
     name = display_name(model, folder)
     verdict = compare_vocabularies(target.tokenizer, read_tokenizer(folder), target.info.name, name)
     if not verdict.compatible:
         raise ModelError(str(verdict), _OTHER_PAIR)
-    return DraftModel(target, load_model(model, dtype, on_progress), verdict.shared_tokens)
+    return verdict
 
 
 class DraftModelDrafter(Drafter):
@@ -215,6 +227,11 @@ class DraftModelDrafter(Drafter):
             self._feed(mx.array(late))
             self._cache.evaluate()
             self._cache.tokens += late
+
+    @property
+    def late(self) -> int:
+        """Tokens before the root that it has not read yet."""
+        return len(self._committed) - len(self._cache.tokens)
 
     @property
     def _room(self) -> int:

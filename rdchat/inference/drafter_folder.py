@@ -93,14 +93,11 @@ def load_drafter(folder: Path, model: LoadedModel) -> StoredDrafter:
     Raises:
         ModelError: If it is missing, damaged, or made for another model; the message says which and why.
     """
-    config = _read_config(folder)
-    if config.get("model_type") == APPLE_MODEL_TYPE:
-        binding, shape = None, apple_config(config)
-        tensors = apple_weights(_read_tensors(folder), shape)
+    binding, shape = check_drafter(folder, model)
+    tensors = _read_tensors(folder)
+    if binding is None:
+        tensors = apple_weights(tensors, shape)
         tensors[_VOCABULARY] = mx.arange(shape.draft_vocabulary_size)
-    else:
-        binding, shape = _check_binding(folder, config, model), _architecture(folder, config)
-        tensors = _read_tensors(folder)
     head = RecurrentHead(shape)
     if shape.quantization_bits:
         head = quantize(head, shape.quantization_bits, shape.quantization_group)
@@ -110,6 +107,25 @@ def load_drafter(folder: Path, model: LoadedModel) -> StoredDrafter:
     if shape.quantization_bits and not on_gpu():
         head = dequantize_model(head)  # quantised kernels are slow there
     return StoredDrafter(head, vocabulary, binding)
+
+
+def check_drafter(folder: Path, model: LoadedModel) -> tuple[TargetBinding | None, HeadConfig]:
+    """Check what a drafter says of itself against the target; its weights are not read.
+
+    Returns:
+        The model it was trained for, None for a checkpoint of Apple's, which does not say; and its architecture.
+
+    Raises:
+        ModelError: If it is missing, described wrongly, or made for another model.
+    """
+    config = _read_config(folder)
+    if config.get("model_type") == APPLE_MODEL_TYPE:
+        binding, shape = None, apple_config(config)
+    else:
+        binding, shape = _check_binding(folder, config, model), _architecture(folder, config)
+    if not (folder / WEIGHTS).is_file():
+        raise ModelError(f"The drafter {folder.name} has no {WEIGHTS}.", _HINT)
+    return binding, shape
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -146,8 +162,6 @@ def _check_binding(folder: Path, config: dict[str, Any], model: LoadedModel) -> 
 
 def _read_tensors(folder: Path) -> dict[str, mx.array]:
     path = folder / WEIGHTS
-    if not path.is_file():
-        raise ModelError(f"The drafter {folder.name} has no {WEIGHTS}.", _HINT)
     read_header(path)  # names a file that is cut short, which MLX might read as noise
     return cast("dict[str, mx.array]", mx.load(str(path)))
 

@@ -1,23 +1,28 @@
 """The drafters of one target: loaded when first asked for, kept between replies."""
 
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from rdchat.errors import RdchatError
+from rdchat.inference.auto.drafter import AutoDrafter
+from rdchat.inference.auto.state import AutoState, Equipment
 from rdchat.inference.draft import Drafter
 from rdchat.inference.draft_model import DraftModel, load_draft_model
-from rdchat.inference.drafter_folder import find_drafter, load_drafter
-from rdchat.inference.events import LoadProgress, ModeOption
+from rdchat.inference.drafter_folder import drafter_bound_to, load_drafter
+from rdchat.inference.events import LoadProgress
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.lookup import LookupDrafter
 from rdchat.inference.probe import DraftKind
 from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.target import LoadedModel
+from rdchat.inference.target_binding import TargetBinding
 
 Progress = Callable[[LoadProgress], None]
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +40,43 @@ class ReadyDrafter:
     source: str
 
 
+def cannot_verify(model: LoadedModel) -> str:
+    """Return a sentence that says why a model cannot verify drafts; empty where it can."""
+    capability = model.capability
+    if capability.kind is DraftKind.NONE:
+        return f"{model.info.name} cannot verify drafts: {capability.reason}."
+    return ""
+
+
+def no_drafter(model: LoadedModel) -> str:
+    """Return the sentence that says that a model has no recurrent drafter."""
+    return f"There is no recurrent drafter for {model.info.name} on this machine."
+
+
 class Drafters:
     """Gives each reply its drafter.
 
     Args:
         model: The target.
+
+    Attributes:
+        auto: What the automatic mode knows.
     """
 
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._draft_models: dict[str, DraftModel] = {}
         self._recurrent: dict[Path, RecurrentModel] = {}
+        self.auto = AutoState(model)
+
+    @property
+    def own_drafter(self) -> Path | None:
+        """Folder of the drafter made for the target; looked for anew, as one may be trained while the app is open."""
+        return drafter_bound_to(self._target_hash)
 
     @cached_property
-    def _own_drafter(self) -> Path | None:
-        """The drafter made for the target: looked for once, and only where one is wanted."""
-        return find_drafter(self._model)
+    def _target_hash(self) -> str:
+        return TargetBinding.of(self._model.info).hash
 
     def load(self, settings: DraftSettings, on_progress: Progress = lambda _: None) -> Unavailable | None:
         """Load what a mode needs, once.
@@ -61,35 +87,33 @@ class Drafters:
         Raises:
             RdchatError: If a drafter or draft model that was named is wrong, missing or damaged.
         """
-        if settings.mode in {Mode.OFF, Mode.AUTO}:
+        if settings.mode is Mode.OFF:
             return None
-        capability = self._model.capability
-        if capability.kind is DraftKind.NONE:
-            return Unavailable(f"{self._model.info.name} cannot verify drafts: {capability.reason}.")
+        if problem := cannot_verify(self._model):
+            return Unavailable(problem)
         if settings.mode is Mode.SPECULATIVE:
             return self._load_draft_model(settings.draft_model, on_progress)
         if settings.mode is Mode.RECURRENT:
             return self._load_recurrent(settings.drafter)
+        if settings.mode is Mode.AUTO:
+            self._load_all(settings, on_progress)
         return None
 
-    def options(self, settings: DraftSettings) -> tuple[ModeOption, ...]:
-        """Tell which modes are to be had; see `Engine.draft_options`."""
-        found = []
-        for mode in Mode:
-            try:
-                unavailable = self.load(replace(settings, mode=mode))
-                reason = unavailable.reason if unavailable else ""
-            except RdchatError as error:
-                reason = str(error)
-            found.append(ModeOption(mode, not reason, reason))
-        return tuple(found)
+    def try_load(self, settings: DraftSettings) -> Unavailable | None:
+        """Load what a mode needs; what is wrong with a drafter or a draft model is a reason as any other."""
+        try:
+            return self.load(settings)
+        except RdchatError as error:
+            return Unavailable(str(error))
 
     def drafter(self, prompt: list[int], request: GenerationRequest, ledger: Ledger) -> ReadyDrafter | None:
         """Return the drafter of one reply, for which `load` found nothing in the way; None in mode `off`."""
         settings = request.draft
         match settings.mode:
-            case Mode.OFF | Mode.AUTO:
+            case Mode.OFF:
                 return None
+            case Mode.AUTO:
+                return ReadyDrafter(AutoDrafter(self.auto, prompt, request, ledger), self._auto_sources())
             case Mode.LOOKUP:
                 return ReadyDrafter(LookupDrafter(prompt, settings.draft_tokens, ledger), "prompt lookup")
             case Mode.SPECULATIVE:
@@ -102,6 +126,32 @@ class Drafters:
                 shaped = RecurrentSettings.of(settings)
                 return ReadyDrafter(self._recurrent[folder].drafter(prompt, request, shaped, ledger), str(folder))
 
+    def forget(self) -> None:
+        """Empty what drafters keep between replies: a draft model's KV cache."""
+        for draft in self._draft_models.values():
+            draft.cache.reset()
+
+    def _load_all(self, settings: DraftSettings, on_progress: Progress) -> None:
+        """Load what the automatic mode can choose from: the recurrent drafter, and a draft model that is named."""
+        try:
+            self._load_recurrent(settings.drafter)
+        except RdchatError as error:
+            if settings.drafter is not None:
+                raise
+            _LOG.warning("The model's own drafter cannot be used: %s", error)
+        if settings.draft_model is not None:
+            self._load_draft_model(settings.draft_model, on_progress)
+        folder = self._recurrent_folder(settings.drafter)
+        recurrent = self._recurrent.get(folder) if folder else None
+        draft_model = self._draft_models[settings.draft_model] if settings.draft_model else None
+        self.auto.equip(Equipment(recurrent, folder if recurrent else None, draft_model))
+
+    def _auto_sources(self) -> str:
+        equipment = self.auto.equipment
+        draft_model = equipment.draft_model
+        sources = [equipment.folder, draft_model and draft_model.model.info.path, "prompt lookup"]
+        return ", ".join(str(source) for source in sources if source)
+
     def _load_draft_model(self, name: str | None, on_progress: Progress) -> Unavailable | None:
         if name is None:
             return Unavailable("No draft model was named (--draft-model).")
@@ -112,11 +162,10 @@ class Drafters:
     def _load_recurrent(self, named: str | None) -> Unavailable | None:
         folder = self._recurrent_folder(named)
         if folder is None:
-            name = self._model.info.name
-            return Unavailable(f"There is no recurrent drafter for {name} on this machine.")
+            return Unavailable(no_drafter(self._model))
         if folder not in self._recurrent:
             self._recurrent = {folder: RecurrentModel(self._model, load_drafter(folder, self._model))}
         return None
 
     def _recurrent_folder(self, named: str | None) -> Path | None:
-        return self._own_drafter if named is None else Path(named).expanduser()
+        return self.own_drafter if named is None else Path(named).expanduser()

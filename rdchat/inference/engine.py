@@ -2,12 +2,14 @@
 
 import gc
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import mlx.core as mx
 
 from rdchat.errors import ModelError
 from rdchat.inference.benchmark.plan import BenchPlan
 from rdchat.inference.benchmark.results import BenchRunner
+from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.events import DraftOptions, LoadProgress, ModelInfo
 from rdchat.inference.loading import load_model
 from rdchat.inference.protocol import TokenIterator
@@ -15,22 +17,28 @@ from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.session import ChatSession
 
 
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What `load` was asked for, and what came of it."""
+
+    model: str | None
+    dtype: Dtype
+    info: ModelInfo
+
+
 class LocalEngine:
     """Implements `rdchat.inference.protocol.Engine` in this process. All calls belong to one thread (MLX's rule)."""
 
     def __init__(self) -> None:
         self._session: ChatSession | None = None
+        self._chosen: _Chosen | None = None
 
     def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
         """See `Engine`."""
-        self.unload()  # first: two models may not fit
-        loaded = load_model(model, dtype, on_progress)
-        on_progress(LoadProgress("Warming up", None))
-        self._session = ChatSession(loaded)
-        self._session.warm_up()
-        gc.collect()
-        gc.freeze()  # hundreds of thousands of long-lived objects: a collection over them would stop the window
-        return loaded.info
+        self._chosen = None
+        info = self._open(model, dtype, on_progress)
+        self._chosen = _Chosen(model, dtype, info)
+        return info
 
     def generate(self, request: GenerationRequest) -> TokenIterator:
         """See `Engine`."""
@@ -46,7 +54,36 @@ class LocalEngine:
 
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
         """See `Engine`."""
-        return self._loaded().benchmark(plan)
+        self._loaded()
+        return InterleavedRunner(plan, self._session_in, self._go_back)
+
+    def _session_in(self, dtype: Dtype) -> ChatSession:
+        """Return a session for a benchmark, with caches of its own; another precision replaces the loaded model."""
+        chosen = self._chosen
+        assert chosen is not None
+        precision = chosen.info.dtype if dtype is Dtype.AUTO else dtype.value
+        if precision == chosen.info.dtype:
+            self._go_back()
+        elif self._session is None or self._session.model.info.dtype != precision:
+            self._open(chosen.model, dtype, lambda _: None)
+        return self._loaded().beside()
+
+    def _go_back(self) -> None:
+        """Load the model that was chosen again, where a benchmark replaced it."""
+        chosen = self._chosen
+        assert chosen is not None
+        if self._session is None or self._session.model.info.dtype != chosen.info.dtype:
+            self._open(chosen.model, chosen.dtype, lambda _: None)
+
+    def _open(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
+        self.unload()  # first: two models may not fit
+        loaded = load_model(model, dtype, on_progress)
+        on_progress(LoadProgress("Warming up", None))
+        self._session = ChatSession(loaded)
+        self._session.warm_up()
+        gc.collect()
+        gc.freeze()  # hundreds of thousands of long-lived objects: a collection over them would stop the window
+        return loaded.info
 
     def _loaded(self) -> ChatSession:
         if self._session is None:

@@ -1,14 +1,12 @@
 """Checksums of large files, computed once: a file of several gigabytes takes seconds to read."""
 
 import hashlib
-import logging
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
 from rdchat import paths
+from rdchat.inference.kept_file import keep
 
-_LOG = logging.getLogger(__name__)
 _CHUNK_BYTES = 16 * 2**20
 
 
@@ -31,7 +29,7 @@ def sha256_of(file: Path, on_progress: Callable[[float], None]) -> str:
     if noted_state == state:
         return digest
     digest = _compute(file, status.st_size, on_progress)
-    _write(note, f"{state} {digest}")
+    keep(note, f"{state} {digest}")
     return digest
 
 
@@ -51,14 +49,3 @@ def _read(note: Path) -> str:
         return note.read_text(encoding="utf-8")
     except (OSError, ValueError):
         return ""
-
-
-def _write(note: Path, text: str) -> None:
-    draft = note.with_name(f"{note.name}.{secrets.token_hex(4)}")
-    try:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8", errors="replace")
-        draft.replace(note)
-    except OSError as error:  # only time is lost
-        _LOG.warning("A checksum could not be kept: %s", error)
-        draft.unlink(missing_ok=True)

@@ -42,7 +42,7 @@ def ledger_rows(entries: Iterable[LedgerEntry]) -> tuple[LedgerRow, ...]:
         entries: Of one ledger, or of several: what has the same path is added up.
     """
     inside: dict[str, list[LedgerEntry]] = defaultdict(list)
-    together = _added_up(entries)
+    together = added_up(entries)
     for entry in together.values():
         inside[entry.parent if entry.parent in together else ""].append(entry)
 
@@ -73,7 +73,8 @@ def ledger_note(exact: bool) -> str:
     return "Host-side times: MLX computes in the background, so a stage that waits is charged for what others began."
 
 
-def _added_up(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
+def added_up(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
+    """Return one entry for each path, in order of first appearance."""
     together: dict[str, LedgerEntry] = {}
     for entry in entries:
         held = together.get(entry.path, LedgerEntry(entry.name, entry.parent, 0, 0.0))

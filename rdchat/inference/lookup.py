@@ -14,45 +14,59 @@ from rdchat.inference.requests import DraftSettings
 from rdchat.inference.verifier import Verified
 
 LONGEST, SHORTEST = 8, 2  # tokens of an ending that is looked up
+_AGREEMENT = 32  # tokens before both places that are compared, to tell how much alike they are
 
 
 class LookupIndex:
-    """Where every short run of tokens last ended.
+    """Where every short run of tokens last ended; worked out when something is looked up.
 
     Args:
         tokens: The conversation so far.
     """
 
     def __init__(self, tokens: list[int]) -> None:
-        self._tokens: list[int] = []
+        self._tokens = list(tokens)
+        self._noted = 0  # runs that end at or before here are in `_ends`
         self._ends: dict[tuple[int, ...], int] = {}  # run -> index behind its last occurrence that has a successor
-        self.extend(tokens)
 
     def extend(self, tokens: list[int]) -> None:
         """Add tokens at the end."""
-        for token in tokens:
-            self._note_endings()
-            self._tokens.append(token)
+        self._tokens += tokens
 
     def continuation(self, length: int) -> list[int]:
         """Return what followed the longest ending that occurred before: `length` tokens, or none.
 
         A continuation that reaches the end of the text goes on with itself, as a loop does.
         """
-        held = len(self._tokens)
-        for run in range(min(LONGEST, held), SHORTEST - 1, -1):
-            start = self._ends.get(tuple(self._tokens[-run:]))
-            if start is not None:
-                copied = self._tokens[start : start + length]
-                while len(copied) < length:
-                    copied.append(copied[len(copied) - (held - start)])
-                return copied
-        return []
+        start = self._find()
+        if start is None:
+            return []
+        copied, apart = self._tokens[start : start + length], len(self._tokens) - start
+        while len(copied) < length:
+            copied.append(copied[len(copied) - apart])
+        return copied
+
+    def match(self) -> int:
+        """Return how long the ending is that `continuation` goes by, counted up to 32 tokens; 0 where there is none."""
+        start = self._find()
+        if start is None:
+            return 0
+        tokens, held = self._tokens, len(self._tokens)
+        most = min(_AGREEMENT, start)
+        return next((run for run in range(most) if tokens[start - 1 - run] != tokens[held - 1 - run]), most)
+
+    def _find(self) -> int | None:
+        self._note_endings()
+        runs = range(min(LONGEST, len(self._tokens)), SHORTEST - 1, -1)
+        found = (self._ends.get(tuple(self._tokens[-run:])) for run in runs)
+        return next((start for start in found if start is not None), None)
 
     def _note_endings(self) -> None:
-        held = len(self._tokens)
-        for run in range(SHORTEST, min(LONGEST, held) + 1):
-            self._ends[tuple(self._tokens[-run:])] = held
+        """Note the runs that end before the last token: that one has no successor yet."""
+        for end in range(self._noted + 1, len(self._tokens)):
+            for run in range(SHORTEST, min(LONGEST, end) + 1):
+                self._ends[tuple(self._tokens[end - run : end])] = end
+        self._noted = max(self._noted, len(self._tokens) - 1)
 
 
 class LookupDrafter(Drafter):

@@ -52,6 +52,24 @@ class PackedTree:
             at = mx.where(at < 0, -1, parents[at])
         return cls(tokens.astype(mx.int32), parents.astype(mx.int32), depths.astype(mx.int32), ancestors, deepest)
 
+    def padded(self, rows: int) -> "PackedTree":
+        """Return the tree with rows behind it that mean nothing: no node sees them, and no node is their parent.
+
+        Some numbers of rows are cheaper to verify than smaller ones.
+        """
+        count = rows - len(self)
+        if count <= 0:
+            return self
+        tokens = mx.concatenate([self.tokens, mx.repeat(self.tokens[:1], count)])
+        parents = mx.concatenate([self.parents, mx.full((count,), -1, mx.int32)])
+        ancestors = self.ancestors
+        if ancestors is None:  # behind a chain they may go on as a chain
+            return PackedTree(tokens, parents, mx.arange(rows, dtype=mx.int32), None, self.deepest)
+        depths = mx.concatenate([self.depths, mx.zeros((count,), mx.int32)])
+        alone = mx.eye(rows, dtype=mx.bool_)[len(self) :]
+        ancestors = mx.concatenate([mx.pad(ancestors, [(0, 0), (0, count)]), alone])
+        return PackedTree(tokens, parents, depths, ancestors, self.deepest)
+
     def __len__(self) -> int:
         return int(self.tokens.shape[0])
 

@@ -13,8 +13,9 @@ import mlx.core as mx
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.bound_head import BoundHead
 from rdchat.inference.noise import gumbel_noise
+from rdchat.inference.repetition import Repetition
 from rdchat.inference.requests import SamplingParams
-from rdchat.inference.sampling import filter_border, has_filter, likeliest, mass
+from rdchat.inference.sampling import filter_border, has_filter, likeliest, mass, penalize
 
 LARGEST_BEAM = 256  # width times length
 _FILTER_CANDIDATES = 64  # a filter that keeps more tokens than this drops the others from the draft too
@@ -52,9 +53,6 @@ class BeamShape:
 class PathScorer:
     """Turns a head's logits into steps of a path's score.
 
-    The repetition penalty is left out: it depends on where the target's logits have their zero, which a head that is
-    trained on probabilities does not learn.
-
     Args:
         sampling: How the target's tokens are chosen.
         seed: 64-bit reply seed.
@@ -68,25 +66,38 @@ class PathScorer:
         self._vocabulary = vocabulary
         self._sharpen = sharpen
 
-    def steps(self, logits: mx.array, position: int) -> mx.array:
+    @property
+    def penalizes(self) -> bool:
+        """Whether tokens that occurred before score less."""
+        return self._sampling.repetition_penalty != 1
+
+    def steps(self, logits: mx.array, position: int, repetition: Repetition | None = None) -> mx.array:
         """Return what each token adds to the score of a path, all strictly negative.
 
         Args:
             logits: (beams, draft_vocabulary_size) float32.
             position: Absolute position of the tokens that are drafted.
+            repetition: What the penalty is reckoned from; None leaves it out.
 
         Returns:
             (beams, draft_vocabulary_size) float32.
         """
         sampling = self._sampling
+        if repetition is not None:
+            moved = logits + (repetition.log_mass - log_mass(logits))
+            logits = penalize(moved, repetition.seen, sampling.repetition_penalty)
         if sampling.temperature > 0:
             warped = self._sharpen / sampling.temperature * logits
             if has_filter(sampling):
                 _, values = likeliest(logits, min(_FILTER_CANDIDATES, logits.shape[-1]))
                 warped = mx.where(logits >= filter_border(values, mass(logits), sampling), warped, -mx.inf)
             logits = warped + gumbel_noise(self._seed, mx.array([position]), self._vocabulary)
-        largest = mx.max(logits, axis=-1, keepdims=True)
-        return mx.clip(logits - (largest + mx.log(mass(logits))), _LARGEST_STEP, _SMALLEST_STEP)
+        return mx.clip(logits - log_mass(logits), _LARGEST_STEP, _SMALLEST_STEP)
+
+
+def log_mass(logits: mx.array) -> mx.array:
+    """Return the log, (n, 1), of the sum of exp(logit) over each row, (n, vocabulary) float32."""
+    return mx.max(logits, axis=-1, keepdims=True) + mx.log(mass(logits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +131,13 @@ class Root:
         token: The token the target chose last.
         position: Its absolute position.
         hidden: (input_size,) the target's hidden states that it was chosen from, those of the token before.
+        repetition: What the repetition penalty is reckoned from, the root itself included; None leaves it out.
     """
 
     token: int
     position: int
     hidden: mx.array
+    repetition: Repetition | None = None
 
 
 def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool:
@@ -144,10 +157,11 @@ def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, ke
     width = min(shape.width, kept)
     context = head.context(root.hidden[None])
     state = head.advance(None, mx.array([root.token]))
+    repetition = root.repetition
     nodes, totals = mx.zeros((1,), mx.int32), mx.zeros((1,))
     tokens, parents, scores = [mx.array([root.token], mx.int32)], [mx.array([-1], mx.int32)], [totals]
     for depth in range(1, shape.length):
-        steps = scorer.steps(head.logits(context, state), root.position + depth)
+        steps = scorer.steps(head.logits(context, state), root.position + depth, repetition)
         best, best_scores = likeliest((totals[:, None] + steps).reshape(1, -1), kept)
         beams, columns = best[0] // head.candidates, best[0] % head.candidates
         tokens.append(head.vocabulary[columns])
@@ -157,4 +171,6 @@ def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, ke
             totals = scores[-1][:width]
             nodes = mx.arange(width, dtype=mx.int32) + (1 + (depth - 1) * kept)
             state = head.advance(state[beams[:width]], tokens[-1][:width])
+            if repetition is not None:
+                repetition = repetition.after(beams[:width], columns[:width])
     return NodePool(mx.concatenate(tokens), mx.concatenate(parents), mx.concatenate(scores), kept, shape.length - 1)

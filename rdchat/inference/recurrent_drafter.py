@@ -1,5 +1,6 @@
 """The recurrent drafter in the decoding loop: one lazy tree a round, with a branch from prompt lookup."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import override
 
@@ -14,6 +15,7 @@ from rdchat.inference.node_selection import best_nodes
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.probe import DraftKind
 from rdchat.inference.recurrent_beam import BeamShape, NodePool, PathScorer, Root, search
+from rdchat.inference.repetition import RepetitionTracker
 from rdchat.inference.requests import DraftSettings, GenerationRequest
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.target_embeddings import TargetEmbeddings
@@ -117,6 +119,7 @@ class RecurrentDrafter(Drafter):
         self._position = len(prompt)  # of the last token, once there is one
         self._hidden: mx.array | None = None
         self._index = LookupIndex(prompt)
+        self._repetition = RepetitionTracker(head.vocabulary, prompt) if scorer.penalizes else None
 
     @override
     def update(self, settings: DraftSettings) -> None:
@@ -129,21 +132,32 @@ class RecurrentDrafter(Drafter):
         if self._hidden is None:  # the first round: the prompt's last token was the last call
             assert self._model.seams.hidden is not None
             self._hidden = self._model.seams.hidden[0, -1]
-            self._index.extend([root])
+            self._take([root])
         length = min(self._settings.shape.length, 1 + limit)
         if length == 1:
             return Draft(PackedTree.chain(mx.array([root])))
         branch = self._look_up(length - 1) if self._settings.lookup_branch else []
-        width = self._settings.shape.width
-        if self._trees and (width > 1 or branch):
-            pool = self._search(root, BeamShape(width, length), kept=_LEAVES * width if width > 1 else 1)
+        return self.draft(root, BeamShape(self._settings.shape.width, length), self._settings.nodes, branch)
+
+    def draft(self, root: int, shape: BeamShape, nodes: int, branch: Sequence[int] = ()) -> Draft:
+        """Draft in a given shape.
+
+        Args:
+            root: The last token.
+            shape: Beams.
+            nodes: Nodes of the tree, the root included; a chain has as many as it is long.
+            branch: Tokens that are offered as well, at most as many as are drafted.
+        """
+        if self._trees and (shape.width > 1 or branch):
+            pool = self.search(root, shape)
             with self._ledger.stage("select nodes"):
-                tree, looked_up = best_nodes(pool, self._settings.nodes, branch)
+                tree, looked_up = best_nodes(pool, nodes, branch)
                 self._ledger.settle(*tree.arrays, looked_up)
-            return Draft(tree, looked_up)
+            return Draft(tree, looked_up, pool=pool)
         if branch:
-            return Draft(PackedTree.chain(mx.array([root, *branch])), mx.arange(length) > 0)
-        return Draft(PackedTree.chain(self._search(root, BeamShape(1, length), kept=1).tokens))
+            return Draft(PackedTree.chain(mx.array([root, *branch])), mx.arange(1 + len(branch)) > 0)
+        pool = self.search(root, BeamShape(1, shape.length))
+        return Draft(PackedTree.chain(pool.tokens), pool=pool)
 
     @override
     def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
@@ -151,15 +165,25 @@ class RecurrentDrafter(Drafter):
         assert verified.hidden is not None
         self._hidden = verified.hidden[path[-1]]
         self._position += len(tokens)
+        self._take(tokens, verified.logits[path[-1]])
+
+    def _take(self, tokens: list[int], logits: mx.array | None = None) -> None:
+        """Take new tokens of the reply, and the target's logits that the last of them was chosen from."""
         self._index.extend(tokens)
+        if self._repetition is not None:
+            self._repetition.add(tokens, logits)
 
     def _look_up(self, length: int) -> list[int]:
         with self._ledger.stage("lookup"):
             return self._index.continuation(length)
 
-    def _search(self, root: int, shape: BeamShape, kept: int) -> NodePool:
+    def search(self, root: int, shape: BeamShape) -> NodePool:
+        """Return the nodes of a draft, still lazy, and offer none; the first round must have been."""
         assert self._hidden is not None
+        kept = _LEAVES * shape.width if shape.width > 1 else 1
         with self._ledger.stage("beam search"):
-            pool = search(self._head, self._scorer, Root(root, self._position, self._hidden), shape, kept)
+            repetition = self._repetition.current() if self._repetition else None
+            start = Root(root, self._position, self._hidden, repetition)
+            pool = search(self._head, self._scorer, start, shape, kept)
             self._ledger.settle(pool.tokens, pool.parents, pool.scores)
             return pool

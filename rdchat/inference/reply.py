@@ -1,6 +1,7 @@
 """What every token iterator shares: the reply's text, its counters, and why and how it ends."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 
@@ -9,7 +10,7 @@ import mlx.core as mx
 from rdchat.inference.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.requests import GenerationRequest, Mode
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.statistics import AutoChoice, Statistics
 from rdchat.inference.target import KVCache, LoadedModel
 from rdchat.inference.text_stream import TextStream
 
@@ -63,6 +64,7 @@ class ReplyJob:
         mode: The drafting mode that runs.
         mode_reason: Why it is not the one asked for; None where it is.
         drafter: Path or name of what drafts; None where nothing does.
+        plain_ms: Tells what a plain target call costs with so many tokens in the cache; 0 where that is not known.
     """
 
     model: LoadedModel
@@ -74,6 +76,7 @@ class ReplyJob:
     mode: Mode = Mode.OFF
     mode_reason: str | None = None
     drafter: str | None = None
+    plain_ms: Callable[[int], float] = lambda _depth: 0.0
 
 
 class Reply:
@@ -81,6 +84,9 @@ class Reply:
 
     Args:
         job: What was asked, of which model; its cache still holds just the prompt's cached prefix.
+
+    Attributes:
+        choice: Tells what the automatic mode does; in other modes there is nothing to tell.
     """
 
     def __init__(self, job: ReplyJob) -> None:
@@ -89,6 +95,7 @@ class Reply:
         self._job = job
         self.counters = Counters()
         self.clock = job.clock
+        self.choice: Callable[[], AutoChoice | None] = lambda: None
         self.token_ids: list[int] = []
         self._taken: list[tuple[int, Counters]] = []  # per token: when it came, and the counters at that moment
         self.finish_reason: FinishReason | None = None
@@ -151,6 +158,7 @@ class Reply:
     def statistics(self) -> Statistics:
         """Return the counters so far."""
         clock, counters = self.clock, self.counters
+        context = self._prompt_length + len(self.token_ids)
         return Statistics(
             prompt_tokens=self._prompt_length,
             cached_prompt_tokens=self._cached,
@@ -167,8 +175,10 @@ class Reply:
             drafted_lengths=_histogram(counters.drafted_lengths),
             accepted_lengths=_histogram(counters.accepted_lengths),
             peak_memory_bytes=mx.get_peak_memory(),
-            context_tokens=self._prompt_length + len(self.token_ids),
+            context_tokens=context,
             ledger=self._ledger.entries(),
+            plain_step_ms=self._job.plain_ms(context),
+            choice=self.choice(),
         )
 
 

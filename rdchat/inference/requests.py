@@ -21,6 +21,11 @@ class Mode(StrEnum):
     RECURRENT = "recurrent"
     LOOKUP = "lookup"
 
+    @property
+    def words(self) -> str:
+        """What people call it."""
+        return {"speculative": "Draft model", "lookup": "Prompt lookup"}.get(self.value, self.value.capitalize())
+
 
 class Dtype(StrEnum):
     """In which precision a model's weights are held; `auto` lets the device decide."""
@@ -91,9 +96,9 @@ class DraftSettings:
 
     Attributes:
         mode: Who proposes tokens.
-        draft_model: Model folder or hub id of the draft model, for `speculative`.
+        draft_model: Model folder or hub id of the draft model, for `speculative`, and for `auto` to choose from.
         draft_tokens: The most tokens that a draft model or prompt lookup proposes in a round.
-        drafter: Folder of the recurrent drafter, for `recurrent`; None finds the one made for the target.
+        drafter: Folder of the recurrent drafter, for `recurrent` and `auto`; None finds the one made for the target.
         beam_width: Beams of the recurrent drafter.
         beam_length: Their length; it counts the token that the target already chose.
         lookup_branch: Whether the recurrent drafter's tree gets a branch from prompt lookup.
@@ -104,7 +109,7 @@ class DraftSettings:
         InvalidSettingError: If a value is out of range.
     """
 
-    mode: Mode = Mode.OFF
+    mode: Mode = Mode.AUTO
     draft_model: str | None = None
     draft_tokens: int = 4
     drafter: str | None = None

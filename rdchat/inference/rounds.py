@@ -8,13 +8,13 @@ import numpy as np
 
 from rdchat.inference.acceptance import accepted_path, seen_on_paths
 from rdchat.inference.draft import Draft, Drafter
-from rdchat.inference.events import PrefillProgress, RoundTree, TokenEvent
+from rdchat.inference.events import PrefillProgress, TokenEvent
 from rdchat.inference.prefix_tree import Ints, PrefixTree
 from rdchat.inference.reply import ReplyJob
 from rdchat.inference.reply_iterator import ReplyIterator
 from rdchat.inference.requests import DraftSettings, Mode
-from rdchat.inference.sampling import log_softmax
 from rdchat.inference.statistics import RoundStatistics
+from rdchat.inference.tracing import TreeLogProbs, round_tree, token_log_probs
 from rdchat.inference.verifier import Verified, Verifier
 
 
@@ -27,12 +27,14 @@ class _Round:
         drafters: (nodes,) who offered each node.
         verified: What the target says of it, evaluated.
         chosen: (nodes,) the token it chooses after each node.
+        log_probs: The target's log-probabilities, evaluated; None without a trace.
     """
 
     tree: PrefixTree
     drafters: list[str]
     verified: Verified
     chosen: Ints
+    log_probs: TreeLogProbs | None
 
 
 class RoundIterator(ReplyIterator):
@@ -69,15 +71,21 @@ class RoundIterator(ReplyIterator):
         reply = self._reply
         with self._ledger.stage("first token"):
             first = self._chooser.choose(logits, mx.array([len(self._prompt)]), self._seen)
+            log_probs = token_log_probs(logits, first) if self._settings.trace else None
+            mx.eval(first, log_probs)
             event = reply.take(int(np.array(first)[0]))
-        yield event
+        yield event if log_probs is None else replace(event, log_prob=float(np.array(log_probs)[0]))
         while reply.finish_reason is None and not self._cancel.is_set():
-            with self._ledger.stage("round"):
-                draft = self._draft()
-                done = self._verify(draft)
-                path, events = self._accept(done)
-                self._commit(done, path)
-            yield from events
+            yield from self._round()
+
+    def _round(self) -> list[TokenEvent]:
+        """Make one target call; return an event for each token that it adds."""
+        with self._ledger.stage("round"):
+            draft = self._draft()
+            done = self._verify(draft)
+            path, events = self._accept(done)
+            self._commit(done, path)
+            return events
 
     def _draft(self) -> Draft:
         reply = self._reply
@@ -89,12 +97,15 @@ class RoundIterator(ReplyIterator):
     def _verify(self, draft: Draft) -> _Round:
         packed, start = draft.tree, self._verifier.position + 1
         with self._ledger.stage("verify"):
-            verified = self._verifier.verify(packed)
+            verified = self._verifier.verify(packed, draft.rows)
             self._ledger.settle(verified.logits, verified.hidden)
             seen = None if self._seen is None else seen_on_paths(self._seen, packed)
         with self._ledger.stage("choose"):
             chosen, sure = self._chooser.choose_quickly(verified.logits, start, packed.depths, packed.deepest, seen)
-            mx.eval(packed.tokens, packed.parents, packed.depths, chosen, sure, verified.hidden, draft.looked_up)
+            log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if self._settings.trace else None
+            traced = log_probs.arrays if log_probs else ()
+            shape = (packed.tokens, packed.parents, packed.depths)
+            mx.eval(*shape, chosen, sure, verified.hidden, draft.looked_up, *traced)
             self._reply.counters.host_syncs += 1
             tree, tokens, certain = packed.fetch(), np.array(chosen).astype(np.int32), np.array(sure)
             if not certain[accepted_path(tree, tokens)].all():
@@ -104,7 +115,8 @@ class RoundIterator(ReplyIterator):
                 )
                 tokens[~certain] = np.array(exact)
                 self._reply.counters.host_syncs += 1
-            return _Round(tree, _drafters(draft, self._drafter.name), verified, tokens)
+                log_probs = log_probs and TreeLogProbs.of(verified.logits, packed, mx.array(tokens))
+            return _Round(tree, _drafters(draft, self._drafter.name), verified, tokens, log_probs)
 
     def _accept(self, done: _Round) -> tuple[list[int], list[TokenEvent]]:
         """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""
@@ -129,8 +141,8 @@ class RoundIterator(ReplyIterator):
                 if reply.finish_reason is not None:
                     break
             statistics = RoundStatistics(counters.rounds, drafted, accepted, len(events), len(tree))
-            events[-1] = replace(events[-1], round=statistics, tree=self._trace(done, path))
-            return path[: len(events)], events
+            events[-1] = replace(events[-1], round=statistics)
+            return path[: len(events)], self._traced(done, path, events)
 
     def _commit(self, done: _Round, path: list[int]) -> None:
         with self._ledger.stage("commit"):
@@ -140,20 +152,15 @@ class RoundIterator(ReplyIterator):
                 self._seen = self._seen | self._chooser.seen(fed)
             self._drafter.observe(self._reply.token_ids[-len(path) :], done.verified, path)
 
-    def _trace(self, done: _Round, path: list[int]) -> RoundTree | None:
-        if not self._settings.trace:
-            return None
-        tree = done.tree
-        log_probs = np.array(log_softmax(done.verified.logits.astype(mx.float32)))[tree.parents, tree.tokens]
-        log_probs[0] = 0
-        return RoundTree(
-            tuple(tree.tokens.tolist()),
-            tuple(tree.parents.tolist()),
-            tuple(done.drafters),
-            tuple(log_probs.tolist()),
-            tuple(path),
-            int(done.chosen[path[-1]]),
-        )
+    def _traced(self, done: _Round, path: list[int], events: list[TokenEvent]) -> list[TokenEvent]:
+        """Add log-probabilities, and the tree to the last event, where a trace is wanted."""
+        if done.log_probs is None:
+            return events
+        chosen = np.array(done.log_probs.chosen)
+        events = [replace(e, log_prob=float(chosen[node])) for e, node in zip(events, path, strict=False)]
+        correction = int(done.chosen[path[-1]])
+        tree = round_tree(done.tree, done.drafters, done.log_probs, path, correction, text_of=self._model.token_text)
+        return [*events[:-1], replace(events[-1], tree=tree)]
 
 
 def _drafters(draft: Draft, name: str) -> list[str]:

@@ -60,10 +60,20 @@ class TokenChooser:
         Returns:
             (n,) uint32.
         """
+        return mx.argmax(self.scores(logits, positions, seen), axis=-1)
+
+    def scores(self, logits: mx.array, positions: mx.array, seen: mx.array | None = None) -> mx.array:
+        """Return the final score of every token, (n, vocabulary) float32: minus infinity where a filter drops it.
+
+        Args:
+            logits: As `choose` takes them.
+            positions: Likewise.
+            seen: Likewise.
+        """
         logits = self._penalized(logits, seen)
         if self._params.greedy:
-            return mx.argmax(logits, axis=-1)
-        return mx.argmax(warp(logits, self._params) + gumbel_noise(self._seed, positions, self._token_ids), axis=-1)
+            return logits
+        return warp(logits, self._params) + gumbel_noise(self._seed, positions, self._token_ids)
 
     def choose_quickly(
         self, logits: mx.array, start: int, depths: mx.array, deepest: int, seen: mx.array | None = None

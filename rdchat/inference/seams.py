@@ -34,12 +34,13 @@ class Seams:
         self._layers: tuple[int, ...] = ()
         self._outputs: dict[int, mx.array] = {}  # of wrapped layers, in the last call
         self._wrapped: set[int] = set()
+        self._recording = True
         self.hidden: mx.array | None = None
         for name, module in network.named_modules():
             if "rope" in name.rsplit(".", 1)[-1] and callable(module):
                 self._give_positions(module)
-        trunk = network.get("model")
-        if isinstance(trunk, nn.Module) and callable(trunk):
+        trunk = _trunk(network)
+        if trunk is not None:
             self._record(trunk)
 
     def read_layers(self, layers: tuple[int, ...]) -> None:
@@ -54,6 +55,11 @@ class Seams:
         for layer in set(layers) - self._wrapped:
             self._record_layer(modules[layer], layer)
         self._layers = layers
+
+    def leave_out_logits(self, vocabulary_size: int) -> None:
+        """Record nothing where the trunk, as the last call showed, returns the logits themselves."""
+        if self.hidden is not None and self.hidden.shape[-1] == vocabulary_size:
+            self._recording, self.hidden = False, None
 
     @contextmanager
     def packed(self, depths: mx.array | None) -> Iterator[None]:
@@ -88,8 +94,9 @@ class Seams:
 
         def call(self: nn.Module, *arguments: Any, **options: Any) -> Any:
             result = plain.__call__(self, *arguments, **options)
-            outputs = [seams._outputs[layer] for layer in seams._layers]
-            seams.hidden = mx.concatenate([_first(result), *outputs], axis=-1) if outputs else _first(result)
+            if seams._recording:
+                outputs = [seams._outputs[layer] for layer in seams._layers]
+                seams.hidden = mx.concatenate([_first(result), *outputs], axis=-1) if outputs else _first(result)
             return result
 
         trunk.__class__ = type(plain.__name__, (plain,), {"__call__": call})
@@ -105,6 +112,14 @@ class Seams:
 
         module.__class__ = type(plain.__name__, (plain,), {"__call__": call})
         self._wrapped.add(layer)
+
+
+def _trunk(network: nn.Module) -> nn.Module | None:
+    """Return the module that the logits are read from: `model`, of the text model where it is one part of several."""
+    found, inner = None, network
+    while isinstance(inner := inner.get("model", inner.get("language_model")), nn.Module):
+        found = inner
+    return found if callable(found) else None
 
 
 def _first(result: Any) -> mx.array:

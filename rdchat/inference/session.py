@@ -5,13 +5,15 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-from rdchat.errors import ModelError, PromptTooLongError
+from rdchat.errors import PromptTooLongError
+from rdchat.inference.auto.drafter import AutoDrafter
+from rdchat.inference.auto.iterator import AutoIterator
 from rdchat.inference.autoregressive import AutoregressiveIterator
-from rdchat.inference.benchmark.plan import BenchPlan
-from rdchat.inference.benchmark.results import BenchRunner
+from rdchat.inference.draft import Drafter
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.events import DraftOptions, LoadProgress
 from rdchat.inference.ledger import Ledger
+from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.protocol import TokenIterator
 from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.requests import DraftSettings, GenerationRequest
@@ -28,13 +30,25 @@ class ChatSession:
     Args:
         model: The target.
         kv_bits: 4 or 8 to quantise the KV cache of full-attention layers, which then takes less memory.
+        drafters: The model's drafters, where another session has loaded some.
     """
 
-    def __init__(self, model: LoadedModel, kv_bits: int | None = None) -> None:
+    def __init__(self, model: LoadedModel, kv_bits: int | None = None, drafters: Drafters | None = None) -> None:
         self._model = model
         self._cache = KVCache(model.network, kv_bits)
-        self._drafters = Drafters(model)
+        self._drafters = drafters or Drafters(model)
+        self._options = ModeOptions(model, self._drafters)
         self._running: TokenIterator | None = None
+
+    @property
+    def model(self) -> LoadedModel:
+        """The target."""
+        return self._model
+
+    @property
+    def drafters(self) -> Drafters:
+        """Give a reply its drafter."""
+        return self._drafters
 
     @property
     def cached_tokens(self) -> list[int]:
@@ -57,50 +71,58 @@ class ChatSession:
     def generate(self, request: GenerationRequest) -> TokenIterator:
         """Begin a reply; one still running is closed first.
 
-        A drafting mode that this model cannot serve, or for which there is no drafter, gives plain decoding; the end of
-        the reply says why.
+        A drafting mode that this model cannot serve, or whose drafter or draft model is missing or wrong, gives plain
+        decoding; the end of the reply says why.
 
         Raises:
             PromptTooLongError: If the conversation leaves no room for a reply.
             ModelError: If the chat template refuses the conversation.
-            RdchatError: If a drafter or draft model that was named is wrong, missing or damaged.
         """
         if self._running is not None:
             self._running.close()
-        unavailable = self._drafters.load(request.draft)
+        unavailable = self._drafters.try_load(request.draft)
         clock, ledger = Clock(), Ledger()
         with ledger.stage("template and tokenize"):
             prompt = self._model.encode_chat(request.messages, request.continue_last)
         self._check_length(len(prompt))
         mx.reset_peak_memory()
         self._cache.keep_prefix_of(prompt)
-        job = ReplyJob(self._model, self._cache, prompt, request, ledger, clock)
+        plain_ms = self._drafters.auto.costs.plain_ms
+        job = ReplyJob(self._model, self._cache, prompt, request, ledger, clock, plain_ms=plain_ms)
         ready = None if unavailable else self._drafters.drafter(prompt, request, ledger)
         if ready is None:
             reason = unavailable.reason if unavailable else None
             self._running = AutoregressiveIterator(replace(job, mode_reason=reason))
         else:
             job = replace(job, mode=request.draft.mode, drafter=ready.source)
-            self._running = RoundIterator(job, ready.drafter)
+            self._running = _drafting(job, ready.drafter)
         return self._running
 
     def draft_options(self, settings: DraftSettings) -> DraftOptions:
         """Tell which modes the target can have with the draft model and drafter that `settings` name."""
-        return DraftOptions(self._model.info.path, self._drafters.options(settings))
+        return DraftOptions(self._model.info.path, self._options.tell(settings))
 
     def idle(self) -> bool:
-        """Do a slice of what can wait; see `Engine.idle`."""
-        return False
+        """Do a slice of what can wait; see `Engine.idle`. Nothing is measured before the first reply."""
+        return self._running is not None and self._drafters.auto.measure()
 
-    def benchmark(self, plan: BenchPlan) -> BenchRunner:
-        """Begin a benchmark of the target; the session's own cache is left alone."""
-        raise ModelError("Benchmarks are not built yet.")
+    def beside(self) -> "ChatSession":
+        """Return another session of the same model and drafters, with an empty KV cache of its own."""
+        return ChatSession(self._model, drafters=self._drafters)
+
+    def forget(self) -> None:
+        """Empty the KV caches, a draft model's too, so that the next reply begins with nothing."""
+        if self._running is not None:
+            self._running.close()
+        self._cache.reset()
+        self._drafters.forget()
 
     def warm_up(self) -> None:
-        """Run the network once, so that kernels are compiled before the first question."""
+        """Run the network once, so that kernels are compiled, and load what the usual mode drafts with."""
         cache = KVCache(self._model.network)
         for tokens in ([0] * 8, [0]):
             mx.eval(self._model.network(mx.array([tokens]), cache=cache.layers))
+        self._drafters.try_load(DraftSettings())
 
     def _check_length(self, length: int) -> None:
         context = self._model.info.context_length
@@ -110,3 +132,7 @@ class ChatSession:
                 f"{self._model.info.name} takes {context:,}.",
                 "Shorten the prompt, start a new chat, or pick a model with a longer context.",
             )
+
+
+def _drafting(job: ReplyJob, drafter: Drafter) -> TokenIterator:
+    return AutoIterator(job, drafter) if isinstance(drafter, AutoDrafter) else RoundIterator(job, drafter)

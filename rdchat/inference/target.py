@@ -1,7 +1,7 @@
 """The target: an unmodified mlx-lm model with its tokenizer, and what the decoding loops need to know of it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import mlx.core as mx
@@ -36,6 +36,7 @@ class LoadedModel:
     prefill_chunk: int
     seams: Seams
     try_out: Callable[[], Capability]
+    _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def capability(self) -> Capability:
@@ -50,6 +51,14 @@ class LoadedModel:
     def decode(self, token_ids: list[int], /) -> str:
         """Return the text of tokens, special ones included."""
         return str(self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def token_text(self, token_id: int) -> str:
+        """Return what one token adds to a text that it does not begin, its leading space included; decoded once."""
+        if token_id not in self._texts:
+            before = self.tokenizer.encode("a", add_special_tokens=False)
+            whole, start = self.decode([*before, token_id]), len(self.decode(before))
+            self._texts[token_id] = whole[start:]
+        return self._texts[token_id]
 
     def encode_chat(self, messages: tuple[ChatMessage, ...], continue_last: bool) -> list[int]:
         """Apply the chat template and tokenise.

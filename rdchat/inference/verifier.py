@@ -49,18 +49,18 @@ class Verifier:
         """Return the number of committed tokens: the position of the next round's root."""
         return len(self._cache.tokens) + len(self._pending)
 
-    def verify(self, tree: PackedTree) -> Verified:
+    def verify(self, tree: PackedTree, rows: int = 0) -> Verified:
         """Feed a tree, perhaps a lazy one; the round stays open until `commit` or `rollback`.
 
         Args:
             tree: Its root is the last chosen token.
+            rows: Pad the call up to so many rows, where that is cheaper; state that follows one chain takes no padding.
         """
         if len(self._pending) > _MOST_PENDING:
-            self._model.network(mx.array([self._pending]), cache=self._cache.layers)
-            self._cache.tokens += self._pending
-            self._pending = []
-        pending = len(self._pending)
-        rows = tree.tokens
+            self.catch_up()
+        pending, nodes = len(self._pending), len(tree)
+        tree = tree if self._stateful else tree.padded(rows)
+        tokens = tree.tokens
         chain = tree.ancestors is None
         self._fed = pending + len(tree)
         shape = RoundShape(mx.arange(self._fed) if chain else tree.depths, tree.ancestors)
@@ -68,11 +68,18 @@ class Verifier:
             layer.begin(shape)
         if pending:
             assert chain
-            rows = mx.concatenate([mx.array(self._pending, dtype=rows.dtype), rows])
+            tokens = mx.concatenate([mx.array(self._pending, dtype=tokens.dtype), tokens])
         with self._model.seams.packed(None if chain else tree.depths):
-            logits = self._model.network(rows[None], cache=self._cache.layers)[0, pending:]
-        hidden = self._model.seams.hidden
-        return Verified(logits, None if hidden is None else hidden[0, pending:])
+            logits = self._model.network(tokens[None], cache=self._cache.layers)
+        hidden, meant = self._model.seams.hidden, slice(pending, pending + nodes)
+        return Verified(logits[0, meant], None if hidden is None else hidden[0, meant])
+
+    def catch_up(self) -> None:
+        """Feed accepted tokens that the cache does not hold yet, on their own."""
+        if self._pending:
+            self._model.network(mx.array([self._pending]), cache=self._cache.layers)
+            self._cache.tokens += self._pending
+            self._pending = []
 
     def commit(self, tokens: list[int], path: list[int]) -> None:
         """Keep a path of the open round.

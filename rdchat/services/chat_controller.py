@@ -2,35 +2,41 @@
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.conversation import Conversation, Message, Notice
-from rdchat.chat.settings import Settings
+from rdchat.chat.conversation import Message, Notice
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.events import LoadProgress, ModelInfo, PrefillProgress
-from rdchat.inference.requests import Dtype, SamplingParams
+from rdchat.inference.requests import Dtype
 from rdchat.inference.statistics import Statistics
+from rdchat.services.benchmark import Benchmark
 from rdchat.services.chat_history import history
-from rdchat.services.conversation_list import ConversationList
+from rdchat.services.conversation_desk import ConversationDesk
+from rdchat.services.draft_control import DraftControl
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import EngineState, Failure
 from rdchat.services.model_slot import ModelSlot
-from rdchat.services.open_chat import OpenChat
+from rdchat.services.race import Race
 from rdchat.services.reply_recorder import ReplyRecorder
-from rdchat.services.reply_writer import ReplyWriter
-from rdchat.services.storage_watch import StorageWatch
+from rdchat.services.reply_writer import MEASURING, ReplyWriter
+from rdchat.services.time_ledger import TimeLedger
+from rdchat.services.trace_recorder import TraceRecorder
 
 
-class ChatController(QObject):
+class ChatController(ConversationDesk):
     """Commands come in as calls and are never refused by an exception; what follows from them goes out as signals.
 
     A new chat is stored with its first prompt. One reply is written at a time, in the open conversation or, after
     another one was opened, behind it. Editing and regenerating stop it first; sending waits for the person to.
+
+    Attributes:
+        drafting: How replies are drafted.
+        time_ledger: Where their time went.
+        traces: How replies came about, token by token.
+        race: Drafting against plain decoding on one prompt.
+        benchmark: Ways of drafting measured on many prompts.
     """
 
-    conversations_changed = Signal()
-    conversation_opened = Signal()
-    conversation_deleted = Signal(Conversation)
     message_added = Signal(Message)
     message_changed = Signal(Message)
     reply_text_added = Signal(int, str)
@@ -40,24 +46,19 @@ class ChatController(QObject):
     load_progressed = Signal(LoadProgress)
     prefill_progressed = Signal(PrefillProgress)
     statistics_changed = Signal(Statistics)
-    settings_changed = Signal(Settings)
-    notice_raised = Signal(Notice)
-    storage_failed = Signal(Notice)
-    storage_recovered = Signal()
 
     def __init__(
         self, store: ConversationStore, settings: SettingsStore, engine: EngineClient, parent: QObject | None = None
     ) -> None:
-        super().__init__(parent)
-        self._store = store
-        self._settings = settings
+        super().__init__(store, settings, parent)
         self._engine = engine
         self._model = ModelSlot(engine, settings.settings, self)
         self._recorder = ReplyRecorder(store, self)
-        self._writer = ReplyWriter(engine, self._model, self._recorder, self)
-        self._chat = OpenChat(store)
-        self._list = ConversationList(store)
-        self._storage = StorageWatch(self)
+        self.traces = TraceRecorder(store, self)
+        self.drafting = DraftControl(engine, self._model, lambda: self.settings, self.change_settings, self)
+        self.time_ledger = TimeLedger(engine, self.drafting, self)
+        self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
+        self._writer = ReplyWriter(engine, self._model, self.drafting, self._recorder, self.traces, parent=self)
         self._closed = False
         self._connect()
 
@@ -66,10 +67,11 @@ class ChatController(QObject):
         self._engine.prefill_progressed.connect(self.prefill_progressed)
         self._model.loaded.connect(self._remember_model)
         self._model.failed.connect(self._remember_model)
-        self._storage.failed.connect(self.storage_failed)
-        self._storage.recovered.connect(self.storage_recovered)
+        self.conversation_opened.connect(self._show_last_statistics)
+        self.conversation_removed.connect(self._writer.stop)
         self._recorder.storage_failed.connect(self.storage_failed)
         self._recorder.storage_recovered.connect(self.storage_recovered)
+        self._recorder.storage_recovered.connect(self.traces.save)
         self._writer.statistics_changed.connect(self.statistics_changed)
         self._writer.changed.connect(self.state_changed)
         self._writer.text_added.connect(self._on_text_added)
@@ -77,29 +79,10 @@ class ChatController(QObject):
 
     # What is to be shown
 
-    def conversations(self) -> list[Conversation]:
-        """The conversations that the search leaves, newest first."""
-        return list(self._list.shown)
-
-    @property
-    def conversation(self) -> Conversation | None:
-        """The open conversation; None for a new chat that has no message yet."""
-        return self._chat.conversation
-
     @property
     def messages(self) -> list[Message]:
         """The active path of the open conversation, with the text that is being written."""
         return [self._recorder.shown(message) for message in self._chat.path]
-
-    @property
-    def chat_system_prompt(self) -> str | None:
-        """The open chat's own system prompt; None where it takes the one of the preferences."""
-        return self._chat.system_prompt
-
-    @property
-    def chat_sampling(self) -> SamplingParams | None:
-        """The open chat's own sampling; None where it takes the one of the preferences."""
-        return self._chat.sampling
 
     @property
     def state(self) -> EngineState:
@@ -129,19 +112,11 @@ class ChatController(QObject):
         live = (reply.message.id for reply in reversed(self._recorder.live))
         return next((message_id for message_id in live if self._chat.has(message_id)), None)
 
-    @property
-    def settings(self) -> Settings:
-        return self._settings.settings
-
     # The app
 
     def start(self) -> None:
         """Open the latest conversation and load the model of the settings."""
-        for notice in (self._store.notice, self._settings.notice):
-            if notice:
-                self.notice_raised.emit(notice)
-        self._list_conversations()
-        self._open_or_new(next(iter(self._list.shown), None))
+        self._open_latest()
         self._model.retry()
 
     def close(self, timeout_s: float = 10.0) -> bool:
@@ -152,6 +127,7 @@ class ChatController(QObject):
         ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
         self._recorder.close()
+        self.traces.close()
         return ended
 
     def load_model(self, model: str | None, dtype: Dtype | None = None) -> None:
@@ -168,63 +144,6 @@ class ChatController(QObject):
     def retry_model(self) -> None:
         """Load what was chosen last."""
         self._model.retry()
-
-    def change_settings(self, settings: Settings) -> None:
-        with self._storage.reading():
-            self._settings.save(settings)
-        self.settings_changed.emit(settings)
-
-    # Conversations
-
-    def new_chat(self) -> None:
-        self._chat.start_new()
-        self._announce_opened()
-
-    def open_conversation(self, conversation_id: int) -> None:
-        with self._storage.reading():
-            self._chat.open(conversation_id)
-            self._announce_opened()
-
-    def _open_or_new(self, conversation: Conversation | None) -> None:
-        if conversation:
-            self.open_conversation(conversation.id)
-        else:
-            self.new_chat()
-
-    def rename_conversation(self, conversation_id: int, title: str) -> None:
-        """Give a conversation another title; a blank one leaves it as it is."""
-        with self._storage.writing():
-            self._chat.update(self._store.rename_conversation(conversation_id, title))
-        self._list_conversations()
-
-    def delete_conversation(self, conversation_id: int) -> None:
-        """Delete a conversation, until `undo_delete`; where it was open, its neighbour in the list is opened."""
-        with self._storage.writing():
-            neighbour = self._list.neighbour_of(conversation_id)
-            deleted = self._list.delete(conversation_id)
-            self._writer.stop(conversation_id)
-            self._list_conversations()
-            if self._chat.is_open(conversation_id):
-                self._open_or_new(neighbour)
-            self.conversation_deleted.emit(deleted)
-
-    def undo_delete(self) -> None:
-        """Bring back the conversation that was deleted last, and open it."""
-        with self._storage.writing():
-            if restored := self._list.restore_last():
-                self._list_conversations()
-                self.open_conversation(restored.id)
-
-    def search(self, text: str) -> None:
-        """List only the conversations that have these words."""
-        self._list.search = text
-        self._list_conversations()
-
-    def set_chat_options(self, system_prompt: str | None, sampling: SamplingParams | None) -> None:
-        """Give the open chat its own system prompt and sampling; None takes those of the preferences."""
-        stored = self.conversation is not None
-        with self._storage.writing() if stored else self._storage.reading():
-            self._chat.set_options(system_prompt, sampling)
 
     # Messages
 
@@ -255,6 +174,8 @@ class ChatController(QObject):
         """Add another version of a prompt and have it answered; the old one is kept as an alternative."""
         if not text.strip():
             self.notice_raised.emit(Notice("The message is empty", "Type something to ask. The old one was kept."))
+            return
+        if not self._check_free():
             return
         self._writer.stop()
         with self._storage.writing():
@@ -313,19 +234,20 @@ class ChatController(QObject):
         if self.state is EngineState.NO_MODEL:
             self.notice_raised.emit(Notice("No model is loaded", "Choose a model, then try again."))
             return False
+        return self._check_free()
+
+    def _check_free(self) -> bool:
+        if self._engine.measuring:
+            self.notice_raised.emit(Notice(MEASURING, "Wait for its end, or stop it in its window, then try again."))
+            return False
         return True
 
     # What follows
 
-    def _announce_opened(self) -> None:
-        self.conversation_opened.emit()
+    @Slot()
+    def _show_last_statistics(self) -> None:
         if not self._recorder.live:
             self.statistics_changed.emit(self._chat.last_statistics())
-
-    def _list_conversations(self) -> None:
-        with self._storage.reading():
-            self._list.refresh()
-        self.conversations_changed.emit()
 
     @Slot(int, str)
     def _on_text_added(self, message_id: int, text: str) -> None:

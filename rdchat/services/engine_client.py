@@ -59,6 +59,7 @@ class EngineClient(QObject):
         self._closing = False
         self._load_id = 0
         self._last_request_id = 0
+        self._benchmarks: set[int] = set()  # under way, or waiting for it
         self._delivered_at = 0.0
         self._delivery = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._delivery.timeout.connect(self._deliver)
@@ -89,6 +90,11 @@ class EngineClient(QObject):
         else:
             self._post(LoadEvent(self._load_id, _dead(None)))
 
+    @property
+    def measuring(self) -> bool:
+        """Whether a benchmark runs or is about to: what is asked for now would wait for its end."""
+        return bool(self._benchmarks)
+
     def new_request_id(self) -> int:
         """Return an id that no request had before."""
         self._last_request_id += 1
@@ -113,6 +119,7 @@ class EngineClient(QObject):
 
     def benchmark(self, request_id: int, plan: BenchPlan) -> None:
         """Run a benchmark after what was asked for before; `bench_finished` or `reply_failed` ends it."""
+        self._benchmarks.add(request_id)
         if self._is_alive():
             self._requests.add(request_id)
             self._benchmark_requested.emit(request_id, plan)
@@ -174,12 +181,14 @@ class EngineClient(QObject):
             case ReplyEnd():
                 self.reply_finished.emit(event)
             case Failure():
+                self._benchmarks -= {event.request_id}
                 self.reply_failed.emit(event)
             case DraftOptions():
                 self.options_told.emit(event)
             case BenchUpdate():
                 self.bench_progressed.emit(event)
             case BenchEnd():
+                self._benchmarks -= {event.request_id}
                 self.bench_finished.emit(event)
             case LoadEvent() if event.load_id == self._load_id:
                 self._emit_load(event.event)

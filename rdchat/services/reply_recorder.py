@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from rdchat.chat.conversation import Message, MessageStatus, Notice
+from rdchat.chat.conversation import Drafting, Message, MessageStatus, Notice
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.events import FinishReason
@@ -90,7 +90,14 @@ class ReplyRecorder(QObject):
             reply.message = replace(reply.message, text=reply.message.text + text)
 
     def finish(
-        self, reply: LiveReply, text: str, reason: FinishReason, statistics: Statistics | None, model: str | None = None
+        self,
+        reply: LiveReply,
+        text: str,
+        reason: FinishReason,
+        *,
+        statistics: Statistics | None = None,
+        drafting: Drafting | None = None,
+        model: str | None = None,
     ) -> None:
         """End a reply with the text of the engine's last word on it."""
         reply.message = replace(
@@ -99,6 +106,7 @@ class ReplyRecorder(QObject):
             status=MessageStatus.COMPLETE,
             finish_reason=reason,
             statistics=statistics or reply.message.statistics,
+            drafting=drafting or reply.message.drafting,
             model=model or reply.message.model,
         )
         self.save()
@@ -140,6 +148,7 @@ class ReplyRecorder(QObject):
                 statistics=message.statistics,
                 error=message.error,
                 model=message.model,
+                drafting=message.drafting,
             )
         elif message.text != reply.saved_text:
             self._store.save_text(message.id, message.text)

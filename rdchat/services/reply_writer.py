@@ -1,15 +1,21 @@
 """Has replies written by the engine as soon as there is a model, and takes them into the recorder."""
 
+from dataclasses import replace
+
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.conversation import Message
+from rdchat.chat.conversation import Drafting, Message
 from rdchat.inference.events import FinishReason, ModelInfo, ReplyEnd
 from rdchat.inference.requests import ChatMessage, GenerationRequest, SamplingParams
 from rdchat.inference.statistics import Statistics
+from rdchat.services.draft_control import DraftControl
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import EngineState, Failure, ReplyProgress
 from rdchat.services.model_slot import ModelSlot
 from rdchat.services.reply_recorder import LiveReply, ReplyRecorder
+from rdchat.services.trace_recorder import TraceRecorder
+
+MEASURING = "A race or a benchmark is running"
 
 
 class ReplyWriter(QObject):
@@ -21,12 +27,21 @@ class ReplyWriter(QObject):
     changed = Signal()  # the state may be another
 
     def __init__(
-        self, engine: EngineClient, model: ModelSlot, recorder: ReplyRecorder, parent: QObject | None = None
+        self,
+        engine: EngineClient,
+        model: ModelSlot,
+        drafting: DraftControl,
+        recorder: ReplyRecorder,
+        traces: TraceRecorder,
+        *,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._engine = engine
         self._model = model
+        self._drafting = drafting
         self._recorder = recorder
+        self._traces = traces
         engine.reply_progressed.connect(self._on_progressed)
         engine.reply_finished.connect(self._on_finished)
         engine.reply_failed.connect(self._on_failed)
@@ -54,6 +69,8 @@ class ReplyWriter(QObject):
                 return "The last reply is still being stopped. Try again in a moment."
             where = "" if live[-1].message.conversation_id == conversation_id else " in another chat"
             return f"A reply is still being written{where}. Wait for it, or stop it first."
+        if self._engine.measuring:
+            return f"{MEASURING}. Wait for its end, or stop it in its window."
         return "No model is loaded. Choose one first." if self.state is EngineState.NO_MODEL else ""
 
     def write(
@@ -63,6 +80,7 @@ class ReplyWriter(QObject):
         request_id = self._engine.new_request_id()
         request = GenerationRequest(messages, sampling, reply.seed or 0, request_id, continued)
         live = self._recorder.begin(request, reply)
+        self._traces.begin(reply.id, live.begins_at)
         if self._model.info is not None:
             self._send(live)
         elif not self._model.loading:
@@ -77,20 +95,34 @@ class ReplyWriter(QObject):
                 if live.sent:
                     self._engine.stop(live.request.request_id)
                 else:
-                    self._finish(live, "", FinishReason.CANCELLED, None)
+                    self._finish(live, None)
         self.changed.emit()
 
     def _send(self, live: LiveReply) -> None:
         live.sent = True
+        live.request = replace(live.request, draft=self._drafting.begin(live.request.request_id))
         self._engine.generate(live.request)
 
-    def _finish(self, live: LiveReply, text: str, reason: FinishReason, statistics: Statistics | None) -> None:
-        model = self._model.info.name if self._model.info and live.sent else None
-        self._recorder.finish(live, text, reason, statistics, model)
+    def _finish(self, live: LiveReply, end: ReplyEnd | None) -> None:
+        """End a reply as the engine says, or as stopped where the engine never had it."""
+        if end is None:
+            self._traces.end(live.message.id)
+            self._recorder.finish(live, "", FinishReason.CANCELLED)
+        else:
+            self._traces.end(live.message.id, len(end.token_ids), end.trailing_text)
+            self._recorder.finish(
+                live,
+                end.text,
+                end.finish_reason,
+                statistics=end.statistics,
+                drafting=Drafting(end.mode, end.mode_reason or "", end.drafter or ""),
+                model=self._model.info.name if self._model.info else None,
+            )
         self.reply_ended.emit(live.message)
 
     def _fail(self, live: LiveReply, failure: Failure | None) -> None:
         words = f"{failure.message} {failure.hint}".strip() if failure else "No model is loaded."
+        self._traces.end(live.message.id)
         self._recorder.fail(live, words)
         self.reply_ended.emit(live.message)
 
@@ -100,6 +132,7 @@ class ReplyWriter(QObject):
             return
         is_first = not live.writing
         self._recorder.add_text(live, progress.text)
+        self._traces.add(live.message.id, progress.tokens)
         if progress.text:
             self.text_added.emit(live.message.id, progress.text)
         self.statistics_changed.emit(progress.statistics)
@@ -110,7 +143,7 @@ class ReplyWriter(QObject):
     def _on_finished(self, end: ReplyEnd) -> None:
         if (live := self._recorder.find(end.request_id)) is None:
             return
-        self._finish(live, end.text, end.finish_reason, end.statistics)
+        self._finish(live, end)
         self.statistics_changed.emit(end.statistics)
         self.changed.emit()
 

@@ -4,7 +4,7 @@ import time
 from datetime import datetime
 
 from rdchat.inference.events import FinishReason, LoadProgress, PrefillProgress
-from rdchat.inference.requests import Dtype
+from rdchat.inference.requests import Dtype, Mode
 
 NONE = "\N{EN DASH}"
 
@@ -32,6 +32,21 @@ DTYPE_WORDS = {
     Dtype.FOUR_BIT: "4-bit",
 }
 
+MODE_WORDS = {
+    Mode.AUTO: "Auto",
+    Mode.OFF: "Off",
+    Mode.SPECULATIVE: "Draft model",
+    Mode.RECURRENT: "Recurrent",
+    Mode.LOOKUP: "Prompt lookup",
+}
+MODE_EXPLANATIONS = {
+    Mode.AUTO: "Picks what is fastest at each moment, plain decoding included.",
+    Mode.OFF: "Plain decoding, one token at a time.",
+    Mode.SPECULATIVE: "A smaller model proposes tokens; the model checks them together.",
+    Mode.RECURRENT: "A small network reads the model's own state and proposes a tree of tokens.",
+    Mode.LOOKUP: "Proposes what followed the same words earlier in the chat.",
+}
+
 
 def dtype_words(dtype: str) -> str:
     """Return `4-bit` for `4bit`; a model's own quantisation may be no `Dtype`."""
@@ -44,6 +59,23 @@ def rate(tokens_per_second: float | None) -> str:
         return NONE
     digits = 2 if tokens_per_second < 10 else 1 if tokens_per_second < 100 else 0
     return f"{tokens_per_second:,.{digits}f}"
+
+
+def ratio(times: float) -> str:
+    """Return `1.42x`."""
+    return f"{times:.2f}x"
+
+
+def percent(share: float | None) -> str:
+    """Return `62 %`."""
+    return NONE if share is None else f"{share * 100:.0f}\N{NARROW NO-BREAK SPACE}%"
+
+
+def decimal(number: float | None) -> str:
+    """Return two decimals, one from ten on: `2.14`, `12.0`."""
+    if number is None:
+        return NONE
+    return f"{number:.{2 if number < 9.995 else 1}f}"
 
 
 def duration(milliseconds: float) -> str:

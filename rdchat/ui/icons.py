@@ -29,6 +29,8 @@ _STROKES = {
     "next": '<path d="M8 5l5 5-5 5"/>',
     "unfold": '<path d="M5 8l5 5 5-5"/>',
     "latest": '<path d="M10 4v11.5M5 10.8l5 5 5-5"/>',
+    "tokens": '<circle cx="5" cy="10" r="2"/><circle cx="15" cy="5" r="2"/><circle cx="15" cy="15" r="2"/>'
+    '<path d="M6.8 9.1l6.4-3.2M6.8 10.9l6.4 3.2"/>',
     "model": '<rect x="5" y="5" width="10" height="10" rx="2"/><rect x="8" y="8" width="4" height="4" rx=".8"/>'
     '<path d="M7.5 2.5v2.5M12.5 2.5v2.5M7.5 15v2.5M12.5 15v2.5M2.5 7.5h2.5M2.5 12.5h2.5M15 7.5h2.5M15 12.5h2.5"/>',
 }

@@ -15,6 +15,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.events import EngineState
 from rdchat.ui.about import about_box
 from rdchat.ui.conversation_view import ConversationView
+from rdchat.ui.draft_menu import DraftMenu
 from rdchat.ui.header import Header
 from rdchat.ui.icons import app_icon
 from rdchat.ui.menus import WindowActions, fill_menu_bar
@@ -23,6 +24,7 @@ from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed_panel import SpeedPanel
 from rdchat.ui.theme import DEFAULT_TEXT, LARGEST_TEXT, PANEL_WIDTH, SIDEBAR_WIDTH, SMALLEST_TEXT, Theme
 from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.windows import Windows, show_in_front
 
 _SCHEMES = {
     Appearance.SYSTEM: Qt.ColorScheme.Unknown,
@@ -42,6 +44,7 @@ class MainWindow(QMainWindow):
         self._controller, self._theme = controller, theme
         self._asked_for: set[QWidget] = set()  # sides opened by hand although the window is too narrow for them
         self._preferences: Preferences | None = None
+        self.windows = Windows(controller, theme, self)
         self.setObjectName("main")
         self.setWindowIcon(app_icon())
         self.setUnifiedTitleAndToolBarOnMac(True)
@@ -56,6 +59,7 @@ class MainWindow(QMainWindow):
         self._splitter = self._build_splitter()
         self.setCentralWidget(self._splitter)
         fill_menu_bar(self.menuBar(), actions)
+        DraftMenu(controller.drafting, actions.draft_modes, self._show_drafting, self)
         self._connect_actions()
         self._connect_controller()
         self._restore(controller.settings)
@@ -76,9 +80,7 @@ class MainWindow(QMainWindow):
     def bring_to_front(self) -> None:
         """Show the window over others, as a second start of the app asks for."""
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
-        self.show()
-        self.raise_()
-        self.activateWindow()
+        show_in_front(self)
 
     def choose_model(self) -> None:
         """Ask for a model folder and load it."""
@@ -114,7 +116,7 @@ class MainWindow(QMainWindow):
         actions.open_folder.triggered.connect(self.choose_model)
         actions.close_window.triggered.connect(self._close_front)
         actions.quit.triggered.connect(self.close)
-        actions.preferences.triggered.connect(self._show_preferences)
+        actions.preferences.triggered.connect(lambda: show_in_front(self.preferences))
         actions.undo.triggered.connect(self._undo)
         actions.find.triggered.connect(self._find)
         actions.stop.triggered.connect(controller.stop)
@@ -126,6 +128,13 @@ class MainWindow(QMainWindow):
         actions.write.triggered.connect(composer.setFocus)
         actions.sidebar.triggered.connect(lambda shown: self._toggle(self.sidebar, shown))
         actions.panel.triggered.connect(lambda shown: self._toggle(self.panel, shown))
+        actions.draft_settings.triggered.connect(self._show_drafting)
+        actions.ledger.triggered.connect(lambda: show_in_front(self.windows.ledger))
+        self.panel.ledger_requested.connect(actions.ledger.trigger)
+        actions.tokens.triggered.connect(lambda: self.windows.show_tokens(controller.messages[-1].id))
+        self.conversation.transcript.tokens_requested.connect(self.windows.show_tokens)
+        actions.race.triggered.connect(lambda: self.windows.race.open_with(composer.text))
+        actions.benchmark.triggered.connect(lambda: show_in_front(self.windows.benchmark))
         actions.larger.triggered.connect(lambda: self._set_text_size(controller.settings.text_size + 1))
         actions.smaller.triggered.connect(lambda: self._set_text_size(controller.settings.text_size - 1))
         actions.usual.triggered.connect(lambda: self._set_text_size(DEFAULT_TEXT))
@@ -199,6 +208,7 @@ class MainWindow(QMainWindow):
         replied = bool(controller.messages) and controller.messages[-1].role is Role.ASSISTANT
         actions.stop.setEnabled(busy)
         actions.copy_reply.setEnabled(replied)
+        actions.tokens.setEnabled(replied)
         actions.regenerate.setEnabled(replied and not busy and controller.state is EngineState.IDLE)
 
     def _new_chat(self) -> None:
@@ -234,10 +244,10 @@ class MainWindow(QMainWindow):
     def _close_front(self) -> None:
         (QApplication.activeWindow() or self).close()  # a Mac has one menu bar for every window
 
-    def _show_preferences(self) -> None:
-        self.preferences.show()
-        self.preferences.raise_()
-        self.preferences.activateWindow()
+    def _show_drafting(self) -> None:
+        if not self.panel.isVisible():
+            self._toggle(self.panel, shown=True)
+        self.panel.show_drafting()
 
     def _folder_dialog(self, title: str) -> QFileDialog:
         dialog = QFileDialog(self, title, self._controller.settings.models_folder or str(Path.home()))

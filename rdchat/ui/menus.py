@@ -6,6 +6,8 @@ from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QApplication, QMenuBar
 
+from rdchat.ui import figures
+
 _Keys = str | QKeySequence.StandardKey
 _Standard = QKeySequence.StandardKey
 
@@ -30,6 +32,15 @@ class WindowActions(QObject):
         self.write = self._action("Go to message field", "Ctrl+L")
         self.sidebar = self._action("Sidebar", "Ctrl+Alt+S", checkable=True, tip="Show or hide the conversations")
         self.panel = self._action("Speed panel", "Ctrl+Alt+P", checkable=True, tip="Show or hide the speed panel")
+        self.tokens = self._action("Tokens and drafts", "Ctrl+Alt+T", tip="Show how the last reply came about")
+        self.ledger = self._action("Time ledger…", "Ctrl+Alt+L")
+        self.draft_modes = {
+            mode: self._action(words, f"Ctrl+Alt+{place}", checkable=True)
+            for place, (mode, words) in enumerate(figures.MODE_WORDS.items(), start=1)
+        }
+        self.draft_settings = self._action("Draft settings", "Ctrl+Alt+D", tip="Go to the speed panel's draft settings")
+        self.race = self._action("Race…", "Ctrl+Alt+R", tip="Drafting against plain decoding, side by side")
+        self.benchmark = self._action("Benchmark…", "Ctrl+Alt+B", tip="Measure ways of drafting on many prompts")
         self.larger = self._action("Larger text", _Standard.ZoomIn)
         self.smaller = self._action("Smaller text", _Standard.ZoomOut)
         self.usual = self._action("Usual text size", "Ctrl+0")
@@ -100,10 +111,16 @@ def fill_menu_bar(bar: QMenuBar, actions: WindowActions) -> None:
             ),
         ),
         (
+            "&Draft",
+            (*actions.draft_modes.values(), None, actions.draft_settings, None, actions.race, actions.benchmark),
+        ),
+        (
             "&View",
             (
                 actions.sidebar,
                 actions.panel,
+                actions.tokens,
+                actions.ledger,
                 None,
                 actions.larger,
                 actions.smaller,

@@ -73,6 +73,39 @@ DARK_SYNTAX = SyntaxColors(
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class PlotColors:
+    """Colours of a speed-up; blue and orange, which all kinds of colour-blind eyes tell apart."""
+
+    slower: QColor
+    neutral: QColor  # as fast as plain decoding
+    faster: QColor
+
+
+LIGHT_PLOT = PlotColors(slower=QColor("#c65d00"), neutral=QColor("#f2f2f4"), faster=QColor("#1667b7"))
+DARK_PLOT = PlotColors(slower=QColor("#ff9a3d"), neutral=QColor("#3a3a3f"), faster=QColor("#5aaeff"))
+
+
+@dataclass(frozen=True, slots=True)
+class DraftColors:
+    """Inks of drafted tokens, one for each drafter, at least 4.5:1 on `Colors.surface` and `Colors.window`.
+
+    After Okabe and Ito's palette, which all kinds of colour-blind eyes tell apart; darker where the ground is light.
+    """
+
+    speculative: QColor
+    recurrent: QColor
+    lookup: QColor
+
+
+LIGHT_DRAFTS = DraftColors(
+    speculative=QColor("#0066a6"), recurrent=QColor("#b04a00"), lookup=QColor("#007355")
+)  # fmt: skip
+DARK_DRAFTS = DraftColors(
+    speculative=QColor("#5cbcf0"), recurrent=QColor("#f0a830"), lookup=QColor("#3fcf9f")
+)  # fmt: skip
+
+
 class Theme(QObject):
     """The appearance in force. Widgets take it in their constructor and repaint on `changed`."""
 
@@ -100,6 +133,14 @@ class Theme(QObject):
     @property
     def syntax(self) -> SyntaxColors:
         return DARK_SYNTAX if self.dark else LIGHT_SYNTAX
+
+    @property
+    def plot(self) -> PlotColors:
+        return DARK_PLOT if self.dark else LIGHT_PLOT
+
+    @property
+    def drafts(self) -> DraftColors:
+        return DARK_DRAFTS if self.dark else LIGHT_DRAFTS
 
     def set_scheme(self, scheme: Qt.ColorScheme) -> None:
         """Force light or dark, or follow the system with `Unknown`."""

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rdchat.chat.plain_data import from_plain, to_plain
-from rdchat.chat.settings import Settings
-from rdchat.inference.requests import SamplingParams
+from rdchat.chat.settings import ModelDraft, Settings
+from rdchat.inference.requests import DraftSettings, Mode, SamplingParams
 from rdchat.inference.statistics import LedgerEntry, Statistics
 
 
@@ -38,3 +38,13 @@ def test_what_is_not_named_keeps_the_value_given() -> None:
 def test_an_entry_of_a_newer_ledger_is_read_as_far_as_it_is_known() -> None:
     entry = {"name": "verify", "parent": "", "calls": 3, "total_ms": 1, "bytes": 7}
     assert from_plain(Statistics(), {"ledger": [entry]})[0].ledger == (LedgerEntry("verify", "", 3, 1.0),)
+
+
+def test_draft_settings_of_an_older_version_take_the_defaults_of_what_they_lack() -> None:
+    """A setting added later made every remembered one unreadable."""
+    data = {"drafts": [{"model": "tiny", "draft": {"mode": "lookup", "draft_tokens": 9}}]}
+    read, problems = from_plain(Settings(), data)
+    assert problems == []
+    assert read.drafts == (ModelDraft("tiny", DraftSettings(mode=Mode.LOOKUP, draft_tokens=9)),)
+    assert from_plain(Settings(), {"drafts": [{"draft": {}}]}) == (Settings(), ["drafts"])
+    assert from_plain(Settings(), {"drafts": [{"model": "a", "draft": {"beam_width": 0}}]})[1] == ["drafts"]

@@ -92,7 +92,7 @@ def test_what_had_to_be_looked_at_is_one_line_and_exit_1(tmp_path: Path, capsys:
         assert words in shown.err
 
 
-EVERYWHERE = [[], ["ask"], ["doctor"], ["models"], ["models", "list"], ["models", "install-default"]]
+EVERYWHERE = [[], ["ask"], ["bench"], ["doctor"], ["models"], ["models", "list"], ["models", "install-default"]]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def ask_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
 
 @pytest.mark.slow
 def test_json_has_every_field_and_its_figures_agree(default_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = ask_json(capsys, QUESTION, "--temperature", "0", "--max-tokens", "100")
+    report = ask_json(capsys, QUESTION, "--mode", "off", "--temperature", "0", "--max-tokens", "100")
     assert report.keys() == JSON_FIELDS
     assert report["stats"].keys() >= STATS_FIELDS
     assert report["model_path"] == str(default_model)
@@ -165,7 +165,58 @@ def test_json_has_every_field_and_its_figures_agree(default_model: Path, capsys:
     assert stats["acceptance_rate"] is None
     assert stats["decode_tps"] == pytest.approx(1000 * stats["target_calls"] / stats["decode_ms"])
     assert stats["peak_memory_bytes"] > 300e6
-    assert {"name", "parent", "calls", "total_ms"} == stats["ledger"][0].keys()
+    wanted = {"name", "depth", "parent", "calls", "mean_ms", "total_ms", "percent_of_parent"}
+    assert wanted == stats["ledger"][0].keys()
+    assert stats["ledger_exact"] is False
+
+
+@pytest.mark.slow
+def test_recurrent_mode_finds_the_drafter_that_is_shipped(
+    default_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = ask_json(capsys, QUESTION, "--mode", "recurrent", "--temperature", "0", "--max-tokens", "24")
+    assert (report["mode"], report["mode_reason"]) == ("recurrent", None)
+    assert Path(report["drafter"]).name == "smollm2-135m-instruct"
+    assert (Path(report["drafter"]) / "model.safetensors").is_file()
+    assert report["stats"]["accepted"] > 0
+    plain = ask_json(capsys, QUESTION, "--mode", "off", "--temperature", "0", "--max-tokens", "24")
+    assert report["token_ids"] == plain["token_ids"]
+
+
+@pytest.mark.slow
+def test_the_automatic_mode_is_the_default_and_says_the_same(
+    default_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = ask_json(capsys, QUESTION, "--temperature", "0", "--max-tokens", "24")
+    assert (report["mode"], report["requested_mode"], report["mode_reason"]) == ("auto", "auto", None)
+    assert "smollm2-135m-instruct" in report["drafter"]
+    assert "not measured yet" in report["stats"]["choice"]["words"]
+    plain = ask_json(capsys, QUESTION, "--mode", "off", "--temperature", "0", "--max-tokens", "24")
+    assert plain["stats"]["choice"] is None
+    assert report["token_ids"] == plain["token_ids"]
+
+
+@pytest.mark.slow
+def test_profile_shows_where_the_time_went(default_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    question = [QUESTION, "--mode", "recurrent", "--profile", "--temperature", "0", "--max-tokens", "12"]
+    assert main(["ask", *question]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("The sky")
+    assert "beam search" not in shown.out
+    header, *table = shown.err[shown.err.index("stage ") :].splitlines()
+    assert header.split() == ["stage", "calls", "mean", "ms", "total", "ms", "%", "of", "parent"]
+    stages = [line[: header.index("calls")].rstrip() for line in table]
+    for stage in ("round", "  draft", "    lookup", "    beam search", "  verify", "  choose", "  accept", "  commit"):
+        assert stage in stages
+    assert "Exact times" in table[-1]
+    report = ask_json(capsys, *question)
+    assert report["stats"]["ledger_exact"] is True
+    rows = {(row["parent"], row["name"]): row for row in report["stats"]["ledger"]}
+    search, draft = rows["round/draft", "beam search"], rows["round", "draft"]
+    assert search["mean_ms"] == pytest.approx(search["total_ms"] / search["calls"])
+    assert search["percent_of_parent"] == pytest.approx(100 * search["total_ms"] / draft["total_ms"])
+    parts = [row["percent_of_parent"] for row in rows.values() if row["parent"] == "round"]
+    assert 95 < sum(parts) <= 100, "nothing of a round is left untimed"
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Drafting on the real default model: the same tokens as plain decoding, by every drafter, on every kind of cache."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,17 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference import ChatSession, GenerationRequest, SamplingParams, load_model
+from rdchat.inference.drafter_folder import find_drafter, load_drafter
 from rdchat.inference.events import ReplyEnd
+from rdchat.inference.ledger import Ledger
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.prefix_tree import PrefixTree
 from rdchat.inference.probe import DraftKind
+from rdchat.inference.recurrent_beam import BeamShape
+from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
+from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.requests import ChatMessage, DraftSettings, Mode, Role
+from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.sampling import filter_border, mass
 from rdchat.inference.target import KVCache, LoadedModel
 from rdchat.inference.verifier import Verifier
@@ -49,7 +56,8 @@ def model(default_model_folder: Path) -> LoadedModel:
 
 def request(prompt: str, sampling: dict[str, Any], **draft: Any) -> GenerationRequest:
     params = SamplingParams(max_tokens=32, **sampling)
-    return GenerationRequest((ChatMessage(Role.USER, prompt),), params, seed=11, draft=DraftSettings(**draft))
+    settings = DraftSettings(**{"mode": Mode.OFF, **draft})
+    return GenerationRequest((ChatMessage(Role.USER, prompt),), params, seed=11, draft=settings)
 
 
 def reply(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
@@ -101,9 +109,36 @@ def test_a_chat_can_change_its_mode_from_turn_to_turn(model: LoadedModel) -> Non
     for mode in (Mode.RECURRENT, Mode.OFF, Mode.LOOKUP):
         params = SamplingParams(max_tokens=24)
         again = reply(session, GenerationRequest(turns, params, seed=3, draft=DraftSettings(mode=mode)))
-        fresh = reply(ChatSession(model), GenerationRequest(turns, params, seed=3))
+        plain = GenerationRequest(turns, params, seed=3, draft=DraftSettings(mode=Mode.OFF))
+        fresh = reply(ChatSession(model), plain)
         assert again.statistics.cached_prompt_tokens > 20
-        check_same(model, GenerationRequest(turns, params, seed=3), fresh.token_ids, again.token_ids)
+        check_same(model, plain, fresh.token_ids, again.token_ids)
+
+
+def test_drafts_reckon_with_the_repetition_penalty(model: LoadedModel) -> None:
+    """The trained drafter once offered again and again what the penalty had ruled out."""
+    folder = find_drafter(model)
+    assert folder is not None
+    recurrent = RecurrentModel(model, load_drafter(folder, model))
+
+    def target_calls(asked: GenerationRequest, believed: SamplingParams, plain: ReplyEnd) -> int:
+        """Count them where the drafter believes that tokens are chosen so, rightly or not."""
+        prompt = model.encode_chat(asked.messages, False)
+        settings = RecurrentSettings(BeamShape(4, 5), lookup_branch=False)
+        drafter = recurrent.drafter(prompt, replace(asked, sampling=believed), settings)
+        job = ReplyJob(model, KVCache(model.network), prompt, asked, Ledger(), Clock())
+        *_, end = RoundIterator(job, drafter)
+        assert isinstance(end, ReplyEnd)
+        assert end.token_ids == plain.token_ids
+        return end.statistics.target_calls
+
+    knowing = blind = 0
+    for prompt in (CODE, PROSE, SUMS):
+        asked = request(prompt, {"temperature": 0, "repetition_penalty": 1.3})
+        plain = reply(ChatSession(model), asked)
+        knowing += target_calls(asked, asked.sampling, plain)
+        blind += target_calls(asked, replace(asked.sampling, repetition_penalty=1), plain)
+    assert knowing < blind
 
 
 def test_a_packed_trees_logits_are_each_branchs_own(model: LoadedModel) -> None:

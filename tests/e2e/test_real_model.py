@@ -8,7 +8,7 @@ from mlx_lm import stream_generate
 
 from rdchat.inference import ChatSession, GenerationRequest, SamplingParams, load_model
 from rdchat.inference.events import ReplyEnd
-from rdchat.inference.requests import ChatMessage, Role
+from rdchat.inference.requests import ChatMessage, DraftSettings, Mode, Role
 from rdchat.inference.target import LoadedModel
 
 PROMPTS = [
@@ -29,7 +29,8 @@ def model(default_model_folder: Path) -> LoadedModel:
 def request(*texts: str, **sampling: object) -> GenerationRequest:
     roles = (Role.USER, Role.ASSISTANT)
     messages = tuple(ChatMessage(roles[i % 2], text) for i, text in enumerate(texts))
-    return GenerationRequest(messages, SamplingParams(**sampling), seed=5)  # type: ignore[arg-type]
+    params = SamplingParams(**sampling)  # type: ignore[arg-type]
+    return GenerationRequest(messages, params, seed=5, draft=DraftSettings(Mode.OFF))
 
 
 def reply(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:

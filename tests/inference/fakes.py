@@ -10,7 +10,7 @@ from mlx_lm.models import llama
 
 from rdchat.inference.events import ModelInfo
 from rdchat.inference.probe import probe
-from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.seams import Seams
 from rdchat.inference.target import LoadedModel
 
@@ -82,6 +82,7 @@ def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
 
 
 def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> GenerationRequest:
-    """Return a request of one question."""
+    """Return a request of one question, to be decoded plainly."""
     options = {"max_tokens": 24, **sampling}
-    return GenerationRequest((ChatMessage(Role.USER, prompt),), SamplingParams(**options), seed)  # type: ignore[arg-type]
+    params = SamplingParams(**options)  # type: ignore[arg-type]
+    return GenerationRequest((ChatMessage(Role.USER, prompt),), params, seed, draft=DraftSettings(Mode.OFF))

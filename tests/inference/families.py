@@ -121,7 +121,10 @@ CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
 def network_of(name: str, options: dict[str, Any]) -> nn.Module:
     module = importlib.import_module(f"mlx_lm.models.{name}")
     mx.random.seed(0)
-    network = module.Model(module.ModelArgs.from_dict({**COMMON, "model_type": name, **options}))
+    config = {**COMMON, "model_type": name, **options}
+    if "text_config" in config:
+        config["text_config"] = {**config["text_config"], "vocab_size": config["vocab_size"]}
+    network = module.Model(module.ModelArgs.from_dict(config))
     network.update(tree_map(_noisy, network.parameters()))
     network.eval()
     mx.eval(network.parameters())

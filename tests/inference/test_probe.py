@@ -20,8 +20,11 @@ def test_families_that_take_trees(name: str, options: dict[str, Any]) -> None:
     seams = Seams(network)
     capability = probe(network, seams, VOCABULARY)
     assert (capability.kind, capability.reason) == (DraftKind.TREE, "")
-    assert seams.hidden is not None
-    assert seams.hidden.shape == (1, 6, 64)  # one for every packed token
+    if name == "gemma3n":  # its trunk returns logits
+        assert seams.hidden is None
+    else:
+        assert seams.hidden is not None
+        assert seams.hidden.shape == (1, 6, 64)  # one for every packed token
 
 
 @pytest.mark.parametrize(("name", "options"), CHAINS.values(), ids=CHAINS.keys())
@@ -38,6 +41,30 @@ def test_seams_change_nothing_outside_a_round(name: str, options: dict[str, Any]
     before = np.array(network(tokens, cache=make_prompt_cache(network)))
     Seams(network)
     assert (np.array(network(tokens, cache=make_prompt_cache(network))) == before).all()
+
+
+@pytest.mark.parametrize("period", [2**13, 2**14, 2**15])
+@pytest.mark.parametrize("name", ["ministral3", "mistral4", "llama4"])
+def test_attention_that_is_scaled_far_into_a_text_is_found_out(name: str, period: int) -> None:
+    """With the period of a real model the scale is one and the same all over a short prompt."""
+    _, options = CHAINS[name]
+    if name == "llama4":
+        options = {"text_config": {**options["text_config"], "floor_scale": period}}
+    else:
+        rope = {**options["rope_parameters"], "original_max_position_embeddings": period}
+        options = {**options, "rope_parameters": rope}
+    network = network_of(name, options)
+    capability = probe(network, Seams(network), VOCABULARY)
+    assert capability.kind is DraftKind.CHAIN
+    assert name == "llama4" or capability.reason.startswith("far into a text")
+
+
+def test_a_text_model_inside_another_gives_its_hidden_states() -> None:
+    network = network_of(*CHAINS["llama4"])
+    seams = Seams(network)
+    network(mx.array([[1, 2, 3]]))
+    assert seams.hidden is not None
+    assert mx.allclose(network.language_model.lm_head(seams.hidden), network(mx.array([[1, 2, 3]])), atol=1e-5)
 
 
 def test_a_model_that_ignores_masks_is_found_out() -> None:

@@ -123,6 +123,29 @@ def test_trimming_right_after_a_late_commit_loses_nothing() -> None:
     assert feed(cache, [7])[0] == pytest.approx(expected(stock.KVCache, [1, 2, 3, 7])[0])
 
 
+@pytest.mark.parametrize("make", [make for name, make in MAKERS.items() if name != "list"])
+def test_layers_that_share_keys_and_values_see_the_last_call(make: object) -> None:
+    """Stock models with shared layers ask the cache for them; it once had none to give."""
+    cache = round_cache(make())  # type: ignore[operator]
+    feed(cache, list(range(20)))
+    for count in (1, 3):
+        given = cache.update_and_fetch(*rows(list(range(count))))
+        again = cache.keys_and_values()
+        flat = [
+            array for part in (given, again) for side in part for array in (side if isinstance(side, tuple) else [side])
+        ]
+        half = len(flat) // 2
+        assert all((a == b).all() for a, b in zip(flat[:half], flat[half:], strict=True))
+
+
+def test_a_chunked_cache_that_dropped_rows_of_a_chunk_cannot_be_cut_into_it() -> None:
+    cache = round_cache(stock.ChunkedKVCache(8))
+    feed(cache, list(range(18)))
+    cache.maybe_trim_front()  # rows 10 to 17 are left
+    assert cache.can_trim(2)  # row 16 begins a chunk
+    assert not cache.can_trim(3)  # row 15 would need rows 8 and 9
+
+
 def test_a_window_that_slid_on_cannot_be_trimmed_far() -> None:
     cache = round_cache(stock.RotatingKVCache(WINDOW))
     for token in range(600):

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -242,29 +241,3 @@ def test_an_exception_in_a_round_leaves_no_cache() -> None:
 
 def test_the_tiny_model_verifies_trees() -> None:
     assert tiny_llama().capability.kind is DraftKind.TREE
-
-
-@pytest.mark.parametrize("width", [1, 4])
-@pytest.mark.slow
-def test_drafted_samples_are_distributed_as_plain_ones(width: int) -> None:
-    """Total variation of the third token between 20,000 drafted and as many plain samples is within noise."""
-    model, count = tiny_llama(), 20_000
-    first = ask("abc", temperature=1, top_p=1, max_tokens=1)
-    prompt = model.encode_chat(first.messages, False)
-    logits = model.network(mx.array([prompt]))[0, -1:]
-    from rdchat.inference.sampling import TokenChooser
-
-    drawn = []
-    for offset in (0, 1):
-        seeds = range(offset * count, (offset + 1) * count)
-        tokens = []
-        for seed in seeds:
-            chooser = TokenChooser(first.sampling, seed, len(ALPHABET))
-            if offset:
-                depths = mx.array([0] * width)
-                tokens.append(chooser.choose_quickly(mx.repeat(logits, width, axis=0), len(prompt), depths, 0)[0][-1])
-            else:
-                tokens.append(chooser.choose(logits, mx.array([len(prompt)]))[0])
-        drawn.append(np.bincount(np.array(mx.stack(tokens)), minlength=len(ALPHABET)) / count)
-    variation = np.abs(drawn[0] - drawn[1]).sum() / 2
-    assert variation < 3 * np.sqrt(len(ALPHABET) / count)

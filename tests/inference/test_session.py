@@ -7,7 +7,7 @@ import pytest
 from rdchat.errors import ModelError
 from rdchat.inference.events import ReplyEnd, TokenEvent
 from rdchat.inference.protocol import TokenIterator
-from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import ask, tiny_llama
 
@@ -19,7 +19,8 @@ def request(
 ) -> GenerationRequest:
     options = {"max_tokens": 12, "temperature": 1.0, **sampling}
     messages = tuple(ChatMessage(role, text) for role, text in turns)
-    return GenerationRequest(messages, SamplingParams(**options), seed, continue_last=continue_last)  # type: ignore[arg-type]
+    params, plain = SamplingParams(**options), DraftSettings(Mode.OFF)  # type: ignore[arg-type]
+    return GenerationRequest(messages, params, seed, continue_last=continue_last, draft=plain)
 
 
 def reply(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:

@@ -79,6 +79,7 @@ class Reply:
     error: Exception | None = None  # raised after the tokens
     finish_reason: FinishReason = FinishReason.EOS
     trailing_text: str = ""
+    mode_reason: str | None = None
 
 
 @dataclass
@@ -95,6 +96,8 @@ class ScriptedEngine:
     options: DraftOptions = field(
         default_factory=lambda: DraftOptions(Path(), tuple(ModeOption(m, True) for m in Mode))
     )
+    options_asked: list[DraftSettings] = field(default_factory=list)
+    updates: list[DraftSettings] = field(default_factory=list)  # of replies under way
     idle_slices: int = 0
     plans: list[BenchPlan] = field(default_factory=list)
     bench_events: tuple[BenchEvent, ...] = ()
@@ -119,12 +122,13 @@ class ScriptedEngine:
         script = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if script.refusal:
             raise script.refusal
-        return ScriptedReply(request.request_id, script, self.gate)
+        return ScriptedReply(request.request_id, script, self.gate, self.updates)
 
     def draft_options(self, settings: DraftSettings) -> DraftOptions:
         self.threads.add(threading.get_ident())
         if self.loaded is None:
             raise ModelError("No model is loaded.")
+        self.options_asked.append(settings)
         return replace(self.options, model=self.loaded.path)
 
     def idle(self) -> bool:
@@ -170,7 +174,8 @@ class ScriptedBench:
 class ScriptedReply:
     """A `TokenIterator` over a `Reply`."""
 
-    def __init__(self, request_id: int, script: Reply, gate: Gate) -> None:
+    def __init__(self, request_id: int, script: Reply, gate: Gate, updates: list[DraftSettings]) -> None:
+        self._updates = updates
         self._cancelled = threading.Event()
         self._gate = gate
         self._script = script
@@ -202,7 +207,18 @@ class ScriptedReply:
             raise script.error
         trailing = "" if reason is FinishReason.CANCELLED else script.trailing_text
         text = "".join(script.tokens[: self._written]) + trailing
-        yield ReplyEnd(request_id, text, tuple(range(self._written)), trailing, reason, self.statistics)
+        yield ReplyEnd(
+            request_id,
+            text,
+            tuple(range(self._written)),
+            trailing,
+            reason,
+            self.statistics,
+            mode_reason=script.mode_reason,
+        )
+
+    def update(self, settings: DraftSettings) -> None:
+        self._updates.append(settings)
 
     def cancel(self) -> None:
         self._cancelled.set()

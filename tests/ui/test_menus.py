@@ -87,7 +87,8 @@ def test_preferences_open_beside_the_window(qtbot: QtBot, window: MainWindow) ->
 
 def test_every_control_has_an_accessible_name(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    window.actions_.preferences.trigger()
+    for opened in (window.actions_.preferences, window.actions_.race, window.actions_.benchmark):
+        opened.trigger()
     controls = [
         control
         for kind in (QAbstractButton, QLineEdit, QComboBox, QAbstractSpinBox)
@@ -98,7 +99,8 @@ def test_every_control_has_an_accessible_name(qtbot: QtBot, chat: Chat, window: 
     assert len(controls) > 30
     nameless = [_place(control) for control in controls if not control.accessibleName() and not _label(control)]
     assert nameless == []
-    window.preferences.close()
+    for opened in (window.preferences, window.windows.race, window.windows.benchmark):
+        opened.close()
 
 
 def _label(control: QWidget) -> str:

@@ -1,13 +1,16 @@
 from dataclasses import replace
 
 import pytest
+from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.events import FinishReason, LoadProgress, PrefillProgress
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.requests import DraftSettings, Mode
+from rdchat.inference.statistics import AutoChoice, Statistics
 from rdchat.services.events import EngineState
 from rdchat.ui import figures
-from rdchat.ui.speed_panel import Figure, SpeedPanel
+from rdchat.ui.speed.rows import Figure
+from rdchat.ui.speed_panel import SpeedPanel
 from rdchat.ui.theme import Theme
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
@@ -34,47 +37,47 @@ def panel(qtbot: QtBot, theme: Theme, chat: Chat) -> SpeedPanel:
 
 
 def test_loading_shows_its_progress_and_then_the_model(chat: Chat, panel: SpeedPanel) -> None:
-    assert panel.state.text() == "Loading the model…"
+    assert panel.model.state.text() == "Loading the model…"
     chat.controller.load_progressed.emit(LoadProgress("Loading the weights", 0.4))
-    assert panel.state.text().startswith("Loading the weights… 40")
-    assert panel.progress.isVisible()
-    assert panel.progress.value() == 400
+    assert panel.model.state.text().startswith("Loading the weights… 40")
+    assert panel.model.progress.isVisible()
+    assert panel.model.progress.value() == 400
     chat.start()
-    assert panel.state.text() == "Idle"
-    assert not panel.progress.isVisible()
-    assert panel.model_name.text() == "tiny"
-    assert panel.dtype.value.text() == "float32"
-    assert panel.device.value.text() == "CPU"
+    assert panel.model.state.text() == "Idle"
+    assert not panel.model.progress.isVisible()
+    assert panel.model.model_name.text() == "tiny"
+    assert panel.model.dtype.value.text() == "float32"
+    assert panel.model.device.value.text() == "CPU"
 
 
 def test_prefill_shows_its_progress(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
     chat.controller.prefill_progressed.emit(PrefillProgress(1, 512, 2048, 0))
-    assert panel.state.text() == "Reading the prompt 512 of 2,048"
-    assert (panel.progress.value(), panel.progress.maximum()) == (512, 2048)
+    assert panel.model.state.text() == "Reading the prompt 512 of 2,048"
+    assert (panel.model.progress.value(), panel.model.progress.maximum()) == (512, 2048)
 
 
 def test_figures_of_a_reply(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
     chat.controller.statistics_changed.emit(_STATISTICS)
-    chat.qtbot.waitUntil(lambda: panel.decode.text() == "25.0")
-    assert panel.prefill.value.text() == "200 tokens/s"
-    assert panel.ttft.value.text() == "520 ms"
-    assert panel.tokens.value.text() == "101"
-    assert panel.prompt.value.text() == "300"
-    assert panel.cached.value.text() == "200"
-    assert panel.peak.value.text() == "812 MB"
-    assert panel.context.value.text() == "512 of 2,048"
-    assert panel.context_bar.value() == 250
+    chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
+    assert panel.speed.prefill.value.text() == "200 tokens/s"
+    assert panel.speed.ttft.value.text() == "520 ms"
+    assert panel.reply.tokens.value.text() == "101"
+    assert panel.reply.prompt.value.text() == "300"
+    assert panel.reply.cached.value.text() == "200"
+    assert panel.memory.peak.value.text() == "812 MB"
+    assert panel.memory.context.value.text() == "512 of 2,048"
+    assert panel.memory.context_bar.value() == 250
 
 
 def test_figures_change_at_most_ten_times_a_second(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
-    chat.qtbot.waitUntil(lambda: not panel._timer.isActive())
+    chat.qtbot.waitUntil(lambda: panel.throttle.resting)
     for tokens in range(1, 200):
         chat.controller.statistics_changed.emit(Statistics(generated_tokens=tokens))
-    assert panel.tokens.value.text() == "1"
-    chat.qtbot.waitUntil(lambda: panel.tokens.value.text() == "199")
+    assert panel.reply.tokens.value.text() == "1"
+    chat.qtbot.waitUntil(lambda: panel.reply.tokens.value.text() == "199")
 
 
 @pytest.mark.parametrize("reason", [FinishReason.EOS, FinishReason.LENGTH, FinishReason.STOP_STRING])
@@ -83,13 +86,13 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     chat.start()
     chat.say("Hello")
     words = figures.FINISH_WORDS[reason]
-    chat.qtbot.waitUntil(lambda: panel.finish.value.text() == words)
-    assert figures.FINISH_REASONS[reason] in panel.finish.toolTip()
+    chat.qtbot.waitUntil(lambda: panel.reply.finish.value.text() == words)
+    assert figures.FINISH_REASONS[reason] in panel.reply.finish.toolTip()
     chat.controller.new_chat()
-    assert panel.finish.value.text() == figures.NONE
+    assert panel.reply.finish.value.text() == figures.NONE
     chat.controller.open_conversation(chat.controller.conversations()[0].id)
-    assert panel.finish.value.text() == words
-    assert panel.tokens.value.text() == "4"
+    assert panel.reply.finish.value.text() == words
+    assert panel.reply.tokens.value.text() == "4"
 
 
 def test_a_stopped_reply_says_so(chat: Chat, panel: SpeedPanel) -> None:
@@ -98,30 +101,30 @@ def test_a_stopped_reply_says_so(chat: Chat, panel: SpeedPanel) -> None:
     chat.controller.send("Hello")
     chat.engine.gate.allow(4)
     chat.wait_for(EngineState.WRITING)
-    assert panel.state.text() == "Writing"
+    assert panel.model.state.text() == "Writing"
     chat.controller.stop()
-    chat.qtbot.waitUntil(lambda: panel.finish.value.text() == "Stopped")
+    chat.qtbot.waitUntil(lambda: panel.reply.finish.value.text() == "Stopped")
 
 
 def test_a_model_that_failed_leaves_no_figures_of_it(chat: Chat, panel: SpeedPanel) -> None:
     chat.engine.load_errors = {None: RuntimeError("boom")}
     chat.controller.start()
     chat.wait_for(EngineState.NO_MODEL)
-    assert panel.state.text() == "No model is loaded"
-    assert panel.model_name.text() == "None"
-    assert panel.weights.value.text() == figures.NONE
+    assert panel.model.state.text() == "No model is loaded"
+    assert panel.model.model_name.text() == "None"
+    assert panel.memory.weights.value.text() == figures.NONE
 
 
 def test_the_context_is_shown_once_the_model_that_gives_its_length_is_there(chat: Chat, panel: SpeedPanel) -> None:
     chat.controller.statistics_changed.emit(_STATISTICS)
-    assert panel.context.value.text() == figures.NONE
+    assert panel.memory.context.value.text() == figures.NONE
     chat.start()
     chat.controller.statistics_changed.emit(_STATISTICS)
-    chat.qtbot.waitUntil(lambda: panel.context.value.text() == "512 of 2,048")
+    chat.qtbot.waitUntil(lambda: panel.memory.context.value.text() == "512 of 2,048")
     chat.controller.retry_model()
-    assert panel.context.value.text() == figures.NONE
+    assert panel.memory.context.value.text() == figures.NONE
     chat.wait_for(EngineState.IDLE)
-    assert panel.context.value.text() == "512 of 2,048"
+    assert panel.memory.context.value.text() == "512 of 2,048"
 
 
 def test_every_figure_has_its_definition(panel: SpeedPanel) -> None:
@@ -136,5 +139,94 @@ def test_prefill_of_a_token_or_two_has_no_rate(chat: Chat, panel: SpeedPanel) ->
     """After a regenerate one token is read, and "4.15 tokens/s" looked like a slow machine."""
     chat.start()
     chat.controller.statistics_changed.emit(replace(_STATISTICS, cached_prompt_tokens=299))
-    chat.qtbot.waitUntil(lambda: panel.decode.text() == "25.0")
-    assert panel.prefill.value.text() == figures.NONE
+    chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
+    assert panel.speed.prefill.value.text() == figures.NONE
+
+
+def test_drafting_figures_stand_beside_the_plain_baseline(chat: Chat, panel: SpeedPanel) -> None:
+    chat.start()
+    drafted = replace(
+        _STATISTICS,
+        rounds=40,
+        target_calls=40,
+        drafted=120,
+        accepted=60,
+        verified_nodes=480,
+        host_syncs=40,
+        drafted_lengths=(0, 0, 0, 40),
+        accepted_lengths=(10, 10, 10, 10),
+        plain_step_ms=50.0,
+    )
+    chat.controller.statistics_changed.emit(drafted)
+    chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
+    assert panel.speed.plain.value.text() == "20.0"
+    assert panel.speed.ratio.text() == "1.25x"
+    assert panel.speed.decode_time.value.text() == "4.00 s"
+    assert panel.drafts.acceptance.value.text() == "50\N{NARROW NO-BREAK SPACE}%"
+    assert panel.drafts.per_call.value.text() == "2.50"
+    assert panel.drafts.rounds.value.text() == "40"
+    assert panel.drafts.nodes.value.text() == "12.0"
+    assert panel.drafts.syncs.value.text() == "1.00"
+    assert [(bar.label, bar.value, bar.share) for bar in panel.drafts.lengths.bars] == [
+        (str(length), "10", 1.0) for length in range(4)
+    ]
+    assert [bar.words for bar in panel.drafts.positions.bars] == [
+        f"Position {place}: {share}\N{NARROW NO-BREAK SPACE}% accepted" for place, share in ((1, 75), (2, 50), (3, 25))
+    ]
+    assert panel.drafts.positions.accessibleDescription().startswith("Position 1: 75")
+
+
+def test_plain_decoding_shows_no_draft_figures(chat: Chat, panel: SpeedPanel) -> None:
+    chat.start()
+    chat.controller.statistics_changed.emit(replace(_STATISTICS, target_calls=100, host_syncs=100))
+    chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
+    assert panel.drafts.per_call.value.text() == "1.00"
+    for figure in (panel.drafts.acceptance, panel.drafts.rounds, panel.drafts.nodes, panel.drafts.syncs):
+        assert figure.value.text() == figures.NONE
+    assert panel.drafts.lengths.bars == ()
+    assert not panel.speed.ratio.isVisible()
+
+
+@pytest.mark.parametrize(
+    ("mode", "width", "length", "chosen"),
+    [
+        ("off", 0, 0, "Auto: plain decoding"),
+        ("recurrent", 4, 5, "Auto: Recurrent, 4 x 5"),
+        ("lookup", 1, 7, "Auto: Prompt lookup, 6 tokens"),
+    ],
+)
+def test_what_auto_chose_and_why(
+    chat: Chat, panel: SpeedPanel, mode: str, width: int, length: int, chosen: str
+) -> None:
+    chat.start()
+    choice = AutoChoice(mode, width, length, 1.4, 1.7, "Drafting would be 0.82x here.")
+    chat.controller.statistics_changed.emit(replace(_STATISTICS, choice=choice))
+    chat.qtbot.waitUntil(panel.speed.choice.isVisible)
+    assert panel.speed.choice.text() == f"{chosen}. Drafting would be 0.82x here."
+
+
+def test_the_keyboard_goes_down_the_panel(chat: Chat, panel: SpeedPanel) -> None:
+    chat.start()
+    chat.controller.drafting.change(DraftSettings(mode=Mode.RECURRENT))
+    focus, tops = panel.model.head, []
+    while True:
+        if focus.isVisible() and focus.isEnabled() and focus.focusPolicy() & Qt.FocusPolicy.TabFocus:
+            tops.append(focus.mapTo(panel.widget(), focus.rect().topLeft()).y())
+        if focus is panel.ledger:
+            break
+        focus = focus.nextInFocusChain()
+    assert len(tops) > 10
+    assert tops == sorted(tops)
+
+
+def test_a_folded_section_stays_folded(qtbot: QtBot, theme: Theme, chat: Chat, panel: SpeedPanel) -> None:
+    panel.memory.head.click()
+    assert not panel.memory.context.isVisible()
+    assert panel.memory.head.accessibleName() == "Memory, folded"
+    assert chat.controller.settings.panel_collapsed == ("Memory",)
+    again = SpeedPanel(chat.controller, theme)
+    qtbot.addWidget(again)
+    assert not again.memory.head.isChecked()
+    panel.memory.head.click()
+    assert panel.memory.context.isVisible()
+    assert chat.controller.settings.panel_collapsed == ()

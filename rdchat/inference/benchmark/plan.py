@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.prompt_files import Prompt
-from rdchat.inference.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.requests import DraftSettings, Dtype, Mode, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,15 +15,38 @@ class BenchCell:
         draft: How it is drafted; `profile` and `trace` are off.
         temperature: 0 is greedy.
         dtype: Precision of the model's weights.
+
+    Raises:
+        InvalidSettingError: If the temperature is out of range.
     """
 
-    draft: DraftSettings = field(default_factory=DraftSettings)
+    draft: DraftSettings = field(default_factory=lambda: DraftSettings(mode=Mode.OFF))
     temperature: float = 0.0
     dtype: Dtype = Dtype.AUTO
+
+    def __post_init__(self) -> None:
+        SamplingParams(temperature=self.temperature)  # refuses what cannot be
 
     @property
     def plain(self) -> bool:
         return self.draft.mode is Mode.OFF
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """How large its drafts are: beam width and length, draft tokens, or nothing."""
+        match self.draft.mode:
+            case Mode.RECURRENT:
+                return {"beam_width": self.draft.beam_width, "beam_length": self.draft.beam_length}
+            case Mode.SPECULATIVE | Mode.LOOKUP:
+                return {"draft_tokens": self.draft.draft_tokens}
+            case _:
+                return {}
+
+    @property
+    def words(self) -> str:
+        """Mode and shape for people, such as `Recurrent W4 L5` or `Prompt lookup K4`."""
+        letters = {"beam_width": "W", "beam_length": "L", "draft_tokens": "K"}
+        return " ".join([self.draft.mode.words, *(f"{letters[name]}{size}" for name, size in self.shape.items())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +61,7 @@ class BenchPlan:
         trials: Runs of each cell on each prompt.
         seed: Of every reply; the same for all cells.
         mlx_lm: Whether stock `mlx_lm.stream_generate` is run as the outside baseline.
+        turn: Shifts which cell comes first, so that benchmarks repeated by hand alternate too.
 
     Raises:
         InvalidSettingError: If there is nothing to run.
@@ -49,6 +73,7 @@ class BenchPlan:
     trials: int = 3
     seed: int = 0
     mlx_lm: bool = True
+    turn: int = 0
 
     def __post_init__(self) -> None:
         if not self.cells or not self.prompts:
@@ -56,3 +81,35 @@ class BenchPlan:
         for name, value, least in (("max-tokens", self.max_tokens, 2), ("trials", self.trials, 1)):
             if value < least:
                 raise InvalidSettingError(f"{name} {value} is out of range: it must be at least {least}.")
+        if not 0 <= self.seed < 2**64:
+            raise InvalidSettingError(f"seed {self.seed} is out of range: it must be from 0 to 2**64 - 1.")
+
+    @property
+    def baselines(self) -> tuple[BenchCell, ...]:
+        """Plain decoding at every temperature and precision, in order of appearance."""
+        kinds = dict.fromkeys((cell.temperature, cell.dtype) for cell in self.cells)
+        plain = DraftSettings(mode=Mode.OFF)
+        return tuple(BenchCell(plain, temperature, dtype) for temperature, dtype in kinds)
+
+    @property
+    def all_cells(self) -> tuple[BenchCell, ...]:
+        """What is run: the baselines, then the cells. `BenchRun.cell` counts in it."""
+        return self.baselines + self.cells
+
+    def baseline_of(self, cell: BenchCell) -> int:
+        """Return the index in `all_cells` of the plain decoding that a cell is compared with."""
+        return next(
+            index
+            for index, plain in enumerate(self.baselines)
+            if (plain.temperature, plain.dtype) == (cell.temperature, cell.dtype)
+        )
+
+    def sampling(self, cell: BenchCell) -> SamplingParams:
+        """Return how a cell's tokens are chosen: the app's own filters, and no other setting than its temperature."""
+        return SamplingParams(temperature=cell.temperature, max_tokens=self.max_tokens)
+
+    @property
+    def runs(self) -> int:
+        """How many replies that makes, those of mlx-lm included."""
+        outside = len(self.baselines) if self.mlx_lm else 0
+        return (len(self.all_cells) + outside) * len(self.prompts) * self.trials

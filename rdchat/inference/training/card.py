@@ -36,7 +36,8 @@ def card(plan: TrainingPlan, head: HeadConfig, facts: dict[str, Any], rows: Sequ
 
 ## Data
 {facts["answer_tokens"]:,} tokens of {facts["conversations"]:,} answers that the target gave itself, half of them
-at temperature 0 and half at 0.7, to questions that it wrote or finished from rdchat's built-in openings.{chats}
+at temperature 0 and half at 0.7 with top-p 0.95, to questions that it wrote or finished from rdchat's built-in
+openings.{chats}
 Seed {settings.seed}. Made with rdchat {facts["version"]} on {facts["device"]} in {facts["dtype"]}.
 
 ## Figures

@@ -14,8 +14,10 @@ from mlx_lm.models.cache import KVCache, make_prompt_cache
 from rdchat.errors import ModelError
 from rdchat.inference.target import LoadedModel
 
-_STEP = 64  # columns by which the buffers grow
+_GROWTH = 128  # columns by which the buffers grow
+_SPAN_STEP = 16  # columns by which what attention looks at grows
 _PREFILL_TOKENS = 2048  # prompt tokens, padding included, in one call
+_PADDED, _PADDED_TOKENS = 1.2, 4  # the longest prompt in a call, relative to the shortest: so many times, and so many
 
 
 class LaneCache:
@@ -47,8 +49,8 @@ class LaneCache:
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Write one token of every lane; both arguments are (lanes, heads, 1, head_dim)."""
-        self._keys = _with_columns(self._keys, self.span)
-        self._values = _with_columns(self._values, self.span)
+        columns = _rounded(self.span, _GROWTH)
+        self._keys, self._values = _with_columns(self._keys, columns), _with_columns(self._values, columns)
         rows = mx.arange(keys.shape[0])
         self._keys[rows, :, self.offset] = keys[:, :, 0]
         self._values[rows, :, self.offset] = values[:, :, 0]
@@ -93,13 +95,13 @@ class Lockstep:
     def step(self, tokens: Sequence[int]) -> tuple[mx.array, mx.array]:
         """Feed one token of each lane; return (lanes, vocabulary) logits and (lanes, width) hidden states, lazy."""
         offset = mx.array(self._held, dtype=mx.int32)
-        span = _rounded(max(self._held) + 1)
+        span = _rounded(max(self._held) + 1, _SPAN_STEP)
         for layer in self._layers:
             layer.offset, layer.span = offset, span
-        logits: mx.array = self._network(mx.array(list(tokens))[:, None], cache=self._layers)[:, -1]
         self._held = [held + 1 for held in self._held]
+        logits: mx.array = self._network(mx.array(list(tokens))[:, None], cache=self._layers)
         assert self._seams.hidden is not None
-        return logits, self._seams.hidden[:, -1]
+        return logits[:, -1], self._seams.hidden[:, -1]
 
     def keep(self, lanes: Sequence[int]) -> None:
         """Drop all lanes but these."""
@@ -113,7 +115,7 @@ class Lockstep:
     def _read(self, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[LaneCache]:
         """Read prompts of similar length together, then put the lanes back into their order."""
         order = sorted(range(len(prompts)), key=lambda lane: len(prompts[lane]))
-        columns = _rounded(max(self._held) + 1)
+        columns = _rounded(max(self._held) + 1, _GROWTH)
         shared = self._feed([prefix], self._empty())
         parts: list[list[list[mx.array]]] = []  # group, layer, keys or values
         for group in _groups(order, prompts):
@@ -158,11 +160,15 @@ def check_lockstep(model: LoadedModel) -> None:
 
 
 def _groups(order: list[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Split lanes, shortest prompt first, into groups that are read in one call each."""
+    """Split lanes, shortest prompt first, into groups that are read in one call each, with little padding."""
     groups: list[list[int]] = [[]]
+    longest = 0.0  # of the prompts that the last group may take
     for lane in order:
-        if groups[-1] and (len(groups[-1]) + 1) * len(prompts[lane]) > _PREFILL_TOKENS:
+        length = len(prompts[lane])
+        if groups[-1] and (length > longest or (len(groups[-1]) + 1) * length > _PREFILL_TOKENS):
             groups.append([])
+        if not groups[-1]:
+            longest = _PADDED * length + _PADDED_TOKENS
         groups[-1].append(lane)
     return groups
 
@@ -178,5 +184,5 @@ def _broadcast(shared: list[Any], lanes: int, length: int) -> list[Any]:
     return caches
 
 
-def _rounded(columns: int) -> int:
-    return -(-columns // _STEP) * _STEP
+def _rounded(columns: int, step: int) -> int:
+    return -(-columns // step) * step

@@ -32,7 +32,8 @@ class TrainingSettings:
     Attributes:
         out: Folder of the drafter.
         tokens: Answer tokens to train on.
-        hours: Where given: how long everything may take; data is made for two thirds of it, up to `tokens`.
+        hours: Where given: how long everything may take, interruptions left out; as much data is made as that leaves
+            time for, up to `tokens`.
         seed: Of everything drawn.
         prompts: Questions of the person's own, mixed with the built-in ones.
         from_chats: Whether some of them come from stored conversations; the card says so.
@@ -53,7 +54,7 @@ class TrainingSettings:
     seed: int = 0
     prompts: tuple[str, ...] = ()
     from_chats: bool = False
-    lanes: int = 64
+    lanes: int = 128
     vocabulary: int = 8192
     size: int = 0
     cell: Cell = Cell.RNN

@@ -1,13 +1,12 @@
 """A training from the first question to the drafter's folder, in phases; each can be interrupted at any moment."""
 
 import json
-import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -30,13 +29,15 @@ from rdchat.inference.training.preparation import Prepared, prepare
 from rdchat.inference.training.prompts import PromptSource
 from rdchat.inference.training.samples import Answers
 from rdchat.inference.training.shards import Conversation, ShardFolder
+from rdchat.inference.training.sharpen import fit_sharpen
 from rdchat.inference.training.simulate import Simulation, simulate
+from rdchat.inference.training.time_limit import Costs, TimeLimit, measured_call_s, measured_step_s, write_json
 from rdchat.inference.training.trainer import Trainer
 from rdchat.inference.training.whitening import fold
 
 _SAVE_EVERY = 45.0  # seconds of training that an interruption may cost
 _SIMULATE_EVERY = 10  # reports between two looks at held-out answers
-_DATA_SHARE = 2 / 3  # of the hours
+_EVALUATION_SHARE = 0.5  # of the most that the evaluation can take, kept free for it where time runs short
 _EVALUATED = 12  # held-out questions that are decoded at the end
 _EVALUATED_TOKENS = 96
 _SETUPS = (Setup(1, 5), Setup(4, 5), Setup(4, 5, lookup_branch=True))
@@ -82,14 +83,17 @@ class DrafterTraining:
     Args:
         model: The target.
         plan: What `make_plan` gave.
+        now: A clock, in seconds.
     """
 
-    def __init__(self, model: LoadedModel, plan: TrainingPlan) -> None:
+    def __init__(self, model: LoadedModel, plan: TrainingPlan, now: Callable[[], float] = monotonic) -> None:
         self._model = model
         self._plan = plan
         self._shards = ShardFolder(plan.folder / "shards", model.info.vocabulary_size)
         self._checkpoint = plan.folder / "training.safetensors"
         self._finished = plan.folder / "data.json"
+        self._now = now
+        self._limit = TimeLimit(plan.settings.hours, plan.folder / "time.json", now)
         model.seams.read_layers(plan.settings.target_layers)
 
     def run(self) -> Iterator[TrainingProgress]:
@@ -98,6 +102,7 @@ class DrafterTraining:
             for progress in self._phases():
                 log.write(json.dumps(asdict(progress)) + "\n")
                 log.flush()
+                self._limit.save()
                 yield progress
 
     def _phases(self) -> Iterator[TrainingProgress]:
@@ -108,6 +113,7 @@ class DrafterTraining:
         trainer = self._trainer(prepared)
         yield from self._train(trainer, prepared)
         head = _in_half_precision(fold(trainer.head, prepared.coordinates))
+        head.config = replace(head.config, sharpen=fit_sharpen(trainer.head, prepared))
         drafter = StoredDrafter(head, prepared.vocabulary, self._plan.binding)
         conversations = [item for shard in shards for item in shard]
         results = []
@@ -115,6 +121,8 @@ class DrafterTraining:
         for result in self._evaluation(drafter).run(prompts, _SETUPS):
             results.append(result)
             yield TrainingProgress(Phase.EVALUATE, len(results) / (len(prompts) * len(_SETUPS)))
+            if self._limit.left_s < 0 and len(results) % len(_SETUPS) == 0:
+                break
         yield TrainingProgress(Phase.WRITE, 0.0)
         facts = {
             "answer_tokens": answer_tokens(conversations),
@@ -141,19 +149,39 @@ class DrafterTraining:
             keep_states=self._plan.keep_states,
         )
         total = maker.resume()
-        began, before = monotonic(), total
-        limit = None if settings.hours is None else settings.hours * 3600 * _DATA_SHARE
-        waves = maker.waves()
-        while total < settings.tokens and (limit is None or monotonic() - began < limit):
-            total += answer_tokens(next(waves))
-            spent = monotonic() - began
-            speed = (total - before) / spent
-            left = max(settings.tokens - total, 0) / speed
-            fraction = min(total / settings.tokens, 1.0)
-            if limit is not None and limit - spent < left:
-                left, fraction = max(limit - spent, 0), min(spent / limit, 1.0)
-            yield TrainingProgress(Phase.DATA, fraction, speed, left_s=left)
-        _write_json(self._finished, {"answer_tokens": total})
+        began, before = self._now(), total
+        costs = self._costs() if self._limit and total else None
+        left = math.inf
+        with closing(maker.waves()) as waves:
+            while total < settings.tokens and left > 0:
+                wave_began = self._now()
+                total += answer_tokens(next(waves))
+                spent, wave_s = self._now() - began, self._now() - wave_began
+                speed = (total - before) / spent
+                left = (settings.tokens - total) / speed
+                if self._limit:
+                    costs = costs or self._costs()
+                    # time for another wave of the same size, and for all that follows it
+                    after = costs.after_data(total + round(speed * wave_s))
+                    left = min(left, self._limit.left_s - after - wave_s)
+                left = max(left, 0)
+                yield TrainingProgress(Phase.DATA, spent / (spent + left), speed, left_s=left)
+        write_json(self._finished, {"answer_tokens": total})
+
+    def _costs(self) -> Costs:
+        """Measure on the first shard what training on the data will take."""
+        recipe, began = self._plan.settings.recipe, self._now()
+        shard = self._shards.read(0)
+        prepared = self._prepare([shard])
+        prepared_s = self._now() - began
+        step_s = measured_step_s(self._fresh_trainer(prepared), self._now)
+        readings = 1 if self._plan.keep_states else 1 + recipe.epochs
+        token_s = readings * prepared_s / answer_tokens(shard) + recipe.epochs * step_s / recipe.batch
+        return Costs(token_s, self._evaluation_s())
+
+    def _evaluation_s(self) -> float:
+        """Return what the evaluation takes at most: one call of the target for each token."""
+        return _EVALUATED * len(_SETUPS) * _EVALUATED_TOKENS * measured_call_s(self._model, self._now)
 
     def _prepare(self, shards: list[list[Conversation]]) -> Prepared:
         def read_states(number: int) -> npt.NDArray[np.float16]:
@@ -171,19 +199,24 @@ class DrafterTraining:
             window_tokens=self._plan.window_tokens,
         )
 
-    def _trainer(self, prepared: Prepared) -> Trainer:
+    def _fresh_trainer(self, prepared: Prepared) -> Trainer:
         recipe = self._plan.settings.recipe
         mx.random.seed(recipe.seed)
         width = prepared.coordinates.rows.shape[1]
-        trainer = Trainer(RecurrentHead(self._plan.head_config(width, len(prepared.vocabulary))), recipe, prepared)
+        return Trainer(RecurrentHead(self._plan.head_config(width, len(prepared.vocabulary))), recipe, prepared)
+
+    def _trainer(self, prepared: Prepared) -> Trainer:
+        trainer = self._fresh_trainer(prepared)
         if self._checkpoint.exists():
             trainer.restore(self._checkpoint)
         return trainer
 
     def _train(self, trainer: Trainer, prepared: Prepared) -> Iterator[TrainingProgress]:
-        began, before, saved = monotonic(), trainer.step, monotonic()
+        began, before, saved = self._now(), trainer.step, self._now()
+        reserve = _EVALUATION_SHARE * self._evaluation_s() if self._limit else 0.0
         for number, step in enumerate(trainer.run()):
-            speed = (step.step - before) / (monotonic() - began)
+            speed = (step.step - before) / (self._now() - began)
+            out_of_time = self._limit.left_s < reserve
             simulation = Simulation((), 0.0)
             if number % _SIMULATE_EVERY == _SIMULATE_EVERY - 1 or step.step == step.total:
                 simulation = simulate(trainer.head, prepared)
@@ -195,9 +228,11 @@ class DrafterTraining:
                 simulation.accuracy,
                 (step.total - step.step) / speed,
             )
-            if monotonic() - saved > _SAVE_EVERY or step.step == step.total:
+            if self._now() - saved > _SAVE_EVERY or step.step == step.total or out_of_time:
                 trainer.save(self._checkpoint)
-                saved = monotonic()
+                saved = self._now()
+            if out_of_time:  # slower than it was measured to be
+                return
 
     def _evaluation(self, drafter: StoredDrafter) -> Evaluation:
         return Evaluation(self._model, drafter, SamplingParams(temperature=0, max_tokens=_EVALUATED_TOKENS))
@@ -216,12 +251,3 @@ def _in_half_precision(head: RecurrentHead) -> RecurrentHead:
     head.update(tree_map(lambda array: array.astype(mx.float16), head.parameters()))
     mx.eval(head.parameters())
     return head
-
-
-def _write_json(path: Path, data: dict[str, Any]) -> None:
-    draft = path.with_suffix(".part")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(data, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)

@@ -8,10 +8,11 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.requests import Role
 from rdchat.ui.theme import Theme, control_font
 from rdchat.ui.transcript.buttons import CopyButton, IconButton
+from rdchat.ui.transcript.reply_details import FactsLine, ReplyDetails
 
 
 class MessageActions(QWidget):
-    """Copy, edit or regenerate, and the stepper through alternatives."""
+    """Copy, edit or regenerate, and the stepper through alternatives; of a reply, its statistics and its tokens too."""
 
     HEIGHT = 28
 
@@ -19,10 +20,12 @@ class MessageActions(QWidget):
     edit_requested = Signal()
     regenerate_requested = Signal()
     step_requested = Signal(int)
+    tokens_requested = Signal()
 
     def __init__(self, role: Role, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
+        self._message: Message | None = None
         person = role is Role.USER
         self._copy = CopyButton(self.tr("Copy message") if person else self.tr("Copy reply"), theme, self)
         self._copy.copy_requested.connect(self.copy_requested)
@@ -36,6 +39,11 @@ class MessageActions(QWidget):
         self._previous.clicked.connect(lambda: self.step_requested.emit(-1))
         self._next = IconButton("next", self.tr("Next alternative"), theme, self)
         self._next.clicked.connect(lambda: self.step_requested.emit(1))
+        self._details = IconButton("info", self.tr("Details"), theme, self)
+        self._details.clicked.connect(self._show_details)
+        self._tokens = IconButton("tokens", self.tr("Show tokens"), theme, self)
+        self._tokens.clicked.connect(self.tokens_requested)
+        self._facts = FactsLine(theme, self)
         self._place = QLabel(self)
         self._place.setFont(control_font(-1, tabular=True))
         row = QHBoxLayout(self)
@@ -43,17 +51,22 @@ class MessageActions(QWidget):
         row.setSpacing(0)
         if person:
             row.addStretch()
-        for widget in (self._previous, self._place, self._next, self._copy, self._change):
+        for widget in (self._previous, self._place, self._next, self._copy, self._change, self._details, self._tokens):
             row.addWidget(widget)
-        if not person:
-            row.addStretch()
-        self._buttons = (self._copy, self._change, self._previous, self._next)
+        row.addWidget(self._facts, 0 if person else 1)
+        for of_reply in (self._details, self._tokens, self._facts):
+            of_reply.setVisible(not person)
+        self._buttons = (self._copy, self._change, self._details, self._tokens, self._previous, self._next)
         for button in self._buttons:
             button.focus_changed.connect(self._reveal)
-        self._wanted = False
+        self._wanted = self._hovered = False
         self.restyle()
 
     def show_message(self, message: Message) -> None:
+        self._message = message
+        self._details.setEnabled(message.statistics is not None)
+        self._tokens.setEnabled(bool(message.text))
+        self._facts.show_message(message)
         several = message.siblings > 1
         busy = message.status is MessageStatus.STREAMING
         for widget in (self._previous, self._place, self._next):
@@ -68,15 +81,22 @@ class MessageActions(QWidget):
     def copy(self, text: str) -> None:
         self._copy.copy(text)
 
-    def set_revealed(self, revealed: bool) -> None:
-        """Show the buttons, or conceal them unless one has the keyboard's focus."""
-        self._wanted = revealed
+    def set_revealed(self, revealed: bool, hovered: bool) -> None:
+        """Show the buttons, and under the pointer the statistics; or conceal them unless one has the focus."""
+        self._wanted, self._hovered = revealed, hovered
         self._reveal()
 
     def _reveal(self) -> None:
-        shown = self._wanted or any(button.hasFocus() for button in self._buttons)
-        for button in (self._copy, self._change):
-            button.set_concealed(not shown)
+        focused = any(button.hasFocus() for button in self._buttons)
+        for button in (self._copy, self._change, self._details, self._tokens):
+            button.set_concealed(not self._wanted and not focused)
+        self._facts.set_concealed(not self._hovered and not focused)
+
+    def _show_details(self) -> None:
+        if self._message is not None:
+            details = ReplyDetails(self._message, self._theme, self)
+            details.tokens_requested.connect(self.tokens_requested)
+            details.open_above(self._details)
 
     def restyle(self) -> None:
         palette = QPalette()

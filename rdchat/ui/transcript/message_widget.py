@@ -18,6 +18,7 @@ class MessageWidget(QWidget):
     regenerate_requested = Signal(int)
     continue_requested = Signal(int)
     alternative_requested = Signal(int, int)
+    tokens_requested = Signal(int)
     height_changed = Signal()
     work_added = Signal()
     caret_moved = Signal(QRect)  # in this widget
@@ -101,7 +102,7 @@ class MessageWidget(QWidget):
         self.height_changed.emit()
 
     def _reveal(self) -> None:
-        self.actions_row.set_revealed(self._last or self._hovered)
+        self.actions_row.set_revealed(self._last or self._hovered, self._hovered)
 
     def enterEvent(self, event: QEnterEvent) -> None:
         self._hovered = True

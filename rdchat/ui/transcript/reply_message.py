@@ -28,6 +28,7 @@ class ReplyMessage(MessageWidget):
         self._status = StatusLine(theme, self)
         self._status.action_requested.connect(self._remedy)
         self.actions_row.regenerate_requested.connect(lambda: self.regenerate_requested.emit(self.message.id))
+        self.actions_row.tokens_requested.connect(lambda: self.tokens_requested.emit(self.message.id))
         self.show_message(message)
 
     def show_message(self, message: Message) -> None:
@@ -121,10 +122,13 @@ class ReplyMessage(MessageWidget):
         again.triggered.connect(lambda: self.regenerate_requested.emit(self.message.id))
         onward = QAction(self.tr("Continue reply"), menu)
         onward.triggered.connect(lambda: self.continue_requested.emit(self.message.id))
+        tokens = QAction(self.tr("Show tokens"), menu)
+        tokens.triggered.connect(lambda: self.tokens_requested.emit(self.message.id))
+        tokens.setEnabled(bool(self.message.text))
         busy = self.message.status is MessageStatus.STREAMING
         again.setEnabled(not busy)
         onward.setEnabled(not busy and bool(self.message.text))
-        return [*super().message_actions(menu), again, onward]
+        return [*super().message_actions(menu), again, onward, tokens]
 
     def _remedy(self) -> None:
         if self._ending and self._ending.remedy is Remedy.CONTINUE:

@@ -35,6 +35,7 @@ class TranscriptView(QWidget):
     regenerate_requested = Signal(int)
     continue_requested = Signal(int)
     alternative_requested = Signal(int, int)
+    tokens_requested = Signal(int)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -151,6 +152,7 @@ class TranscriptView(QWidget):
         widget.regenerate_requested.connect(self.regenerate_requested)
         widget.continue_requested.connect(self.continue_requested)
         widget.alternative_requested.connect(self.alternative_requested)
+        widget.tokens_requested.connect(self.tokens_requested)
         for asked in (widget.edit_submitted, widget.regenerate_requested):
             asked.connect(self._show_asked)  # after what answers it above
         widget.height_changed.connect(self._column.place_around)

@@ -15,6 +15,7 @@ import mlx.optimizers as optim
 from mlx_lm.models import qwen2
 
 from rdchat.inference.target import LoadedModel
+from rdchat.inference.training import run
 from rdchat.inference.training.plan import TrainingSettings, make_plan
 from rdchat.inference.training.run import DrafterTraining
 from rdchat.inference.training.trainer import Recipe
@@ -44,8 +45,8 @@ def conversation(draw: random.Random) -> str:
     return f"user: say {draw.choice(_NOUNS)}\nassistant: {answer}\0"
 
 
-def fitted_model() -> LoadedModel:
-    """Return the model; takes a few seconds."""
+def fitted_model(weights: Path | None = None) -> LoadedModel:
+    """Return the model, fitted in a few seconds or with the weights of an earlier fit."""
     mx.random.seed(11)
     network = qwen2.Model(
         qwen2.ModelArgs(
@@ -60,7 +61,11 @@ def fitted_model() -> LoadedModel:
             tie_word_embeddings=True,
         )
     )
-    _fit(network)
+    if weights is None:
+        _fit(network)
+    else:
+        network.load_weights(str(weights))
+        network.eval()
     model = loaded(network)
     info = replace(model.info, architecture="qwen2")
     return replace(model, tokenizer=LenientTokenizer(), info=info)
@@ -93,7 +98,11 @@ def training(model: LoadedModel, out: Path, resume: bool) -> DrafterTraining:
 
 
 def main() -> None:
-    """Train into the folder that the command line names, and go on with what is there; a line for each event."""
-    for progress in training(fitted_model(), Path(sys.argv[1]), resume=True).run():
+    """Train into the folder that the command line names, with the model whose weights it names behind that.
+
+    What is there is continued; each event is a line.
+    """
+    run._SAVE_EVERY = 0.0  # a kill is to meet what was saved just before
+    for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), resume=True).run():
         sys.stdout.write(f"{progress.phase.value} {progress.fraction}\n")
         sys.stdout.flush()

@@ -1,5 +1,6 @@
 """Making data: what a wave holds, and that an interrupted run makes what an uninterrupted one makes."""
 
+import random
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,6 +13,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat.errors import ModelError
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.training.data import DataMaker, chat_template
+from rdchat.inference.training.foreign_texts import LANGUAGES, foreign_text
 from rdchat.inference.training.hidden_states import answer_states
 from rdchat.inference.training.prompts import Opening, PromptSource
 from rdchat.inference.training.shards import Conversation, ShardFolder
@@ -21,9 +23,11 @@ LANES = 6
 EMPTY = 3  # the opening that leaves all to the target
 
 
-def opening(number: int, passages: Sequence[str]) -> Opening:
-    """Closed and open questions in turn, some with a passage."""
-    text = passages[number % len(passages)][:9] if passages and number % 3 == 0 else "say something"
+def opening(number: int, passages: Sequence[str], long: bool) -> Opening:
+    """Closed and open questions in turn, some with a passage; those of long waves say so."""
+    text = "say something long" if long else "say something"
+    if passages and number % 3 == 0:
+        text = passages[number % len(passages)][:9]
     text = "" if number == EMPTY else text
     return Opening("test", text, 5 if number % 2 else 0)
 
@@ -65,6 +69,12 @@ def test_conversations_begin_with_the_template_and_their_opening(model: LoadedMo
         begun = "" if item.number == EMPTY else "say something"
         assert question.startswith(begun)
         assert 0 <= len(question) - len(begun) <= (5 if item.number % 2 else 0)
+
+
+def test_every_eighth_wave_asks_about_long_passages(model: LoadedModel, tmp_path: Path) -> None:
+    waves = make(model, tmp_path, 8)
+    long = [any("long" in model.decode(item.tokens[: item.answer_start]) for item in wave) for wave in waves]
+    assert long == [False] * 7 + [True]
 
 
 def test_greedy_answers_are_the_targets_own(model: LoadedModel, tmp_path: Path) -> None:
@@ -120,18 +130,35 @@ def test_answers_that_go_round_in_circles_are_cut(model: LoadedModel, tmp_path: 
 def test_openings_depend_on_seed_and_number_alone() -> None:
     source, again, other = PromptSource(1), PromptSource(1), PromptSource(2)
     passages = ["one text", "another text"]
-    drawn = [source.opening(number, passages) for number in range(300)]
-    assert drawn == [again.opening(number, passages) for number in range(300)]
-    assert drawn != [other.opening(number, passages) for number in range(300)]
-    assert {"summarise", "translate", "maths", "code", "passage question", "own"} <= {item.kind for item in drawn}
+    drawn = [source.opening(number, passages, False) for number in range(300)]
+    assert drawn == [again.opening(number, passages, False) for number in range(300)]
+    assert drawn != [other.opening(number, passages, False) for number in range(300)]
+    kinds = {"summarise", "translate", "maths", "code", "fact", "role", "passage question", "own"}
+    assert kinds <= {item.kind for item in drawn}
     assert not [item.text for item in drawn if "{" in item.text.replace("{passage}", "") and "code" not in item.kind]
 
 
+def test_long_openings_join_passages() -> None:
+    passages = [f"passage {number} " + 20 * "word " for number in range(10)]
+    source = PromptSource(1)
+    for number in range(50):
+        counts = [source.opening(number, passages, long).text.count("passage ") for long in (False, True)]
+        assert counts[0] <= 2 <= counts[1] <= 4
+
+
+def test_foreign_texts_end_as_sentences() -> None:
+    draw = random.Random(1)
+    for language in LANGUAGES:
+        texts = {foreign_text(draw, language) for _ in range(50)}
+        assert len(texts) > 45
+        assert all(text.endswith(".") and text[0].isupper() and "|" not in text and "  " not in text for text in texts)
+
+
 def test_without_passages_no_opening_asks_about_one() -> None:
-    kinds = {PromptSource(1).opening(number, []).kind for number in range(300)}
+    kinds = {PromptSource(1).opening(number, [], True).kind for number in range(300)}
     assert not kinds & {"summarise", "rewrite", "extract", "passage question"}
 
 
 def test_prompts_of_the_persons_own_are_mixed_in() -> None:
-    drawn = [PromptSource(1, ["my own question"]).opening(number, []) for number in range(100)]
+    drawn = [PromptSource(1, ["my own question"]).opening(number, [], False) for number in range(100)]
     assert 30 < sum(item.text == "my own question" for item in drawn) < 70

@@ -1,11 +1,15 @@
 """Many conversations in lockstep say what each says alone."""
 
+from contextlib import nullcontext
+
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx_lm.models import llama
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.target import LoadedModel
+from rdchat.inference.training.folded_attention import folded_attention
 from rdchat.inference.training.lockstep import Lockstep
 from tests.inference.fakes import tiny_llama
 
@@ -20,10 +24,16 @@ def alone(model: LoadedModel, tokens: list[int]) -> tuple[np.ndarray, np.ndarray
     return np.array(logits[0, -1]), np.array(model.seams.hidden[0, -1])
 
 
+@pytest.mark.parametrize("folded", [False, True])
 @pytest.mark.parametrize("window", [None, 4])
-def test_each_lane_sees_its_own_tokens_only(window: int | None) -> None:
+def test_each_lane_sees_its_own_tokens_only(window: int | None, folded: bool) -> None:
     """Of different lengths, over many steps, lanes dropped on the way; windows count tokens, not columns."""
     model = tiny_llama(1, sliding_window=window)
+    with folded_attention(model.network) if folded else nullcontext():
+        check_lanes(model)
+
+
+def check_lanes(model: LoadedModel) -> None:
     lockstep = Lockstep(model, PREFIX, PROMPTS)
     seen = [[*PREFIX, *prompt] for prompt in PROMPTS]
     lanes = [0, 1, 2, 3]
@@ -39,6 +49,13 @@ def test_each_lane_sees_its_own_tokens_only(window: int | None) -> None:
                 expected, state = alone(model, seen[lane])
                 np.testing.assert_allclose(np.array(logits[place]), expected, atol=2e-4)
                 np.testing.assert_allclose(np.array(hidden[place]), state, atol=2e-4)
+
+
+def test_attention_is_only_folded_within() -> None:
+    plain = llama.scaled_dot_product_attention
+    with folded_attention(tiny_llama(1).network):
+        assert llama.scaled_dot_product_attention is not plain
+    assert llama.scaled_dot_product_attention is plain
 
 
 def test_prompts_are_read_in_bounded_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,110 @@
+"""Traces as the database keeps them: lines of JSON, packed by zlib.
+
+A stream holds what was written in one go: a line that says where it begins, then one line for each round and for each
+token outside of rounds. A reply that is continued gets another stream behind the first. A line is
+`[tokens, tree, texts]` with tokens as `[id, text, drafter, position, log_prob]`; `texts` has those texts of the tree's
+tokens that no line before had.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from rdchat.chat.reply_trace import ReplyTrace, TracedRound, TracedToken
+from rdchat.inference.events import RoundTree
+
+_VERSION = 1
+_CODES = {"": "-", "speculative": "s", "recurrent": "r", "lookup": "l"}
+_NAMES = {code: name for name, code in _CODES.items()}
+
+
+def encode(trace: ReplyTrace) -> Iterator[bytes]:
+    """Yield the parts of a trace's stream, each the work of some 0.1 ms; many are empty."""
+    packer = zlib.compressobj()
+    texts: dict[int, str] = {}
+    yield packer.compress(_line({"version": _VERSION, "begins_at": trace.begins_at}))
+    places = range(len(trace.tokens))
+    for _, group in groupby(places, key=lambda place: (number := trace.tokens[place].round, number or place)):
+        tokens = [trace.tokens[place] for place in group]
+        tree = trace.rounds[tokens[0].round - 1].tree if tokens[0].round else None
+        plain = [[t.token_id, t.text, _CODES[t.drafter], t.position, _rounded(t.log_prob)] for t in tokens]
+        in_round = 1 if tokens[0].round else 0
+        yield packer.compress(_line([plain, _plain_tree(tree) if tree else in_round, _new_texts(tree, texts)]))
+    yield packer.flush()
+
+
+def decode(packed: bytes) -> ReplyTrace | None:
+    """Read the streams of one reply; None where they are damaged or of a version that is not known."""
+    trace = ReplyTrace()
+    try:
+        while packed:
+            unpacker = zlib.decompressobj()
+            lines = (unpacker.decompress(packed) + unpacker.flush()).decode().splitlines()
+            if not unpacker.eof:
+                return None
+            trace.join(_read_stream(lines))
+            packed = unpacker.unused_data
+    except (zlib.error, ValueError, TypeError, LookupError):
+        return None
+    return trace
+
+
+def _read_stream(lines: list[str]) -> ReplyTrace:
+    header = json.loads(lines[0])
+    if header["version"] != _VERSION:
+        raise ValueError("a newer version wrote this trace")
+    trace = ReplyTrace(begins_at=header["begins_at"])
+    texts: dict[str, str] = {}
+    for line in lines[1:]:
+        tokens, tree, new_texts = json.loads(line)
+        texts |= new_texts
+        if tree:
+            read = None if tree == 1 else _read_tree(tree, texts)
+            trace.rounds.append(TracedRound(len(trace.tokens), len(tokens), read))
+        number = len(trace.rounds) if tree else 0
+        trace.tokens += [
+            TracedToken(token, text, _NAMES[code], position, log_prob, number)
+            for token, text, code, position, log_prob in tokens
+        ]
+    return trace
+
+
+def _plain_tree(tree: RoundTree) -> list[Any]:
+    drafters = "".join([_CODES[drafter] for drafter in tree.drafters])
+    log_probs = [_rounded(log_prob) for log_prob in tree.log_probs]
+    correction = [tree.correction, _rounded(tree.correction_log_prob)]
+    return [tree.tokens, tree.parents, drafters, log_probs, tree.path, *correction]
+
+
+def _read_tree(plain: list[Any], texts: dict[str, str]) -> RoundTree:
+    tokens, parents, drafters, log_probs, path, correction, correction_log_prob = plain
+    return RoundTree(
+        tokens=tuple(tokens),
+        parents=tuple(parents),
+        drafters=tuple([_NAMES[code] for code in drafters]),
+        log_probs=tuple(log_probs),
+        path=tuple(path),
+        correction=correction,
+        texts=tuple([texts[str(token)] for token in tokens]),
+        correction_text=texts[str(correction)],
+        correction_log_prob=correction_log_prob,
+    )
+
+
+def _new_texts(tree: RoundTree | None, known: dict[int, str]) -> dict[int, str]:
+    if tree is None:
+        return {}
+    named = zip((*tree.tokens, tree.correction), (*tree.texts, tree.correction_text), strict=True)
+    new = {token: text for token, text in named if token not in known}
+    known |= new
+    return new
+
+
+def _rounded(log_prob: float | None) -> float | None:
+    return None if log_prob is None else round(log_prob, 3)  # a probability to 0.1 %
+
+
+def _line(data: Any) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,232 @@
+"""`rdchat bench`: how fast each way of drafting is here, beside plain decoding and stock mlx-lm."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rdchat.commands.bench_pictures import check_pictures, save_pictures
+from rdchat.commands.bench_table import bench_table
+from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
+from rdchat.commands.progress import ProgressLine
+from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.inference.benchmark.csv_format import read_csv, write_csv
+from rdchat.inference.benchmark.environment import environment
+from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
+from rdchat.inference.benchmark.plan import BenchPlan
+from rdchat.inference.benchmark.report import as_json, summarise
+from rdchat.inference.benchmark.results import BenchProgress, BenchRecord, BenchRun
+from rdchat.inference.benchmark.sweep import Sweep
+from rdchat.inference.events import LoadProgress
+from rdchat.inference.prompt_files import Prompt, first_of_each_group, read_prompts
+from rdchat.inference.protocol import Engine
+from rdchat.inference.requests import DraftSettings, Dtype, Mode
+
+_MEASURING = ("prompts", "modes", "csv")  # options that mean nothing where a file is shown
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `bench` and its options."""
+    parser = subparsers.add_parser(
+        "bench",
+        help="measure drafting against plain decoding and mlx-lm",
+        description="Runs every mode in turns on every prompt, beside plain decoding and stock mlx-lm, and reports "
+        "ratios of neighbouring runs as medians with quartiles. Lists are separated by commas.",
+    )
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        "--prompts", metavar="FILE", help="a prompt a line, or JSON lines (default: everyday questions)"
+    )
+    parser.add_argument("--limit", type=int, default=0, metavar="N", help="the first N prompts of each group only")
+    parser.add_argument("--modes", type=_list_of(Mode), metavar="LIST", help="default: those the model can have")
+    parser.add_argument("--max-tokens", type=int, default=64, metavar="N", help="longest reply (default: 64)")
+    parser.add_argument(
+        "--trials", type=int, default=3, metavar="T", help="runs of each mode on each prompt (default: 3)"
+    )
+    parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
+    parser.add_argument("--seed", type=int, default=0, help="of the replies (default: 0)")
+    parser.add_argument("--no-mlx-lm", action="store_true", help="leave stock mlx-lm out")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--csv", metavar="FILE", help="also write every run to a file")
+    parser.add_argument(
+        "--picture",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="also draw the speed-ups, as .png, .svg or .pdf; may be given several times",
+    )
+    parser.add_argument(
+        "--from", dest="source", nargs="+", metavar="FILE", help="measure nothing: show a CSV file, ours or Apple's"
+    )
+    _add_sweep_options(parser)
+
+
+def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
+    defaults = DraftSettings()
+    group = parser.add_argument_group("what is swept", "every combination of the lists is measured")
+    group.add_argument("--dtype", type=_list_of(Dtype), default=(Dtype.AUTO,), metavar="LIST", help="precisions")
+    group.add_argument("--temperature", type=_list_of(float), default=(0.0,), metavar="LIST", help="0 is greedy")
+    group.add_argument(
+        "--beam-width", type=_list_of(int), default=(defaults.beam_width,), metavar="LIST", help="for recurrent"
+    )
+    group.add_argument(
+        "--beam-length", type=_list_of(int), default=(defaults.beam_length,), metavar="LIST", help="for recurrent"
+    )
+    group.add_argument(
+        "--draft-tokens",
+        type=_list_of(int),
+        default=(defaults.draft_tokens,),
+        metavar="LIST",
+        help="for speculative and lookup",
+    )
+    group.add_argument("--draft-model", metavar="MODEL", help="for speculative: a smaller model with the same tokens")
+    group.add_argument("--drafter", metavar="FOLDER", help="for recurrent: a drafter (default: the model's own)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, or show what was measured; the exit status is 0, or 130 after Ctrl-C."""
+    check_pictures(args.picture)
+    if args.source:
+        if given := [name for name in _MEASURING if getattr(args, name) is not None]:
+            raise InvalidSettingError(f"--from shows a file and measures nothing: leave out --{given[0]}.")
+        _show(args, read_csv([Path(name) for name in args.source]))
+        return 0
+    bench = _Bench(args)
+    try:
+        bench.run()
+    except KeyboardInterrupt:  # before or after the measuring itself
+        bench.cancelled = True
+    finally:
+        bench.save()
+    _show(args, bench.record(), complete=not bench.cancelled)
+    return INTERRUPTED if bench.cancelled else 0
+
+
+def _show(args: argparse.Namespace, record: BenchRecord, *, complete: bool = True) -> None:
+    reports = summarise(record.plan, record.runs)
+    if args.json:
+        report = as_json(record.environment, record.plan, reports) | {"complete": complete}
+        print(json.dumps(report, ensure_ascii=False))
+    else:
+        print(bench_table(record, reports))
+    save_pictures(args.picture, record)
+
+
+class _Bench:
+    """One benchmark. What its arguments and files alone show to be wrong is told before any model loads."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._prompts = _prompts(args)
+        self._plan = self._make_plan(args.modes or tuple(Mode))
+        if Mode.SPECULATIVE in (args.modes or ()) and args.draft_model is None:
+            raise InvalidSettingError("Mode speculative needs a draft model.", "Name one with --draft-model.")
+        _check_files(args)
+        self._environment: dict[str, Any] = environment(None)
+        self._runs: list[BenchRun] = []
+        self.cancelled = False
+
+    def run(self) -> None:
+        """Load the model and measure."""
+        from rdchat.inference.engine import LocalEngine  # noqa: PLC0415  MLX: only once the arguments are right
+
+        args = self._args
+        with ProgressLine(sys.stderr, verbose=True) as progress:
+            engine = LocalEngine()
+            info = engine.load(args.model, args.dtype[0], progress.show)
+            self._environment = environment(info)
+            self._plan = self._make_plan(args.modes or _modes_to_be_had(engine, args))
+            with closing(engine.benchmark(self._plan)) as runner, ctrl_c_calls(lambda: self._cancel(runner.cancel)):
+                for event in runner:
+                    if isinstance(event, BenchProgress):
+                        progress.show(_shown(event))
+                    else:
+                        self._runs.append(event)
+
+    def record(self) -> BenchRecord:
+        """Return what was run."""
+        return BenchRecord(self._plan, tuple(self._runs), self._environment)
+
+    def save(self) -> None:
+        """Write the CSV file, if one was named and anything was run."""
+        if self._args.csv and self._runs:
+            with Path(self._args.csv).open("w", encoding="utf-8", newline="") as file:
+                write_csv(file, self.record())
+
+    def _cancel(self, cancel: Callable[[], None]) -> None:
+        self.cancelled = True
+        cancel()
+
+    def _make_plan(self, modes: Sequence[Mode]) -> BenchPlan:
+        args = self._args
+        sweep = Sweep(
+            modes=tuple(modes),
+            beam_widths=args.beam_width,
+            beam_lengths=args.beam_length,
+            draft_tokens=args.draft_tokens,
+            temperatures=args.temperature,
+            dtypes=args.dtype,
+            draft_model=args.draft_model,
+            drafter=args.drafter,
+        )
+        return BenchPlan(
+            sweep.cells(), tuple(self._prompts), args.max_tokens, args.trials, args.seed, not args.no_mlx_lm
+        )
+
+
+def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
+    if args.limit < 0:
+        raise InvalidSettingError(f"limit {args.limit} is out of range: it must be at least 0.")
+    prompts = read_prompts(Path(args.prompts)) if args.prompts is not None else EVERYDAY_PROMPTS
+    return first_of_each_group(prompts, args.limit) if args.limit else prompts
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    from rdchat.inference.model_files import check_model_folder, resolve_model  # noqa: PLC0415  slow to import
+
+    for name in (args.model, args.draft_model):
+        if name is not None:
+            check_model_folder(resolve_model(name, lambda _: None))
+    if args.drafter is not None and not Path(args.drafter).expanduser().is_dir():
+        raise RdchatError(f"There is no drafter folder {args.drafter}.", "Check its name.")
+    if args.csv is not None:
+        try:
+            Path(args.csv).open("a").close()
+        except OSError as error:
+            raise RdchatError(f"The file {args.csv} cannot be written: {error.strerror}.", "Name another.") from error
+
+
+def _modes_to_be_had(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ...]:
+    """Return the modes that the loaded model can have, and those that were asked for by naming what they need."""
+    named = {Mode.SPECULATIVE: args.draft_model, Mode.RECURRENT: args.drafter}
+    options = engine.draft_options(DraftSettings(draft_model=args.draft_model, drafter=args.drafter)).modes
+    modes = [option.mode for option in options if option.available or named.get(option.mode)]
+    return tuple(sorted(modes, key=lambda mode: mode is not Mode.OFF))  # plain decoding first
+
+
+def _shown(progress: BenchProgress) -> LoadProgress:
+    left = f", {progress.left_words}" if progress.left_words else ""
+    return LoadProgress(f"{progress.words}{left}", progress.done / progress.total if progress.total else None)
+
+
+def _list_of[T](kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """Return a parser of a list that is separated by commas."""
+
+    def parse(text: str) -> tuple[T, ...]:
+        words = [word.strip() for word in text.split(",")]
+        if not all(words):
+            raise argparse.ArgumentTypeError("the list is empty, or a place in it is")
+        try:
+            return tuple(kind(word) for word in words)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(_problem(kind, error)) from error
+
+    return parse
+
+
+def _problem(kind: object, error: ValueError) -> str:
+    names = [member.value for member in kind] if isinstance(kind, type(Mode)) else []
+    return f"{error}{': choose from ' + ', '.join(names) if names else ''}"

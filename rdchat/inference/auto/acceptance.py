@@ -1,0 +1,234 @@
+"""How far the target follows drafts: chances of nodes, calibrated online on nodes whose parent was accepted.
+
+All counts fade, so that the newest text counts most, and begin with a prior of a few made-up observations.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rdchat.inference.auto.curve import Floats
+from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
+
+Ints = npt.NDArray[np.int64]
+
+_FADE = 0.985  # of earlier observations, at each new one
+_PRIOR = 4.0  # observations that the prior counts for
+_MATCHES = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # least lengths of an ending that occurred before, by class
+_MATCH_PRIOR = (0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.9, 0.95)  # prompt lookup's next token is right
+_CLASSES = [max(sum(match >= least for least in _MATCHES) - 1, 0) for match in range(_MATCHES[-1] + 1)]
+_NODE_PRIOR = 0.8  # a recurrent drafter is surer of itself than it should be on text that it was not trained on
+_DRAFT_PRIOR = 0.65  # a draft model's token is the target's
+_DRAFT_WEIGHT = 0.08  # of a new draft among those before it
+_MOST_WEIGHT = 0.3  # of one, where a shape was not seen for long
+
+
+class Rate:
+    """What came of what was expected: a fading sum of each.
+
+    Args:
+        prior: Where nothing was observed.
+        weight: Expectation that the prior counts for.
+    """
+
+    def __init__(self, prior: float, weight: float = _PRIOR) -> None:
+        self._prior, self._weight = prior, weight
+        self._expected = self._came = 0.0
+
+    @property
+    def value(self) -> float:
+        return self.given(self._prior)
+
+    def given(self, prior: float) -> float:
+        """Return the value where something else is believed beforehand."""
+        return (self._came + prior * self._weight) / (self._expected + self._weight)
+
+    def learn(self, came: float, expected: float = 1.0) -> None:
+        """Take an observation."""
+        self._expected = self._expected * _FADE + expected
+        self._came = self._came * _FADE + came
+
+    def fade(self, share: float) -> None:
+        """Keep a share of what was observed, so that the prior weighs more."""
+        self._expected *= share
+        self._came *= share
+
+
+class LookupRates:
+    """The chance that prompt lookup's next token is right, by the length of the ending that occurred before.
+
+    A path's chances follow: each accepted token makes the ending one longer.
+    """
+
+    def __init__(self) -> None:
+        self._rates = [Rate(prior) for prior in _MATCH_PRIOR]
+
+    def path(self, match: int, length: int) -> Floats:
+        """Return (length,) the chance that a path from prompt lookup is accepted up to each of its tokens."""
+        return np.cumprod([self._rate(match + depth).value for depth in range(length)])
+
+    def learn(self, match: int, right: bool) -> None:
+        """Take whether the token that followed was the one looked up."""
+        self._rate(match).learn(right)
+
+    def _rate(self, match: int) -> Rate:
+        return self._rates[_CLASSES[min(match, _MATCHES[-1])]]
+
+
+class ChainRates:
+    """The chance that a draft model's tokens are accepted, by depth; a runner-up may be, and ends the path."""
+
+    def __init__(self) -> None:
+        self._any = [Rate(_DRAFT_PRIOR) for _ in range(LONGEST + 1)]
+        self._first = [Rate(_DRAFT_PRIOR) for _ in range(LONGEST + 1)]
+
+    def expected(self, steps: int) -> float:
+        """Return the expected accepted length of a draft of so many steps."""
+        total, reached = 0.0, 1.0
+        for depth in range(steps):
+            total += reached * self._any[depth].value
+            reached *= self._first[depth].value
+        return total
+
+    def learn(self, steps: int, chain: int, accepted: int) -> None:
+        """Take a draft.
+
+        Args:
+            steps: Its depth.
+            chain: How many of its first choices were accepted.
+            accepted: The accepted length; one more than `chain` where a runner-up was taken.
+        """
+        for depth in range(min(steps, chain + 1)):
+            self._first[depth].learn(depth < chain)
+            self._any[depth].learn(depth < accepted)
+
+    def fade(self, share: float) -> None:
+        """See `Rate.fade`."""
+        for rate in (*self._any, *self._first):
+            rate.fade(share)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredNodes:
+    """All nodes of a recurrent draft, level by level, each level best first; `NodePool` on the host.
+
+    Attributes:
+        tokens: (nodes,) token ids, the root first.
+        parents: (nodes,) index of each node's parent; -1 for the root.
+        scores: (nodes,) sum of the renormalised log-scores along the path; 0 for the root.
+        level_size: Nodes of each level but the root's.
+        levels: Number of levels below the root.
+        width: Beams of the search.
+    """
+
+    tokens: Ints
+    parents: Ints
+    scores: Floats
+    level_size: int
+    levels: int
+    width: int
+
+    def level(self, depth: int) -> slice:
+        """Return the nodes at a depth, from 1."""
+        return slice(1 + (depth - 1) * self.level_size, 1 + depth * self.level_size)
+
+    def children(self, node: int) -> Ints:
+        """Return the nodes below a node."""
+        return np.flatnonzero(self.parents == node)
+
+    def probs(self) -> Floats:
+        """Return (nodes,) each node's renormalised probability after its parent; 1 for the root."""
+        steps: Floats = np.exp(self.scores - self.scores[np.maximum(self.parents, 0)])
+        return steps
+
+    def searched_with(self, width: int) -> npt.NDArray[np.bool_]:
+        """Return (nodes,) bool: which nodes a search with fewer beams would have kept, as far as can be told."""
+        kept = np.zeros(len(self.tokens), dtype=bool)
+        kept[0] = True
+        live = np.array([0])
+        for depth in range(1, self.levels + 1):
+            level = self.level(depth)
+            grown = level.start + np.flatnonzero(np.isin(self.parents[level], live))
+            grown = grown[: 2 * width if width > 1 else 1]
+            kept[grown] = True
+            live = grown[:width]
+        return kept
+
+
+class NodeRates:
+    """The chance that a recurrent drafter's node is accepted after its parent: its probability, set right by depth.
+
+    Fewer nodes tell of greater depths, so each depth begins with what the one before shows.
+
+    Args:
+        prior: Of what its probabilities promise, what comes true where nothing was observed.
+    """
+
+    def __init__(self, prior: float = _NODE_PRIOR) -> None:
+        self._prior = prior
+        self._rates = [Rate(prior) for _ in range(LONGEST)]
+
+    def chances(self, drawn: ScoredNodes) -> Floats:
+        """Return (nodes,) the chance that each node lies on the accepted path; 1 for the root."""
+        probs, chances = drawn.probs(), np.ones(len(drawn.tokens))
+        rate = self._prior
+        for depth in range(1, drawn.levels + 1):
+            level, rate = drawn.level(depth), self._rates[depth - 1].given(rate)
+            chances[level] = chances[drawn.parents[level]] * np.minimum(probs[level] * rate, 1.0)
+        return chances
+
+    def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> None:
+        """Take the tokens that followed the root; nodes whose parent is not among them tell nothing."""
+        probs, node = drawn.probs(), 0
+        for rate, token in zip(self._rates, text, strict=False):
+            children = drawn.children(node)
+            if not children.size:
+                return
+            right = children[drawn.tokens[children] == token]
+            rate.learn(float(right.size > 0), float(probs[children].sum()))
+            if not right.size:
+                return
+            node = int(right[0])
+
+
+class DraftValues:
+    """The expected accepted length of a recurrent drafter's tree, by its shape and size: a mean over recent drafts.
+
+    A tree's value is the sum of its nodes' chances. A wide and long draft tells of all narrower and shorter ones.
+    """
+
+    def __init__(self) -> None:
+        self._means = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
+        self._drafts = np.zeros((len(WIDTHS), len(LENGTHS)))
+        self._unseen = np.zeros_like(self._drafts)  # drafts since a shape was seen
+
+    @property
+    def drafts(self) -> float:
+        """How many drafts the best known shape was seen in."""
+        return float(self._drafts.max())
+
+    def table(self) -> Floats:
+        """Return the expected accepted length, (widths, lengths, nodes); minus infinity for what was not seen yet."""
+        return np.where(self._drafts[..., None] > 0, self._means, -np.inf)
+
+    def learn(self, drawn: ScoredNodes, chances: Floats) -> None:
+        """Take a draft and the chances of its nodes."""
+        self._unseen += 1
+        best_first = np.argsort(-drawn.scores, kind="stable")
+        depths = np.repeat(np.arange(drawn.levels + 1), [1, *[drawn.level_size] * drawn.levels])
+        for w, width in enumerate(WIDTHS):
+            if width > drawn.width:
+                break
+            kept = drawn.searched_with(width)
+            for n, length in enumerate(LENGTHS):
+                if length - 1 > drawn.levels:
+                    break
+                order = best_first[(kept & (depths < length))[best_first]][1 : MOST_ROWS + 1]
+                sums = np.concatenate([[0.0, 0.0], np.cumsum(chances[order])])[: MOST_ROWS + 1]
+                value = np.pad(sums, (0, MOST_ROWS + 1 - len(sums)), mode="edge")
+                self._drafts[w, n] += 1
+                weight = min(1 - (1 - _DRAFT_WEIGHT) ** self._unseen[w, n], _MOST_WEIGHT)
+                self._means[w, n] += max(weight, 1 / self._drafts[w, n]) * (value - self._means[w, n])
+                self._unseen[w, n] = 0

@@ -1,0 +1,280 @@
+"""The automatic mode's drafter: before each target call it picks who drafts, and how much, or nobody."""
+
+from collections.abc import Callable, Iterator
+from typing import override
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.auto.curve import Floats
+from rdchat.inference.auto.plan import (
+    DRAFT_TOKENS,
+    LENGTHS,
+    LONGEST,
+    MOST_ROWS,
+    PLAIN,
+    WIDEST,
+    WIDTHS,
+    Choice,
+    Plan,
+)
+from rdchat.inference.auto.planner import Outlook, in_words
+from rdchat.inference.auto.shadow import DraftComparison
+from rdchat.inference.auto.state import AutoState
+from rdchat.inference.autoregressive import Step
+from rdchat.inference.draft import Draft, Drafter
+from rdchat.inference.ledger import Ledger
+from rdchat.inference.lookup import LookupIndex
+from rdchat.inference.packed_tree import PackedTree
+from rdchat.inference.prefix_tree import PrefixTree
+from rdchat.inference.recurrent_beam import BeamShape
+from rdchat.inference.recurrent_drafter import RecurrentSettings
+from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.statistics import AutoChoice
+from rdchat.inference.verifier import Verified
+
+_SHADOW = BeamShape(WIDEST, 6)  # of drafts that are only compared with the text
+_FIRST_SHADOWS = 6  # without which nothing is known of a recurrent drafter
+_WIDE_EVERY = 16  # rounds of the recurrent drafter: that one tells what larger beams would have brought
+_PLAIN_EVERY = 40  # rounds: what plain steps cost is looked at again, where they might be as quick
+_SURELY_FASTER = 1.5  # than plain steps
+_SHARE = 0.007  # of the decoding time, for what only serves to learn
+_MARGIN = 0.03  # by which drafting must look faster than plain steps to begin with it
+_NOTHING: Floats = np.empty(0)
+_LATE = 4  # tokens that a draft model catches up with; a round with more says little of other rounds
+
+
+class AutoDrafter(Drafter):
+    """Drafts for one reply by the best plan; see `Drafter`.
+
+    A plain step is a round in which nothing is drafted, and the drafters are told of it as of one.
+
+    Args:
+        state: What is known of the target and its drafters.
+        prompt: Token ids.
+        request: What was asked.
+        ledger: Takes the time of its stages.
+    """
+
+    def __init__(self, state: AutoState, prompt: list[int], request: GenerationRequest, ledger: Ledger) -> None:
+        equipment = state.equipment
+        self._costs, self._planner = state.costs, state.planner
+        self._followed = state.followed(request.sampling)
+        self._comparison = DraftComparison(self._followed)
+        self._text = list(prompt)
+        self._index = LookupIndex(prompt)
+        self._ledger = ledger
+        alone = RecurrentSettings(lookup_branch=False)
+        recurrent, small = equipment.recurrent, equipment.draft_model
+        self._recurrent = recurrent.drafter(prompt, request, alone, ledger) if recurrent else None
+        self._draft_model = small.drafter(prompt, request, ledger=ledger) if small else None
+        self._parts: list[Drafter] = [part for part in (self._recurrent, self._draft_model) if part]
+        self._sizes = [small.usual_shape(steps).nodes for steps in DRAFT_TOKENS] if small else []  # with runner-ups
+        self._followed.chains.fade(0.5)  # another text: what was given up may do better
+        self._planner.fade()
+        self._choice: Choice | None = None  # the best plan that drafts
+        self._do(PLAIN)
+        self._accepted = 0  # in the last round
+        self._beam_rounds = 0
+        self._rounds = 0  # since the last plain steps
+        self._look_again = False  # whether two plain steps are made to see what they cost
+        self._usual = True  # whether the last round's time tells of others like it
+        self._decoding_ms = self._learning_ms = 0.0
+
+    @property
+    def told(self) -> AutoChoice:
+        """What is done at this moment, and why."""
+        plan, choice = self._plan, self._choice
+        if plan == PLAIN or choice is None:
+            return AutoChoice(Mode.OFF.value, 0, 0, 1.0, 1.0, in_words(choice, False, self._costs.measured))
+        return AutoChoice(
+            plan.mode.value, plan.width, plan.length, choice.tokens, choice.cost, in_words(choice, True, True)
+        )
+
+    @override
+    def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
+        """See `Drafter`."""
+        for part in self._parts:
+            yield from part.prefill(cancelled, ledger)
+
+    @override
+    def close(self, length: int) -> None:
+        """See `Drafter`."""
+        for part in self._parts:
+            part.close(length)
+
+    def begin(self, token: int) -> None:
+        """Take the first token, which comes with the prefill."""
+        self._text.append(token)
+        self._index.extend([token])
+
+    def wants_round(self, limit: int) -> bool:
+        """Tell whether to draft below the last token, now that nothing is queued; `propose` then does so.
+
+        Args:
+            limit: Tokens that may be drafted.
+        """
+        self._choice = choice = self._planner.choose(self._outlook(limit, self._index.match()))
+        if choice is None or not self._worth(choice, -self._switch / 4):
+            return False
+        self._look_again = self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER
+        if self._look_again:
+            return False
+        self._do(choice.plan)
+        self._rounds += 1
+        return True
+
+    def wants_to_stop(self, limit: int) -> bool:
+        """Tell whether the call for the token that is being computed should wait, since it may better be a round.
+
+        Args:
+            limit: Tokens that might be drafted below that token.
+        """
+        if limit < 1 or self._look_again:
+            self._look_again = False
+            return False
+        match, least = self._index.match(), self._switch / 2
+        otherwise = self._planner.choose(self._outlook(limit))
+        if not match:
+            self._choice = otherwise
+            return self._worth(otherwise, least)
+        # prompt lookup has a guess of the token that is being computed: a path goes on behind it
+        right = float(self._followed.lookup.path(match, 1)[0])
+        self._choice = best = self._planner.choose(self._outlook(limit, match + 1))
+        if best is None:
+            return False
+        instead = max(otherwise.gain if otherwise else -np.inf, -self._switch)
+        expected = right * best.gain + (1 - right) * instead
+        return expected > least + _MARGIN * best.cost or (right > 0.5 and self._affords(best))
+
+    @override
+    def propose(self, root: int, limit: int) -> Draft:
+        """See `Drafter`; by the plan that `wants_round` chose."""
+        plan = self._plan
+        for part in self._parts:
+            part.propose(root, 0)
+        self._usual = True
+        if plan.mode is Mode.SPECULATIVE:
+            assert self._draft_model is not None
+            self._usual = self._draft_model.late <= _LATE
+            self._draft_model.update(DraftSettings(draft_tokens=plan.length - 1))
+            draft = self._draft_model.propose(root, limit)
+        elif plan.mode is Mode.RECURRENT:
+            draft = self._beams(root, limit)
+        else:
+            chain = [root, *self._look_up(plan.length - 1)]
+            draft = Draft(PackedTree.of(PrefixTree.from_beams([chain])))
+        return Draft(draft.tree, draft.looked_up, plan.rows, draft.pool)
+
+    @override
+    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        """See `Drafter`."""
+        self._accepted = len(path) - 1
+        if self._plan.mode is Mode.SPECULATIVE:
+            steps = self._plan.length - 1
+            self._followed.chains.learn(steps, sum(0 < node <= steps for node in path), self._accepted)
+        for part in self._parts:
+            part.observe(tokens, verified, path)
+        for token in tokens:
+            if match := self._index.match():
+                self._followed.lookup.learn(match, self._index.continuation(1) == [token])
+            self._text.append(token)
+            self._index.extend([token])
+        self._comparison.look(self._text)
+
+    def follow(self, root: int, token: int, step: Step) -> None:
+        """Take a plain step: `token` came after `root`."""
+        self._do(PLAIN)
+        self._rounds = 0
+        for part in self._parts:
+            part.propose(root, 0)
+        hidden = None if step.hidden is None else step.hidden[0]
+        self.observe([token], Verified(step.logits, hidden), [0])
+
+    def draft_in_shadow(self) -> bool:
+        """Draft below the last token, now and then, to compare it with the text; tell whether that was done."""
+        if self._recurrent is None:
+            return False
+        cost = float(self._costs.beams_ms()[WIDTHS.index(_SHADOW.width), LENGTHS.index(_SHADOW.length)])
+        unknown = self._followed.values.drafts + self._comparison.waiting < _FIRST_SHADOWS
+        if not unknown and self._learning_ms + cost > _SHARE * self._decoding_ms:
+            return False
+        pool = self._recurrent.search(self._text[-1], _SHADOW)
+        mx.async_eval(pool.tokens, pool.parents, pool.scores)
+        self._comparison.add(len(self._text), pool, _SHADOW.width, offered=False)
+        self._learning_ms += cost
+        return True
+
+    def took_step(self, ms: float, usual: bool) -> None:
+        """Take the time of a plain step; `usual` tells whether it was one among others, with nothing between them."""
+        self._decoding_ms += ms
+        if usual:
+            self._costs.learn_plain(len(self._text), ms)
+
+    def took_round(self, ms: float) -> None:
+        """Take the time of a round."""
+        self._decoding_ms += ms
+        choice = self._choice
+        assert choice is not None
+        if choice.gain < 0:
+            self._learning_ms += max(ms - (1 + self._accepted) * choice.plain_ms, 0.0)
+        self._planner.learn(choice, self._accepted, ms if self._usual else None)
+
+    def _do(self, plan: Plan) -> None:
+        self._plan = plan
+        self.name = plan.mode.value
+
+    def _outlook(self, limit: int, match: int = 0) -> Outlook:
+        """Return what is known of a draft's chances.
+
+        Args:
+            limit: Tokens that may be drafted.
+            match: Length of the ending that prompt lookup goes by; 0 leaves it out.
+        """
+        limit, followed = min(limit, MOST_ROWS - 1), self._followed
+        return Outlook(
+            depth=len(self._text),
+            limit=limit,
+            lookup=followed.lookup.path(match, limit) if match else _NOTHING,
+            beams=followed.values.table() if self._recurrent else None,
+            draft_model=tuple(
+                (followed.chains.expected(steps), nodes)
+                for steps, nodes in zip(DRAFT_TOKENS, self._sizes, strict=False)
+            ),
+            late=self._draft_model.late if self._draft_model else 0,
+        )
+
+    @property
+    def _switch(self) -> float:
+        return self._planner.switch_tokens(len(self._text))
+
+    def _worth(self, choice: Choice | None, least: float) -> bool:
+        """Tell whether a choice beats plain steps by `least` tokens, or may be tried to learn what it costs."""
+        if choice is None:
+            return False
+        margin = _MARGIN * choice.cost if least > 0 else 0.0
+        return choice.gain > least + margin or self._affords(choice)
+
+    def _affords(self, choice: Choice) -> bool:
+        """Tell whether a round whose cost nobody knows can be tried: even if it is as dear as can be."""
+        if self._costs.measured:
+            return False
+        return -choice.gain * choice.plain_ms <= _SHARE * self._decoding_ms - self._learning_ms
+
+    def _look_up(self, length: int) -> list[int]:
+        with self._ledger.stage("lookup"):
+            return self._index.continuation(length)
+
+    def _beams(self, root: int, limit: int) -> Draft:
+        plan = self._plan
+        assert self._recurrent is not None
+        self._beam_rounds += 1
+        shape = BeamShape(plan.width, min(plan.length, 1 + limit))
+        if plan.width > 1 and self._beam_rounds % _WIDE_EVERY == 0:
+            shape, self._usual = BeamShape(WIDEST, min(LONGEST, 1 + limit)), False
+        branch = self._look_up(plan.branch) if plan.branch else []
+        draft = self._recurrent.draft(root, shape, plan.nodes, branch)
+        if draft.pool is not None:
+            mx.async_eval(draft.pool.tokens, draft.pool.parents, draft.pool.scores)
+            self._comparison.add(len(self._text), draft.pool, shape.width, offered=True)
+        return draft

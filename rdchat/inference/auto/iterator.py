@@ -1,0 +1,91 @@
+"""Decoding that goes over from plain steps to rounds and back, at the border of any token."""
+
+from collections.abc import Iterator
+from time import perf_counter
+from typing import override
+
+import mlx.core as mx
+
+from rdchat.inference.auto.drafter import AutoDrafter
+from rdchat.inference.autoregressive import PlainSteps, Step
+from rdchat.inference.events import TokenEvent
+from rdchat.inference.reply import ReplyJob
+from rdchat.inference.requests import DraftSettings
+from rdchat.inference.rounds import RoundIterator
+
+
+class AutoIterator(RoundIterator):
+    """A `TokenIterator` of plain steps, as `AutoregressiveIterator` makes them, and rounds.
+
+    Args:
+        job: What it works on; the cache has rounds.
+        drafter: Decides which.
+    """
+
+    def __init__(self, job: ReplyJob, drafter: AutoDrafter) -> None:
+        super().__init__(job, drafter)
+        self._auto = drafter
+        self._steps = PlainSteps(job, self._reply, self._chooser)
+        self._reply.choice = lambda: drafter.told
+        self._marked = perf_counter()
+        self._usual = False  # whether the running plain step's time is one of many alike
+
+    @override
+    def update(self, settings: DraftSettings) -> None:
+        """See `TokenIterator`; how much is drafted is not for the settings to say."""
+        super().update(settings)
+        self._steps.trace = settings.trace
+
+    @override
+    def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
+        reply = self._reply
+        step: Step | None = self._steps.first(logits, len(self._prompt), self._seen)
+        while reply.finish_reason is None and not self._cancel.is_set():
+            if step is None and self._auto.wants_round(self._room):
+                yield from self._timed_round()
+                continue
+            step = step or self._begin_again()
+            event, following = self._steps.advance(step, queue=self._room > 0 and not self._wants_to_stop())
+            self._follow(step)
+            self._seen, step = step.seen, following
+            yield event
+
+    @property
+    def _room(self) -> int:
+        """Tokens that may follow the last one and the one being computed."""
+        return self._reply.last_index - len(self._reply.token_ids)
+
+    def _wants_to_stop(self) -> bool:
+        with self._ledger.stage("plan"):
+            return self._auto.wants_to_stop(self._room - 1)
+
+    def _timed_round(self) -> list[TokenEvent]:
+        events = self._round()
+        self._auto.took_round(self._lap_ms())
+        return events
+
+    def _begin_again(self) -> Step:
+        """Return the plain step after a round: nothing was queued for it."""
+        reply = self._reply
+        self._verifier.catch_up()
+        self._usual = False
+        return self._steps.after(reply.token_ids[-1], len(self._prompt) + len(reply.token_ids) - 1, self._seen)
+
+    def _follow(self, step: Step) -> None:
+        """Let the drafter see a plain step that was made."""
+        tokens = self._reply.token_ids
+        self._seen = step.seen
+        ms = self._lap_ms()
+        if len(tokens) == 1:
+            self._auto.begin(tokens[0])
+            return
+        self._auto.took_step(ms, self._usual)
+        with self._ledger.stage("follow"):
+            self._auto.follow(tokens[-2], tokens[-1], step)
+            self._usual = not self._auto.draft_in_shadow()
+
+    def _lap_ms(self) -> float:
+        """Return the time since it was last asked for."""
+        now = perf_counter()
+        ms, self._marked = (now - self._marked) * 1000, now
+        return ms

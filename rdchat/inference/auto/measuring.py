@@ -1,0 +1,160 @@
+"""Measures what target calls and drafts cost, in slices of one or a few calls, on a cache of its own.
+
+Each function is a generator that rests between two slices; what it returns in the end are the costs.
+"""
+
+from collections.abc import Callable, Generator
+from functools import partial
+from time import perf_counter
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.auto.curve import PLAIN_STEP, Costs
+from rdchat.inference.auto.plan import MOST_ROWS
+from rdchat.inference.draft_model import DraftModel
+from rdchat.inference.packed_tree import PackedTree
+from rdchat.inference.prefix_tree import PrefixTree
+from rdchat.inference.probe import DraftKind
+from rdchat.inference.recurrent_beam import BeamShape
+from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
+from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.round_cache import has_state
+from rdchat.inference.sampling import TokenChooser
+from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.verifier import Verifier
+
+Measurement = Generator[None, None, Costs]
+_Found = dict[tuple[int, int], float]
+_Works = dict[tuple[int, int], Callable[[], float]]
+
+NEAR, FAR = 128, 1024  # tokens in the cache
+_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 15, 16, 20, 24, 28, MOST_ROWS)
+_ROWS_FAR = (1, 4, 8, 16, MOST_ROWS)
+_BEAMS = ((1, 2), (1, 6), (4, 2), (4, 6), (8, 2), (8, 6))
+_FED = (1, 4, 16)  # rows that a draft model is fed
+_TRIALS = 3
+_SLOW_MS = 60  # a call above this is made once or twice in a slice, not more
+
+
+def measure_calls(model: LoadedModel) -> Measurement:
+    """Measure plain steps and rounds' calls by their rows, near the beginning of a text and further on.
+
+    A model that cannot verify drafts gets its plain steps measured.
+    """
+    kind = model.capability.kind
+    yield
+    scratch, costs = _Scratch(model), _Found()
+    for depth, rows in ((NEAR, _ROWS), (FAR, _ROWS_FAR)):
+        if depth + MOST_ROWS > model.info.context_length:
+            break
+        yield from scratch.fill(depth)
+        trees = {n: _tree(n, kind) for n in rows} if kind is not DraftKind.NONE else {}
+        works: _Works = {(n, depth): partial(scratch.call, tree) for n, tree in trees.items()}
+        yield from _in_turns({(PLAIN_STEP, depth): scratch.plain_step, **works}, costs)
+    return costs
+
+
+def measure_beams(model: LoadedModel, recurrent: RecurrentModel) -> Measurement:
+    """Measure drafts of a recurrent drafter by width and length."""
+    scratch, costs = _Scratch(model), _Found()
+    yield from scratch.fill(1)
+    request = GenerationRequest((ChatMessage(Role.USER, "-"),))
+    drafter = recurrent.drafter([0], request, RecurrentSettings(BeamShape(1, 2), lookup_branch=False))
+    drafter.propose(0, 0)  # it reads the hidden states of the last call
+
+    def draft(width: int, length: int) -> float:
+        began = perf_counter()
+        drawn = drafter.draft(0, BeamShape(width, length), MOST_ROWS // 2)
+        mx.eval(*drawn.tree.arrays)
+        return (perf_counter() - began) * 1000
+
+    yield from _in_turns({shape: partial(draft, *shape) for shape in _BEAMS}, costs)
+    return costs
+
+
+def measure_draft_model(draft: DraftModel) -> Measurement:
+    """Measure a draft model's calls by the rows that it is fed."""
+    scratch, costs = _Scratch(draft.model), _Found()
+    yield from scratch.fill(NEAR)
+    trees = {rows: _tree(rows, DraftKind.CHAIN) for rows in _FED}
+    yield from _in_turns({(rows, 0): partial(scratch.call, tree) for rows, tree in trees.items()}, costs)
+    return costs
+
+
+def _in_turns(works: _Works, costs: _Found) -> Generator[None]:
+    """Do all works a few times in turn, as a machine's speed drifts; put the shortest times into `costs`.
+
+    What else the machine does can only make a time longer.
+    """
+    times: dict[tuple[int, int], list[float]] = {key: [] for key in works}
+    for trial in range(1 + _TRIALS):
+        for key, work in works.items():
+            ms = work()
+            if trial:  # the first time, kernels may be compiled
+                times[key].append(ms)
+            yield
+    costs.update({key: min(found) for key, found in times.items()})
+
+
+def _tree(nodes: int, kind: DraftKind) -> PackedTree:
+    """Return a tree in which every node has two children, or a chain, of any tokens."""
+    tokens = np.arange(1, 1 + nodes, dtype=np.int32)
+    if kind is not DraftKind.TREE:
+        return PackedTree.chain(mx.array(tokens))
+    parents = (np.arange(nodes, dtype=np.int32) - 1) // 2
+    depths = np.array([int(np.log2(1 + node)) for node in range(nodes)], dtype=np.int32)
+    return PackedTree.of(PrefixTree(tokens, parents, depths, np.empty((0, 0), dtype=np.int32)))
+
+
+class _Scratch:
+    """A cache of its own, and calls on it that leave it as it was."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self._model = model
+        self._cache = KVCache(model.network)
+        self._verifier = Verifier(model, self._cache)
+        self._chooser = TokenChooser(SamplingParams(), 0, model.info.vocabulary_size)
+        self._tokens = np.random.default_rng(0)  # varied, as experts would all be the same for one token
+        self._can_trim = not has_state(self._cache.layers)
+
+    def fill(self, depth: int) -> Generator[None]:
+        """Feed random tokens up to a depth."""
+        highest = self._model.info.vocabulary_size
+        while (missing := depth - len(self._cache.tokens)) > 0:
+            tokens = self._tokens.integers(0, highest, size=min(missing, MOST_ROWS)).tolist()
+            mx.eval(self._model.network(mx.array([tokens]), cache=self._cache.layers))
+            self._cache.tokens += tokens
+            yield
+
+    def call(self, tree: PackedTree) -> float:
+        """Return the milliseconds of a round's call, which is taken back."""
+        began = perf_counter()
+        verified = self._verifier.verify(tree)
+        start = len(self._cache.tokens) + 1
+        mx.eval(*self._chooser.choose_quickly(verified.logits, start, tree.depths, tree.deepest), verified.hidden)
+        ended = perf_counter()
+        self._verifier.rollback()
+        return (ended - began) * 1000
+
+    def plain_step(self) -> float:
+        """Return the milliseconds of a plain step, each next one queued before the last is read."""
+        depth = len(self._cache.tokens)
+        running, reads = self._step(mx.array([0])), [perf_counter()]
+        while len(reads) < 3 or (len(reads) < 4 and reads[-1] - reads[-2] < _SLOW_MS / 1000):
+            following = self._step(running)
+            mx.eval(running)
+            reads.append(perf_counter())
+            running = following
+        mx.eval(running)
+        if self._can_trim:
+            self._cache.trim_to(depth)
+        return float(np.diff(reads[1:]).min()) * 1000
+
+    def _step(self, token: mx.array) -> mx.array:
+        logits = self._model.network(token[None], cache=self._cache.layers)[:, -1]
+        position = len(self._cache.tokens)
+        self._cache.tokens.append(0)
+        chosen, sure = self._chooser.choose_quickly(logits, position, mx.array([0]), 0)
+        mx.async_eval(chosen, sure)
+        return chosen

@@ -1,0 +1,64 @@
+"""What the automatic mode may do with one target call."""
+
+from dataclasses import dataclass
+
+from rdchat.inference.requests import Mode
+
+MOST_ROWS = 32  # rows of a verified tree: beyond, a node is worth less than it costs on every machine known
+WIDTHS = (1, 2, 4, 8)  # beams of a recurrent draft
+LENGTHS = (2, 3, 4, 5, 6, 8)  # their tokens, the root included
+WIDEST, LONGEST = WIDTHS[-1], LENGTHS[-1]
+DRAFT_TOKENS = (1, 2, 3, 4, 6, 8)  # steps of a draft model
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is drafted for a target call.
+
+    Attributes:
+        mode: What drafts; `off` is a plain step.
+        width: Beams of a recurrent draft; 1 for a chain, 0 in a plain step.
+        length: Tokens of the longest path, the root included.
+        nodes: Nodes of the tree, the root included.
+        rows: Rows of the call: the nodes, and padding up to a number of rows that is cheaper.
+        branch: Tokens of the path from prompt lookup in a recurrent draft's tree.
+    """
+
+    mode: Mode = Mode.OFF
+    width: int = 0
+    length: int = 1
+    nodes: int = 1
+    rows: int = 1
+    branch: int = 0
+
+
+PLAIN = Plan()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A plan and what is expected of it.
+
+    Attributes:
+        plan: What to do.
+        tokens: Expected tokens of the call.
+        ms: Expected time of the call, draft and host included.
+        plain_ms: What a plain step costs at the same place.
+        gain: Tokens it brings beyond those that its time would bring otherwise; below 0 plain decoding is better.
+    """
+
+    plan: Plan
+    tokens: float
+    ms: float
+    plain_ms: float
+    gain: float
+
+    @property
+    def cost(self) -> float:
+        """The call's time over a plain step's."""
+        return self.ms / self.plain_ms
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as plain decoding it should be."""
+        return self.tokens / self.cost

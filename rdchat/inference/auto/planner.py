@@ -1,0 +1,207 @@
+"""Picks what to do with the next target call: the plan that brings the most tokens for its time.
+
+What a reply takes is a sum of times over a sum of tokens, so plans are compared by their expected tokens less what
+their time would bring otherwise: `tokens - rate * ms`, where the rate is the best ratio of any plan that is always to
+be had, plain decoding among them. Maximising this maximises the ratio of the sums (Dinkelbach 1967), and a plan that
+is to be had only now and then, a path from prompt lookup, is taken where it beats that.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from rdchat.inference.auto.acceptance import Rate
+from rdchat.inference.auto.costs import CostModel
+from rdchat.inference.auto.curve import ROWS, Floats
+from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
+from rdchat.inference.requests import Mode
+
+_SURE = 16.0  # tokens for which a tree with a branch is taken at its word: its worth is reckoned roughly
+_BRANCHES = (2, 4, LENGTHS[-1] - 1)  # tokens of a lookup path beside beams that are considered
+_DRAFTED = np.array(LENGTHS) - 1  # tokens of the longest path below the root
+_SPREAD = 16  # rounds that a draft model's catching up is spread over
+
+Rows = npt.NDArray[np.int_]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is known before a draft.
+
+    Attributes:
+        depth: Tokens in the target's cache.
+        limit: Tokens that may be drafted.
+        lookup: (tokens,) the chance that a path from prompt lookup is accepted up to each token; empty without one.
+        beams: (widths, lengths, nodes) expected accepted length of recurrent drafts (`DraftValues.table`); None without
+            such a drafter.
+        draft_model: For each of `DRAFT_TOKENS`, the expected accepted length, and the nodes that are verified for it;
+            empty without a draft model.
+        late: Tokens that the draft model has not read yet.
+    """
+
+    depth: int
+    limit: int
+    lookup: Floats = field(default_factory=lambda: np.empty(0))
+    beams: Floats | None = None
+    draft_model: tuple[tuple[float, int], ...] = ()
+    late: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    plan: Plan
+    drafted: float  # expected accepted length
+    ms: float
+
+
+class Planner:
+    """Chooses plans, and learns from rounds that were made by them.
+
+    Args:
+        costs: Predicts times.
+        trees: Whether the target verifies trees; else it gets chains.
+        padding: Whether rows without meaning may be added to a call.
+    """
+
+    def __init__(self, costs: CostModel, trees: bool = True, padding: bool = True) -> None:
+        self._costs = costs
+        self._widths = len(WIDTHS) if trees else 1
+        self._trees = trees
+        self._padding = padding
+        self._branch_kept = Rate(1.0, _SURE)  # what trees with a branch brought of what was expected
+
+    def learn(self, choice: Choice, accepted: int, ms: float | None) -> None:
+        """Take a round that was made by a choice; `ms` is None where its time tells nothing of others."""
+        if ms is not None:
+            self._costs.learn(choice.plan, ms / choice.ms)
+        if choice.plan.branch:
+            self._branch_kept.learn(accepted, (choice.tokens - 1) / self._branch_kept.value)
+
+    def fade(self) -> None:
+        """Give trees with a branch another chance, as another text begins."""
+        self._branch_kept.fade(0.5)
+
+    def choose(self, outlook: Outlook) -> Choice | None:
+        """Return the best plan that drafts; None where nothing can be, or where no cost is known.
+
+        Whether it beats a plain step, its `gain` says.
+        """
+        plain_ms = self._costs.plain_ms(outlook.depth)
+        if not plain_ms:
+            return None
+        grid = self._beam_grid(outlook)
+        models = list(self._draft_model(outlook))
+        steady = [1 / plain_ms, *((1 + model.drafted) / model.ms for model in models)]
+        if grid is not None:
+            steady.append(float(np.max((1 + grid.drafted) / grid.ms)))
+        rate = max(steady)
+        options = [*models, *([grid.best(rate)] if grid else [])]
+        if outlook.lookup.size and outlook.limit:
+            options += [self._lookup(outlook, rate), *self._branches(outlook, grid, rate)]
+        options = [option for option in options if np.isfinite(option.drafted)]
+        if not options:
+            return None
+        best = max(options, key=lambda option: option.drafted - rate * option.ms)
+        gain = (1 + best.drafted - rate * best.ms) - (1 - rate * plain_ms)
+        return Choice(best.plan, 1 + best.drafted, best.ms, plain_ms, gain)
+
+    def switch_tokens(self, depth: int) -> float:
+        """Return what one change between rounds and plain steps costs, in tokens: a step with nothing queued before."""
+        plain_ms = self._costs.plain_ms(depth)
+        alone = float(self._costs.calls_ms(Mode.LOOKUP, depth)[1])
+        return max(alone / plain_ms - 1, 0.0) if plain_ms else 0.0
+
+    def _calls(self, mode: Mode, depth: int) -> tuple[Floats, Rows]:
+        """Return by nodes, (`MOST_ROWS` + 1,), the cost of verifying them and the rows to do it with."""
+        ms = self._costs.calls_ms(mode, depth)
+        if not self._padding:
+            return ms, ROWS
+        cheapest, rows = ms.tolist(), ROWS.tolist()
+        for nodes in range(MOST_ROWS - 1, 0, -1):
+            if cheapest[nodes + 1] < cheapest[nodes]:
+                cheapest[nodes], rows[nodes] = cheapest[nodes + 1], rows[nodes + 1]
+        return np.array(cheapest), np.array(rows)
+
+    def _lookup(self, outlook: Outlook, rate: float) -> _Option:
+        ms, rows = self._calls(Mode.LOOKUP, outlook.depth)
+        drafted = np.cumsum(outlook.lookup[: min(outlook.limit, MOST_ROWS - 1)])
+        best = int(np.argmax(drafted - rate * ms[2 : 2 + len(drafted)]))
+        nodes = best + 2
+        return _Option(Plan(Mode.LOOKUP, 1, nodes, nodes, int(rows[nodes])), float(drafted[best]), float(ms[nodes]))
+
+    def _beam_grid(self, outlook: Outlook) -> "_BeamGrid | None":
+        """Return all recurrent drafts without a branch; None without such a drafter."""
+        if outlook.beams is None or not outlook.limit:
+            return None
+        ms, rows = self._calls(Mode.RECURRENT, outlook.depth)
+        drafted = outlook.beams[: self._widths].copy()
+        drafted[:, :, :2] = -np.inf
+        drafted[:, outlook.limit < _DRAFTED] = -np.inf
+        return _BeamGrid(drafted, self._costs.beams_ms()[: self._widths, :, None] + ms, rows)
+
+    def _branches(self, outlook: Outlook, grid: "_BeamGrid | None", rate: float) -> Iterator[_Option]:
+        """Yield the best recurrent drafts with a branch from prompt lookup, which is no longer than the beams.
+
+        The branch's nodes and the others are rivals: where its first token is right, the others add nothing.
+        """
+        if grid is None or not self._trees:
+            return
+        for branch in sorted({min(length, outlook.limit, len(outlook.lookup)) for length in _BRANCHES}):
+            looked_up, wrong = float(outlook.lookup[:branch].sum()), 1 - outlook.lookup[0]
+            drafted = np.full_like(grid.drafted, -np.inf)
+            drafted[:, :, 2 + branch :] = looked_up + wrong * grid.drafted[:, :, 2:-branch]
+            drafted = np.minimum(drafted * self._branch_kept.value, _DRAFTED[:, None])
+            drafted[:, branch > _DRAFTED] = -np.inf
+            yield _BeamGrid(drafted, grid.ms, grid.rows).best(rate, branch)
+
+    def _draft_model(self, outlook: Outlook) -> Iterator[_Option]:
+        ms, rows = self._calls(Mode.SPECULATIVE, outlook.depth)
+        for steps, (accepted, nodes) in zip(DRAFT_TOKENS, outlook.draft_model, strict=False):
+            if steps <= outlook.limit and nodes <= MOST_ROWS:
+                plan = Plan(Mode.SPECULATIVE, 1, steps + 1, nodes, int(rows[nodes]))
+                late = min(outlook.late, 1)
+                catching_up = self._costs.draft_model_ms(1, outlook.late) - self._costs.draft_model_ms(1, late)
+                draft_ms = self._costs.draft_model_ms(steps, late) + catching_up / _SPREAD
+                yield _Option(plan, accepted, draft_ms + float(ms[nodes]))
+
+
+@dataclass(frozen=True, slots=True)
+class _BeamGrid:
+    """Recurrent drafts by width, length and nodes.
+
+    Attributes:
+        drafted: (widths, lengths, nodes) expected accepted length; minus infinity where there is no such draft.
+        ms: Likewise, the time of the round.
+        rows: (nodes,) rows to verify them with.
+    """
+
+    drafted: Floats
+    ms: Floats
+    rows: Rows
+
+    def best(self, rate: float, branch: int = 0) -> _Option:
+        """Return the best of them at an exchange rate of tokens per millisecond."""
+        best = np.unravel_index(int(np.argmax(self.drafted - rate * self.ms)), self.ms.shape)
+        width, length, nodes = WIDTHS[best[0]], LENGTHS[best[1]], int(best[2])
+        plan = Plan(Mode.RECURRENT, width, length, nodes, int(self.rows[nodes]), branch)
+        return _Option(plan, float(self.drafted[best]), float(self.ms[best]))
+
+
+def in_words(choice: Choice | None, drafts: bool, measured: bool) -> str:
+    """Say why a choice was taken, or why not.
+
+    Args:
+        choice: The best plan that drafts.
+        drafts: Whether it was taken.
+        measured: Whether it was measured what calls cost.
+    """
+    if not measured:
+        return "What drafting costs on this machine is not measured yet."
+    if choice is None:
+        return "There is nothing to draft with here."
+    figures = f"{choice.tokens:.1f} tokens per call, a call of {choice.plan.rows} costs {choice.cost:.1f}"
+    if drafts:
+        return f"Drafting is {choice.speedup:.2f}x here: {figures}."
+    return f"Drafting would be {choice.speedup:.2f}x here: {figures}."

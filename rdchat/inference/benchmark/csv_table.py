@@ -1,0 +1,88 @@
+"""Reading a CSV file whose first line names its columns, with errors that say where and what. No MLX and no Qt here."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rdchat.errors import RdchatError
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a file, by column."""
+
+    path: Path
+    line: int
+    cells: Mapping[str, str]
+
+    def whole(self, name: str) -> int:
+        """Return a whole number that is not negative."""
+        text = self.cells[name]
+        if not text.isdecimal():
+            raise self.error(f"{name} is {text!r}, not a whole number")
+        return int(text)
+
+    def number(self, name: str) -> float:
+        """Return a number."""
+        try:
+            return float(self.cells[name])
+        except ValueError:
+            raise self.error(f"{name} is {self.cells[name]!r}, not a number") from None
+
+    def number_or_none(self, name: str) -> float | None:
+        """Return a number; None where the cell is empty."""
+        return self.number(name) if self.cells[name] else None
+
+    def truth(self, name: str) -> bool:
+        """Return what `True` or `False` say."""
+        text = self.cells[name]
+        if text not in {"True", "False"}:
+            raise self.error(f"{name} is {text!r}, neither True nor False")
+        return text == "True"
+
+    def error(self, problem: str) -> RdchatError:
+        """Return an error that names the line."""
+        return RdchatError(f"Line {self.line} of {self.path}: {problem}.", "Export the benchmark again.")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A file: the columns that its first line names, and the other lines, which nobody has checked yet."""
+
+    path: Path
+    columns: frozenset[str]
+    lines: tuple[Row, ...]
+
+    def rows(self) -> tuple[Row, ...]:
+        """Return the lines.
+
+        Raises:
+            RdchatError: If one has more or fewer columns than the first line names.
+        """
+        for row in self.lines:
+            if None in row.cells or None in row.cells.values():
+                raise row.error("it has more or fewer columns than the first line names")
+        return self.lines
+
+
+def read_table(path: Path) -> Table:
+    """Read a file.
+
+    Raises:
+        RdchatError: If it cannot be read, or is empty.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            names = reader.fieldnames or []
+            rows = [Row(path, reader.line_num, cells) for cells in reader]
+    except OSError as error:
+        raise RdchatError(f"The file {path} cannot be read: {error.strerror}.", "Check its name.") from error
+    except UnicodeDecodeError as error:
+        raise RdchatError(f"The file {path} is not UTF-8 text.", "Pick a CSV file.") from error
+    except csv.Error as error:
+        raise RdchatError(f"The file {path} is no valid CSV: {error}.", "Export the benchmark again.") from error
+    if not rows:
+        raise RdchatError(f"The file {path} holds no runs.", "Pick the CSV file of a benchmark.")
+    return Table(path, frozenset(names), tuple(rows))

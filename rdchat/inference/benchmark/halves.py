@@ -1,0 +1,91 @@
+"""What a round would cost if it were nothing but its two model calls.
+
+A reply is made once more, of the very same rounds, each in two halves that are built and evaluated one after the other:
+the draft graph alone, and the target's call on the same packed rows alone. What the real round takes beyond them is
+choosing, accepting, committing and the host's work.
+"""
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import mlx.core as mx
+
+from rdchat.inference.draft import Draft, Drafter
+from rdchat.inference.ledger import Ledger
+from rdchat.inference.prefill import prefill
+from rdchat.inference.prefix_tree import PrefixTree
+from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.verifier import Verified, Verifier
+
+
+class Halves:
+    """A reply in the making whose tokens are told from outside.
+
+    Args:
+        model: The target.
+        drafter: Fresh, for this prompt; a draft model's KV cache is empty.
+        prompt: Token ids.
+    """
+
+    def __init__(self, model: LoadedModel, drafter: Drafter, prompt: list[int]) -> None:
+        self._cache = KVCache(model.network)
+        self._drafter = drafter
+        for _ in prefill(model, self._cache, prompt, lambda: False, Ledger()):
+            pass
+        for _ in drafter.prefill(lambda: False, Ledger()):
+            pass
+        logits = model.network(mx.array([prompt[-1:]]), cache=self._cache.layers)
+        mx.eval(logits, model.seams.hidden)  # what the first draft reads
+        self._cache.tokens.append(prompt[-1])
+        self._verifier = Verifier(model, self._cache)
+        self._open: tuple[int, Draft, Verified] | None = None
+
+    def run(self, root: int, limit: int) -> tuple[float, float]:
+        """Open a round.
+
+        Args:
+            root: The reply's last token.
+            limit: The most tokens that may be drafted.
+
+        Returns:
+            Milliseconds of its draft, and of its target call.
+        """
+        began = perf_counter()
+        draft = self._drafter.propose(root, limit)
+        mx.eval(*draft.tree.arrays, draft.looked_up)
+        drafted = perf_counter()
+        verified = self._verifier.verify(draft.tree, draft.rows)
+        mx.eval(verified.logits, verified.hidden)
+        self._open = root, draft, verified
+        return (drafted - began) * 1e3, (perf_counter() - drafted) * 1e3
+
+    def follow(self, tokens: Sequence[int]) -> bool:
+        """Close the round with the tokens that it brought; False where its tree could not have brought them."""
+        assert self._open is not None
+        root, draft, verified = self._open
+        tree = draft.tree.fetch()
+        path = _path_along(tree, tokens)
+        if len(path) != len(tokens):
+            return False
+        self._verifier.commit([root, *tokens[:-1]], path)
+        write_accepted(self._cache)
+        self._drafter.observe(list(tokens), verified, path)
+        return True
+
+
+def write_accepted(cache: KVCache) -> None:
+    """Write the rows that were accepted late, as the next call would do."""
+    for layer in cache.layers:
+        if layer.is_trimmable():
+            layer.trim(0)
+    cache.evaluate()
+
+
+def _path_along(tree: PrefixTree, tokens: Sequence[int]) -> list[int]:
+    """Return the nodes, the root first, that hold the tokens but for the last, which is the target's own."""
+    path = [0]
+    for node in range(1, len(tree)):
+        depth = len(path)
+        if depth < len(tokens) and tree.parents[node] == path[-1] and tree.tokens[node] == tokens[depth - 1]:
+            path.append(node)
+    return path

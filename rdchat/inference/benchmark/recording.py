@@ -1,0 +1,167 @@
+"""One reply of a benchmark, timed token by token: ours, and stock mlx-lm's on the same network."""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+
+import mlx.core as mx
+from mlx_lm import stream_generate
+from mlx_lm.generate import generation_stream
+from mlx_lm.sample_utils import make_sampler
+
+from rdchat.inference.benchmark.halves import Halves
+from rdchat.inference.events import ReplyEnd, TokenEvent
+from rdchat.inference.ledger import Ledger
+from rdchat.inference.requests import GenerationRequest
+from rdchat.inference.session import ChatSession
+from rdchat.inference.statistics import AutoChoice, Statistics
+from rdchat.inference.target import LoadedModel
+
+_HALVED_ROUNDS = 12  # rounds of a reply that are made again in halves
+
+
+@dataclass(slots=True)
+class Recording:
+    """A reply.
+
+    Attributes:
+        token_ids: Its tokens.
+        pieces: Text that became final with each of them.
+        times_ms: When each was known, counted from the request; tokens of one round share a moment.
+        rounds: Tokens that each round added.
+        statistics: Its counters.
+        mode_reason: Why the mode did not run; None where it did.
+    """
+
+    token_ids: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    times_ms: list[float] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
+    statistics: Statistics = field(default_factory=Statistics)
+    mode_reason: str | None = None
+
+    @property
+    def chosen(self) -> str:
+        """What the automatic mode did in the end, in words; empty in other modes."""
+        choice = self.statistics.choice
+        return _choice_words(choice) if choice else ""
+
+    def _take(self, token_id: int, text: str, time_ms: float) -> None:
+        self.token_ids.append(token_id)
+        self.pieces.append(text)
+        self.times_ms.append(time_ms)
+
+    def _end_round(self, emitted: int) -> None:
+        """Give a round's tokens the moment at which it handed out the first."""
+        self.rounds.append(emitted)
+        self.times_ms[-emitted:] = [self.times_ms[-emitted]] * emitted
+
+
+def record(session: ChatSession, request: GenerationRequest, cancelled: Callable[[], bool]) -> Recording | None:
+    """Make a reply with empty KV caches.
+
+    Args:
+        session: Whose model answers; what its caches hold is lost.
+        request: What is asked, and how it is drafted.
+        cancelled: Looked at between tokens, and between chunks of the prompt.
+
+    Returns:
+        The reply; None where it was cancelled.
+    """
+    session.forget()
+    found = Recording()
+    began = perf_counter_ns()
+    with closing(session.generate(request)) as events:
+        for event in events:
+            if cancelled():
+                return None
+            if isinstance(event, TokenEvent):
+                found._take(event.token_id, event.text, (perf_counter_ns() - began) / 1e6)
+                if event.round is not None:
+                    found._end_round(event.round.emitted)
+            elif isinstance(event, ReplyEnd):
+                found.statistics, found.mode_reason = event.statistics, event.mode_reason
+                if found.pieces:
+                    found.pieces[-1] += event.trailing_text
+    mx.synchronize()  # a call that was queued beyond the end must not run on the next one's time
+    return found
+
+
+def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Callable[[], bool]) -> Recording | None:
+    """Make a reply with stock `mlx_lm.stream_generate` on the same network, plainly, sampling by its own rule."""
+    sampling = request.sampling
+    prompt = model.encode_chat(request.messages, continue_last=False)
+    mx.random.seed(request.seed)
+
+    def look(_processed: int, _total: int) -> None:
+        if cancelled():
+            raise _CancelledError
+
+    found = Recording()
+    began = perf_counter_ns()
+    responses = stream_generate(
+        model.network,
+        model.tokenizer,
+        prompt,
+        max_tokens=min(sampling.max_tokens, model.info.context_length - len(prompt)),
+        sampler=make_sampler(temp=sampling.temperature, top_p=sampling.top_p),
+        prefill_step_size=model.prefill_chunk,
+        prompt_progress_callback=look,
+    )
+    try:
+        with closing(responses):
+            for response in responses:
+                look(0, 0)
+                found._take(response.token, response.text, (perf_counter_ns() - began) / 1e6)
+    except _CancelledError:
+        return None
+    finally:
+        mx.synchronize(generation_stream)
+    first, last, count = found.times_ms[0], found.times_ms[-1], len(found.token_ids)
+    found.statistics = Statistics(
+        prompt_tokens=len(prompt),
+        generated_tokens=count,
+        prefill_ms=first,
+        ttft_ms=first,
+        decode_ms=last - first,
+        target_calls=count - 1,
+    )
+    return found
+
+
+def measure_overhead(session: ChatSession, request: GenerationRequest, recording: Recording) -> float | None:
+    """Return the time of a reply's first rounds over that of their drafts and target calls alone.
+
+    Args:
+        session: The one that made it; what its caches hold is lost.
+        request: What was asked, in a drafting mode.
+        recording: What came of it.
+
+    Returns:
+        The ratio; None where there was no round to make again.
+    """
+    session.forget()
+    model, ledger = session.model, Ledger()
+    prompt = model.encode_chat(request.messages, continue_last=False)
+    ready = session.drafters.drafter(prompt, request, ledger)
+    if ready is None or not recording.rounds:
+        return None
+    halves = Halves(model, ready.drafter, prompt)
+    last_index = min(request.sampling.max_tokens, model.info.context_length - len(prompt)) - 1
+    done, halves_ms = 1, 0.0
+    for emitted in recording.rounds[:_HALVED_ROUNDS]:
+        halves_ms += sum(halves.run(recording.token_ids[done - 1], last_index - done))
+        done += emitted
+        if not halves.follow(recording.token_ids[done - emitted : done]):
+            break  # the reply ended inside the round
+    session.forget()
+    return (recording.times_ms[done - 1] - recording.times_ms[0]) / halves_ms
+
+
+def _choice_words(choice: AutoChoice) -> str:
+    return f"{choice.mode} W{choice.width} L{choice.length}" if choice.length else choice.mode
+
+
+class _CancelledError(Exception):
+    """Ends mlx-lm's reading of a prompt."""

@@ -1,0 +1,134 @@
+"""What a benchmark's runs come to: figures for each cell, as data and as JSON. No MLX and no Qt here.
+
+Ratios are taken within a turn, between runs of the same prompt and trial, and summarised as the median of those ratios
+with their quartiles. Where plain decoding is listed among the modes, its ratio compares one run of it with another run
+of it beside it: what that scatters by is the error bar of all the others.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
+from rdchat.inference.benchmark.results import FIGURES, MLX_LM, BenchRun, CellReport, Figure
+from rdchat.inference.requests import Mode
+from rdchat.inference.statistics import Statistics
+
+_Beside = Mapping[tuple[int, int, int], BenchRun]  # (baseline, prompt, trial) -> run
+
+
+def summarise(plan: BenchPlan, runs: Sequence[BenchRun]) -> tuple[CellReport, ...]:
+    """Return what was found out about each listed cell, in the order they are listed."""
+    plain, outside = beside(runs)
+    first = len(plan.baselines)
+    return tuple(
+        _cell_report(cell, [run for run in runs if run.cell == first + place], plain, outside)
+        for place, cell in enumerate(plan.cells)
+    )
+
+
+def as_json(environment: Mapping[str, Any], plan: BenchPlan, reports: Sequence[CellReport]) -> dict[str, Any]:
+    """Return the one object that `rdchat bench --json` prints and the window exports."""
+    return {
+        "environment": dict(environment),
+        "settings": {
+            "prompts": len(plan.prompts),
+            "max_tokens": plan.max_tokens,
+            "trials": plan.trials,
+            "seed": plan.seed,
+        },
+        "modes": [_report_json(report) for report in reports],
+    }
+
+
+def cell_names(reports: Sequence[CellReport]) -> list[str]:
+    """Return what tells the cells apart: mode and shape, and precision and temperature where there are several."""
+    several_dtypes = len({report.cell.dtype for report in reports}) > 1
+    several_temperatures = len({report.cell.temperature for report in reports}) > 1
+    return [
+        report.cell.words
+        + (f", {report.dtype or report.cell.dtype.value}" if several_dtypes else "")
+        + (f", T {report.cell.temperature:g}" if several_temperatures else "")
+        for report in reports
+    ]
+
+
+def beside(runs: Iterable[BenchRun]) -> tuple[_Beside, _Beside]:
+    """Return the runs of plain decoding and of mlx-lm, by where they stand."""
+    plain, outside = {}, {}
+    for run in runs:
+        place = run.baseline, run.prompt, run.trial
+        if run.cell == MLX_LM:
+            outside[place] = run
+        elif run.cell == run.baseline:
+            plain[place] = run
+    return plain, outside
+
+
+def _cell_report(cell: BenchCell, runs: Sequence[BenchRun], plain: _Beside, outside: _Beside) -> CellReport:
+    reason = next((run.mode_reason for run in runs if run.mode_reason), None)
+    runs = [run for run in runs if not run.mode_reason]
+    values = [(run.group, _values(run, plain, outside)) for run in runs]
+    groups = [name for name in dict.fromkeys(group for group, _ in values) if name]
+    return CellReport(
+        cell,
+        _figures([found for _, found in values]),
+        {name: _figures([found for group, found in values if group == name]) for name in groups},
+        all(run.difference is None for run in runs) if all(run.token_ids for run in runs) else None,
+        next((run.difference for run in runs if run.difference), None),
+        reason,
+        Counter(run.chosen for run in runs if run.chosen),
+        next((run.dtype for run in runs), ""),
+    )
+
+
+def _values(run: BenchRun, plain: _Beside, outside: _Beside) -> dict[str, float | None]:
+    """Return one run's value for each name of `FIGURES`."""
+    statistics, place = run.statistics, (run.baseline, run.prompt, run.trial)
+    return {
+        "decode_tps": statistics.decode_tps,
+        "ratio_to_plain": speed_ratio(run, plain.get(place)),
+        "ratio_to_mlx_lm": speed_ratio(run, outside.get(place)),
+        "tokens_per_target_call": statistics.tokens_per_target_call,
+        "acceptance_rate": statistics.acceptance_rate,
+        "host_syncs_per_round": _syncs_per_round(statistics),
+        "overhead": run.overhead,
+    }
+
+
+def _syncs_per_round(statistics: Statistics) -> float | None:
+    """Return synchronisations a target call, the automatic mode's plain ones included; None where none are known."""
+    counted = statistics.rounds and statistics.host_syncs
+    return statistics.host_syncs / statistics.target_calls if counted else None
+
+
+def speed_ratio(run: BenchRun, other: BenchRun | None) -> float | None:
+    """Return how many times as fast one run decoded as another; None where either did not decode."""
+    mine = run.statistics.decode_tps
+    theirs = other.statistics.decode_tps if other else None
+    return mine / theirs if mine and theirs else None
+
+
+def _figures(values: Sequence[Mapping[str, float | None]]) -> dict[str, Figure | None]:
+    return {name: Figure.of([value for found in values if (value := found[name]) is not None]) for name in FIGURES}
+
+
+def _report_json(report: CellReport) -> dict[str, Any]:
+    cell, difference = report.cell, report.first_difference
+    return {
+        "mode": cell.draft.mode.value,
+        **cell.shape,
+        "temperature": cell.temperature,
+        "dtype": report.dtype or cell.dtype.value,
+        "mode_reason": report.mode_reason,
+        "identical_text": report.identical_text,
+        "first_difference": difference and asdict(difference),
+        **({"chosen": dict(report.chosen)} if cell.draft.mode is Mode.AUTO else {}),
+        **_figures_json(report.figures),
+        "groups": {name: _figures_json(figures) for name, figures in report.groups.items()},
+    }
+
+
+def _figures_json(figures: Mapping[str, Figure | None]) -> dict[str, Any]:
+    return {name: figure and asdict(figure) for name, figure in figures.items()}

@@ -1,0 +1,208 @@
+"""A benchmark being run: all cells take turns on each prompt, plain decoding and stock mlx-lm among them.
+
+A machine's speed drifts, with heat and with what else it does, so times are compared only within a turn: one prompt in
+one trial, each cell once, the first one changing from turn to turn. Before any clock starts the model is in memory and
+every cell has written a few tokens.
+"""
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from time import perf_counter
+
+from rdchat.errors import PromptTooLongError
+from rdchat.inference.benchmark.differences import first_difference, score_gap
+from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
+from rdchat.inference.benchmark.recording import Recording, measure_overhead, record, record_mlx_lm
+from rdchat.inference.benchmark.results import MLX_LM, BenchEvent, BenchProgress, BenchRun, Difference
+from rdchat.inference.requests import ChatMessage, Dtype, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target import LoadedModel
+
+_WARM_UP_TOKENS = 8
+
+
+class InterleavedRunner:
+    """Implements `BenchRunner`.
+
+    Cells are grouped by precision: one model is in memory at a time. The runs of a turn are handed out together, as
+    what differs from plain decoding is looked up when all are there.
+
+    Args:
+        plan: What to run.
+        sessions: Gives a session of the model in a precision, with caches of its own; the model it gave before is no
+            longer in use then.
+        done: Called at the end, however it comes.
+    """
+
+    def __init__(
+        self, plan: BenchPlan, sessions: Callable[[Dtype], ChatSession], done: Callable[[], None] = lambda: None
+    ) -> None:
+        self._plan = plan
+        self._sessions = sessions
+        self._done = done
+        self._cancelled = threading.Event()
+        self._progress = _Progress(plan.runs)
+        self._events = self._run()
+
+    def __iter__(self) -> "InterleavedRunner":
+        return self
+
+    def __next__(self) -> BenchEvent:
+        return next(self._events)
+
+    def cancel(self) -> None:
+        """See `BenchRunner`."""
+        self._cancelled.set()
+
+    def close(self) -> None:
+        """See `BenchRunner`."""
+        self._events.close()
+
+    def _run(self) -> Generator[BenchEvent]:
+        try:
+            for dtype in dict.fromkeys(cell.dtype for cell in self._plan.cells):
+                if not self._cancelled.is_set():
+                    yield self._progress.at("Loading the model")
+                    yield from self._measure(dtype, self._sessions(dtype))
+        finally:
+            self._done()
+
+    def _measure(self, dtype: Dtype, session: ChatSession) -> Iterator[BenchEvent]:
+        plan = self._plan
+        self._check_lengths(session.model)
+        yield self._progress.at("Warming up")
+        cells = [index for index, cell in enumerate(plan.all_cells) if cell.dtype == dtype]
+        baselines = [index for index in cells if index < len(plan.baselines)]
+        missing = self._warm_up(session, cells)
+        yield from missing
+        self._progress.total -= len(missing) * len(plan.prompts) * plan.trials
+        unavailable = {run.cell for run in missing}
+        entries = [(index, plan.baseline_of(plan.all_cells[index])) for index in cells if index not in unavailable]
+        if plan.mlx_lm:
+            entries += [(MLX_LM, index) for index in baselines]
+        for trial in range(plan.trials):
+            for prompt in range(len(plan.prompts)):
+                if self._cancelled.is_set():
+                    return
+                first = (trial * len(plan.prompts) + prompt + plan.turn) % len(entries)
+                yield from self._take_turns(session, [*entries[first:], *entries[:first]], prompt, trial)
+
+    def _check_lengths(self, model: LoadedModel) -> None:
+        room = model.info.context_length
+        for number, prompt in enumerate(self._plan.prompts, start=1):
+            length = len(model.encode_chat((ChatMessage(Role.USER, prompt.text),), continue_last=False))
+            if length + 2 > room:
+                raise PromptTooLongError(
+                    f"Prompt {number} is {length:,} tokens long; with a reply, {model.info.name} takes {room:,}.",
+                    "Take it out of the prompts, or pick a model with a longer context.",
+                )
+
+    def _warm_up(self, session: ChatSession, cells: Sequence[int]) -> list[BenchRun]:
+        """Write a few tokens with each cell; return a run without tokens for each cell whose mode cannot run."""
+        plan, missing = self._plan, []
+        for index in cells:
+            cell = plan.all_cells[index]
+            session.load_drafter(cell.draft, lambda _: None)
+            sampling = SamplingParams(temperature=cell.temperature, max_tokens=_WARM_UP_TOKENS)
+            recording = record(session, self._request(cell, 0, sampling), self._cancelled.is_set)
+            if recording is None:
+                break
+            if recording.mode_reason:
+                nothing = Recording(mode_reason=recording.mode_reason)
+                missing.append(self._found(session, index, plan.baseline_of(cell), (0, 0), nothing))
+        if any(plan.all_cells[index].draft.mode is Mode.AUTO for index in cells):
+            while not self._cancelled.is_set() and session.idle():
+                pass  # it measures what target calls cost, which the app does between replies
+        for cell in plan.baselines if plan.mlx_lm else ():
+            sampling = SamplingParams(temperature=cell.temperature, max_tokens=_WARM_UP_TOKENS)
+            record_mlx_lm(session.model, self._request(cell, 0, sampling), self._cancelled.is_set)
+        return missing
+
+    def _take_turns(
+        self, session: ChatSession, entries: Sequence[tuple[int, int]], prompt: int, trial: int
+    ) -> Iterator[BenchEvent]:
+        runs: list[BenchRun] = []
+        for index, baseline in entries:
+            cell = self._plan.all_cells[baseline if index == MLX_LM else index]
+            name = "mlx-lm" if index == MLX_LM else "Plain decoding" if index == baseline else cell.words
+            yield self._progress.at(f"{name}, prompt {prompt + 1} of {len(self._plan.prompts)}")
+            request = self._request(cell, prompt, self._plan.sampling(cell))
+            if index == MLX_LM:
+                recording = record_mlx_lm(session.model, request, self._cancelled.is_set)
+            else:
+                recording = record(session, request, self._cancelled.is_set)
+            if recording is None:
+                break
+            run = self._found(session, index, baseline, (prompt, trial), recording)
+            if trial == 0 and cell.draft.mode not in {Mode.OFF, Mode.AUTO}:
+                run = replace(run, overhead=measure_overhead(session, request, recording))
+            runs.append(run)
+            self._progress.done += 1
+        yield from self._compared(session.model, runs)
+
+    def _request(self, cell: BenchCell, prompt: int, sampling: SamplingParams) -> GenerationRequest:
+        message = ChatMessage(Role.USER, self._plan.prompts[prompt].text)
+        return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft)
+
+    def _found(
+        self, session: ChatSession, index: int, baseline: int, place: tuple[int, int], recording: Recording
+    ) -> BenchRun:
+        prompt, trial = place
+        return BenchRun(
+            cell=index,
+            prompt=prompt,
+            group=self._plan.prompts[prompt].group,
+            trial=trial,
+            token_ids=tuple(recording.token_ids),
+            pieces=tuple(recording.pieces),
+            times_ms=tuple(recording.times_ms),
+            statistics=recording.statistics,
+            mode_reason=recording.mode_reason,
+            chosen=recording.chosen,
+            baseline=baseline,
+            dtype=session.model.info.dtype,
+        )
+
+    def _compared(self, model: LoadedModel, runs: Sequence[BenchRun]) -> Iterator[BenchRun]:
+        """Yield the runs of a turn with what they differ in; those whose plain decoding was not reached are dropped."""
+        plain = {run.cell: run for run in runs if run.cell == run.baseline}
+        for run in runs:
+            if run.baseline not in plain:
+                continue
+            same = run.cell in {MLX_LM, run.baseline}
+            yield run if same else replace(run, difference=self._difference(model, plain[run.baseline], run))
+
+    def _difference(self, model: LoadedModel, plain: BenchRun, other: BenchRun) -> Difference | None:
+        index = first_difference(plain.token_ids, other.token_ids)
+        if index is None:
+            return None
+        ended = index >= min(len(plain.token_ids), len(other.token_ids))
+        gap = None
+        if not ended:
+            cell = self._plan.all_cells[plain.cell]
+            request = self._request(cell, plain.prompt, self._plan.sampling(cell))
+            gap = score_gap(model, request, plain.token_ids, index, other.token_ids[index])
+        return Difference(plain.prompt, index, _text(model, plain, index), _text(model, other, index), gap)
+
+
+def _text(model: LoadedModel, run: BenchRun, index: int) -> str:
+    return model.decode([run.token_ids[index]]) if index < len(run.token_ids) else ""
+
+
+class _Progress:
+    """Counts runs and tells how long the rest will take."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self._began = 0.0
+
+    def at(self, words: str) -> BenchProgress:
+        """Return where the benchmark stands; the clock starts with the first run, so loading does not count."""
+        left = None
+        if self.done:
+            left = (perf_counter() - self._began) / self.done * (self.total - self.done)
+        else:
+            self._began = perf_counter()
+        return BenchProgress(self.done, self.total, words, left)

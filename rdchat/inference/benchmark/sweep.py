@@ -1,0 +1,57 @@
+"""Cells out of lists of settings, for the command line and the window alike. No MLX and no Qt here."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from rdchat.inference.benchmark.plan import BenchCell
+from rdchat.inference.requests import DraftSettings, Dtype, Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Every combination of these, each mode with the settings that mean something to it.
+
+    Attributes:
+        modes: In the order they are reported.
+        beam_widths, beam_lengths: For the recurrent drafter.
+        draft_tokens: For a draft model and prompt lookup.
+        temperatures: 0 is greedy.
+        dtypes: Precisions of the model's weights.
+        draft_model: For `speculative`, and for `auto` to choose from.
+        drafter: For `recurrent`, and for `auto` to choose from; None is the one made for the target.
+    """
+
+    modes: tuple[Mode, ...]
+    beam_widths: tuple[int, ...] = (4,)
+    beam_lengths: tuple[int, ...] = (5,)
+    draft_tokens: tuple[int, ...] = (4,)
+    temperatures: tuple[float, ...] = (0.0,)
+    dtypes: tuple[Dtype, ...] = (Dtype.AUTO,)
+    draft_model: str | None = None
+    drafter: str | None = None
+
+    def cells(self) -> tuple[BenchCell, ...]:
+        """Return the cells, grouped by precision, then temperature, then mode.
+
+        Raises:
+            InvalidSettingError: If a value is out of range.
+        """
+        return tuple(
+            BenchCell(draft, temperature, dtype)
+            for dtype, temperature, mode in product(self.dtypes, self.temperatures, self.modes)
+            for draft in self._drafts(mode)
+        )
+
+    def _drafts(self, mode: Mode) -> Iterator[DraftSettings]:
+        if mode is Mode.RECURRENT:
+            for width, length in product(self.beam_widths, self.beam_lengths):
+                yield DraftSettings(mode, drafter=self.drafter, beam_width=width, beam_length=length)
+        elif mode in (Mode.SPECULATIVE, Mode.LOOKUP):
+            model = self.draft_model if mode is Mode.SPECULATIVE else None
+            for tokens in self.draft_tokens:
+                yield DraftSettings(mode, draft_model=model, draft_tokens=tokens)
+        elif mode is Mode.AUTO:
+            yield DraftSettings(mode, draft_model=self.draft_model, drafter=self.drafter)
+        else:
+            yield DraftSettings(mode)

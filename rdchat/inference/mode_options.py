@@ -1,0 +1,84 @@
+"""Which drafting modes a loaded model can have, and why not the others. Told quickly: no weights are read."""
+
+import shlex
+from pathlib import Path
+
+from rdchat import paths
+from rdchat.errors import RdchatError
+from rdchat.inference.draft_model import check_draft_model
+from rdchat.inference.drafter_folder import check_drafter
+from rdchat.inference.drafters import Drafters, cannot_verify, no_drafter
+from rdchat.inference.events import ModeOption
+from rdchat.inference.model_files import display_name
+from rdchat.inference.probe import DraftKind
+from rdchat.inference.requests import DraftSettings, Mode
+from rdchat.inference.target import LoadedModel
+
+
+class ModeOptions:
+    """Looks at what the settings name as `rdchat models check-pair` does, by tokenizers and configurations.
+
+    Args:
+        model: The target.
+        drafters: Know which drafter is the target's own.
+    """
+
+    def __init__(self, model: LoadedModel, drafters: Drafters) -> None:
+        self._model = model
+        self._drafters = drafters
+        self._pairs: set[str] = set()  # draft models that were found to know the same tokens
+
+    def tell(self, settings: DraftSettings) -> tuple[ModeOption, ...]:
+        """Return one option for each mode, with the draft model and the drafter that the settings name."""
+        return tuple(self._option(mode, settings) for mode in Mode)
+
+    def _option(self, mode: Mode, settings: DraftSettings) -> ModeOption:
+        if mode is Mode.OFF:
+            return ModeOption(mode, available=True)
+        problem = cannot_verify(self._model)
+        if mode is Mode.AUTO:
+            return ModeOption(mode, available=True, reason=f"{problem} Replies are decoded plainly." if problem else "")
+        try:
+            if not problem:
+                return self._drafting_option(mode, settings)
+        except RdchatError as error:
+            problem = str(error)
+        return ModeOption(mode, available=False, reason=problem)
+
+    def _drafting_option(self, mode: Mode, settings: DraftSettings) -> ModeOption:
+        if mode is Mode.SPECULATIVE:
+            return self._draft_model(settings.draft_model)
+        if mode is Mode.RECURRENT:
+            return self._recurrent(settings.drafter)
+        return ModeOption(mode, available=True)
+
+    def _draft_model(self, name: str | None) -> ModeOption:
+        if name is None:
+            reason = "No draft model is chosen: it is a smaller model that knows the same tokens."
+            return ModeOption(Mode.SPECULATIVE, available=False, reason=reason)
+        if name not in self._pairs:
+            check_draft_model(name, self._model)
+            self._pairs.add(name)
+        return ModeOption(Mode.SPECULATIVE, available=True, reason=self._limit(), source=display_name(name, Path(name)))
+
+    def _recurrent(self, named: str | None) -> ModeOption:
+        folder = self._drafters.own_drafter if named is None else Path(named).expanduser()
+        if folder is None:
+            return ModeOption(
+                Mode.RECURRENT, available=False, reason=no_drafter(self._model), command=training_command(self._model)
+            )
+        check_drafter(folder, self._model)
+        return ModeOption(Mode.RECURRENT, available=True, reason=self._limit(), source=str(folder))
+
+    def _limit(self) -> str:
+        """Return what keeps the target from verifying trees; empty where nothing does."""
+        capability = self._model.capability
+        if capability.kind is DraftKind.TREE:
+            return ""
+        return f"{self._model.info.name} verifies a single path, not a tree: {capability.reason}."
+
+
+def training_command(model: LoadedModel) -> str:
+    """Return the shell command that trains a recurrent drafter for a model, into a folder where it will be found."""
+    out = paths.data_dir() / "drafters" / model.info.name.replace("/", "--")
+    return shlex.join(["rdchat", "train-drafter", "--model", str(model.info.path), "--out", str(out)])

@@ -1,0 +1,278 @@
+"""The benchmark window: the plan at the left, the results at the right, the progress below."""
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
+from PySide6.QtWidgets import (
+    QDialog,
+    QFileDialog,
+    QFrame,
+    QHBoxLayout,
+    QMessageBox,
+    QProgressBar,
+    QPushButton,
+    QScrollArea,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.inference.benchmark.csv_format import read_csv
+from rdchat.inference.benchmark.environment import environment
+from rdchat.inference.benchmark.results import BenchRecord
+from rdchat.services.chat_controller import ChatController
+from rdchat.services.events import EngineState, Failure
+from rdchat.ui.benchmark.export import EXPORT_TYPES, export
+from rdchat.ui.benchmark.plan_form import PlanForm
+from rdchat.ui.benchmark.results_view import ResultsView
+from rdchat.ui.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.throttle import Throttle
+
+_FORM_WIDTH = 300
+_INTRODUCTION = (
+    "Every setting answers every prompt, in turns with plain decoding, so that they share the machine's "
+    "ups and downs. Results show here as they come."
+)
+
+
+class BenchmarkWindow(QDialog):
+    """Starts benchmarks, shows the last one or one of a file, and exports it."""
+
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent, Qt.WindowType.Window)
+        self._controller, self._theme = controller, theme
+        self._benchmark = controller.benchmark
+        self._environment = environment(None)
+        self._record: BenchRecord | None = None
+        self.setWindowTitle("Benchmark")
+        self.setMinimumSize(720, 460)
+        self.form = PlanForm(controller.drafting, theme)
+        self.results = ResultsView(theme)
+        self._build_bar()
+        self._lay_out()
+        self._throttle = Throttle(self)
+        self._throttle.due.connect(self._show_runs)
+        self._connect()
+        self._show_state()
+        self.resize(1080, 700)
+
+    def _build_bar(self) -> None:
+        self.status = ThemedLabel(self._theme, "", "muted", tabular=True)
+        self.status.setWordWrap(True)
+        self.progress = QProgressBar(textVisible=False, maximum=1000)
+        self.progress.setFixedHeight(6)
+        self.progress.setAccessibleName("Progress of the benchmark")
+        self.open_csv = _button("Open CSV…", "Show a benchmark of a file: of rdchat, or of Apple's scripts")
+        self.export = _button("Export…", "Save as CSV, JSON, PNG, SVG or PDF")
+        self.start = _button("Run benchmark", "Measure what is chosen at the left")
+        self.start.setDefault(True)
+
+    def _lay_out(self) -> None:
+        side = QScrollArea(widgetResizable=True)
+        side.setFrameShape(QFrame.Shape.NoFrame)
+        side.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        side.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        side.setWidget(self.form)
+        bar_width = side.verticalScrollBar().sizeHint().width()
+        side.setFixedWidth(max(_FORM_WIDTH, self.form.minimumSizeHint().width() + bar_width))
+        empty = ThemedLabel(self._theme, _INTRODUCTION, "muted", 1)
+        empty.setWordWrap(True)
+        empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        empty.setContentsMargins(2 * LARGE, 0, 2 * LARGE, 0)
+        self.stack = QStackedWidget()
+        self.stack.addWidget(empty)
+        self.stack.addWidget(self.results)
+        line = Ground(self._theme, "border")
+        line.setFixedWidth(1)
+        middle = QHBoxLayout()
+        middle.setSpacing(0)
+        middle.addWidget(side)
+        middle.addWidget(line)
+        middle.addWidget(self.stack, 1)
+        words = QVBoxLayout()
+        words.setSpacing(TIGHT)
+        words.addWidget(self.status)
+        words.addWidget(self.progress)
+        bar = QHBoxLayout()
+        bar.setContentsMargins(LARGE, SMALL, LARGE, MEDIUM)
+        bar.setSpacing(SMALL)
+        bar.addLayout(words, 1)
+        for button in (self.open_csv, self.export, self.start):
+            bar.addWidget(button)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addLayout(middle, 1)
+        column.addWidget(Separator(self._theme))
+        column.addLayout(bar)
+
+    def _connect(self) -> None:
+        benchmark = self._benchmark
+        self.start.clicked.connect(self._press)
+        self.open_csv.clicked.connect(self._choose_csv)
+        self.export.clicked.connect(self._choose_place)
+        self.form.changed.connect(self._show_state)
+        self.form.failed.connect(self._tell)
+        benchmark.started.connect(self._show_state)
+        benchmark.progressed.connect(self._show_progress)
+        benchmark.runs_made.connect(self._throttle.note)
+        benchmark.ended.connect(self._on_ended)
+        benchmark.failed.connect(self._on_failed)
+        race = self._controller.race
+        for changed in (self._controller.state_changed, race.started, race.finished, race.stopped, race.failed):
+            changed.connect(self._show_state)
+        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
+
+    def show_record(self, record: BenchRecord) -> None:
+        """Show a benchmark that was run."""
+        self._record = record
+        self.results.show_record(record)
+        self.stack.setCurrentWidget(self.results)
+        self.export.setEnabled(True)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        """Close, after asking where a benchmark runs: stopping it by accident may cost an hour."""
+        event.setAccepted(not self._benchmark.running)  # a dialog's own would call `reject`
+        if not self._benchmark.running:
+            return
+        box = QMessageBox(QMessageBox.Icon.Question, "rdchat", "Stop the benchmark?", parent=self)
+        box.setInformativeText("It is still running. What it has found out so far is kept.")
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        stop = box.addButton("Stop and close", QMessageBox.ButtonRole.AcceptRole)
+        box.setDefaultButton(box.addButton("Keep running", QMessageBox.ButtonRole.RejectRole))
+        stop.clicked.connect(self._stop_and_close)
+        box.open()
+
+    def reject(self) -> None:
+        """Close on Esc as on the window's button."""
+        self.close()
+
+    def _stop_and_close(self) -> None:
+        self._benchmark.stop()
+        self.hide()
+
+    def _press(self) -> None:
+        if self._benchmark.running:
+            self.start.setEnabled(False)
+            self._benchmark.stop()
+            return
+        try:
+            plan = self.form.plan()
+        except InvalidSettingError as error:
+            self._tell(str(error))
+            return
+        self._environment, self._record = environment(self._controller.model), None
+        self.stack.setCurrentIndex(0)
+        self._benchmark.start(plan)
+
+    def _show_runs(self) -> None:
+        plan = self._benchmark.plan
+        if plan is not None and self._benchmark.runs:
+            self.show_record(BenchRecord(plan, tuple(self._benchmark.runs), self._environment))
+
+    def _show_state(self) -> None:
+        running = self._benchmark.running
+        self.form.setEnabled(not running)
+        self.progress.setVisible(running)
+        self.open_csv.setEnabled(not running)
+        self.export.setEnabled(self._record is not None)
+        self.start.setText("Stop" if running else "Run benchmark")
+        if running:
+            self.start.setEnabled(True)
+            self._show_progress()
+            return
+        reason = self._reason_not_to_start()
+        self.start.setEnabled(not reason)
+        if not reason:
+            plan = self.form.plan()
+            self.status.set_color("muted")
+            self.status.setText(f"{plan.runs:,} replies of at most {plan.max_tokens} tokens")
+        else:
+            self._tell(reason)
+
+    def _reason_not_to_start(self) -> str:
+        if self._controller.state is EngineState.NO_MODEL:
+            return "No model is loaded. Choose one first."
+        if self._controller.race.running:
+            return "A race is running."
+        try:
+            self.form.plan()
+        except InvalidSettingError as error:
+            return str(error)
+        return ""
+
+    def _show_progress(self) -> None:
+        progress = self._benchmark.progress
+        self.status.set_color("muted")
+        if progress is None:
+            self.progress.setRange(0, 0)
+            writing = self._controller.state in (EngineState.PREFILL, EngineState.WRITING)
+            self.status.setText("Waiting for the reply that is being written…" if writing else "Starting…")
+            return
+        self.progress.setRange(0, max(progress.total, 1))
+        self.progress.setValue(progress.done)
+        left = f", {progress.left_words}" if progress.left_words else ""
+        self.status.setText(f"{progress.done:,} of {progress.total:,}{left}: {progress.words}")
+
+    def _on_ended(self, stopped: bool) -> None:
+        self._show_runs()
+        self._show_state()
+        made, planned = len(self._benchmark.runs), self._benchmark.plan.runs if self._benchmark.plan else 0
+        words = f"Stopped after {made:,} of {planned:,} replies." if stopped else f"Done: {made:,} replies."
+        self._tell(words, "muted")
+
+    def _on_failed(self, failure: Failure) -> None:
+        self._show_runs()
+        self._show_state()
+        self._tell(f"{failure.message} {failure.hint}".strip())
+
+    def _tell(self, words: str, color: str = "danger") -> None:
+        self.status.set_color(color)
+        self.status.setText(words)
+
+    def _choose_csv(self) -> None:
+        dialog = QFileDialog(self, "Open a benchmark", str(Path.home()))
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)  # Apple's scripts write two that belong together
+        dialog.setNameFilters(["Comma-separated values (*.csv)", "All files (*)"])
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.filesSelected.connect(self.open_files)
+        dialog.open()
+
+    def open_files(self, names: list[str]) -> None:
+        """Show the benchmark of one file, or of Apple's two, or say why that cannot be."""
+        try:
+            self.show_record(read_csv([Path(name) for name in names]))
+        except RdchatError as error:
+            self._tell(str(error))
+        else:
+            self._tell(f"From {', '.join(Path(name).name for name in names)}", "muted")
+
+    def _choose_place(self) -> None:
+        dialog = QFileDialog(self, "Export the benchmark", str(Path.home() / "benchmark.csv"))
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setNameFilters([f"{kind[1:].upper()} (*{kind})" for kind in EXPORT_TYPES])
+        dialog.setDefaultSuffix(EXPORT_TYPES[0])
+        dialog.filterSelected.connect(lambda chosen: dialog.setDefaultSuffix(chosen.partition(" ")[0].lower()))
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(self.save)
+        dialog.open()
+
+    def save(self, name: str) -> None:
+        """Write the benchmark to a file, or say why that failed."""
+        assert self._record is not None, "there is nothing to export before"
+        try:
+            export(self._record, Path(name))
+        except RdchatError as error:
+            self._tell(str(error))
+        else:
+            self._tell(f"Saved as {Path(name).name}", "muted")
+
+
+def _button(text: str, tip: str) -> QPushButton:
+    button = QPushButton(text)
+    button.setAutoDefault(False)
+    button.setToolTip(tip)
+    return button

@@ -1,0 +1,166 @@
+"""The pane beside the tokens: what is known of the one that is looked at."""
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPalette
+from PySide6.QtWidgets import QFrame, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+
+from rdchat.chat.reply_trace import ReplyTrace
+from rdchat.ui.drafts.drafters import drafter_words, ink, underline
+from rdchat.ui.drafts.words import (
+    Alternative,
+    alternatives,
+    position_words,
+    probability,
+    probability_of,
+    spelt,
+)
+from rdchat.ui.labels import ElidedLabel, Ground, Separator, ThemedLabel, wrapped
+from rdchat.ui.speed.rows import Figure
+from rdchat.ui.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
+
+_MOST_ROWS = 8
+_ROW = 26.0
+
+
+class AlternativeList(QWidget):
+    """A row for each token that the draft had at a place: its text, the target's probability as a bar and a figure."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._rows: list[Alternative] = []
+        self._more = 0
+        self.setFont(control_font(tabular=True))
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setAccessibleName("Alternatives")
+        theme.changed.connect(self.update)
+
+    def show_rows(self, rows: Sequence[Alternative]) -> None:
+        self._rows, self._more = list(rows[:_MOST_ROWS]), max(0, len(rows) - _MOST_ROWS)
+        said = [
+            f"{spelt(each.text)} {probability_of(each.probability)}, {drafter_words(each.drafter)}"
+            f"{', taken' if each.taken else ''}"
+            for each in rows
+        ]
+        self.setAccessibleDescription("; ".join(said))
+        self.updateGeometry()
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(120, round((len(self._rows) + bool(self._more)) * _ROW))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        for place, row in enumerate(self._rows):
+            self._paint_row(painter, row, place * _ROW)
+        if self._more:
+            painter.setPen(self._theme.colors.muted)
+            area = QRectF(0, len(self._rows) * _ROW, self.width(), _ROW)
+            painter.drawText(area, Qt.AlignmentFlag.AlignVCenter, f"and {self._more} more")
+
+    def _paint_row(self, painter: QPainter, row: Alternative, top: float) -> None:
+        colors, metrics = self._theme.colors, QFontMetricsF(self.font())
+        base = top + metrics.ascent() + 3
+        figure = probability_of(row.probability)
+        mark = metrics.horizontalAdvance("✓ ")
+        room = self.width() - mark - metrics.horizontalAdvance(figure) - SMALL
+        text = metrics.elidedText(spelt(row.text), Qt.TextElideMode.ElideRight, room)
+        if row.taken:
+            painter.setPen(colors.text)
+            painter.drawText(QPointF(0, base), "✓")
+        painter.setPen(ink(self._theme, row.drafter))
+        painter.drawText(QPointF(mark, base), text)
+        painter.setPen(colors.text if row.taken else colors.muted)
+        painter.drawText(QPointF(self.width() - metrics.horizontalAdvance(figure), base), figure)
+        line = top + _ROW - 5
+        painter.fillRect(QRectF(mark, line, self.width() - mark, 1), colors.border)
+        width = row.probability * (self.width() - mark)
+        if row.drafter:
+            underline(painter, self._theme, row.drafter, QPointF(mark, line), width)
+        else:
+            painter.fillRect(QRectF(mark, line - 0.8, width, 1.6), QColor(colors.text))
+
+
+class TokenDetails(QScrollArea):
+    """Shows one token of a trace."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setWidgetResizable(True)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setMinimumWidth(190)
+        self.token = ElidedLabel(theme, points_more=6, bold=True)
+        self.place = ThemedLabel(theme, "", "muted", tabular=True)
+        self.probability = Figure(
+            theme,
+            "Probability",
+            "How likely the model itself took this token after the ones before it, before temperature and filters.",
+        )
+        self.drafter = Figure(theme, "Drafted by", "Who proposed the token, where it was drafted and accepted.")
+        self.round = Figure(theme, "Round", "Number of the target call that verified the token.")
+        self.position = Figure(
+            theme, "Position", "The token's place in the draft; the last token of a round follows it."
+        )
+        self.heading = ThemedLabel(theme, "The draft had here", points_more=-0.5, bold=True)
+        self.heading.setToolTip(wrapped("What was offered at this place, with the model's own probability of each."))
+        self.alternatives = AlternativeList(theme)
+        self.none = ThemedLabel(theme, "", "muted", -1)
+        self.none.setWordWrap(True)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        ground = Ground(self._theme, "window")
+        column = QVBoxLayout(ground)
+        column.setContentsMargins(MEDIUM, MEDIUM, MEDIUM, MEDIUM)
+        column.setSpacing(TIGHT + 2)
+        column.addWidget(self.token)
+        column.addWidget(self.place)
+        column.addSpacing(SMALL)
+        for row in (self.probability, self.drafter, self.round, self.position):
+            column.addWidget(row)
+        column.addSpacing(SMALL)
+        column.addWidget(Separator(self._theme))
+        column.addSpacing(TIGHT)
+        for widget in (self.heading, self.alternatives, self.none):
+            column.addWidget(widget)
+        column.addStretch(1)
+        self.setWidget(ground)
+
+    def show_token(self, trace: ReplyTrace, place: int) -> None:
+        """Show what is known of one token; -1 shows that there is none."""
+        if not 0 <= place < len(trace.tokens):
+            for figure in (self.probability, self.drafter, self.round, self.position):
+                figure.show_value("\N{EN DASH}")
+            self.token.setText("")
+            self.place.setText("No token yet")
+            self._show_alternatives([], "")
+            return
+        token = trace.tokens[place]
+        self.token.setText(spelt(token.text))
+        self.token.setToolTip("" if token.text else "Half a character, or the token that ends the reply")
+        self.place.setText(f"Token {place + 1:,} of {len(trace.tokens):,}")
+        self.probability.show_value(probability(token.log_prob))
+        self.drafter.show_value(drafter_words(token.drafter) if token.drafter else "Not drafted")
+        self.drafter.value.setForegroundRole(QPalette.ColorRole.WindowText)
+        self.round.show_value(f"{token.round:,} of {len(trace.rounds):,}" if token.round else "None")
+        self.position.show_value(position_words(token))
+        self._show_alternatives(alternatives(trace, place), _why_none(trace, place))
+
+    def _show_alternatives(self, rows: list[Alternative], why_none: str) -> None:
+        self.alternatives.show_rows(rows)
+        self.none.setText("" if rows else why_none)
+
+
+def _why_none(trace: ReplyTrace, place: int) -> str:
+    traced = trace.round_of(place)
+    if traced is None:
+        return "Nothing: this token was decoded without a draft."
+    if traced.tree is None:
+        return "Not recorded." if traced is not trace.rounds[-1] else "Not known until the round ends."
+    return "Nothing: the draft ended before this place."

@@ -1,0 +1,167 @@
+"""The window of one reply's tokens and of the draft tree behind each."""
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+
+from rdchat.chat.reply_trace import ReplyTrace
+from rdchat.inference.events import TokenEvent
+from rdchat.services.trace_recorder import TraceRecorder
+from rdchat.ui.drafts.legend import Legend
+from rdchat.ui.drafts.token_details import TokenDetails
+from rdchat.ui.drafts.token_view import TokenView
+from rdchat.ui.drafts.tree_view import TreeView
+from rdchat.ui.drafts.words import round_words, tree_words
+from rdchat.ui.labels import ElidedLabel, Separator, ThemedLabel
+from rdchat.ui.theme import MEDIUM, SMALL, Theme
+from rdchat.ui.throttle import Throttle
+from rdchat.ui.transcript.buttons import IconButton
+
+_NOT_RECORDED = "How this reply came about was not recorded."
+_NO_TREE = "The tree of this round was not recorded."
+_NO_DRAFT = "Nothing was drafted here: this token was decoded on its own."
+
+
+class DraftsWindow(QDialog):
+    """Follows one reply: tokens above, with what is known of one beside them; below, the tree of that one's round."""
+
+    def __init__(self, traces: TraceRecorder, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent, Qt.WindowType.Window)
+        self._traces, self._theme = traces, theme
+        self._message_id = 0
+        self._trace = ReplyTrace()
+        self._new: list[TokenEvent] = []  # tokens that are shown with the next look at them
+        self.setWindowTitle("Tokens and drafts")
+        self.setMinimumSize(480, 380)
+        self.legend = Legend(theme)
+        self.note = ThemedLabel(theme, "", "muted", -1)
+        self.tokens = TokenView(theme)
+        self.details = TokenDetails(theme)
+        self.heading = ElidedLabel(theme, bold=True)
+        self.previous = IconButton("previous", "Previous round", theme)
+        self.next = IconButton("next", "Next round", theme)
+        self.tree = TreeView(theme)
+        self.nothing = ThemedLabel(theme, _NOT_RECORDED, "muted")
+        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.nothing.setWordWrap(True)
+        self._throttle = Throttle(self)
+        self._lay_out()
+        self._connect()
+        self.resize(900, 680)
+
+    def _lay_out(self) -> None:
+        above = QSplitter(Qt.Orientation.Horizontal)
+        above.addWidget(self.tokens)
+        above.addWidget(self.details)
+        above.setStretchFactor(0, 1)
+        above.setSizes([600, 240])
+        split = QSplitter(Qt.Orientation.Vertical)
+        split.addWidget(above)
+        split.addWidget(self._tree_pane())
+        split.setSizes([400, 260])
+        for splitter in (above, split):
+            splitter.setHandleWidth(1)
+            splitter.setChildrenCollapsible(False)
+        self.pages = QStackedWidget()
+        self.pages.addWidget(split)
+        self.pages.addWidget(self.nothing)
+        head = QHBoxLayout()
+        head.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)
+        head.addWidget(self.legend, 1)
+        head.addWidget(self.note)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addLayout(head)
+        column.addWidget(Separator(self._theme))
+        column.addWidget(self.pages, 1)
+
+    def _tree_pane(self) -> QWidget:
+        pane = QWidget()
+        head = QHBoxLayout()
+        head.setContentsMargins(MEDIUM, SMALL, MEDIUM, 0)
+        head.addWidget(self.heading, 1)
+        head.addWidget(self.previous)
+        head.addWidget(self.next)
+        column = QVBoxLayout(pane)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SMALL)
+        column.addLayout(head)
+        column.addWidget(self.tree, 1)
+        return pane
+
+    def _connect(self) -> None:
+        self.tokens.looked_at.connect(lambda token: self.details.show_token(self._trace, token))
+        self.tokens.cursor_moved.connect(self._show_round)
+        self.tree.step_requested.connect(self._step)
+        self.previous.clicked.connect(lambda: self._step(-1))
+        self.next.clicked.connect(lambda: self._step(1))
+        self._throttle.due.connect(self._show_growth)
+        self._traces.tokens_added.connect(self._on_tokens)
+        self._traces.trace_ended.connect(self._on_end)
+        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
+
+    def show_reply(self, message_id: int) -> None:
+        """Show how a reply came about, the one that is being written included."""
+        self._message_id = message_id
+        self._load(-1 if self._traces.is_live(message_id) else 0)
+        self.show()
+        self.raise_()
+        self.activateWindow()
+        self.tokens.setFocus()
+
+    def _load(self, cursor: int) -> None:
+        """Show what is known now, with the cursor on a token; -1 is the last one."""
+        trace = self._traces.trace(self._message_id)
+        self._trace, self._new = trace or ReplyTrace(), []
+        self.pages.setCurrentIndex(0 if trace else 1)
+        self.legend.setVisible(trace is not None)
+        missing = self._trace.missing
+        self.note.setText(f"{missing:,} characters were not recorded" if missing else "")
+        self.legend.show_trace(self._trace)
+        self.tokens.show_trace(self._trace, cursor if cursor >= 0 else len(self._trace.tokens) - 1)
+        self._show_round()
+
+    def _on_tokens(self, message_id: int, events: Sequence[TokenEvent]) -> None:
+        if message_id != self._message_id or not self.isVisible():
+            return
+        if self.pages.currentIndex():
+            self._load(cursor=-1)
+        else:
+            self._new += events
+            self._throttle.note()
+
+    def _show_growth(self) -> None:
+        self._trace.add(self._new)
+        self._new = []
+        self.legend.show_trace(self._trace)
+        self.tokens.note_growth()
+        self._show_round()
+
+    def _on_end(self, message_id: int) -> None:
+        if message_id == self._message_id and self.isVisible():
+            self._load(self.tokens.current)
+
+    def _step(self, rounds: int) -> None:
+        """Go some rounds on from the one that is shown, or from the cursor to the next one there is."""
+        number = self._trace.tokens[self.tokens.current].round if self._trace.tokens else 0
+        if not number:
+            number = sum(each.first <= self.tokens.current for each in self._trace.rounds) + (rounds < 0)
+        if 1 <= number + rounds <= len(self._trace.rounds):
+            self.tokens.move_to(self._trace.rounds[number + rounds - 1].first)
+
+    def _show_round(self) -> None:
+        """Show the round that the cursor stands in."""
+        count, cursor = len(self._trace.rounds), self.tokens.current
+        number = self._trace.tokens[cursor].round if cursor >= 0 else 0
+        self.previous.setEnabled(count > 0 and number != 1)
+        self.next.setEnabled(count > 0 and number != count)
+        if not number:
+            self.heading.setText("No draft" if cursor >= 0 else "")
+            self.tree.show_tree(None, _NO_DRAFT, _NO_DRAFT)
+            return
+        self.heading.setText(round_words(self._trace, number))
+        tree = self._trace.rounds[number - 1].tree
+        self.tree.show_tree(tree, tree_words(self._trace, number), _NO_TREE)

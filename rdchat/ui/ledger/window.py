@@ -1,0 +1,158 @@
+"""The time ledger: a live tree of functions with calls, mean, total and percent of parent."""
+
+import logging
+from pathlib import Path
+
+from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QDialog,
+    QFileDialog,
+    QHBoxLayout,
+    QHeaderView,
+    QMessageBox,
+    QPushButton,
+    QTreeView,
+    QVBoxLayout,
+    QWidget,
+)
+
+from rdchat.inference.ledger_tree import ledger_csv, ledger_note
+from rdchat.services.draft_control import DraftControl
+from rdchat.services.time_ledger import ProfileCost, TimeLedger
+from rdchat.ui import figures
+from rdchat.ui.labels import ThemedLabel, wrapped
+from rdchat.ui.ledger.bar_delegate import BarDelegate
+from rdchat.ui.ledger.model import NAME, PERCENT, LedgerModel
+from rdchat.ui.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.throttle import Throttle
+
+_LOG = logging.getLogger(__name__)
+_NOTHING = "Nothing was measured yet: the times of the next reply show here as it is written."
+_WIDTHS = {1: 72, 2: 84, 3: 92, PERCENT: 180}
+
+
+class LedgerWindow(QDialog):
+    """Follows the ledger while it is shown, at most ten times a second."""
+
+    def __init__(self, ledger: TimeLedger, drafting: DraftControl, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._ledger, self._drafting = ledger, drafting
+        self.setWindowTitle("Time ledger")
+        self.model = LedgerModel(self)
+        self.view = self._build_view(theme)
+        self.exact = QCheckBox("Exact times (profiling)")
+        self.exact.setAccessibleName("Exact times (profiling)")
+        self.exact.setToolTip(
+            wrapped(
+                "Each stage waits for its results, so that its time is its own. Replies take longer meanwhile. "
+                "Switching starts the ledger anew."
+            )
+        )
+        self.cost = ThemedLabel(theme, "", "muted", -1)
+        self.note = ThemedLabel(theme, "", "muted", -1)
+        self.reset = _button("Reset", "Forget these times and count from now on")
+        self.export = _button("Export CSV…", "Save the table as comma-separated values")
+        self._lay_out()
+        self._throttle = Throttle(self)
+        self._throttle.due.connect(self._show_rows)
+        ledger.changed.connect(self._note_change)
+        drafting.exact_times_changed.connect(self._show_kind)
+        self.exact.clicked.connect(drafting.set_exact_times)
+        self.reset.clicked.connect(ledger.reset)
+        self.export.clicked.connect(self._choose_file)
+        self.model.rowsInserted.connect(self._unfold)
+        self._show_kind()
+        self.resize(700, 520)
+
+    def _build_view(self, theme: Theme) -> QTreeView:
+        view = QTreeView()
+        view.setModel(self.model)
+        view.setUniformRowHeights(True)
+        view.setAlternatingRowColors(True)
+        view.setAllColumnsShowFocus(True)
+        view.setAccessibleName("Time ledger")
+        view.setItemDelegateForColumn(PERCENT, BarDelegate(theme, view))
+        view.header().setStretchLastSection(False)
+        view.header().setSectionResizeMode(NAME, QHeaderView.ResizeMode.Stretch)
+        for column, width in _WIDTHS.items():
+            view.setColumnWidth(column, width)
+        return view
+
+    def _lay_out(self) -> None:
+        for label in (self.cost, self.note):
+            label.setWordWrap(True)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(SMALL)
+        buttons.addWidget(self.exact)
+        buttons.addStretch(1)
+        buttons.addWidget(self.reset)
+        buttons.addWidget(self.export)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(LARGE, MEDIUM, LARGE, LARGE - 4)
+        column.setSpacing(SMALL)
+        column.addWidget(self.note)
+        column.addWidget(self.view, 1)
+        column.addLayout(buttons)
+        column.addWidget(self.cost)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._show_rows()
+
+    def _note_change(self) -> None:
+        if self.isVisible():
+            self._throttle.note()
+
+    def _show_rows(self) -> None:
+        self.model.show_rows(self._ledger.rows)
+        measured = bool(self.model.rows)
+        self.note.setText(ledger_note(self._drafting.exact_times) if measured else _NOTHING)
+        self.reset.setEnabled(measured)
+        self.export.setEnabled(measured)
+        self.cost.setText(_cost_words(self._ledger.cost))
+
+    def _show_kind(self) -> None:
+        self.exact.setChecked(self._drafting.exact_times)
+        self._show_rows()
+
+    def _unfold(self, parent: QModelIndex) -> None:
+        """Show what is new, below a function that had nothing inside it before too."""
+        if parent.isValid() and self.model.rowCount(parent) == 1:
+            self.view.expand(parent)
+
+    def _choose_file(self) -> None:
+        dialog = QFileDialog(self, "Export the time ledger", str(Path.home() / "time-ledger.csv"))
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setNameFilter("Comma-separated values (*.csv)")
+        dialog.setDefaultSuffix("csv")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(self.save)
+        dialog.open()
+
+    def save(self, path: str) -> None:
+        """Write the table to a file, or say why that failed."""
+        try:
+            Path(path).write_text(ledger_csv(self.model.rows), encoding="utf-8")
+        except OSError as error:
+            _LOG.info("The ledger was not saved: %s", error)
+            box = QMessageBox(QMessageBox.Icon.Warning, "rdchat", f"The file could not be saved: {error.strerror}.")
+            box.setInformativeText("Choose another place.")
+            box.setParent(self, box.windowFlags())
+            box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+            box.open()
+
+
+def _button(text: str, tip: str) -> QPushButton:
+    button = QPushButton(text)
+    button.setAutoDefault(False)
+    button.setToolTip(tip)
+    return button
+
+
+def _cost_words(cost: ProfileCost | None) -> str:
+    if cost is None:
+        return "What exact times cost is not measured yet: it takes one reply with them and one without."
+    exact, usual = figures.rate(cost.exact_tps), figures.rate(cost.usual_tps)
+    return f"With exact times: {figures.ratio(cost.ratio)}, {exact} instead of {usual} tokens/s in the last replies."

@@ -1,0 +1,242 @@
+"""The race window: prompt and way of drafting above, the two lanes, and what came of it below."""
+
+from dataclasses import replace
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
+from PySide6.QtWidgets import (
+    QComboBox,
+    QDialog,
+    QHBoxLayout,
+    QLabel,
+    QPlainTextEdit,
+    QPushButton,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+from rdchat.errors import RdchatError
+from rdchat.inference.requests import Mode, Role, fresh_seed
+from rdchat.services.chat_controller import ChatController
+from rdchat.services.events import EngineState, Failure
+from rdchat.services.race import RaceResult
+from rdchat.ui import figures
+from rdchat.ui.labels import Separator, ThemedLabel, wrapped
+from rdchat.ui.race.lane_view import LaneView
+from rdchat.ui.race.playback import Playback
+from rdchat.ui.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.windows import show_in_front
+
+_PLAIN = "Drafting off"
+_MODES = tuple(mode for mode in Mode if mode is not Mode.OFF)
+_HEADING = "One prompt, two lanes"
+_INTRODUCTION = (
+    "The prompt is answered twice, once without drafting and once with it, one after the other. "
+    "Then both are replayed side by side, just as fast as they were written."
+)
+_WAITING = {
+    EngineState.LOADING: "Waiting for the model to load…",
+    EngineState.PREFILL: "Waiting for the reply that is being written…",
+    EngineState.WRITING: "Waiting for the reply that is being written…",
+}
+
+
+class RaceWindow(QDialog):
+    """Starts races and replays the last one. Closing it ends a race that runs."""
+
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent, Qt.WindowType.Window)
+        self._controller, self._theme = controller, theme
+        self._race = controller.race
+        self._result: RaceResult | None = None
+        self.setWindowTitle("Race")
+        self.setMinimumSize(520, 440)
+        self._build_question()
+        self.plain = LaneView(theme, _PLAIN, "The reply without drafting is replayed here.")
+        self.drafted = LaneView(theme, "Drafting", "The reply with drafting is replayed here.")
+        self.playback = Playback(theme)
+        self.speed_up = ThemedLabel(theme, _HEADING, points_more=3, bold=True)
+        self.verdict = ThemedLabel(theme, _INTRODUCTION, "muted")
+        for label in (self.speed_up, self.verdict):
+            label.setWordWrap(True)
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.verdict.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self.verdict.setMinimumHeight(2 * self.verdict.fontMetrics().lineSpacing())  # lanes keep their height
+        self._lay_out()
+        self._connect()
+        self._show_state()
+        self.resize(860, 640)
+
+    def _build_question(self) -> None:
+        self.prompt = QPlainTextEdit(tabChangesFocus=True)
+        self.prompt.setAccessibleName("Prompt")
+        self.prompt.setPlaceholderText("What both are asked")
+        self.prompt.setToolTip("Asked by itself, without the chat before it, at the chat's temperature")
+        self.prompt.setFixedHeight(self.prompt.fontMetrics().lineSpacing() * 3 + 14)
+        self.mode = QComboBox()
+        self.mode.setAccessibleName("Drafting")
+        for mode in _MODES:
+            self.mode.addItem(mode.words, mode)
+        self.most_tokens = QSpinBox(minimum=16, maximum=2048, singleStep=32, value=128, suffix=" tokens")
+        self.most_tokens.setAccessibleName("Tokens at most")
+        self.most_tokens.setToolTip("Where a reply ends at the latest")
+        self.start = QPushButton("Start race")
+        self.start.setDefault(True)
+        self.status = ThemedLabel(self._theme, "", "muted")
+        self.status.setWordWrap(True)
+
+    def _lay_out(self) -> None:
+        choices = QHBoxLayout()
+        choices.setSpacing(SMALL)
+        choices.addWidget(QLabel("Drafting"))
+        choices.addWidget(self.mode)
+        choices.addSpacing(SMALL)
+        choices.addWidget(QLabel("At most"))
+        choices.addWidget(self.most_tokens)
+        choices.addWidget(self.status, 1)
+        choices.addWidget(self.start)
+        lanes = QHBoxLayout()
+        lanes.setSpacing(LARGE)
+        lanes.addWidget(self.plain, 1)
+        lanes.addWidget(self.drafted, 1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(LARGE, LARGE - 4, LARGE, LARGE - 4)
+        column.setSpacing(MEDIUM)
+        column.addWidget(self.prompt)
+        column.addLayout(choices)
+        column.addWidget(Separator(self._theme))
+        column.addLayout(lanes, 1)
+        column.addWidget(self.playback)
+        column.addWidget(self.speed_up)
+        column.addWidget(self.verdict)
+
+    def _connect(self) -> None:
+        race, controller = self._race, self._controller
+        self.start.clicked.connect(self._press)
+        self.prompt.textChanged.connect(self._show_state)
+        self.playback.moved.connect(self.plain.show_moment)
+        self.playback.moved.connect(self.drafted.show_moment)
+        self.playback.finished.connect(self._show_outcome)
+        race.started.connect(self._show_state)
+        race.progressed.connect(self._show_state)
+        race.finished.connect(self.show_result)
+        race.stopped.connect(self._on_stopped)
+        race.failed.connect(self._on_failed)
+        bench = controller.benchmark
+        for changed in (
+            controller.state_changed,
+            controller.drafting.changed,
+            bench.started,
+            bench.ended,
+            bench.failed,
+        ):
+            changed.connect(self._show_state)
+        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
+
+    def open_with(self, text: str) -> None:
+        """Show the window with a prompt: what is being typed, else the last one of the chat, else what it had."""
+        asked = [message.text for message in self._controller.messages if message.role is Role.USER]
+        if not self._race.running and (prompt := text.strip() or (asked[-1] if asked else "")):
+            self.prompt.setPlainText(prompt)
+        if not self.isVisible():
+            chosen = self._controller.drafting.settings.mode
+            self.mode.setCurrentIndex(self.mode.findData(Mode.AUTO if chosen is Mode.OFF else chosen))
+        show_in_front(self)
+        self.start.setFocus()
+
+    def show_result(self, result: RaceResult) -> None:
+        """Replay a race from its beginning."""
+        self._result = result
+        self._show_state()
+        self.drafted.show_name(result.name)
+        self.plain.load(result.plain)
+        self.drafted.load(result.drafted)
+        self.speed_up.setText("")
+        self.verdict.setText("")
+        self.playback.load(result.duration_ms)
+        self.playback.restart()
+        self.playback.play.setFocus()
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        self._race.stop()
+        self.playback.load(0.0)
+        event.accept()  # a dialog's own would call `reject`
+
+    def reject(self) -> None:
+        """Close on Esc as on the window's button."""
+        self.close()
+
+    def _press(self) -> None:
+        if self._race.running:
+            self.start.setEnabled(False)
+            self._race.stop()
+            return
+        controller = self._controller
+        mode, seed = Mode(self.mode.currentData()), controller.settings.seed
+        sampling = controller.chat_sampling or controller.settings.sampling
+        draft = replace(controller.drafting.settings, mode=mode)
+        self._forget()
+        try:
+            self._race.start(
+                self.prompt.toPlainText().strip(),
+                draft,
+                sampling.temperature,
+                fresh_seed() if seed is None else seed,
+                self.most_tokens.value(),
+            )
+        except RdchatError as error:
+            self.verdict.setText(str(error))
+
+    def _forget(self) -> None:
+        """Take the last race away: what it showed is not what is being raced."""
+        self._result = None
+        self.playback.load(0.0)
+        self.speed_up.setText("")
+        self.verdict.setText("")
+        for lane in (self.plain, self.drafted):
+            lane.load(None)
+        self.drafted.show_name(Mode(self.mode.currentData()).words)
+
+    def _show_outcome(self) -> None:
+        if self._result is not None:
+            self.speed_up.setText(self._result.speed_words)
+            self.verdict.set_color("success" if self._result.difference is None else "warning")
+            self.verdict.setText(self._result.verdict)
+
+    def _on_stopped(self) -> None:
+        self.verdict.set_color("muted")
+        self.verdict.setText("The race was stopped.")
+        self._show_state()
+
+    def _on_failed(self, failure: Failure) -> None:
+        self.verdict.set_color("danger")
+        self.verdict.setText(f"{failure.message} {failure.hint}".strip())
+        self._show_state()
+
+    def _show_state(self) -> None:
+        running, state = self._race.running, self._controller.state
+        self._show_modes()
+        for part in (self.prompt, self.mode, self.most_tokens):
+            part.setEnabled(not running)
+        reason = "" if running else self._reason_not_to_start()
+        self.start.setText("Stop race" if running else "Start race")
+        self.start.setEnabled(running or not reason)
+        waiting = _WAITING.get(state, "Starting…")
+        self.status.setText((self._race.words or waiting) if running else reason)
+
+    def _reason_not_to_start(self) -> str:
+        if self._controller.state is EngineState.NO_MODEL:
+            return "No model is loaded. Choose one first."
+        if self._controller.benchmark.running:
+            return "A benchmark is running."
+        return "" if self.prompt.toPlainText().strip() else "Type a prompt first."
+
+    def _show_modes(self) -> None:
+        """Tell of each mode whether the loaded model can have it; one that cannot is named with its reason."""
+        for place, mode in enumerate(_MODES):
+            option = self._controller.drafting.option(mode)
+            reason = option.reason if option is not None and not option.available else ""
+            tip = reason or figures.MODE_EXPLANATIONS[mode]
+            self.mode.setItemData(place, wrapped(tip), Qt.ItemDataRole.ToolTipRole)
+        self.mode.setToolTip(self.mode.itemData(self.mode.currentIndex(), Qt.ItemDataRole.ToolTipRole) or "")

@@ -1,0 +1,197 @@
+"""How replies are drafted: the mode, what shapes its drafts, and why a mode is not to be had."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QCheckBox, QFileDialog, QGridLayout, QLabel, QPushButton, QWidget
+
+from rdchat.inference.events import ModeOption
+from rdchat.inference.requests import MOST_BEAM_ROWS, DraftSettings, Mode
+from rdchat.services.draft_control import DraftControl
+from rdchat.ui import figures
+from rdchat.ui.labels import ThemedLabel, wrapped
+from rdchat.ui.speed.fields import CalmComboBox, CalmSpinBox, FolderPicker
+from rdchat.ui.speed.rows import Section
+from rdchat.ui.theme import SMALL, TIGHT, Theme
+
+_MOST_TOKENS = 64  # as DraftSettings has it
+_COPIED_MS = 1600
+_COPY = "Copy training command"
+_WHO = "Who proposes tokens for the model to verify. It changes how fast a reply comes, never what it says."
+
+
+class DraftControls(Section):
+    """Shows the loaded model's settings and applies each change at once."""
+
+    def __init__(self, drafting: DraftControl, theme: Theme) -> None:
+        super().__init__(theme, "Drafting")
+        self._drafting = drafting
+        self._build_mode()
+        self._build_grid()
+        self.lookup_branch = self.add(QCheckBox("Branch from prompt lookup"))
+        self.applies = self.add(ThemedLabel(theme, "", "muted", -1))
+        self._used_in: dict[QWidget, tuple[Mode, ...]] = {
+            self.width_: (Mode.RECURRENT,),
+            self.length: (Mode.RECURRENT,),
+            self.lookup_branch: (Mode.RECURRENT,),
+            self.draft_tokens: (Mode.SPECULATIVE, Mode.LOOKUP),
+            self.drafter: (Mode.RECURRENT, Mode.AUTO),
+            self.draft_model: (Mode.SPECULATIVE, Mode.AUTO),
+        }
+        self._explain()
+        self._connect()
+        self.refresh()
+
+    def _build_mode(self) -> None:
+        self.mode = self.add(CalmComboBox())
+        self.mode.setAccessibleName("Draft mode")
+        self.mode.setToolTip(wrapped(_WHO))
+        for mode in Mode:
+            self.mode.addItem(figures.MODE_WORDS[mode], mode)
+        self.explanation = self._add_words("muted")
+        self.problem = self._add_words("warning")
+        self.copy = self.add(QPushButton(_COPY))
+        self.copy.setAutoDefault(False)
+        self._copied = QTimer(self, singleShot=True, interval=_COPIED_MS)
+        self._copied.timeout.connect(lambda: self.copy.setText(_COPY))
+
+    def _add_words(self, color: str) -> ThemedLabel:
+        label = self.add(ThemedLabel(self.theme, "", color, -1))
+        label.setWordWrap(True)
+        label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        return label
+
+    def _build_grid(self) -> None:
+        self.drafter = FolderPicker("Model's own", lambda: self._drafting.recent_drafters)
+        self.draft_model = FolderPicker("None", lambda: self._drafting.recent_draft_models)
+        self.width_, self.length = CalmSpinBox(1, MOST_BEAM_ROWS), CalmSpinBox(2, MOST_BEAM_ROWS)
+        self.draft_tokens = CalmSpinBox(1, _MOST_TOKENS)
+        self._grid = QGridLayout(grid := QWidget())
+        self._grid.setContentsMargins(0, TIGHT, 0, 0)
+        self._grid.setHorizontalSpacing(SMALL)
+        self._grid.setVerticalSpacing(TIGHT + 2)
+        self._grid.setColumnStretch(1, 1)
+        self._labels: dict[QWidget, QLabel] = {}
+        for row, (name, field) in enumerate(
+            (
+                ("Drafter", self.drafter),
+                ("Draft model", self.draft_model),
+                ("Beam width", self.width_),
+                ("Beam length", self.length),
+                ("Draft tokens", self.draft_tokens),
+            )
+        ):
+            label = self._labels[field] = QLabel(name)
+            label.setBuddy(field)
+            field.setAccessibleName(name)
+            self._grid.addWidget(label, row, 0)
+            if isinstance(field, CalmSpinBox):
+                self._grid.addWidget(field, row, 1, Qt.AlignmentFlag.AlignRight)
+            else:
+                self._grid.addWidget(field, row, 1)
+        self.add(grid)
+
+    def _explain(self) -> None:
+        self.lookup_branch.setAccessibleName("Branch from prompt lookup")
+        for field, words in (
+            (self.drafter, "The recurrent drafter: a folder made by rdchat train-drafter, for this very model."),
+            (self.draft_model, "A smaller model that knows the same tokens."),
+            (self.width_, "Beams that the drafter follows side by side. Width times length is at most 256."),
+            (self.length, "Tokens of a beam; the first one is the token that the model has chosen already."),
+            (self.draft_tokens, "The most tokens that are proposed in a round."),
+            (self.lookup_branch, "Also propose what followed the same words earlier in the chat."),
+        ):
+            modes = " and ".join(figures.MODE_WORDS[mode] for mode in self._used_in[field])
+            for part in (field, self._labels.get(field)):
+                if part is not None:
+                    part.setToolTip(wrapped(f"{words} Used by: {modes}."))
+            field.setAccessibleDescription(words)
+
+    def _connect(self) -> None:
+        self._drafting.changed.connect(self.refresh)
+        self.mode.activated.connect(lambda: self._change(mode=Mode(self.mode.currentData())))
+        self.width_.valueChanged.connect(lambda value: self._change(beam_width=value))
+        self.length.valueChanged.connect(lambda value: self._change(beam_length=value))
+        self.draft_tokens.valueChanged.connect(lambda value: self._change(draft_tokens=value))
+        self.lookup_branch.toggled.connect(lambda on: self._change(lookup_branch=on))
+        self.drafter.picked.connect(lambda name: self._change(drafter=name))
+        self.draft_model.picked.connect(lambda name: self._change(draft_model=name))
+        for picker, title, take in (
+            (self.drafter, "Choose a drafter's folder", lambda name: self._change(drafter=name)),
+            (self.draft_model, "Choose a draft model's folder", lambda name: self._change(draft_model=name)),
+        ):
+            picker.opened.connect(self._drafting.refresh_options)
+            picker.folder_wanted.connect(lambda title=title, take=take: self._choose_folder(title, take))
+        self.copy.clicked.connect(self._copy_command)
+
+    def refresh(self) -> None:
+        """Show the settings in force, and what is to be had."""
+        settings = self._drafting.settings
+        with QSignalBlocker(self.mode):
+            self.mode.setCurrentIndex(self.mode.findData(settings.mode))
+        self._show_beams(settings)
+        with QSignalBlocker(self.draft_tokens):
+            self.draft_tokens.setValue(settings.draft_tokens)
+        with QSignalBlocker(self.lookup_branch):
+            self.lookup_branch.setChecked(settings.lookup_branch)
+        self.drafter.show_chosen(settings.drafter)
+        self.draft_model.show_chosen(settings.draft_model)
+        self.mode.setEnabled(self._drafting.ready)
+        for field, modes in self._used_in.items():
+            used = self._drafting.ready and settings.mode in modes
+            for part in (field, self._labels.get(field)):
+                if part is not None:
+                    part.setEnabled(used)
+        self._show_words(settings.mode)
+
+    def _show_beams(self, settings: DraftSettings) -> None:
+        for field, value, low, other in (
+            (self.width_, settings.beam_width, 1, settings.beam_length),
+            (self.length, settings.beam_length, 2, settings.beam_width),
+        ):
+            with QSignalBlocker(field):
+                field.setRange(low, max(low, MOST_BEAM_ROWS // other))
+                field.setValue(value)
+
+    def _show_words(self, mode: Mode) -> None:
+        option = self._drafting.option(mode)
+        self.explanation.setText(figures.MODE_EXPLANATIONS[mode])
+        problem, serious = self._problem(option)
+        self.problem.setText(problem)
+        self.problem.set_color("warning" if serious else "muted")
+        self.problem.setVisible(bool(problem))
+        self.copy.setVisible(option is not None and bool(option.command))
+        self.copy.setToolTip(wrapped(option.command) if option else "")
+        applies = self._drafting.applies
+        self.applies.setText(f"Applies {applies}." if applies else "")
+        self.applies.setVisible(bool(applies))
+
+    def _problem(self, option: ModeOption | None) -> tuple[str, bool]:
+        """Return what there is to say of the mode, and whether it keeps it from running."""
+        if self._drafting.checking and (option is None or not option.available):
+            return "Looking whether it can run…", False
+        if option is not None and not option.available:
+            return f"{option.reason} Until then, replies are decoded plainly.", True
+        if self._drafting.plain_reason:
+            return f"The last reply was decoded plainly. {self._drafting.plain_reason}", True
+        return (option.reason if option else ""), False
+
+    def _change(self, **values: object) -> None:
+        self._drafting.change(replace(self._drafting.settings, **values))  # type: ignore[arg-type]
+
+    def _choose_folder(self, title: str, take: Callable[[str], None]) -> None:
+        dialog = QFileDialog(self, title, str(Path.home()))
+        dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(take)
+        dialog.open()
+
+    def _copy_command(self) -> None:
+        option = self._drafting.option(self._drafting.settings.mode)
+        if option is not None:
+            QGuiApplication.clipboard().setText(option.command)
+            self.copy.setText("Copied")
+            self._copied.start()

@@ -1,0 +1,97 @@
+"""Fields of the draft controls: they leave the wheel to the panel that scrolls, and fit its width."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QAction, QResizeEvent, QWheelEvent
+from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox
+
+_MENU_ROOM = 36  # pixels of a button's frame and its menu arrow
+
+
+class CalmComboBox(QComboBox):
+    """A combo box that the wheel does not change while the panel scrolls under the pointer."""
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        event.ignore()
+
+
+class CalmSpinBox(QSpinBox):
+    """A spin box that the wheel changes only where it has the focus."""
+
+    def __init__(self, low: int, high: int) -> None:
+        super().__init__()
+        self.setRange(low, high)
+        self.setAlignment(Qt.AlignmentFlag.AlignRight)
+        self.setKeyboardTracking(False)  # of 12, the 1 is not a value
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setFixedWidth(72)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        if self.hasFocus():
+            super().wheelEvent(event)
+        else:
+            event.ignore()
+
+
+class FolderPicker(QPushButton):
+    """Shows a chosen folder by its name; its menu has no folder, recent ones, and a way to choose another.
+
+    Args:
+        none: What choosing no folder is called.
+        recent: Returns the folders or hub ids to offer, when the menu opens.
+    """
+
+    picked = Signal(object)  # a folder or hub id, or None
+    folder_wanted = Signal()
+    opened = Signal()
+
+    def __init__(self, none: str, recent: Callable[[], Iterable[str]]) -> None:
+        super().__init__()
+        self._none, self._recent = none, recent
+        self._chosen: str | None = None
+        self._menu = QMenu(self)
+        self._menu.setToolTipsVisible(True)
+        self._menu.aboutToShow.connect(self._fill)
+        self.setMenu(self._menu)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.show_chosen(None)
+
+    def sizeHint(self) -> QSize:
+        return QSize(80, super().sizeHint().height())  # it takes what is left, however long a name is
+
+    def minimumSizeHint(self) -> QSize:
+        return self.sizeHint()
+
+    def show_chosen(self, name: str | None) -> None:
+        self._chosen = name
+        self.setAccessibleDescription(name or self._none)
+        self._elide()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._elide()
+
+    def _elide(self) -> None:
+        words = self._none if self._chosen is None else Path(self._chosen).name
+        room = self.width() - _MENU_ROOM
+        self.setText(self.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, room))
+
+    def _fill(self) -> None:
+        self._menu.clear()
+        self._add(self._none, None)
+        recent = dict.fromkeys([*([self._chosen] if self._chosen else []), *self._recent()])
+        if recent:
+            self._menu.addSection("Recent")
+            for name in recent:
+                self._add(Path(name).name, name)
+        self._menu.addSeparator()
+        self._menu.addAction("Choose folder…", self.folder_wanted.emit)
+        self.opened.emit()
+
+    def _add(self, words: str, name: str | None) -> None:
+        action = QAction(words, self._menu, checkable=True, checked=self._chosen == name)
+        action.setToolTip(name or words)
+        action.triggered.connect(lambda: self.picked.emit(name))
+        self._menu.addAction(action)

@@ -1,0 +1,58 @@
+"""Which model runs, and what it is doing."""
+
+from PySide6.QtWidgets import QProgressBar
+
+from rdchat.inference.events import LoadProgress, ModelInfo, PrefillProgress
+from rdchat.services.events import EngineState
+from rdchat.ui import figures
+from rdchat.ui.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.speed.rows import Section
+from rdchat.ui.theme import Theme
+
+_STATE_WORDS = {
+    EngineState.LOADING: "Loading the model…",
+    EngineState.IDLE: "Idle",
+    EngineState.PREFILL: "Reading the prompt…",
+    EngineState.WRITING: "Writing",
+    EngineState.NO_MODEL: "No model is loaded",
+}
+
+
+class ModelSection(Section):
+    """The model's name, the engine's state with its progress, and what the model is."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "Model")
+        self.model_name = self.add(ElidedLabel(theme, bold=True))
+        self.state = self.add(ElidedLabel(theme, "", "muted"))
+        self.state.setFont(ThemedLabel(theme, tabular=True).font())
+        self.progress = self.add(QProgressBar(textVisible=False, maximum=1000))
+        self.progress.setAccessibleName("Progress")
+        self.progress.setFixedHeight(6)
+        policy = self.progress.sizePolicy()
+        policy.setRetainSizeWhenHidden(True)  # what stands below keeps its place
+        self.progress.setSizePolicy(policy)
+        self.dtype = self.add_figure("Precision", "The format the model's weights are held in.")
+        self.device = self.add_figure("Runs on", "The processor that computes the model.")
+        self.parameters = self.add_figure("Parameters", "Number of weights of the model.")
+
+    def show_state(self, state: EngineState, model: ModelInfo | None) -> None:
+        self.state.setText(_STATE_WORDS[state])
+        self.progress.setVisible(state in (EngineState.LOADING, EngineState.PREFILL))
+        self.progress.setRange(0, 0)
+        none = "None" if state is EngineState.NO_MODEL else figures.NONE
+        self.model_name.setText(model.name if model else none)
+        self.dtype.show_value(figures.dtype_words(model.dtype) if model else figures.NONE)
+        self.device.show_value(model.device if model else figures.NONE)
+        self.parameters.show_value(figures.parameters(model.parameters) if model else figures.NONE)
+
+    def show_load(self, progress: LoadProgress) -> None:
+        self.state.setText(figures.load_words(progress))
+        self.progress.setRange(0, 0 if progress.fraction is None else 1000)
+        if progress.fraction is not None:
+            self.progress.setValue(round(progress.fraction * 1000))
+
+    def show_prefill(self, progress: PrefillProgress) -> None:
+        self.state.setText(f"Reading the prompt {progress.processed:,} of {progress.total:,}")
+        self.progress.setRange(0, max(progress.total, 1))
+        self.progress.setValue(progress.processed)

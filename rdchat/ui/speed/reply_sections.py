@@ -1,0 +1,67 @@
+"""The reply's tokens, and the memory that model and context take."""
+
+from PySide6.QtWidgets import QProgressBar
+
+from rdchat.inference.events import FinishReason, ModelInfo
+from rdchat.inference.statistics import Statistics
+from rdchat.ui import figures
+from rdchat.ui.speed.rows import Section
+from rdchat.ui.theme import Theme
+
+_WHY_ENDED = "Why the reply ended."
+
+
+class ReplySection(Section):
+    """Counts of the reply's and the prompt's tokens."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "Reply")
+        self.tokens = self.add_figure(
+            "Tokens written",
+            "Tokens of the reply: the first one and a final end token included, what a stop string cuts excluded.",
+        )
+        self.prompt = self.add_figure("Prompt tokens", "Tokens of the whole conversation that the model was given.")
+        self.cached = self.add_figure(
+            "Kept from before", "Prompt tokens that were in the cache already and were not read again."
+        )
+        self.finish = self.add_figure("Ended", _WHY_ENDED)
+
+    def show_statistics(self, statistics: Statistics) -> None:
+        self.tokens.show_value(figures.count(statistics.generated_tokens))
+        self.prompt.show_value(figures.count(statistics.prompt_tokens))
+        self.cached.show_value(figures.count(statistics.cached_prompt_tokens))
+
+    def show_finish(self, reason: FinishReason | None) -> None:
+        self.finish.show_value(figures.FINISH_WORDS[reason] if reason else figures.NONE)
+        self.finish.define(f"{_WHY_ENDED} {figures.FINISH_REASONS[reason] if reason else ''}".strip())
+
+
+class MemorySection(Section):
+    """The context in use, and memory."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "Memory")
+        self._used = self._limit = 0
+        self.context = self.add_figure(
+            "Context",
+            "Tokens in the model's context at this moment, of the most that prompt and reply may have together.",
+        )
+        self.context_bar = self.add(QProgressBar(textVisible=False, maximum=1000))
+        self.context_bar.setFixedHeight(6)
+        self.context_bar.setAccessibleName("Context used")
+        self.weights = self.add_figure("Weights", "Memory that the model's weights take.")
+        self.peak = self.add_figure("Peak memory", "The most memory MLX held during the reply.")
+
+    def show_model(self, model: ModelInfo | None) -> None:
+        self._limit = model.context_length if model else 0
+        self.weights.show_value(figures.memory(model.weights_bytes if model else 0))
+        self._show_context()
+
+    def show_statistics(self, statistics: Statistics) -> None:
+        self._used = statistics.context_tokens
+        self.peak.show_value(figures.memory(statistics.peak_memory_bytes))
+        self._show_context()
+
+    def _show_context(self) -> None:
+        self.context.show_value(f"{self._used:,} of {self._limit:,}" if self._limit else figures.NONE)
+        self.context_bar.setValue(min(round(self._used / self._limit * 1000), 1000) if self._limit else 0)

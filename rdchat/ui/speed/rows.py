@@ -1,0 +1,111 @@
+"""What the speed panel is made of: sections that fold, and rows of a name with its figure."""
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QAbstractButton, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+
+from rdchat.ui import figures
+from rdchat.ui.icons import line_pixmap
+from rdchat.ui.labels import ThemedLabel, wrapped
+from rdchat.ui.theme import SMALL, TIGHT, Theme, control_font
+
+_CHEVRON = 12
+
+
+class Figure(QWidget):
+    """One row: a name, and its value in figures of one width at the right edge."""
+
+    def __init__(self, theme: Theme, name: str, definition: str) -> None:
+        super().__init__()
+        self._name = name
+        self.value = ThemedLabel(theme, tabular=True)
+        self.value.setAlignment(Qt.AlignmentFlag.AlignRight)
+        label = ThemedLabel(theme, name, "muted")
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.addWidget(label)
+        row.addWidget(self.value, 1)
+        self.define(definition)
+        self.show_value(figures.NONE)
+
+    def define(self, definition: str) -> None:
+        self.setToolTip(wrapped(definition))
+
+    def show_value(self, words: str) -> None:
+        if words != self.value.text():
+            self.value.setText(words)
+            self.value.setAccessibleName(f"{self._name}: {words}")  # a bare figure would say nothing to a screen reader
+
+
+class SectionHead(QAbstractButton):
+    """A heading that folds its section away and back."""
+
+    def __init__(self, theme: Theme, name: str) -> None:
+        super().__init__()
+        self._theme = theme
+        self.setText(name)
+        self.setCheckable(True)
+        self.setChecked(True)
+        self.setFont(control_font(-0.5, bold=True))
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.toggled.connect(self._describe)
+        theme.changed.connect(self.update)
+        self._describe(True)
+
+    def sizeHint(self) -> QSize:
+        metrics = self.fontMetrics()
+        return QSize(metrics.horizontalAdvance(self.text()) + SMALL + _CHEVRON, metrics.height() + TIGHT)
+
+    def _describe(self, unfolded: bool) -> None:
+        self.setAccessibleName(f"{self.text()}, {'unfolded' if unfolded else 'folded'}")
+        self.setToolTip(f"{'Fold' if unfolded else 'Unfold'} {self.text()}")
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        colors = self._theme.colors
+        painter = QPainter(self)
+        painter.setPen(colors.text)
+        painter.drawText(self.rect(), Qt.AlignmentFlag.AlignVCenter, self.text())
+        color = colors.text if self.underMouse() else colors.muted
+        icon = "unfold" if self.isChecked() else "next"
+        chevron = line_pixmap(icon, color, _CHEVRON, self.devicePixelRatioF())
+        painter.drawPixmap(self.width() - _CHEVRON, (self.height() - _CHEVRON) // 2, chevron)
+        if self.hasFocus():
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(QPen(colors.accent, 2))
+            painter.drawRoundedRect(self.rect().adjusted(1, 1, -1, -1), 4, 4)
+
+
+class Section(QWidget):
+    """A heading with rows below it."""
+
+    folded = Signal(str, bool)  # its name, whether the person folded it up or down
+
+    def __init__(self, theme: Theme, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.theme = theme
+        self.head = SectionHead(theme, name)
+        self._body = QWidget()
+        self._rows = QVBoxLayout(self._body)
+        self._rows.setContentsMargins(0, 0, 0, 0)
+        self._rows.setSpacing(TIGHT + 2)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(TIGHT + 2)
+        layout.addWidget(self.head)
+        layout.addWidget(self._body)
+        self.head.toggled.connect(self._body.setVisible)
+        self.head.clicked.connect(lambda unfolded: self.folded.emit(self.name, not unfolded))
+
+    def add[W: QWidget](self, row: W) -> W:
+        self._rows.addWidget(row)
+        return row
+
+    def add_figure(self, name: str, definition: str) -> Figure:
+        return self.add(Figure(self.theme, name, definition))
+
+    def fold(self, folded: bool) -> None:
+        """Fold it up or down without telling."""
+        self.head.setChecked(not folded)

@@ -1,0 +1,163 @@
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.conversation import Drafting, MessageStatus
+from rdchat.chat.database import Database
+from rdchat.chat.reply_trace import ReplyTrace, TracedRound
+from rdchat.chat.schema import MIGRATIONS
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.trace_format import decode, encode
+from rdchat.inference.events import TokenEvent
+from rdchat.inference.requests import Mode, Role
+from tests.chat.traces import drafted_events, drafted_trace, events_of_round, round_tree
+
+
+def packed(trace: ReplyTrace) -> bytes:
+    return b"".join(encode(trace))
+
+
+def plain_events(*texts: str) -> list[TokenEvent]:
+    return [TokenEvent(1, index, index, text, log_prob=-1.0) for index, text in enumerate(texts)]
+
+
+def test_tokens_are_told_apart_by_round() -> None:
+    trace = ReplyTrace()
+    tree = round_tree([" a", " b"], " c")
+    trace.add(plain_events("Zero"))
+    trace.add(events_of_round(1, 1, tree))
+    trace.add(plain_events(" plain"))  # the automatic mode may stop drafting for a while
+    trace.add(events_of_round(2, 5, round_tree([], " d")))
+    assert [token.round for token in trace.tokens] == [0, 1, 1, 1, 0, 2]
+    assert [token.drafter for token in trace.tokens] == ["", "recurrent", "recurrent", "", "", ""]
+    assert [(each.first, each.count) for each in trace.rounds] == [(1, 3), (5, 1)]
+    assert trace.rounds[0].tree is tree
+    assert trace.round_of(2) is trace.rounds[0]
+    assert trace.round_of(0) is None
+
+
+def test_a_round_may_come_in_pieces() -> None:
+    whole, pieces = ReplyTrace(), ReplyTrace()
+    whole.add(drafted_events(6))
+    for event in drafted_events(6):
+        pieces.add([event])
+    assert pieces == whole
+
+
+def test_what_a_stop_string_cuts_is_not_in_it() -> None:
+    for kept in range(1, 12):
+        trace = drafted_trace(4)
+        texts = [token.text for token in trace.tokens]
+        trace.end(kept, "!")
+        assert [token.text for token in trace.tokens] == [*texts[: kept - 1], texts[kept - 1] + "!"]
+        assert max(token.round for token in trace.tokens) == len(trace.rounds)
+        assert sum(each.count for each in trace.rounds) == kept - 1
+    trace.end(0)
+    assert (trace.tokens, trace.rounds) == ([], [])
+
+
+def test_what_is_stored_is_read_back() -> None:
+    trace = drafted_trace(9)
+    trace.add(plain_events(" plain", "", " and so on"))
+    assert decode(packed(trace)) == trace
+
+
+def test_log_probabilities_are_kept_to_a_thousandth() -> None:
+    trace = ReplyTrace()
+    trace.add([TokenEvent(1, 0, 0, "a", log_prob=-1.23456), TokenEvent(1, 1, 1, "b")])
+    read = decode(packed(trace))
+    assert read is not None
+    assert [token.log_prob for token in read.tokens] == [-1.235, None]
+
+
+def test_an_open_round_is_kept_without_its_tree() -> None:
+    trace = ReplyTrace()
+    trace.add(events_of_round(1, 0, round_tree([" a", " b"], " c"))[:2])
+    read = decode(packed(trace))
+    assert read is not None
+    assert read.rounds == [TracedRound(0, 2, None)]
+
+
+def test_a_continued_reply_is_stored_behind_what_was_there() -> None:
+    first, second = drafted_trace(3), drafted_trace(2)
+    second.begins_at = sum(len(token.text) for token in first.tokens)
+    read = decode(packed(first) + packed(second))
+    assert read is not None
+    assert [token.text for token in read.tokens] == [token.text for token in first.tokens + second.tokens]
+    assert [token.round for token in read.tokens[len(first.tokens) :]] == [0, 4, 4, 5, 5, 5]
+    assert read.round_of(len(first.tokens) + 3) is read.rounds[4]
+    assert read.rounds[4].first == len(first.tokens) + 3
+    assert read.missing == 0
+
+
+def test_characters_without_a_trace_are_counted() -> None:
+    onward = drafted_trace(1)
+    onward.begins_at = 40
+    read = decode(packed(onward))
+    assert read is not None
+    assert read.missing == 40
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda b: b[:-1], lambda b: b"{}" + b, lambda b: b + b"x", lambda b: b[: len(b) // 2]]
+)
+def test_damage_counts_as_not_recorded(spoil: object) -> None:
+    assert decode(spoil(packed(drafted_trace(5)))) is None  # type: ignore[operator]
+
+
+def test_a_trace_of_a_newer_version_counts_as_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rdchat.chat.trace_format._VERSION", 2)
+    newer = packed(drafted_trace(1))
+    monkeypatch.undo()
+    assert decode(newer) is None
+
+
+def test_a_trace_is_small() -> None:
+    """A reply of 2,000 drafted tokens takes less room than a photograph's thumbnail."""
+    assert len(packed(drafted_trace(800))) < 60_000
+
+
+def add_reply(store: ConversationStore) -> int:
+    chat = store.create_conversation("chat")
+    prompt = store.add_message(chat.id, None, Role.USER, "Hi")
+    return store.add_message(chat.id, prompt.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING).id
+
+
+def test_the_store_keeps_traces_until_the_chat_is_gone(store: ConversationStore, database: Path) -> None:
+    message_id = add_reply(store)
+    assert store.trace(message_id) is None
+    store.save_trace(message_id, b"old", onward=False)
+    store.save_trace(message_id, b"one", onward=False)
+    store.save_trace(message_id, b"two", onward=True)
+    assert store.trace(message_id) == b"onetwo"
+    store.delete_conversation(store.message(message_id).conversation_id)
+    store.close()
+    ConversationStore.open(database).close()  # removes what is deleted
+    with closing(Database(database)) as reopened:
+        assert reopened.rows("SELECT count(*) FROM message_traces") == [(0,)]
+
+
+def test_how_a_reply_was_drafted_is_kept_with_it(store: ConversationStore) -> None:
+    message_id = add_reply(store)
+    assert store.message(message_id).drafting is None
+    drafting = Drafting(Mode.LOOKUP, "There is no drafter.", "prompt lookup")
+    store.finish_message(message_id, "Hello", MessageStatus.COMPLETE, drafting=drafting)
+    assert store.message(message_id).drafting == drafting
+
+
+def test_a_database_of_the_first_version_keeps_its_chats(database: Path) -> None:
+    database.parent.mkdir()
+    with closing(Database(database, MIGRATIONS[:1])) as first, first.writing() as connection:
+        connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('before', 1, 1)")
+        connection.execute(
+            "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
+            " VALUES (1, 1, 'assistant', 'complete', 1, 'an old answer')"
+        )
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is None
+        (message,) = store.messages(store.conversations()[0].id)
+        assert (message.text, message.drafting, store.trace(message.id)) == ("an old answer", None, None)
+        assert [chat.title for chat in store.conversations("old answer")] == ["before"]
+        store.save_trace(message.id, b"trace", onward=True)
+        assert store.trace(message.id) == b"trace"

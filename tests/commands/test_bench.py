@@ -1,0 +1,181 @@
+"""`rdchat bench`: what it refuses, what it prints, and that it ends in good order."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdchat.cli import main
+from rdchat.inference.benchmark.results import FIGURES
+from tests.inference.benchmark.test_csv_format import APPLE_DRAFTED, APPLE_PLAIN, record, written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--modes", "off,telepathy"],
+            "'telepathy' is not a valid Mode: choose from auto, off, speculative, recurrent",
+        ),
+        (["--modes", ""], "the list is empty"),
+        (["--modes", "off,,lookup"], "a place in it is"),
+        (["--dtype", "int3"], "'int3' is not a valid Dtype: choose from auto, float16"),
+        (["--beam-width", "4,many"], "invalid literal for int() with base 10: 'many'"),
+        (["--beam-width", "64", "--beam-length", "2,5"], "beam-width times beam-length 320 is out of range"),
+        (["--beam-length", "1"], "beam-length 1 is out of range: it must be at least 2"),
+        (["--draft-tokens", "2,0"], "draft-tokens 0 is out of range: it must be from 1 to 64"),
+        (["--draft-tokens", "65"], "draft-tokens 65 is out of range"),
+        (["--temperature", "0,-1"], "temperature -1.0 is out of range"),
+        (["--temperature", "nan"], "temperature nan is out of range"),
+        (["--max-tokens", "1"], "max-tokens 1 is out of range: it must be at least 2"),
+        (["--trials", "0"], "trials 0 is out of range"),
+        (["--limit", "-1"], "limit -1 is out of range"),
+        (["--seed", "-1"], "seed -1 is out of range"),
+        (["--modes", "speculative"], "Mode speculative needs a draft model. Name one with --draft-model."),
+        (["--from", "x.csv", "--modes", "off"], "--from shows a file and measures nothing: leave out --modes"),
+    ],
+)
+def test_what_the_arguments_alone_show_to_be_wrong_is_one_line_and_exit_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = main(["bench", *arguments])
+    except SystemExit as error:  # argparse's own way out
+        status = int(error.code or 0)
+    shown = capsys.readouterr()
+    assert (status, shown.out, shown.err.count("\n")) == (2, "", 1)
+    assert words in shown.err
+
+
+def test_files_that_are_wrong_are_told_before_the_model_loads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.jsonl").write_text('{"prompt": "hi"}\n{"prompt":\n')
+    (tmp_path / "empty.txt").write_text("\n")
+    cases = {
+        "broken.jsonl is no valid JSON": ["--prompts", str(tmp_path / "broken.jsonl")],
+        "holds no prompts": ["--prompts", str(tmp_path / "empty.txt")],
+        "cannot be read: No such file": ["--prompts", str(tmp_path / "none.txt")],
+        "There is no drafter folder": ["--drafter", str(tmp_path / "none")],
+        "nowhere": ["--draft-model", str(tmp_path / "nowhere"), "--modes", "speculative"],
+        "cannot be written: Is a directory": ["--csv", str(tmp_path)],
+        "none.csv cannot be read": ["--from", str(tmp_path / "none.csv")],
+    }
+    for words, arguments in cases.items():
+        status = main(["bench", *arguments])
+        shown = capsys.readouterr()
+        assert (status, shown.out, shown.err.count("\n")) == (1, "", 1), arguments
+        assert words in shown.err
+
+
+def test_a_file_is_shown_as_what_was_measured_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "runs.csv", record())
+    assert main(["bench", "--from", str(path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [mode["mode"] for mode in report["modes"]] == ["off", "recurrent", "lookup"]
+    assert report["environment"]["model"] == "m"
+    assert main(["bench", "--from", str(path)]) == 0
+    table = capsys.readouterr().out
+    assert "Recurrent W2 L3" in table
+    assert "Prompt lookup K3: not run. No, it cannot." in table
+    assert "first differs in prompt 1 at token 2, '\"b,\\n' for 'a'; scores differ by 0.5." in table
+
+
+def test_apples_files_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, drafted = tmp_path / "plain.csv", tmp_path / "drafted.csv"
+    plain.write_text(APPLE_PLAIN)
+    drafted.write_text(APPLE_DRAFTED)
+    assert main(["bench", "--from", str(plain), str(drafted), "--json"]) == 0
+    modes = json.loads(capsys.readouterr().out)["modes"]
+    assert [(mode["beam_width"], mode["beam_length"], mode["temperature"]) for mode in modes] == [
+        (1, 2, 0), (2, 3, 0), (1, 2, 1), (2, 3, 1),
+    ]  # fmt: skip
+    assert modes[1]["ratio_to_plain"]["median"] == pytest.approx(2)
+
+
+def bench_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    status = main(["bench", *arguments, "--json"])
+    shown = capsys.readouterr()
+    assert status == 0, shown.err
+    report: dict[str, Any] = json.loads(shown.out)
+    return report
+
+
+@pytest.mark.slow
+def test_json_has_every_mode_in_the_order_asked(
+    default_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(
+        '{"prompt": "Say hello.", "category": "short"}\n{"prompt": "Count to nine.", "category": "long"}\n'
+    )
+    arguments = (
+        "--prompts",
+        str(prompts),
+        "--modes",
+        "recurrent,off,lookup",
+        "--trials",
+        "1",
+        "--max-tokens",
+        "4",
+    )
+    report = bench_json(capsys, *arguments, "--csv", str(tmp_path / "runs.csv"))
+    assert report["environment"].keys() == {
+        "rdchat", "mlx", "mlx_lm", "device", "model", "dtype", "cores", "system",
+    }  # fmt: skip
+    assert report["complete"] is True
+    modes = report["modes"]
+    assert [mode["mode"] for mode in modes] == ["recurrent", "off", "lookup"]
+    for mode in modes:
+        assert mode["identical_text"] is True
+        assert mode["first_difference"] is None
+        assert mode["mode_reason"] is None
+        assert mode["groups"].keys() == {"short", "long"}
+        for figures in (mode, *mode["groups"].values()):
+            assert set(FIGURES) <= figures.keys()
+        for name in ("decode_tps", "ratio_to_plain", "ratio_to_mlx_lm"):
+            figure = mode[name]
+            assert figure.keys() == {"median", "low", "high", "n"}
+            assert 0 < figure["low"] <= figure["median"] <= figure["high"]
+            assert figure["n"] == 2
+    recurrent, off, _lookup = modes
+    assert recurrent["overhead"]["n"] == 2
+    assert recurrent["host_syncs_per_round"]["median"] >= 1
+    assert (off["overhead"], off["acceptance_rate"]) == (None, None)
+    assert off["tokens_per_target_call"]["median"] == 1
+    again = bench_json(capsys, "--from", str(tmp_path / "runs.csv"))
+    assert again["modes"] == modes
+
+
+@pytest.mark.slow
+def test_a_sweep_has_an_entry_for_each_cell(
+    default_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prompt.txt").write_text("Count to nine.")
+    quick = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "4")
+    arguments = ("--modes", "lookup,recurrent", "--beam-width", "1,2", "--draft-tokens", "2,4")
+    report = bench_json(capsys, *quick, *arguments, "--no-mlx-lm", "--temperature", "0.7")
+    shapes = [(mode.get("beam_width"), mode.get("beam_length"), mode.get("draft_tokens")) for mode in report["modes"]]
+    assert shapes == [(None, None, 2), (None, None, 4), (1, 5, None), (2, 5, None)]
+    assert all(mode["identical_text"] for mode in report["modes"])
+    assert all(mode["ratio_to_mlx_lm"] is None for mode in report["modes"])
+
+
+@pytest.mark.slow
+def test_ctrl_c_reports_what_was_run(default_model: Path) -> None:
+    command = [sys.executable, "-m", "rdchat", "bench", "--modes", "off", "--no-mlx-lm", "--json", "--max-tokens", "8"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "prompt 2 of 6" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    report = json.loads(out)
+    assert report["complete"] is False
+    assert 1 <= report["modes"][0]["decode_tps"]["n"] <= 3

@@ -1,0 +1,120 @@
+"""`rdchat eval-drafter`: its table, its JSON, and what it refuses."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+from rdchat import paths
+from rdchat.cli import main
+from tests.inference.fakes import ALPHABET, tiny_llama
+from tests.inference.training.small_language import LenientTokenizer
+
+ROW = {
+    "setup", "beam_width", "beam_length", "lookup_branch", "group", "prompts", "decoded_tokens", "target_calls",
+    "tokens_per_target_call", "acceptance_by_position", "repeated_runs",
+}  # fmt: skip
+
+
+@pytest.fixture
+def drafter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A random drafter of the model that the command loads."""
+    import mlx.core as mx
+
+    from rdchat.inference.drafter_folder import StoredDrafter, save_drafter
+    from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
+    from rdchat.inference.target_binding import TargetBinding
+
+    model = replace(tiny_llama(0), tokenizer=LenientTokenizer())
+    monkeypatch.setattr("rdchat.inference.loading.load_model", lambda *_: model)
+    mx.random.seed(1)
+    head = RecurrentHead(HeadConfig(32, len(ALPHABET), exit_size=16, state_size=16))
+    save_drafter(tmp_path / "d", StoredDrafter(head, mx.arange(len(ALPHABET)), TargetBinding.of(model.info)), "card")
+    return tmp_path / "d"
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    lines = [{"prompt": f"{group} {number}", "category": group} for number in range(3) for group in ("maths", "rag")]
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return path
+
+
+def evaluate(*arguments: object) -> int:
+    return main(["eval-drafter", *(str(argument) for argument in arguments), "--max-tokens", "12"])
+
+
+def test_json_holds_every_setup_and_group(drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--drafter", drafter, "--prompts", prompts, "--beam-width", 1, 3, "--beam-length", 3, 4, "--json")
+    assert evaluate(*options) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["model"] == "tiny"
+    assert report["drafter"] == str(drafter)
+    rows = report["rows"]
+    assert all(set(row) == ROW for row in rows)
+    setups = ["W1 L3", "W1 L3 + lookup", "W3 L3", "W3 L3 + lookup", "lookup L3"]
+    setups += [setup.replace("L3", "L4") for setup in setups]
+    assert [(row["setup"], row["group"]) for row in rows] == [
+        (setup, group) for setup in setups for group in ("maths", "rag", "all")
+    ]
+    assert {row["prompts"] for row in rows if row["group"] == "all"} == {6}
+    assert len({row["decoded_tokens"] for row in rows if row["group"] == "all"}) == 1  # drafts never change the text
+    for row in rows:
+        assert len(row["acceptance_by_position"]) == row["beam_length"] - 1
+        assert row["tokens_per_target_call"] == row["decoded_tokens"] / row["target_calls"] >= 1
+
+
+def test_the_table_has_a_line_for_each(drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate("--drafter", drafter, "--prompts", prompts, "--per-group", 1, "--beam-length", 3) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split() == ["setup", "group", "prompts", "tokens/call", "accepted", "by", "position"]
+    assert len(lines) == 5 * 3
+    assert lines[0].split()[:4] == ["W1", "L3", "maths", "1"]
+    assert lines[-1].split()[:4] == ["lookup", "L3", "all", "2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "status"),
+    [
+        (["--beam-width", "0"], "beam-width 0 and beam-length 5 are out of range", 2),
+        (["--beam-length", "1"], "beam-length 1 are out of range", 2),
+        (["--beam-width", "99"], "at most 256 can be verified at once", 2),
+        (["--per-group", "-1"], "per-group -1 is out of range", 2),
+        (["--temperature", "-1"], "temperature -1.0 is out of range", 2),
+        (["--drafter", "nowhere"], "There is no drafter at nowhere", 1),
+    ],
+)
+def test_what_is_refused(
+    options: list[str], words: str, status: int, drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval-drafter", "--prompts", str(prompts), *options]) == status
+    shown = capsys.readouterr()
+    assert words in shown.err
+    assert shown.out == ""
+
+
+def test_broken_prompts_are_refused_before_the_model_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rdchat.inference.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
+    (tmp_path / "prompts").write_text('{"prompt": 3}\n')
+    assert evaluate("--prompts", tmp_path / "prompts") == 1
+    assert "Line 1 of" in capsys.readouterr().err
+
+
+def test_a_model_without_a_drafter(drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate("--prompts", prompts) == 1
+    assert "There is no drafter for tiny" in capsys.readouterr().err
+
+
+def test_the_drafter_made_for_the_model_is_found(
+    drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = paths.data_dir() / "drafters" / "mine"
+    place.parent.mkdir(parents=True)
+    drafter.rename(place)
+    assert evaluate("--prompts", prompts, "--per-group", 1, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["drafter"] == str(place)

@@ -1,0 +1,172 @@
+"""`rdchat train-drafter`: what it refuses before any work, and a whole training of a tiny model."""
+
+import json
+import shutil
+from collections import namedtuple
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+from rdchat import paths
+from rdchat.chat.store import ConversationStore
+from rdchat.cli import main
+from rdchat.inference.drafter_folder import load_drafter
+from rdchat.inference.requests import Role
+from rdchat.inference.target import LoadedModel
+from tests.inference.fakes import CharacterTokenizer, tiny_llama
+from tests.inference.training.small_language import LenientTokenizer
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
+    """What the command loads."""
+    tiny = replace(tiny_llama(0), tokenizer=LenientTokenizer())
+    monkeypatch.setattr("rdchat.inference.loading.load_model", lambda *_: tiny)
+    return tiny
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "drafter"
+
+
+def train(out: Path, *arguments: str) -> int:
+    return main(["train-drafter", "--out", str(out), "--epochs", "1", *arguments])
+
+
+def store_chat(question: str) -> bytes:
+    """Store a chat and return what the file holds."""
+    store = ConversationStore.open(paths.database_path())
+    store.add_message(store.create_conversation().id, None, Role.USER, question)
+    store.close()
+    return paths.database_path().read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--tokens", "0"], "tokens 0 is out of range"),
+        (["--tokens", "many"], "invalid int value"),
+        (["--hours", "0"], "hours 0.0 is out of range"),
+        (["--hours", "nan"], "hours nan is out of range"),
+        (["--seed", "-1"], "seed -1 is out of range"),
+        (["--epochs", "0"], "epochs 0 is out of range"),
+        (["--tokens", "5000", "--hours", "1"], "not allowed with argument"),
+    ],
+)
+def test_numbers_that_are_wrong_are_refused_before_the_model_is_loaded(
+    arguments: list[str], words: str, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rdchat.inference.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
+    try:
+        status = train(out, *arguments)
+    except SystemExit as error:  # argparse's own way out
+        status = int(error.code or 0)
+    shown = capsys.readouterr().err
+    assert status == 2
+    assert words in shown
+    assert shown.count("\n") == 1
+
+
+def refused(words: str, out: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> None:
+    """Check that a training is refused with these words, and that nothing was begun."""
+    assert train(out, *arguments) == 1
+    assert words in capsys.readouterr().err
+    assert not list(paths.cache_dir().glob("training/**/*.npz"))
+
+
+def test_a_prompts_file_with_a_broken_line(
+    model: LoadedModel, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prompts").write_text('fine\n{"prompt": \n')
+    refused("Line 2 of", out, capsys, "--prompts", str(tmp_path / "prompts"))
+
+
+def test_a_model_without_hidden_states(model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trunk = model.network.model
+    trunk.__class__ = trunk.__class__.__mro__[1]  # without the seam
+    model.seams.hidden = None
+    refused("does not give its hidden states", out, capsys)
+
+
+def test_a_template_without_a_user_role(
+    model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CharacterTokenizer, "apply_chat_template", lambda *_args, **_options: "hello")
+    refused("does not show the user's text", out, capsys)
+
+
+def test_a_full_disk(
+    model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(10**12, 10**12, 0))
+    refused("The data would take", out, capsys)
+
+
+def test_an_output_folder_that_holds_something_else(
+    model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out.mkdir()
+    (out / "thesis.txt").write_text("years of work")
+    refused("holds something other than a drafter", out, capsys)
+
+
+def test_without_chats_there_is_nothing_to_take_from_them(
+    model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused("There are no stored chats", out, capsys, "--from-my-chats")
+
+
+@pytest.mark.slow
+def test_a_training_with_the_persons_own_questions(
+    model: LoadedModel, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = store_chat("zzz from a chat")
+    (tmp_path / "prompts").write_text("xyx from a file\n")
+    arguments = ["--tokens", "1000", "--prompts", str(tmp_path / "prompts"), "--from-my-chats"]
+    assert train(out, *arguments) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"The drafter is in {out}.\n"
+    assert "of disk in" in shown.err  # the budget, before anything else
+    phases = [line.split()[0] for line in shown.err.splitlines()[1:]]
+    assert list(dict.fromkeys(phases)) == ["data", "prepare", "train", "evaluate", "write", "done"]
+
+    assert load_drafter(out, model).target is not None
+    assert "the person's own chats were among them" in (out / "card.md").read_text(encoding="utf-8")
+    assert paths.database_path().read_bytes() == before
+    questions = asked(model)
+    assert any("zzz from a chat" in question for question in questions)
+    assert any("xyx from a file" in question for question in questions)
+
+    assert train(out, *arguments) == 1  # a second time only when told so
+    assert "Continue it with --resume" in capsys.readouterr().err
+    assert train(out, *arguments, "--resume") == 0
+
+
+def asked(model: LoadedModel) -> list[str]:
+    """Return the questions of the training's data."""
+    from rdchat.inference.training.shards import ShardFolder
+
+    shards = ShardFolder(next(paths.cache_dir().glob("training/*/*/shards")), model.info.vocabulary_size)
+    return [model.decode(item.tokens[: item.answer_start]) for item in shards.read(0)]
+
+
+@pytest.mark.slow
+def test_chats_stay_out_of_it_unless_they_are_asked_for(model: LoadedModel, out: Path) -> None:
+    store_chat("zzz from a chat")
+    assert train(out, "--tokens", "1000") == 0
+    assert "chats" not in (out / "card.md").read_text(encoding="utf-8")
+    assert not [question for question in asked(model) if "zzz" in question]
+
+
+def test_hours_bound_the_whole(model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So few that a single wave is made."""
+    assert train(out, "--hours", "0.0001") == 0
+    folder = next(paths.cache_dir().glob("training/*/*"))
+    assert len(list((folder / "shards").glob("*.npz"))) == 1
+    assert json.loads((folder / "time.json").read_text())["spent_s"] > 0
+    assert "0.0001 hours" in capsys.readouterr().err
+    assert load_drafter(out, model).target is not None

@@ -1,0 +1,58 @@
+"""Cost curves of real machines, in plain steps, for simulations: FACTS of the plan, and what was measured here.
+
+Apple's GPUs verify in a vector kernel that is nearly flat up to a limit of rows, which depends on the chip; beyond it
+they compute whole tiles of 32 rows. A recurrent draft's step is taken as 4 % of a plain step there, as on Apple's own
+benchmark, and as measured on the CPU.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rdchat.inference.auto.costs import CostModel, Part
+from rdchat.inference.auto.curve import PLAIN_STEP
+from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
+
+STEP_MS = 20.0  # of a plain step: only ratios matter
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A machine: what calls of so many rows cost, and a step of a recurrent draft, over a plain step."""
+
+    name: str
+    calls: dict[int, float]
+    beam_step: float = 0.04
+
+    def calls_of(self) -> np.ndarray:
+        """Return (`MOST_ROWS` + 1,) what a call costs by rows."""
+        rows = np.arange(MOST_ROWS + 1)
+        return np.interp(rows, list(self.calls), list(self.calls.values()))
+
+    def beams(self, width: int, length: int) -> float:
+        """Return what a recurrent draft costs: wider beams cost a little more a step."""
+        return self.beam_step * (length - 1) * (1 + 0.05 * (width - 1))
+
+    def costs(self) -> CostModel:
+        """Return the cost model that measuring the machine would give."""
+        model = CostModel()
+        calls = {(rows, 128): float(cost) * STEP_MS for rows, cost in enumerate(self.calls_of()) if rows}
+        model.use(Part.CALLS, {(PLAIN_STEP, 128): STEP_MS, **calls})
+        beams = {(w, n): self.beams(w, n) * STEP_MS for w in WIDTHS for n in LENGTHS}
+        model.use(Part.BEAMS, beams)
+        return model
+
+
+def tiled(name: str, limit: int, at_limit: float, tile: float) -> Chip:
+    """Return a GPU that is nearly flat up to `limit` rows, and computes a tile of 32 rows beyond."""
+    return Chip(name, {1: 1.02, limit: at_limit, limit + 1: tile, MOST_ROWS: tile * 1.05})
+
+
+M1_MAX = tiled("M1 Max", 12, 1.35, 2.2)
+M2_ULTRA = tiled("M2 Ultra", 12, 1.3, 2.0)
+M3_MAX = Chip("M3 Max, 4 bit", {1: 1.02, 2: 1.03, 4: 1.28, 6: 2.04, 8: 2.5, 13: 3.4, 14: 2.9, MOST_ROWS: 3.0})
+M4_PRO = tiled("M4 Pro", 13, 1.4, 2.4)
+M2 = tiled("M2", 6, 1.2, 2.4)
+CLIFF = Chip("cliff from 15 to 16", {1: 1.02, 15: 1.4, 16: 3.0, MOST_ROWS: 3.2})
+CPU = Chip("2-core CPU", {1: 1.1, 2: 1.26, 4: 1.64, 8: 1.87, 12: 2.4, 16: 1.87, MOST_ROWS: 2.87}, 0.06)
+CHIPS = (M1_MAX, M2_ULTRA, M3_MAX, M4_PRO, M2, CLIFF, CPU)

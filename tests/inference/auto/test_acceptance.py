@@ -1,0 +1,113 @@
+"""How far drafts are followed: estimates from known drafts and texts."""
+
+import numpy as np
+import pytest
+
+from rdchat.inference.auto.acceptance import ChainRates, DraftValues, LookupRates, NodeRates, Rate, ScoredNodes
+from rdchat.inference.auto.plan import LENGTHS, WIDTHS
+
+# Two beams of two tokens; four nodes of each level are kept:
+#   0 -> 1 (0.5), 2 (0.25), 3 (0.1), 4 (0.05);  1 -> 5 (0.4), 8 (0.04);  2 -> 6 (0.6), 7 (0.2)
+PROBS = [1, 0.5, 0.25, 0.1, 0.05, 0.4, 0.6, 0.2, 0.08]
+PARENTS = [-1, 0, 0, 0, 0, 1, 2, 2, 1]
+PATHS = [1, 0.5, 0.25, 0.1, 0.05, 0.2, 0.15, 0.05, 0.04]
+DRAWN = ScoredNodes(np.arange(9) + 10, np.array(PARENTS), np.log(PATHS), 4, 2, 2)
+
+
+def test_a_nodes_probability_is_what_its_score_adds() -> None:
+    assert DRAWN.probs() == pytest.approx(PROBS)
+
+
+def test_chances_are_products_along_the_path() -> None:
+    assert NodeRates(1.0).chances(DRAWN) == pytest.approx(PATHS)
+
+
+def test_rates_are_set_right_by_depth_on_nodes_whose_parent_was_accepted() -> None:
+    rates = NodeRates(1.0)
+    for _ in range(400):
+        rates.learn(DRAWN, [12, 99])  # node 2 is right, none of its children is
+    chances = rates.chances(DRAWN)
+    assert chances[1:5].sum() == pytest.approx(1, rel=0.02), "some first token was always right; 0.9 was expected"
+    assert chances[6] / chances[2] < 0.06
+    assert chances[5] / chances[1] < 0.06
+
+
+def test_nodes_below_a_rejected_one_tell_nothing() -> None:
+    right, wrong = NodeRates(1.0), NodeRates(1.0)
+    for _ in range(50):
+        right.learn(DRAWN, [99, 16])
+        wrong.learn(DRAWN, [99, 99])
+    assert right.chances(DRAWN) == pytest.approx(wrong.chances(DRAWN))
+
+
+def test_depths_of_which_nothing_is_known_are_believed_as_the_ones_before() -> None:
+    rates = NodeRates(1.0)
+    for _ in range(400):
+        rates.learn(DRAWN, [14])  # expected: 0.9
+    chances = rates.chances(DRAWN)
+    assert chances[6] / chances[2] == pytest.approx(0.6 / 0.9, rel=0.02)
+
+
+def test_a_narrower_search_keeps_what_its_one_beam_reaches() -> None:
+    assert np.flatnonzero(DRAWN.searched_with(2)).tolist() == list(range(9))
+    assert np.flatnonzero(DRAWN.searched_with(1)).tolist() == [0, 1, 5]
+
+
+def test_a_trees_value_is_the_sum_of_its_best_nodes() -> None:
+    values = DraftValues()
+    assert not np.isfinite(values.table()).any()
+    values.learn(DRAWN, NodeRates(1.0).chances(DRAWN))
+    table = values.table()
+    two, three = LENGTHS.index(2), LENGTHS.index(3)
+    assert table[WIDTHS.index(2), three, 1:6] == pytest.approx([0, 0.5, 0.75, 0.95, 1.1])
+    assert table[WIDTHS.index(2), two, 1:7] == pytest.approx([0, 0.5, 0.75, 0.85, 0.9, 0.9])
+    assert table[WIDTHS.index(1), three, 1:5] == pytest.approx([0, 0.5, 0.7, 0.7])
+    assert not np.isfinite(table[WIDTHS.index(4)]).any(), "two beams tell nothing of four"
+    assert not np.isfinite(table[:, LENGTHS.index(4)]).any(), "nor two tokens of three"
+
+
+def test_a_shape_that_was_not_seen_for_long_is_judged_by_newer_drafts_sooner() -> None:
+    often, seldom = DraftValues(), DraftValues()
+    narrow = ScoredNodes(np.arange(2), np.array([-1, 0]), np.log([1, 0.5]), 1, 1, 1)
+    for values in (often, seldom):
+        for _ in range(30):
+            values.learn(DRAWN, np.array(PATHS))
+    for _ in range(30):
+        seldom.learn(narrow, np.array([1, 0.5]))
+    for values in (often, seldom):
+        values.learn(DRAWN, np.zeros(9))
+    assert seldom.table()[1, 1, 5] < often.table()[1, 1, 5] < 1.1
+
+
+def test_a_rate_goes_from_its_prior_to_what_is_seen_and_forgets() -> None:
+    rate = Rate(0.5)
+    assert rate.value == 0.5
+    for _ in range(500):
+        rate.learn(1.0)
+    assert rate.value > 0.95
+    for _ in range(500):
+        rate.learn(0.0)
+    assert rate.value < 0.05
+    rate.fade(0)
+    assert rate.value == 0.5
+
+
+def test_prompt_lookup_is_believed_the_more_the_longer_the_match_and_along_its_path() -> None:
+    rates = LookupRates()
+    firsts = [rates.path(match, 1)[0] for match in range(2, 40)]
+    assert firsts == sorted(firsts)
+    assert rates.path(3, 3) == pytest.approx(np.cumprod([rates.path(match, 1)[0] for match in (3, 4, 5)]))
+    for _ in range(100):
+        rates.learn(3, right=False)
+    assert rates.path(3, 1)[0] < 0.1
+    assert rates.path(4, 1)[0] == firsts[2]
+
+
+def test_a_draft_models_chain_ends_at_a_runner_up() -> None:
+    rates = ChainRates()
+    for _ in range(600):
+        rates.learn(3, chain=1, accepted=2)  # the second token is always the runner-up
+    assert rates.expected(1) == pytest.approx(1, abs=0.05)
+    assert rates.expected(3) == pytest.approx(2, abs=0.1)
+    rates.fade(0)
+    assert rates.expected(1) == ChainRates().expected(1)

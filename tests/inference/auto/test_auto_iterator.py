@@ -1,0 +1,156 @@
+"""Going over between plain steps and rounds changes nothing of what is said, counted or cached."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rdchat.inference.auto.costs import Part
+from rdchat.inference.auto.curve import PLAIN_STEP
+from rdchat.inference.auto.drafter import AutoDrafter
+from rdchat.inference.auto.iterator import AutoIterator
+from rdchat.inference.auto.plan import MOST_ROWS, Choice, Plan
+from rdchat.inference.auto.planner import Outlook, Planner
+from rdchat.inference.auto.state import AutoState, Equipment
+from rdchat.inference.draft_model import DraftModel
+from rdchat.inference.events import GenerationEvent, ReplyEnd, TokenEvent
+from rdchat.inference.ledger import Ledger
+from rdchat.inference.probe import DraftKind
+from rdchat.inference.reply import Clock, ReplyJob
+from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.target import KVCache, LoadedModel
+from tests.inference.fakes import ALPHABET, ask, loaded, tiny_llama
+from tests.inference.families import CHAINS, TREES, network_of
+from tests.inference.test_recurrent_drafter import random_drafter
+from tests.inference.test_rounds import SAMPLINGS, plain
+
+
+class RandomPlanner(Planner):
+    """Picks any plan that there is, good or bad, so that each kind follows each other."""
+
+    def __init__(self, state: AutoState, modes: tuple[Mode, ...], seed: int) -> None:
+        super().__init__(state.costs)
+        self._trees = state.model.capability.kind is DraftKind.TREE
+        self._modes = modes
+        self._rng = np.random.default_rng(seed)
+
+    def choose(self, outlook: Outlook) -> Choice | None:
+        mode = self._modes[self._rng.integers(len(self._modes))]
+        depth = int(self._rng.integers(1, 8))
+        if outlook.limit == 0 or (mode is Mode.LOOKUP and not outlook.lookup.size):
+            return None
+        depth = min(depth, outlook.limit)
+        width = int(self._rng.integers(1, 5)) if mode is Mode.RECURRENT and self._trees else 1
+        nodes = 1 + depth * width
+        branch = min(len(outlook.lookup), depth) if mode is Mode.RECURRENT and self._trees else 0
+        rows = min(nodes + int(self._rng.integers(0, 6)), MOST_ROWS)
+        plan = Plan(mode, width, depth + 1, nodes, rows, branch)
+        return Choice(plan, 1.5, 1.5, 1.0, float(self._rng.choice([-5.0, 5.0])))
+
+
+def automatic(
+    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0, bits: int | None = None
+) -> tuple[list[GenerationEvent], KVCache, KVCache | None]:
+    state = AutoState(model)
+    recurrent = random_drafter(model) if Mode.RECURRENT in modes else None
+    small = DraftModel(model, tiny_llama(seed=3), len(ALPHABET)) if Mode.SPECULATIVE in modes else None
+    state.equip(Equipment(recurrent, None, small))
+    state._planner = RandomPlanner(state, modes, seed)
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
+    prompt = model.encode_chat(request.messages, False)
+    cache = KVCache(model.network, bits)
+    job = ReplyJob(model, cache, prompt, request, Ledger(), Clock(), Mode.AUTO)
+    iterator = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+    return list(iterator), cache, small and small.cache
+
+
+def check_same(
+    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0, bits: int | None = None
+) -> ReplyEnd:
+    expected = plain(model, request, bits)
+    events, cache, draft_cache = automatic(model, request, modes, seed, bits)
+    end = events[-1]
+    assert isinstance(end, ReplyEnd)
+    assert (end.token_ids, end.text, end.finish_reason) == (expected.token_ids, expected.text, expected.finish_reason)
+    told = [event for event in events if isinstance(event, TokenEvent)]
+    assert [event.token_id for event in told][: len(end.token_ids)] == list(end.token_ids)
+    said = [*model.encode_chat(request.messages, False), *end.token_ids]
+    for held in (cache, draft_cache):
+        if held is not None:
+            assert held.tokens == said[: len(held.tokens)]
+            assert all(getattr(layer, "offset", len(held.tokens)) == len(held.tokens) for layer in held.layers)
+    return end
+
+
+ALL = (Mode.LOOKUP, Mode.RECURRENT, Mode.SPECULATIVE)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("modes", [*[(mode,) for mode in ALL], ALL], ids="+".join)
+@pytest.mark.parametrize("window", [None, 12])
+def test_the_text_is_that_of_plain_decoding(
+    sampling: dict[str, float], modes: tuple[Mode, ...], window: int | None
+) -> None:
+    model = tiny_llama(sliding_window=window)
+    for seed in range(2):
+        end = check_same(model, ask("abcabcabc", seed=5, max_tokens=40, **sampling), modes, seed)
+        statistics = end.statistics
+        assert statistics.rounds > 0 or modes == (Mode.LOOKUP,), "a random text hardly repeats itself"
+        assert statistics.rounds < statistics.target_calls
+        assert statistics.rounds == sum(statistics.accepted_lengths) == sum(statistics.drafted_lengths)
+        assert statistics.accepted + statistics.target_calls >= statistics.generated_tokens - 1
+        assert statistics.choice is not None
+
+
+@pytest.mark.parametrize(("name", "options"), [*TREES.values(), *CHAINS.values()], ids=[*TREES.keys(), *CHAINS.keys()])
+def test_the_text_is_that_of_plain_decoding_in_other_families(name: str, options: dict[str, Any]) -> None:
+    model = loaded(network_of(name, {**options, "vocab_size": len(ALPHABET)}))
+    for seed in range(2):
+        check_same(model, ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.LOOKUP,), seed)
+
+
+def test_the_text_is_that_of_plain_decoding_on_a_quantised_cache() -> None:
+    check_same(tiny_llama(head_dim=64), ask("abcabcabc", seed=5, max_tokens=40), (Mode.LOOKUP,), bits=8)
+
+
+@pytest.mark.parametrize("length", range(1, 12))
+def test_max_tokens_cut_anywhere(length: int) -> None:
+    for seed in range(3):
+        check_same(tiny_llama(), ask("abcabcabc", temperature=1, max_tokens=length), ALL, seed)
+
+
+def test_an_end_token_and_a_stop_string_cut_anywhere() -> None:
+    model = tiny_llama()
+    text = plain(model, ask("abcabcabc", temperature=1, max_tokens=24)).text
+    for start in range(1, 18, 2):
+        check_same(model, ask("abcabcabc", temperature=1, max_tokens=24, stop=(text[start : start + 3],)), ALL, start)
+    for seed in range(20):
+        check_same(model, ask(seed=seed, temperature=1.5, max_tokens=60), ALL, seed)
+
+
+def test_a_trace_tells_the_log_probability_of_every_token() -> None:
+    request = ask("abcabcabc", temperature=1, max_tokens=30)
+    traced = GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(trace=True))
+    events, *_ = automatic(tiny_llama(), traced, ALL)
+    tokens = [event for event in events if isinstance(event, TokenEvent)]
+    assert all(event.log_prob is not None and event.log_prob <= 0 for event in tokens)
+    assert {event.tree is None for event in tokens if event.round} == {False}
+    assert any(event.round is None and event.drafter == "" for event in tokens)
+
+
+def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
+    model = tiny_llama()
+    state = AutoState(model)
+    state.equip(Equipment(random_drafter(model)))
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0, (2, 128): 50.0})
+    request = ask("abcabcabc", temperature=0, max_tokens=60)
+    prompt = model.encode_chat(request.messages, False)
+    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock(), Mode.AUTO)
+    *_, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+    assert isinstance(end, ReplyEnd)
+    assert end.statistics.rounds == 0, "a round costs fifty steps"
+    followed = state.followed(request.sampling)
+    assert followed.values.drafts >= 3, "drafts were made in the shadow"
+    assert followed.lookup.path(2, 1)[0] != AutoState(model).followed(request.sampling).lookup.path(2, 1)[0]
+    assert end.statistics.choice is not None
+    assert end.statistics.choice.words.startswith("Drafting would be 0.0")

@@ -1,0 +1,154 @@
+"""Costs: read off measured curves, and kept true by real calls."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rdchat import paths
+from rdchat.inference.auto.cost_file import CostFile
+from rdchat.inference.auto.costs import CostModel, Part
+from rdchat.inference.auto.curve import PLAIN_STEP, line
+from rdchat.inference.auto.plan import LENGTHS, WIDTHS, Plan
+from rdchat.inference.requests import Mode
+
+CALLS = {(PLAIN_STEP, 100): 40.0, (1, 100): 44.0, (4, 100): 64.0, (16, 100): 60.0, (32, 100): 112.0}
+DEEPER = {(PLAIN_STEP, 1100): 50.0, (1, 1100): 54.0, (16, 1100): 100.0}
+LOOKUP_4 = Plan(Mode.LOOKUP, 1, 4, 4, 4)
+
+
+def measured(costs: dict[tuple[int, int], float]) -> CostModel:
+    model = CostModel()
+    model.use(Part.CALLS, costs)
+    return model
+
+
+def test_costs_between_measured_rows_lie_on_lines_that_may_fall() -> None:
+    calls = measured(CALLS).calls_ms(Mode.LOOKUP, 100)
+    assert calls[[1, 4, 10, 16, 24]].tolist() == pytest.approx([44, 64, 62, 60, 86])
+
+
+def test_costs_grow_with_the_context_as_two_depths_tell() -> None:
+    model = measured(CALLS | DEEPER)
+    assert [model.plain_ms(depth) for depth in (0, 100, 600, 1100, 2100)] == pytest.approx([40, 40, 45, 50, 60])
+    assert model.calls_ms(Mode.LOOKUP, 2100)[[1, 16]].tolist() == pytest.approx([64, 140])
+    assert model.calls_ms(Mode.LOOKUP, 0)[[1, 16]].tolist() == pytest.approx([44, 60])
+
+
+def test_a_context_that_was_measured_as_cheaper_does_not_make_long_ones_free() -> None:
+    model = measured(CALLS | {(PLAIN_STEP, 1100): 39.0, (1, 1100): 43.0})
+    assert model.plain_ms(100_000) > 38
+    assert model.calls_ms(Mode.LOOKUP, 100_000)[1] == 44
+
+
+def test_real_calls_correct_what_was_measured() -> None:
+    model = measured(CALLS)
+    for _ in range(60):
+        model.learn(LOOKUP_4, 80 / model.calls_ms(Mode.LOOKUP, 100)[4])
+    calls = model.calls_ms(Mode.LOOKUP, 100)
+    assert calls[4] == pytest.approx(80, rel=0.02)
+    assert 60 < calls[16] < 60 * 80 / 64, "some of it may be the machine's pace"
+
+
+def test_a_machine_that_slows_down_slows_all_calls() -> None:
+    model = measured(CALLS)
+    for _ in range(40):
+        model.learn_plain(100, 40 * 1.3)
+    assert model.plain_ms(100) == pytest.approx(52, rel=0.02)
+    assert model.calls_ms(Mode.LOOKUP, 100)[4] > 64 * 1.15
+
+
+def test_a_few_plain_steps_among_many_rounds_tell_the_two_apart() -> None:
+    """Rounds that cost more than was measured look like a slow machine; plain steps once in a while show the truth."""
+    model = measured(CALLS)
+    for _ in range(8):
+        for _ in range(40):
+            model.learn(LOOKUP_4, 80 / model.calls_ms(Mode.LOOKUP, 100)[4])
+        model.learn_plain(100, 40)
+    assert model.plain_ms(100) == pytest.approx(40, rel=0.05)
+    assert model.calls_ms(Mode.LOOKUP, 100)[4] == pytest.approx(80, rel=0.05)
+
+
+def test_a_call_that_was_held_up_hardly_counts() -> None:
+    model = measured(CALLS)
+    model.learn(LOOKUP_4, 100.0)
+    assert model.calls_ms(Mode.LOOKUP, 100)[4] < 64 * 1.12
+
+
+def test_without_measurements_rounds_are_taken_to_be_as_dear_as_can_be_until_one_was_made() -> None:
+    model = CostModel()
+    assert (model.known, model.plain_ms(100)) == (False, 0)
+    model.learn_plain(100, 20)
+    assert model.known
+    assert not model.measured
+    assert model.calls_ms(Mode.LOOKUP, 100)[[1, 4]].tolist() == [20, 80]
+    model.learn(LOOKUP_4, 30 / 80)
+    assert model.calls_ms(Mode.LOOKUP, 100)[4] == pytest.approx(30)
+
+
+def test_drafts_are_read_off_what_was_measured() -> None:
+    model = measured(CALLS)
+    five = LENGTHS.index(5)
+    assert model.beams_ms()[:, five] == pytest.approx([40] * 4), "a quarter of a plain step a token, until it is known"
+    model.use(Part.BEAMS, {(1, 2): 2.0, (1, 6): 10.0, (4, 2): 4.0, (4, 6): 16.0})
+    for width, length, ms in ((1, 2, 2), (1, 4, 6), (4, 8, 22), (2, 6, 12), (8, 6, 16)):
+        assert model.beams_ms()[WIDTHS.index(width), LENGTHS.index(length)] == pytest.approx(ms)
+    model.use(Part.DRAFT_MODEL, {(1, 0): 5.0, (16, 0): 20.0})
+    assert [model.draft_model_ms(*case) for case in ((1, 0), (4, 0), (1, 15), (1, 30))] == pytest.approx(
+        [5, 20, 20, 35]
+    )
+
+
+def test_a_line_goes_on_beyond_its_points_and_stays_above_nothing() -> None:
+    assert [line(x, {2: 4.0, 4: 2.0}) for x in (1, 3, 10)] == [5, 3, 0]
+    assert line(7, {2: 4.0}) == 4
+
+
+@pytest.fixture
+def file() -> CostFile:
+    return CostFile({"model": "a", "dtype": "float32"})
+
+
+def written() -> Path:
+    return next((paths.cache_dir() / "costs").iterdir())
+
+
+def test_costs_come_back_from_their_file(file: CostFile) -> None:
+    assert file.read() == {}
+    file.write(CALLS)
+    assert file.read() == CALLS
+    assert CostFile({"dtype": "float32", "model": "a"}).read() == CALLS
+    assert CostFile({"model": "a", "dtype": "float16"}).read() == {}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda _: b"\xff\xfe",
+        lambda _: b"[]",
+        lambda data: data.replace(b"64.0", b"-64.0"),
+        lambda data: data.replace(b"64.0", b"NaN"),
+        lambda data: data.replace(b'"format": "', b'"format": "0'),
+    ],
+)
+def test_a_damaged_or_older_file_is_ignored_and_replaced(file: CostFile, damage: object) -> None:
+    file.write(CALLS)
+    written().write_bytes(damage(written().read_bytes()))  # type: ignore[operator]
+    assert file.read() == {}
+    file.write(CALLS)
+    assert file.read() == CALLS
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(file: CostFile) -> None:
+    paths.cache_dir().mkdir(parents=True)
+    (paths.cache_dir() / "costs").write_text("in the way")
+    file.write(CALLS)
+    assert file.read() == {}
+
+
+def test_files_are_plain_json(file: CostFile) -> None:
+    file.write(CALLS)
+    assert len(json.loads(written().read_text())["costs"]) == len(CALLS)
+    assert np.isfinite(sum(file.read().values()))

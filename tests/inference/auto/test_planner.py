@@ -1,0 +1,162 @@
+"""The planner finds what trying every plan finds, follows changes, and never does much worse than plain steps."""
+
+import numpy as np
+import pytest
+
+from rdchat.inference.auto.acceptance import DraftValues
+from rdchat.inference.auto.costs import CostModel, Part
+from rdchat.inference.auto.curve import PLAIN_STEP
+from rdchat.inference.auto.plan import DRAFT_TOKENS, MOST_ROWS, Plan
+from rdchat.inference.auto.planner import Outlook, Planner, in_words
+from rdchat.inference.requests import Mode
+from tests.inference.auto.chips import CHIPS, CPU, M1_MAX, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
+from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, worth
+
+QUALITIES = (0.05, 0.25, 0.4, 0.49)
+
+
+@pytest.mark.parametrize("first", QUALITIES)
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+def test_it_finds_the_best_of_all_plans(chip: Chip, first: float) -> None:
+    values = Drafting(first).true_values()
+    choice = Planner(chip.costs()).choose(Outlook(128, MOST_ROWS, beams=values))
+    assert choice is not None
+    found = max(worth(chip, choice.plan, values), 1.0)
+    assert found == pytest.approx(best_of_all(chip, values), rel=1e-6)
+    assert (choice.gain > 0) == (worth(chip, choice.plan, values) > 1)
+    assert choice.speedup == pytest.approx(worth(chip, choice.plan, values))
+
+
+@pytest.mark.parametrize("chance", [0.3, 0.7, 0.95])
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+def test_a_path_from_prompt_lookup_is_as_long_as_pays(chip: Chip, chance: float) -> None:
+    path = np.cumprod(np.full(MOST_ROWS - 1, chance))
+    choice = Planner(chip.costs()).choose(Outlook(128, MOST_ROWS, lookup=path))
+    assert choice is not None
+    calls = chip.calls_of()
+    gains = [
+        1 + path[: nodes - 1].sum() - calls[rows] for nodes in range(2, MOST_ROWS + 1) for rows in range(nodes, 33)
+    ]
+    assert choice.gain == pytest.approx(max(gains))
+    assert choice.plan.rows >= choice.plan.nodes == choice.plan.length
+
+
+@pytest.mark.parametrize("boast", [0.6, 1.0, 1.8])
+@pytest.mark.parametrize("first", QUALITIES)
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: float, boast: float) -> None:
+    drafting = Drafting(first, boast)
+    simulation = Simulation(chip, drafting)
+    simulation.run(300)
+    values = drafting.true_values()
+    speed = np.mean([worth(chip, simulation.last, values) for _ in range(100) if simulation.run(1)])
+    assert speed > 0.93 * best_of_all(chip, values)
+    assert speed > 0.97
+
+
+def test_it_follows_a_text_that_becomes_hard_and_easy_again() -> None:
+    simulation = Simulation(M2_ULTRA, Drafting(0.49))
+    simulation.run(200)
+    assert simulation.last.mode is Mode.RECURRENT
+    simulation.drafting = Drafting(0.02)
+    simulation.run(150)
+    assert simulation.last.mode is Mode.OFF
+    simulation.drafting = Drafting(0.49)
+    simulation.run(300)
+    assert simulation.last.mode is Mode.RECURRENT
+
+
+def test_one_rate_would_misjudge_what_the_sum_over_nodes_tells() -> None:
+    """Where later nodes are likelier than first ones, a rate fitted at the first position underestimates a draft."""
+    drafting = Drafting(0.4)
+    drawn, values = drafting.draw(1, 5), DraftValues()
+    chances = np.array([1.0, 0.4, 0.4 * 0.9, 0.4 * 0.9**2, 0.4 * 0.9**3])
+    values.learn(drawn, chances)
+    expected = 1 + values.table()[0, 3, 5]
+    assert expected == pytest.approx(1 + chances[1:].sum())
+    assert 1 + sum(0.4**depth for depth in range(1, 5)) < 0.75 * expected
+
+
+def test_rows_are_padded_up_to_a_cheaper_number_where_that_can_be() -> None:
+    path = np.cumprod(np.full(11, 0.9))
+    choice = Planner(CPU.costs()).choose(Outlook(128, 11, lookup=path))
+    assert choice is not None
+    assert (choice.plan.nodes, choice.plan.rows) == (12, 16)
+    unpadded = Planner(CPU.costs(), padding=False).choose(Outlook(128, 11, lookup=path))
+    assert unpadded is not None
+    assert unpadded.plan.rows == unpadded.plan.nodes
+
+
+def test_a_target_that_takes_chains_gets_chains() -> None:
+    values = Drafting(0.49).true_values()
+    path = np.cumprod(np.full(MOST_ROWS - 1, 0.5))
+    choice = Planner(M2_ULTRA.costs(), trees=False).choose(Outlook(128, MOST_ROWS, lookup=path, beams=values))
+    assert choice is not None
+    assert choice.plan.width == 1
+    assert choice.plan.branch == 0
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_no_more_is_drafted_than_there_is_room_for(limit: int) -> None:
+    values = Drafting(0.49).true_values()
+    path = np.cumprod(np.full(MOST_ROWS - 1, 0.99))
+    accepted = tuple((steps * 0.99, steps + 1) for steps in DRAFT_TOKENS)
+    outlook = Outlook(128, limit, lookup=path[:limit], beams=values, draft_model=accepted)
+    choice = Planner(M2_ULTRA.costs()).choose(outlook)
+    assert choice is None if limit == 0 else choice is not None and 1 < choice.plan.length <= limit + 1
+
+
+def test_a_draft_model_is_charged_for_catching_up() -> None:
+    costs = M2_ULTRA.costs()
+    costs.use(Part.DRAFT_MODEL, {(1, 0): 2.0, (16, 0): 20.0})
+    accepted = tuple((steps * 0.8, steps + 1) for steps in DRAFT_TOKENS)
+    planner = Planner(costs)
+    soon = planner.choose(Outlook(128, 16, draft_model=accepted))
+    late = planner.choose(Outlook(128, 16, draft_model=accepted, late=4000))
+    assert soon is not None
+    assert late is not None
+    assert soon.plan.mode is Mode.SPECULATIVE
+    assert soon.gain > 0 > late.gain
+
+
+def test_trees_with_a_branch_that_break_their_promise_are_trusted_less() -> None:
+    planner = Planner(M2_ULTRA.costs())
+    outlook = Outlook(128, 8, lookup=np.cumprod(np.full(8, 0.5)), beams=Drafting(0.4).true_values())
+    first = planner.choose(outlook)
+    assert first is not None
+    assert first.plan.branch
+    for _ in range(30):
+        planner.learn(first, 0, first.ms)
+    last = planner.choose(outlook)
+    assert last is not None
+    assert not last.plan.branch
+
+
+def test_nothing_is_chosen_where_no_cost_is_known() -> None:
+    assert Planner(CostModel()).choose(Outlook(128, 8, lookup=np.array([0.9]))) is None
+
+
+# With a drafter whose first choice is right in 42 of 100 cases, and the second in 21.
+ON_APPLE = [(M1_MAX, 2, 3, 8), (M2_ULTRA, 2, 3, 9), (M3_MAX, 2, 2, 3), (M4_PRO, 2, 3, 8), (M2, 2, 3, 6)]
+
+
+@pytest.mark.parametrize(("chip", "width", "length", "rows"), ON_APPLE, ids=lambda value: getattr(value, "name", ""))
+def test_what_it_chooses_on_apples_chips(chip: Chip, width: int, length: int, rows: int) -> None:
+    choice = Planner(chip.costs()).choose(Outlook(128, MOST_ROWS, beams=Drafting(0.42).true_values()))
+    assert choice is not None
+    plan = choice.plan
+    assert (plan.mode, plan.width, plan.length, plan.rows) == (Mode.RECURRENT, width, length, rows)
+
+
+def test_words_say_what_and_why() -> None:
+    costs = CostModel()
+    costs.use(Part.CALLS, {(PLAIN_STEP, 128): STEP_MS, (1, 128): STEP_MS, (5, 128): 1.7 * STEP_MS})
+    choice = Planner(costs, padding=False).choose(
+        Outlook(128, 4, draft_model=((0.1, 33), (0.2, 33), (0.3, 33), (0.4, 5)))
+    )
+    assert choice is not None
+    assert choice.plan == Plan(Mode.SPECULATIVE, 1, 5, 5, 5)
+    words = in_words(choice, drafts=False, measured=True)
+    assert words.startswith("Drafting would be 0.")
+    assert "1.4 tokens per call, a call of 5 costs" in words
+    assert in_words(None, drafts=False, measured=True) == "There is nothing to draft with here."

@@ -1,0 +1,141 @@
+"""Costs are measured in slices, kept on disk, and read again; nothing of it touches the session's own cache."""
+
+from pathlib import Path
+
+import pytest
+
+from rdchat import paths
+from rdchat.inference.auto import state as auto_state
+from rdchat.inference.auto.curve import PLAIN_STEP
+from rdchat.inference.auto.measuring import NEAR, measure_beams, measure_calls, measure_draft_model
+from rdchat.inference.auto.plan import MOST_ROWS
+from rdchat.inference.auto.state import AutoState, Equipment
+from rdchat.inference.draft_model import DraftModel
+from rdchat.inference.events import ReplyEnd
+from rdchat.inference.probe import Capability, DraftKind
+from rdchat.inference.requests import DraftSettings, Mode
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target import LoadedModel
+from tests.inference.fakes import ALPHABET, ask, loaded, tiny_llama
+from tests.inference.families import CHAINS, network_of
+from tests.inference.test_recurrent_drafter import random_drafter
+
+
+def finished(measurement: object) -> dict[tuple[int, int], float]:
+    try:
+        while True:
+            next(measurement)  # type: ignore[call-overload]
+    except StopIteration as end:
+        return end.value
+
+
+def measured_wholly(state: AutoState) -> int:
+    slices = 1
+    while state.measure():
+        slices += 1
+    return slices
+
+
+def test_calls_are_measured_by_rows_at_the_depths_that_the_context_holds() -> None:
+    near = finished(measure_calls(tiny_llama(context_length=200)))
+    assert {depth for _, depth in near} == {NEAR}
+    assert {PLAIN_STEP, 1, 16, MOST_ROWS} < {rows for rows, _ in near}
+    assert all(0 < ms < 1000 for ms in near.values())
+    assert len({depth for _, depth in finished(measure_calls(tiny_llama(context_length=2048)))}) == 2
+
+
+@pytest.mark.parametrize("name", sorted(CHAINS))
+def test_models_that_follow_chains_are_measured_too(name: str) -> None:
+    family, options = CHAINS[name]
+    model = loaded(network_of(family, {**options, "vocab_size": len(ALPHABET)}), context_length=200)
+    assert (16, NEAR) in finished(measure_calls(model))
+
+
+def test_a_model_that_verifies_nothing_has_its_plain_steps_measured() -> None:
+    model = tiny_llama()
+    plain = LoadedModel(
+        model.network, model.tokenizer, model.info, 8, model.seams, lambda: Capability(DraftKind.NONE, "test")
+    )
+    assert {rows for rows, _ in finished(measure_calls(plain))} == {PLAIN_STEP}
+
+
+def test_drafts_are_measured_by_what_they_depend_on() -> None:
+    model = tiny_llama()
+    assert {(1, 2), (8, 6)} <= set(finished(measure_beams(model, random_drafter(model))))
+    assert set(finished(measure_draft_model(DraftModel(model, tiny_llama(seed=3), len(ALPHABET))))) == {
+        (1, 0),
+        (4, 0),
+        (16, 0),
+    }
+
+
+def test_what_was_measured_is_read_by_the_next_session_and_measured_again_where_the_file_is_damaged() -> None:
+    model = tiny_llama(context_length=200)
+    first, drafter = AutoState(model), random_drafter(model)
+    first.equip(Equipment(drafter, Path(__file__).parent))
+    assert measured_wholly(first) > 20
+    files = sorted((paths.cache_dir() / "costs").iterdir())
+    assert len(files) == 2
+    second = AutoState(model)
+    second.equip(Equipment(drafter, Path(__file__).parent))
+    assert not second.measure()
+    assert second.costs.measured
+    assert second.costs.beams_ms() == pytest.approx(first.costs.beams_ms(), rel=1e-3)
+    files[0].write_text("{")
+    third = AutoState(model)
+    third.equip(Equipment(drafter, Path(__file__).parent))
+    assert measured_wholly(third) > 5
+    assert files[0].read_text() != "{"
+
+
+def test_a_model_that_fails_while_it_is_measured_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_model: LoadedModel) -> object:
+        raise RuntimeError("no")
+        yield
+
+    monkeypatch.setattr(auto_state, "measure_calls", fails)
+    state = AutoState(tiny_llama())
+    assert not state.measure()
+    assert not state.measure()
+
+
+def test_measuring_between_turns_leaves_the_chat_as_it_was() -> None:
+    model = tiny_llama(context_length=2048)
+    session, asked = ChatSession(model), ask("abcabcabc", temperature=1, max_tokens=12)
+    assert not session.idle(), "nothing was asked yet"
+    *_, first = session.generate(asked)
+    held = session.cached_tokens
+    for _ in range(30):
+        assert session.idle()
+    assert (session.cached_tokens, session.cached_positions) == (held, len(held))
+    *_, again = session.generate(asked)
+    assert isinstance(first, ReplyEnd)
+    assert isinstance(again, ReplyEnd)
+    assert again.token_ids == first.token_ids
+    while session.idle():
+        pass
+    *_, last = session.generate(asked)
+    assert isinstance(last, ReplyEnd)
+    assert last.statistics.plain_step_ms > 0
+    assert last.statistics.plain_tps is not None
+
+
+def test_a_session_in_automatic_mode_says_so_and_says_the_same() -> None:
+    model = tiny_llama()
+    session, asked = ChatSession(model), ask("abcabcabc", temperature=0.7, max_tokens=40)
+    automatic = type(asked)(asked.messages, asked.sampling, asked.seed, draft=DraftSettings(Mode.AUTO))
+    *_, plain = session.generate(asked)
+    *_, end = session.generate(automatic)
+    assert isinstance(plain, ReplyEnd)
+    assert isinstance(end, ReplyEnd)
+    assert (plain.mode, end.mode, end.mode_reason, end.drafter) == (Mode.OFF, Mode.AUTO, None, "prompt lookup")
+    assert end.token_ids == plain.token_ids
+    assert end.statistics.choice is not None
+    assert "not measured yet" in end.statistics.choice.words
+    while session.idle():
+        pass
+    *_, informed = session.generate(automatic)
+    assert isinstance(informed, ReplyEnd)
+    assert informed.token_ids == plain.token_ids
+    assert informed.statistics.choice is not None
+    assert "not measured" not in informed.statistics.choice.words

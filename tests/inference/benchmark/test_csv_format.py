@@ -1,0 +1,177 @@
+"""Benchmarks as CSV: ours there and back, and Apple's."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from rdchat.errors import RdchatError
+from rdchat.inference.benchmark.apple_csv import PLAIN_COLUMNS, RECURRENT_COLUMNS
+from rdchat.inference.benchmark.csv_format import COLUMNS, read_csv, write_csv
+from rdchat.inference.benchmark.picture_data import picture_data
+from rdchat.inference.benchmark.report import as_json, summarise
+from rdchat.inference.benchmark.results import MLX_LM, BenchRecord, Difference
+from rdchat.inference.requests import Mode
+from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
+
+APPLE_PLAIN = """\
+run,dtype,comprehension_mlx,generation_mlx,comprehension_ours,generation_ours
+0,mlx.core.float16,100.0,4000.0,110.0,4100.0
+1,mlx.core.float16,100.0,4000.0,90.0,3900.0
+"""
+APPLE_DRAFTED = """\
+run,beam_width,beam_length,dtype,nmax_length,greedy,steps,prompt_length,prompt_and_generated_length,comprehension_and_generation_time
+0,1,2,mlx.core.float16,200,True,126,66,266,4200.0
+0,2,3,mlx.core.float16,200,True,100,66,266,2150.0
+1,2,3,mlx.core.float16,200,True,100,66,266,2050.0
+0,1,2,mlx.core.float16,200,False,198,66,266,8300.0
+0,2,3,mlx.core.float16,200,False,120,66,266,4200.0
+"""
+
+
+def record() -> BenchRecord:
+    asked = plan(OFF, beam(2, 3), LOOKUP, groups=("qa", "rag"), trials=2)
+    runs = []
+    for prompt in (0, 1):
+        for trial in (0, 1):
+            where = {"prompt": prompt, "trial": trial, "dtype": "float32"}
+            runs += [
+                run(asked, 0, 10 + trial, **where),
+                run(asked, 1, 11, **where),
+                run(asked, 2, 20, overhead=1.1, difference=Difference(prompt, 1, "a", '"b,\n', 0.5), **where),
+                run(asked, 3, 8, mode_reason="No, it cannot.", **where),
+                run(asked, MLX_LM, 9, **where),
+            ]
+    environment = {"rdchat": "1", "mlx": "2", "mlx_lm": "3", "device": "CPU", "model": "m", "cores": 2, "system": "x"}
+    return BenchRecord(asked, tuple(runs), environment | {"dtype": "float32"})
+
+
+def written(path: Path, of: BenchRecord) -> Path:
+    with path.open("w", newline="") as file:
+        write_csv(file, of)
+    return path
+
+
+def test_what_is_read_back_comes_to_the_same_figures(tmp_path: Path) -> None:
+    before = record()
+    after = read_csv([written(tmp_path / "runs.csv", before)])
+    reports = [as_json(r.environment, r.plan, summarise(r.plan, r.runs)) for r in (before, after)]
+    for report in reports:
+        report["settings"] = None  # the texts and the number of prompts that were not reached are not in the file
+    assert reports[0] == reports[1]
+    assert [one.token_ids for one in after.runs] == [one.token_ids for one in before.runs]
+    assert after.plan.cells[1].draft == before.plan.cells[1].draft
+
+
+def test_apples_columns_mean_what_theirs_do(tmp_path: Path) -> None:
+    with written(tmp_path / "runs.csv", record()).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert set(RECURRENT_COLUMNS) | set(PLAIN_COLUMNS) <= set(COLUMNS) == set(rows[0])
+    drafted = rows[2]
+    assert {name: drafted[name] for name in RECURRENT_COLUMNS[:9]} == {
+        "run": "0", "beam_width": "2", "beam_length": "3", "dtype": "mlx.core.float32", "nmax_length": "128",
+        "greedy": "True", "steps": "50", "prompt_length": "7", "prompt_and_generated_length": "108",
+    }  # fmt: skip
+    assert float(drafted["comprehension_and_generation_time"]) == pytest.approx(20 + 5000)
+    assert float(drafted["generation_ours"]) == pytest.approx(10_000)  # plain decoding of the same turn
+    assert float(drafted["generation_mlx"]) == pytest.approx(100_000 / 9)
+    assert (rows[0]["beam_width"], rows[0]["beam_length"]) == ("1", "1")
+    assert (rows[3]["beam_width"], rows[3]["beam_length"]) == ("1", "4")
+
+
+def test_apples_two_files_give_apples_speed_ups(tmp_path: Path) -> None:
+    plain, drafted = tmp_path / "plain.csv", tmp_path / "drafted.csv"
+    plain.write_text(APPLE_PLAIN)
+    drafted.write_text(APPLE_DRAFTED)
+    found = read_csv([drafted, plain])
+    greedy, sampled = picture_data(found.plan, found.runs).maps
+    # mean comprehension is 100 ms; W2 L3: 4100 / 2050 and 3900 / 1950
+    assert greedy.values == pytest.approx({(1, 2): 4100 / 4100, (2, 3): 2.0})
+    assert (greedy.dtype, greedy.best, sampled.best) == ("float16, greedy", (2, 3), (2, 3))
+    assert sampled.values == pytest.approx({(1, 2): 0.5, (2, 3): 1.0})
+    best = summarise(found.plan, found.runs)[1]
+    figure = best.figures["tokens_per_target_call"]
+    assert figure is not None
+    assert figure.median == pytest.approx(1.99)
+    assert (best.identical_text, best.figures["host_syncs_per_round"]) == (None, None)  # nobody can tell
+
+
+def test_apples_file_of_plain_decoding_alone_compares_with_mlx_lm(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(APPLE_PLAIN)
+    found = read_csv([tmp_path / "a.csv"])
+    (report,) = summarise(found.plan, found.runs)
+    assert report.cell.draft.mode is Mode.OFF
+    ratio = report.figures["ratio_to_mlx_lm"]
+    assert ratio is not None
+    assert (ratio.low, ratio.high) == pytest.approx((0.75 * 4 / 4.1 + 0.25 * 4 / 3.9, 0.25 * 4 / 4.1 + 0.75 * 4 / 3.9))
+    assert report.figures["ratio_to_plain"] is None
+    ((name, ((label, _),)),) = picture_data(found.plan, found.runs).bars.groups
+    assert (name, label) == ("float16", "mlx-lm")
+
+
+def test_apples_file_of_drafting_finds_the_plain_one_beside_it_or_is_drawn_by_its_smallest_beam(tmp_path: Path) -> None:
+    drafted = tmp_path / "recurrent_drafting.csv"
+    drafted.write_text(APPLE_DRAFTED)
+    alone = read_csv([drafted])
+    heat_map = picture_data(alone.plan, alone.runs).maps[0]
+    assert heat_map.reference == "W 1, L 2"
+    assert heat_map.values == pytest.approx({(1, 2): 1.0, (2, 3): 4200 / 2098.8}, abs=0.01)
+    (tmp_path / "autoregression.csv").write_text(APPLE_PLAIN)
+    together = read_csv([drafted])
+    assert picture_data(together.plan, together.runs).maps[0].values[2, 3] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "holds no runs"),
+        ("a,b\n1,2\n", "is no benchmark: line 1 names other columns"),
+        ("some text\nand, well, more\n", "is no benchmark: line 1 names other columns"),
+        (APPLE_PLAIN.replace("4100.0", "fast"), "Line 2 of {path}: generation_ours is 'fast', not a number"),
+        (APPLE_PLAIN.replace("1,mlx", "x,mlx"), "Line 3 of {path}: run is 'x', not a whole number"),
+        (APPLE_PLAIN.replace("float16", "float12"), "Line 2 of {path}: dtype is 'mlx.core.float12', which is unknown"),
+        (APPLE_PLAIN + "2,mlx.core.float16\n", "Line 4 of {path}: it has more or fewer columns"),
+        (APPLE_DRAFTED.replace("200,True,126", "200,yes,126"), "Line 2 of {path}: greedy is 'yes'"),
+        (APPLE_DRAFTED.replace("0,1,2,", "0,1,1,", 1), "Line 2 of {path}: beam-length 1 is out of range"),
+        ("part,mode\ncell,off\n", "Line 1 of {path} does not name the column run"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "some.csv"
+    path.write_text(text)
+    with pytest.raises(RdchatError) as found:
+        read_csv([path])
+    assert words.format(path=path) in found.value.message
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("mode", "magic", "mode is 'magic'"),
+        ("part", "whole", "part is 'whole'"),
+        ("token_ids", "1 b", "token_ids holds"),
+    ],
+)
+def test_a_broken_line_of_ours_is_named(column: str, value: str, words: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "runs.csv", record())
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    rows[1][column] = value
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    with pytest.raises(RdchatError, match="Line 3 of") as found:
+        read_csv([path])
+    assert words in found.value.message
+
+
+def test_files_that_do_not_go_together_or_cannot_be_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "runs.csv", record())
+    with pytest.raises(RdchatError, match="Only one benchmark"):
+        read_csv([path, path])
+    with pytest.raises(RdchatError, match="cannot be read: No such file"):
+        read_csv([tmp_path / "none.csv"])
+    path.write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(RdchatError, match="not UTF-8"):
+        read_csv([path])

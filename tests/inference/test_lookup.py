@@ -1,0 +1,44 @@
+"""Prompt lookup: what followed the same ending before, however the text came in."""
+
+import numpy as np
+import pytest
+
+from rdchat.inference.lookup import LONGEST, SHORTEST, LookupIndex
+
+
+def simply(tokens: list[int], length: int) -> list[int]:
+    """Look at every earlier place, latest first, for every run, longest first."""
+    for run in range(min(LONGEST, len(tokens) - 1), SHORTEST - 1, -1):
+        for end in range(len(tokens) - 1, run - 1, -1):
+            if tokens[end - run : end] == tokens[-run:]:
+                copied = list(tokens[end:])
+                return [copied[i % len(copied)] for i in range(length)]
+    return []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_is_what_a_plain_search_finds_whenever_it_is_asked(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tokens = rng.integers(0, 3, size=80).tolist()
+    index, held = LookupIndex(tokens[:10]), 10
+    while held < len(tokens):
+        added = int(rng.integers(1, 7))
+        index.extend(tokens[held : held + added])
+        held += added
+        if rng.random() < 0.6:
+            assert index.continuation(9) == simply(tokens[:held], 9)
+
+
+def test_a_match_is_as_long_as_both_places_agree() -> None:
+    index = LookupIndex([1, 2, 3, 4, 5, 9, 2, 3, 4, 5])
+    assert (index.match(), index.continuation(2)) == (4, [9, 2])
+    index.extend([7])
+    assert (index.match(), index.continuation(2)) == (0, [])
+    assert LookupIndex([1]).match() == 0
+
+
+def test_a_match_is_counted_beyond_what_is_looked_up_by_and_up_to_a_limit() -> None:
+    text = list(range(20))
+    assert LookupIndex([*text, 99, *text]).match() == 20
+    text = list(range(60))
+    assert LookupIndex([*text, 99, *text]).match() == 32

@@ -1,0 +1,95 @@
+"""Which modes are to be had: told from names, tokenizers and configurations, with no weights read."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import rdchat.inference.draft_model as draft_model
+import rdchat.inference.drafters as drafters
+import tests.inference.fakes as fakes
+from rdchat.errors import ModelError
+from rdchat.inference.drafters import Drafters
+from rdchat.inference.events import ModeOption
+from rdchat.inference.mode_options import ModeOptions
+from rdchat.inference.probe import Capability, DraftKind
+from rdchat.inference.requests import DraftSettings, Mode
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target import LoadedModel
+from rdchat.inference.vocabularies import PairVerdict
+
+
+@pytest.fixture(autouse=True)
+def _no_weights_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path))
+    for module, name in ((draft_model, "load_model"), (drafters, "load_drafter")):
+        monkeypatch.setattr(module, name, lambda *_a, **_k: pytest.fail("weights were read"))
+
+
+def _told(model: LoadedModel, settings: DraftSettings = DraftSettings()) -> dict[Mode, ModeOption]:  # noqa: B008
+    model = replace(model, info=replace(model.info, path=Path("/models/my tiny")))
+    return {option.mode: option for option in ModeOptions(model, Drafters(model)).tell(settings)}
+
+
+def test_without_anything_named_there_are_lookup_off_and_auto(tmp_path: Path) -> None:
+    told = _told(fakes.tiny_llama())
+    assert list(told) == list(Mode)
+    assert {mode for mode, option in told.items() if option.available} == {Mode.OFF, Mode.AUTO, Mode.LOOKUP}
+    assert told[Mode.SPECULATIVE].reason.startswith("No draft model is chosen")
+    assert told[Mode.RECURRENT].reason == "There is no recurrent drafter for tiny on this machine."
+    assert told[Mode.RECURRENT].command == (
+        f"rdchat train-drafter --model '/models/my tiny' --out {tmp_path / 'drafters' / 'tiny'}"
+    )
+
+
+def test_a_model_that_cannot_verify_says_why_in_every_mode() -> None:
+    model = replace(fakes.tiny_llama(), try_out=lambda: Capability(DraftKind.NONE, "its cache is odd"))
+    told = _told(model)
+    for mode in (Mode.SPECULATIVE, Mode.RECURRENT, Mode.LOOKUP):
+        assert told[mode] == ModeOption(mode, False, "tiny cannot verify drafts: its cache is odd.")
+    assert told[Mode.AUTO].available
+    assert told[Mode.AUTO].reason == "tiny cannot verify drafts: its cache is odd. Replies are decoded plainly."
+    assert told[Mode.OFF] == ModeOption(Mode.OFF, True)
+
+
+def test_how_tokenizers_differ_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(_name: str, _target: LoadedModel) -> PairVerdict:
+        raise ModelError("small cannot draft for tiny: Token 7 is 'a' in tiny and 'b' in small.", "Pick another.")
+
+    monkeypatch.setattr("rdchat.inference.mode_options.check_draft_model", check)
+    told = _told(fakes.tiny_llama(), DraftSettings(draft_model="small"))[Mode.SPECULATIVE]
+    assert not told.available
+    assert "Token 7 is 'a' in tiny and 'b' in small." in told.reason
+
+
+def test_a_draft_model_that_fits_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+
+    def check(name: str, _target: LoadedModel) -> PairVerdict:
+        compared.append(name)
+        return PairVerdict("tiny", name, 31)
+
+    monkeypatch.setattr("rdchat.inference.mode_options.check_draft_model", check)
+    model = fakes.tiny_llama()
+    options = ModeOptions(model, Drafters(model))
+    settings = DraftSettings(draft_model="small")
+    for _ in range(2):
+        told = {option.mode: option for option in options.tell(settings)}[Mode.SPECULATIVE]
+        assert (told.available, told.reason, told.source) == (True, "", "small")
+    assert compared == ["small"]
+
+
+def test_a_drafter_that_is_named_must_be_there(tmp_path: Path) -> None:
+    told = _told(fakes.tiny_llama(), DraftSettings(drafter=str(tmp_path / "none")))[Mode.RECURRENT]
+    assert (told.available, told.command) == (False, "")
+    assert told.reason.startswith(f"There is no drafter at {tmp_path / 'none'}")
+
+
+def test_a_session_decodes_plainly_where_the_draft_model_that_is_named_is_missing(tmp_path: Path) -> None:
+    session = ChatSession(fakes.tiny_llama())
+    settings = DraftSettings(mode=Mode.SPECULATIVE, draft_model=str(tmp_path / "gone"))
+    *_, end = session.generate(replace(fakes.ask(max_tokens=3), draft=settings))
+    assert (end.mode, end.mode_reason is not None) == (Mode.OFF, True)
+    assert str(tmp_path / "gone") in end.mode_reason
+    with pytest.raises(ModelError, match="gone"):
+        session.load_drafter(settings, lambda _progress: None)

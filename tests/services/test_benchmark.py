@@ -1,0 +1,110 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.benchmark.results import BenchProgress
+from rdchat.services.benchmark import Benchmark
+from rdchat.services.engine_client import EngineClient
+from rdchat.services.events import Failure
+from tests.services.bench_runs import EVENTS, PLAN
+from tests.services.fakes import Gate, ScriptedEngine
+from tests.services.window import Window
+
+
+@pytest.fixture
+def client(make_client: Callable[..., EngineClient]) -> EngineClient:
+    return make_client()
+
+
+def test_a_benchmark_keeps_what_it_found_out(qtbot: QtBot, client: EngineClient, engine: ScriptedEngine) -> None:
+    engine.bench_events = EVENTS
+    benchmark = Benchmark(client)
+    with qtbot.waitSignal(benchmark.ended) as ended:
+        benchmark.start(PLAN)
+        assert benchmark.running
+        assert client.measuring
+    assert ended.args == [False]
+    assert engine.plans == [PLAN]
+    assert (benchmark.progress, tuple(benchmark.runs)) == (EVENTS[0], EVENTS[1:])
+    assert not benchmark.running
+    assert not client.measuring
+
+
+def test_what_was_run_before_a_stop_is_kept(
+    qtbot: QtBot, client: EngineClient, engine: ScriptedEngine, shut_gate: Gate
+) -> None:
+    engine.bench_events = EVENTS
+    benchmark = Benchmark(client)
+    benchmark.start(PLAN)
+    shut_gate.allow(2)
+    qtbot.waitUntil(lambda: len(benchmark.runs) == 1)
+    with qtbot.waitSignal(benchmark.ended) as ended:
+        benchmark.stop()
+    assert ended.args == [True]
+    assert benchmark.runs == [EVENTS[1]]
+
+
+def test_a_benchmark_that_begins_drops_the_one_before(
+    qtbot: QtBot, client: EngineClient, engine: ScriptedEngine, shut_gate: Gate
+) -> None:
+    """Events of the first, still on their way, must not get into the second."""
+    engine.bench_events = EVENTS
+    benchmark = Benchmark(client)
+    benchmark.start(PLAN)
+    shut_gate.allow(2)
+    qtbot.waitUntil(lambda: len(benchmark.runs) == 1)
+    engine.bench_events = (BenchProgress(0, 1, "second"),)
+    with qtbot.waitSignal(benchmark.ended) as ended:
+        benchmark.start(replace(PLAN, seed=1))
+        shut_gate.open()
+    assert ended.args == [False]
+    assert benchmark.runs == []
+    assert benchmark.progress == BenchProgress(0, 1, "second")
+
+
+def test_two_windows_share_the_engine_but_not_their_runs(
+    qtbot: QtBot, client: EngineClient, engine: ScriptedEngine
+) -> None:
+    engine.bench_events = EVENTS
+    mine, other = Benchmark(client), Benchmark(client)
+    with qtbot.waitSignal(mine.ended):
+        mine.start(PLAN)
+    assert len(mine.runs) == 2
+    assert (other.runs, other.progress, other.running) == ([], None, False)
+
+
+def test_an_engine_that_cannot_start_fails_it(qtbot: QtBot, make_client: Callable[..., EngineClient]) -> None:
+    def broken() -> ScriptedEngine:
+        raise OSError("no library")
+
+    client = make_client(broken)
+    benchmark = Benchmark(client)
+    with qtbot.waitSignal(benchmark.failed) as failed:
+        benchmark.start(PLAN)
+    failure = failed.args[0]
+    assert isinstance(failure, Failure)
+    assert "no library" in failure.message
+    assert not benchmark.running
+    assert not client.measuring
+
+
+def test_nothing_is_asked_of_the_model_while_it_is_measured(window: Window, engine: ScriptedEngine) -> None:
+    """A prompt sent then would wait, unseen, for the end of the benchmark."""
+    controller = window.controller
+    reply = window.ask("Hello")
+    engine.bench_events = EVENTS
+    engine.gate.shut()
+    controller.benchmark.start(PLAN)
+    controller.send("And now?")
+    assert window.seen.refused == [
+        ("And now?", "A race or a benchmark is running. Wait for its end, or stop it in its window.")
+    ]
+    controller.regenerate(reply.id)
+    controller.edit_message(controller.messages[0].id, "Hello again")
+    assert [notice.title for notice in window.seen.notices] == ["A race or a benchmark is running"] * 2
+    assert window.texts == ["Hello", "Hello, you!"]
+    with window.qtbot.waitSignal(controller.benchmark.ended):
+        engine.gate.open()
+    assert window.ask("And now?").text == "Hello, you!"

@@ -1,0 +1,140 @@
+"""Draft settings per model, what is to be had, and what reaches a reply under way."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from rdchat.chat.settings import ModelDraft
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.inference.events import DraftOptions, ModeOption
+from rdchat.inference.requests import DraftSettings, Mode
+from rdchat.services.events import EngineState
+from tests.services.fakes import Gate, Reply, ScriptedEngine
+from tests.services.window import WAIT_MS, Window, pause_midway
+
+_LOOKUP = DraftSettings(mode=Mode.LOOKUP, draft_tokens=7)
+
+
+def test_a_request_carries_the_settings_and_asks_for_traces(window: Window, engine: ScriptedEngine) -> None:
+    window.controller.drafting.change(_LOOKUP)
+    window.ask("One")
+    assert engine.requests[-1].draft == replace(_LOOKUP, trace=True)
+
+
+def test_settings_are_kept_per_model_and_over_a_restart(window: Window, settings: SettingsStore) -> None:
+    controller = window.controller
+    controller.drafting.change(_LOOKUP)
+    controller.load_model("other")
+    window.wait_for(EngineState.IDLE)
+    assert controller.drafting.settings == DraftSettings()
+    controller.drafting.change(DraftSettings(mode=Mode.SPECULATIVE))
+    assert [item.model for item in controller.settings.drafts] == ["other", "tiny"]
+    controller.load_model(None)
+    window.wait_for(EngineState.IDLE)
+    assert controller.drafting.settings == _LOOKUP
+    again = SettingsStore(settings._path)
+    assert (again.notice, again.settings.drafts) == (None, controller.settings.drafts)
+
+
+def test_no_more_than_fifty_models_are_remembered(window: Window) -> None:
+    controller = window.controller
+    many = tuple(ModelDraft(f"model-{number}", _LOOKUP) for number in range(50))
+    controller.change_settings(replace(controller.settings, drafts=many))
+    controller.drafting.change(_LOOKUP)
+    kept = controller.settings.drafts
+    assert (len(kept), kept[0].model, kept[-1].model) == (50, "tiny", "model-48")
+
+
+def test_exact_times_and_traces_are_not_stored(window: Window) -> None:
+    window.controller.drafting.change(replace(_LOOKUP, profile=True, trace=True))
+    assert window.controller.settings.drafts[0].draft == _LOOKUP
+
+
+def test_beams_change_in_the_reply_under_way_and_another_mode_waits(
+    window: Window, engine: ScriptedEngine, shut_gate: Gate
+) -> None:
+    drafting = window.controller.drafting
+    drafting.change(_LOOKUP)
+    engine.replies = [Reply(tokens=("a", "b", "c", "d", "e"))]
+    shut_gate.allow(4)
+    window.controller.send("Hi")
+    window.qtbot.waitUntil(lambda: window.texts[-1:] == ["ab"], timeout=WAIT_MS)
+    assert drafting.applies == ""
+    drafting.change(replace(_LOOKUP, draft_tokens=2))
+    assert drafting.applies == "from the next round"
+    shut_gate.allow(1)
+    window.qtbot.waitUntil(lambda: bool(engine.updates), timeout=WAIT_MS)
+    assert engine.updates[-1] == DraftSettings(mode=Mode.LOOKUP, draft_tokens=2, trace=True)
+    drafting.change(replace(_LOOKUP, mode=Mode.OFF))
+    assert drafting.applies == "from the next reply"
+    drafting.change(_LOOKUP)
+    assert drafting.applies == ""
+    shut_gate.open()
+    window.wait_for(EngineState.IDLE)
+
+
+def test_a_change_between_replies_applies_at_once(window: Window) -> None:
+    window.ask("One")
+    window.controller.drafting.change(_LOOKUP)
+    assert window.controller.drafting.applies == ""
+
+
+def test_exact_times_are_sent_to_the_reply_under_way(window: Window, engine: ScriptedEngine) -> None:
+    pause_midway(window, engine)
+    window.controller.drafting.set_exact_times(True)
+    engine.gate.open()
+    window.wait_for(EngineState.IDLE)
+    assert engine.updates[-1].profile
+    window.ask("Again")
+    assert engine.requests[-1].draft.profile
+
+
+def test_options_are_told_after_loading_and_asked_for_again_when_a_model_is_named(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    drafting = window.controller.drafting
+    window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
+    asked = len(engine.options_asked)
+    engine.options = DraftOptions(Path(), (ModeOption(Mode.SPECULATIVE, False, "Other tokens."),))
+    drafting.change(replace(_LOOKUP, draft_tokens=3))
+    assert not drafting.checking
+    drafting.change(DraftSettings(mode=Mode.SPECULATIVE, draft_model="small"))
+    assert drafting.checking
+    window.qtbot.waitUntil(lambda: not drafting.checking, timeout=WAIT_MS)
+    assert [settings.draft_model for settings in engine.options_asked[asked:]] == ["small"]
+    told = drafting.option(Mode.SPECULATIVE)
+    assert told is not None
+    assert told.reason == "Other tokens."
+
+
+def test_options_of_the_model_before_are_forgotten(window: Window, engine: ScriptedEngine) -> None:
+    drafting = window.controller.drafting
+    window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
+    engine.load_gate.shut()
+    window.controller.load_model("other")
+    assert drafting.option(Mode.LOOKUP) is None
+    assert not drafting.ready
+    drafting.change(_LOOKUP)
+    assert window.controller.settings.drafts == ()
+    engine.load_gate.open()
+    window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
+
+
+def test_it_is_told_why_a_reply_was_decoded_plainly_until_something_changes(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    engine.replies = [Reply(mode_reason="There is no drafter.")]
+    window.ask("One")
+    assert window.controller.drafting.plain_reason == "There is no drafter."
+    window.controller.drafting.change(_LOOKUP)
+    assert window.controller.drafting.plain_reason == ""
+
+
+def test_folders_chosen_before_are_offered_again(window: Window) -> None:
+    controller, drafting = window.controller, window.controller.drafting
+    drafting.change(DraftSettings(draft_model="/models/small", drafter="/drafters/a"))
+    controller.load_model("other")
+    window.wait_for(EngineState.IDLE)
+    controller.load_model("third")
+    window.wait_for(EngineState.IDLE)
+    assert drafting.recent_draft_models == ("/models/small", "other")
+    assert drafting.recent_drafters == ("/drafters/a",)

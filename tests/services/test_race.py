@@ -1,0 +1,108 @@
+from collections.abc import Callable
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.benchmark.results import BenchProgress, Difference
+from rdchat.inference.prompt_files import Prompt
+from rdchat.services.engine_client import EngineClient
+from rdchat.services.race import Lane, LaneState, Race, RaceResult
+from tests.services.bench_runs import LOOKUP, bench_run
+from tests.services.fakes import Gate, ScriptedEngine
+
+
+@pytest.fixture
+def race(make_client: Callable[..., EngineClient]) -> Race:
+    return Race(make_client())
+
+
+def result_of(qtbot: QtBot, race: Race) -> RaceResult:
+    with qtbot.waitSignal(race.finished) as finished:
+        race.start("Say hello", LOOKUP, 0.7, 7, 32)
+    result = finished.args[0]
+    assert isinstance(result, RaceResult)
+    return result
+
+
+def test_a_lane_shows_each_token_from_its_moment_on() -> None:
+    lane = Lane(bench_run(0, 20))  # at 100, 120, 140 and 160 ms
+    assert lane.at(99.9) == LaneState(0, 0, 99.9, None, ended=False)
+    assert lane.at(100) == LaneState(5, 1, 100, None, ended=False)
+    assert lane.at(130) == LaneState(6, 2, 130, pytest.approx(1000 / 30), ended=False)
+    assert lane.at(1000) == LaneState(11, 4, 160, pytest.approx(50), ended=True)
+
+
+def test_tokens_of_one_round_come_together() -> None:
+    run = bench_run(1, 0)  # all at 100 ms
+    assert Lane(run).at(100) == LaneState(11, 4, 100, None, ended=True)
+
+
+def test_a_race_is_one_prompt_with_and_without_drafting(qtbot: QtBot, race: Race, engine: ScriptedEngine) -> None:
+    engine.bench_events = (bench_run(0, 20), bench_run(1, 10))
+    result = result_of(qtbot, race)
+    plan = engine.plans[0]
+    assert plan.prompts == (Prompt("Say hello"),)
+    assert [cell.draft.mode.value for cell in plan.all_cells] == ["off", "lookup"]
+    assert (plan.runs, plan.seed, plan.max_tokens, plan.all_cells[1].temperature) == (2, 7, 32, 0.7)
+    assert result.ratio == 2.0
+    assert result.speed_words == "Prompt lookup K3 wrote 2.00x as fast."
+    assert result.verdict == "Same text, token for token."
+    assert result.duration_ms == 160
+
+
+def test_who_goes_first_changes_from_race_to_race(qtbot: QtBot, race: Race, engine: ScriptedEngine) -> None:
+    engine.bench_events = (bench_run(0, 20), bench_run(1, 10))
+    for _ in range(3):
+        result_of(qtbot, race)
+    assert [plan.turn for plan in engine.plans] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("difference", "words"),
+    [
+        (
+            Difference(0, 2, " you", " all", 0.0004),
+            "The texts part at token 3: plain decoding wrote “ you”, Prompt lookup K3 wrote “ all”. "
+            "Their scores are 0.0004 apart: a near-tie, which rounding in float32 decides.",
+        ),
+        (
+            Difference(0, 2, " you", " all", 1.25),
+            "The texts part at token 3: plain decoding wrote “ you”, Prompt lookup K3 wrote “ all”. "
+            "Their scores are 1.2 apart, which is no near-tie. Please report this.",
+        ),
+        (
+            Difference(0, 4, "", " all", None),
+            "The texts part at token 5: plain decoding had ended, Prompt lookup K3 wrote “ all”.",
+        ),
+    ],
+)
+def test_the_first_difference_is_told_with_its_gap(
+    qtbot: QtBot, race: Race, engine: ScriptedEngine, difference: Difference, words: str
+) -> None:
+    engine.bench_events = (bench_run(0, 20), bench_run(1, 10, difference=difference))
+    assert result_of(qtbot, race).verdict == words
+
+
+def test_a_mode_that_is_not_to_be_had_fails_the_race_with_its_reason(
+    qtbot: QtBot, race: Race, engine: ScriptedEngine
+) -> None:
+    engine.bench_events = (
+        bench_run(1, 0, pieces=(), mode_reason="There is no drafter for this model."),
+        bench_run(0, 20),
+    )
+    with qtbot.waitSignal(race.failed) as failed, qtbot.assertNotEmitted(race.finished):
+        race.start("Say hello", LOOKUP, 0.7, 7, 32)
+    assert failed.args[0].message == "There is no drafter for this model."
+
+
+def test_a_race_that_is_stopped_has_no_result(
+    qtbot: QtBot, race: Race, engine: ScriptedEngine, shut_gate: Gate
+) -> None:
+    engine.bench_events = (BenchProgress(0, 2, "Warming up"), bench_run(0, 20), bench_run(1, 10))
+    assert race.words == ""
+    race.start("Say hello", LOOKUP, 0.7, 7, 32)
+    shut_gate.allow(1)
+    qtbot.waitUntil(lambda: race.words == "Warming up (1 of 2)…")
+    with qtbot.waitSignal(race.stopped), qtbot.assertNotEmitted(race.finished):
+        race.stop()
+    assert not race.running

@@ -1,0 +1,107 @@
+"""Ledgers of several replies added up, reset midway, and the cost of exact times."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rdchat.chat.settings import Settings
+from rdchat.inference.events import FinishReason, ReplyEnd
+from rdchat.inference.requests import Mode
+from rdchat.inference.statistics import LedgerEntry, Statistics
+from rdchat.services.draft_control import DraftControl
+from rdchat.services.engine_client import EngineClient
+from rdchat.services.events import Failure, ReplyProgress
+from rdchat.services.model_slot import ModelSlot
+from rdchat.services.time_ledger import TimeLedger
+
+
+class Desk:
+    """A ledger and the signals that it hears; no reply is really written."""
+
+    def __init__(self, engine: EngineClient) -> None:
+        self.engine = engine
+        self.model = ModelSlot(engine, Settings())
+        self.drafting = DraftControl(engine, self.model, Settings, lambda _settings: None)
+        self.ledger = TimeLedger(engine, self.drafting)
+
+    def progress(self, rounds: int, verify_ms: float) -> None:
+        self.engine.reply_progressed.emit(ReplyProgress(1, "", Statistics(ledger=_entries(rounds, verify_ms))))
+
+    def finish(self, rounds: int, verify_ms: float, tps: float = 10.0, mode: Mode = Mode.LOOKUP) -> None:
+        statistics = Statistics(generated_tokens=11, decode_ms=10_000 / tps, ledger=_entries(rounds, verify_ms))
+        end = ReplyEnd(1, "", (), "", FinishReason.EOS, statistics, mode)
+        self.engine.reply_finished.emit(end)
+
+    @property
+    def verify(self) -> tuple[int, float]:
+        return next(((row.calls, row.total_ms) for row in self.ledger.rows if row.name == "verify"), (0, 0.0))
+
+
+def _entries(rounds: int, verify_ms: float) -> tuple[LedgerEntry, ...]:
+    return (LedgerEntry("round", "", rounds, verify_ms * 2), LedgerEntry("verify", "round", rounds, verify_ms))
+
+
+@pytest.fixture
+def desk(make_client: Callable[..., EngineClient]) -> Desk:
+    return Desk(make_client())
+
+
+def test_replies_add_up_the_one_under_way_included(desk: Desk) -> None:
+    assert desk.ledger.rows == ()
+    desk.progress(2, 20.0)
+    assert desk.verify == (2, 20.0)
+    desk.finish(3, 30.0)
+    desk.progress(1, 5.0)
+    assert desk.verify == (4, 35.0)
+    assert [(row.name, row.depth, row.percent_of_parent) for row in desk.ledger.rows] == [
+        ("round", 0, None),
+        ("verify", 1, 50.0),
+    ]
+
+
+def test_a_reset_midway_counts_from_then_on(desk: Desk) -> None:
+    desk.finish(3, 30.0)
+    desk.progress(2, 20.0)
+    desk.ledger.reset()
+    assert desk.ledger.rows == ()
+    desk.progress(5, 44.0)
+    assert desk.verify == (3, 24.0)
+    desk.finish(6, 50.0)
+    assert desk.verify == (4, 30.0)
+    desk.progress(1, 5.0)
+    assert desk.verify == (5, 35.0)
+
+
+def test_what_a_failed_reply_took_is_kept(desk: Desk) -> None:
+    desk.progress(2, 20.0)
+    desk.engine.reply_failed.emit(Failure(1, "Broke off.", ""))
+    desk.progress(1, 10.0)
+    assert desk.verify == (3, 30.0)
+
+
+def test_switching_exact_times_begins_anew(desk: Desk) -> None:
+    desk.finish(3, 30.0)
+    desk.drafting.set_exact_times(True)
+    assert desk.ledger.rows == ()
+
+
+def test_the_cost_of_exact_times_is_known_after_a_reply_of_either_kind_in_one_mode(desk: Desk) -> None:
+    desk.finish(3, 30.0, tps=40.0)
+    assert desk.ledger.cost is None
+    desk.drafting.set_exact_times(True)
+    desk.finish(3, 30.0, tps=10.0, mode=Mode.OFF)
+    assert desk.ledger.cost is None, "another mode says nothing of the cost"
+    desk.finish(3, 30.0, tps=30.0)
+    assert desk.ledger.cost is not None
+    assert desk.ledger.cost.ratio == pytest.approx(0.75)
+
+
+def test_a_reply_of_both_kinds_is_no_measure(desk: Desk) -> None:
+    desk.finish(3, 30.0, tps=40.0)
+    desk.progress(1, 5.0)
+    desk.drafting.set_exact_times(True)
+    desk.finish(3, 30.0, tps=30.0)
+    assert desk.ledger.cost is None
+    desk.finish(3, 30.0, tps=20.0)
+    assert desk.ledger.cost is not None
+    assert desk.ledger.cost.ratio == pytest.approx(0.5)

@@ -1,0 +1,150 @@
+"""Traces reach the store in slices, whole, and are read back with what is still on its way."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.reply_trace import ReplyTrace
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageFullError
+from rdchat.inference.requests import Mode, Role
+from rdchat.services.events import EngineState
+from rdchat.services.trace_recorder import TraceRecorder
+from tests.chat.traces import drafted_events, drafted_trace
+from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.window import Window, pause_midway
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ConversationStore]:
+    store = ConversationStore.open(tmp_path / "conversations.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def reply_id(store: ConversationStore) -> int:
+    chat = store.create_conversation("chat")
+    return store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING).id
+
+
+@pytest.fixture
+def recorder(qtbot: QtBot, store: ConversationStore) -> TraceRecorder:
+    return TraceRecorder(store)
+
+
+def texts(trace: ReplyTrace | None) -> list[str]:
+    assert trace is not None
+    return [token.text for token in trace.tokens]
+
+
+def test_a_trace_is_there_while_it_grows_and_after_a_restart(
+    qtbot: QtBot, recorder: TraceRecorder, store: ConversationStore, reply_id: int
+) -> None:
+    events = drafted_events(30)
+    recorder.begin(reply_id, 0)
+    recorder.add(reply_id, events[:20])
+    assert texts(recorder.trace(reply_id)) == [event.text for event in events[:20]]
+    recorder.add(reply_id, events[20:])
+    recorder.end(reply_id)
+    assert recorder.trace(reply_id) == drafted_trace(30)  # not stored yet
+    qtbot.waitUntil(lambda: store.trace(reply_id) is not None)
+    assert TraceRecorder(store).trace(reply_id) == drafted_trace(30)
+
+
+def test_a_long_trace_is_packed_in_slices(
+    qtbot: QtBot, recorder: TraceRecorder, store: ConversationStore, reply_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each turn of the event loop packs until its deadline, never the whole."""
+    monkeypatch.setattr("rdchat.services.trace_recorder._SLICE_S", 0.0)
+    recorder.begin(reply_id, 0)
+    recorder.add(reply_id, drafted_events(5))
+    recorder.end(reply_id)
+    recorder._pack_some()
+    recorder._pack_some()
+    assert store.trace(reply_id) is None
+    qtbot.waitUntil(lambda: store.trace(reply_id) is not None)
+    assert recorder.trace(reply_id) == drafted_trace(5)
+
+
+def test_a_full_disk_delays_a_trace(
+    qtbot: QtBot, recorder: TraceRecorder, store: ConversationStore, reply_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[float] = []
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        tries.append(time.monotonic())
+        raise StorageFullError("The disk is full.", "Free some space.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "save_trace", refuse)
+        recorder.begin(reply_id, 0)
+        recorder.add(reply_id, drafted_events(3))
+        recorder.end(reply_id)
+        qtbot.waitUntil(lambda: len(tries) == 1)
+        assert texts(recorder.trace(reply_id)) == texts(drafted_trace(3))
+    recorder.save()
+    qtbot.waitUntil(lambda: store.trace(reply_id) is not None)
+
+
+def test_a_continued_reply_has_the_trace_of_both_parts(recorder: TraceRecorder, reply_id: int) -> None:
+    first = texts(drafted_trace(4))
+    recorder.begin(reply_id, 0)
+    recorder.add(reply_id, drafted_events(4))
+    recorder.end(reply_id)
+    recorder.begin(reply_id, sum(map(len, first)))
+    recorder.add(reply_id, drafted_events(2))
+    whole = first + texts(drafted_trace(2))
+    assert texts(recorder.trace(reply_id)) == whole
+    recorder.close()
+    assert texts(recorder.trace(reply_id)) == whole
+
+
+def test_a_reply_begun_anew_replaces_its_trace(recorder: TraceRecorder, reply_id: int) -> None:
+    for rounds in (6, 2):
+        recorder.begin(reply_id, 0)
+        recorder.add(reply_id, drafted_events(rounds))
+        recorder.close()
+    assert recorder.trace(reply_id) == drafted_trace(2)
+
+
+def test_damage_counts_as_not_recorded(recorder: TraceRecorder, store: ConversationStore, reply_id: int) -> None:
+    store.save_trace(reply_id, b"no trace", onward=False)
+    assert recorder.trace(reply_id) is None
+
+
+def test_replies_of_the_window_are_traced(window: Window, window_on: Callable[[Path], Window], tmp_path: Path) -> None:
+    reply = window.ask("Hi")
+    assert texts(window.controller.traces.trace(reply.id)) == ["Hello", ",", " you", "!"]
+    assert reply.drafting is not None
+    assert reply.drafting.mode is Mode.OFF
+    assert window.controller.traces.trace(reply.id - 1) is None
+    assert window.controller.close()
+    window.store.close()
+    again = window_on(tmp_path)
+    assert texts(again.controller.traces.trace(reply.id)) == ["Hello", ",", " you", "!"]
+
+
+def test_what_is_held_back_at_the_end_belongs_to_the_last_token(window: Window, engine: ScriptedEngine) -> None:
+    engine.replies = [Reply(("Hello", ""), trailing_text=" there")]
+    reply = window.ask("Hi")
+    assert texts(window.controller.traces.trace(reply.id)) == ["Hello", " there"]
+
+
+def test_a_reply_that_is_stopped_and_continued_has_one_trace(window: Window, engine: ScriptedEngine) -> None:
+    message_id = pause_midway(window, engine)
+    assert window.controller.traces.is_live(message_id)
+    assert texts(window.controller.traces.trace(message_id)) == ["Hello", ","]
+    window.controller.stop()
+    window.wait_for(EngineState.IDLE)
+    engine.gate.open()
+    window.controller.continue_reply(message_id)
+    window.wait_for(EngineState.IDLE)
+    trace = window.controller.traces.trace(message_id)
+    assert "".join(texts(trace)) == window.texts[-1] == "Hello,Hello, you!"
+    assert trace is not None
+    assert trace.missing == 0

@@ -1,0 +1,42 @@
+"""The window of tokens is reached from the menu and from a reply, while it is written too."""
+
+from pytestqt.qtbot import QtBot
+
+from rdchat.services.events import EngineState
+from rdchat.ui.drafts import DraftsWindow
+from rdchat.ui.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+
+def test_the_menu_shows_the_last_reply(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    assert not window.actions_.tokens.isEnabled()
+    chat.start()
+    chat.say("Hi")
+    window.actions_.tokens.trigger()
+    (drafts,) = window.findChildren(DraftsWindow)
+    qtbot.waitUntil(drafts.isVisible)
+    assert [token.text for token in drafts.tokens._trace.tokens] == ["Hello", ",", " you", "!"]
+
+
+def test_a_reply_of_the_transcript_shows_its_own(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    chat.say("Hi")
+    chat.say("And again")
+    first = chat.controller.messages[1]
+    window.conversation.transcript.tokens_requested.emit(first.id)
+    assert window.windows.drafts._message_id == first.id
+    assert len(window.windows.drafts.tokens._trace.tokens) == 4
+
+
+def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    chat.engine.gate.allow(3)  # the prompt in two chunks, and a token
+    chat.controller.send("Hi")
+    qtbot.waitUntil(lambda: chat.controller.messages[-1].text == "Hello")
+    window.actions_.tokens.trigger()
+    assert len(window.windows.drafts.tokens._lines.runs) == 1
+    chat.engine.gate.open()
+    chat.wait_for(EngineState.IDLE)
+    qtbot.waitUntil(lambda: len(window.windows.drafts.tokens._lines.runs) == 4)
+    assert window.windows.drafts.tokens.current == 3

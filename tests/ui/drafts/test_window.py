@@ -1,0 +1,204 @@
+"""The window of a reply's tokens, used with keys and the pointer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QColor, QImage
+from PySide6.QtTest import QTest
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.events import TokenEvent
+from rdchat.inference.requests import Role
+from rdchat.services.trace_recorder import TraceRecorder
+from rdchat.ui.drafts import DraftsWindow
+from rdchat.ui.theme import DARK_DRAFTS, LIGHT_DRAFTS, Theme
+from tests.chat.traces import drafted_events
+
+REPLY = 1
+ROUNDS = 40
+
+
+@pytest.fixture
+def traces(qtbot: QtBot, tmp_path: Path) -> Iterator[TraceRecorder]:
+    store = ConversationStore.open(tmp_path / "conversations.db")
+    chat = store.create_conversation("chat")
+    reply = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
+    assert reply.id == REPLY
+    recorder = TraceRecorder(store)
+    recorder.begin(REPLY, 0)
+    yield recorder
+    recorder.close()
+    store.close()
+
+
+@pytest.fixture
+def window(qtbot: QtBot, theme: Theme, traces: TraceRecorder) -> DraftsWindow:
+    window = DraftsWindow(traces, theme)
+    qtbot.addWidget(window)
+    return window
+
+
+@pytest.fixture
+def finished(window: DraftsWindow, traces: TraceRecorder, qtbot: QtBot) -> DraftsWindow:
+    """The window with a reply of forty rounds; the cursor stands on its first token."""
+    traces.add(REPLY, drafted_events(ROUNDS))
+    traces.end(REPLY)
+    with qtbot.waitExposed(window):
+        window.show_reply(REPLY)
+    return window
+
+
+def press(window: DraftsWindow, *keys: Qt.Key) -> None:
+    for key in keys:
+        QTest.keyClick(window.tokens, key)
+
+
+def point_at(window: DraftsWindow, token: int) -> QPoint:
+    """Move the pointer over a token's first run and return its place in the viewport."""
+    view = window.tokens
+    run = view._lines.runs[token][0]
+    place = QPointF(12 + run.x + run.width / 2, view._top_of(run.line) + view._line_height / 2).toPoint()
+    QTest.mouseMove(view.viewport(), place)
+    return place
+
+
+def test_arrow_keys_go_token_by_token_and_round_by_round(finished: DraftsWindow) -> None:
+    rounds = finished.tokens._trace.rounds
+    assert finished.tokens.current == 0
+    assert finished.heading.text() == "No draft"
+    press(finished, Qt.Key.Key_Right)
+    assert finished.tokens.current == 1
+    assert finished.heading.text().startswith(f"Round 1 of {ROUNDS}")
+    press(finished, Qt.Key.Key_Down, Qt.Key.Key_Down)
+    assert finished.tokens.current == rounds[2].first
+    press(finished, Qt.Key.Key_Right, Qt.Key.Key_Up)
+    assert finished.tokens.current == rounds[1].first
+    press(finished, Qt.Key.Key_Left)
+    assert finished.tokens.current == rounds[1].first - 1
+    press(finished, Qt.Key.Key_End)
+    assert finished.heading.text().startswith(f"Round {ROUNDS} of {ROUNDS}")
+    press(finished, Qt.Key.Key_Right, Qt.Key.Key_Home, Qt.Key.Key_Left)
+    assert finished.tokens.current == 0
+
+
+def test_the_cursor_is_kept_in_view(finished: DraftsWindow) -> None:
+    finished.resize(480, 380)
+    bar = finished.tokens.verticalScrollBar()
+    press(finished, Qt.Key.Key_End)
+    assert bar.value() == bar.maximum() > 0
+    press(finished, Qt.Key.Key_Home)
+    assert bar.value() == 0
+
+
+def test_the_tree_steps_through_rounds_with_arrow_keys(finished: DraftsWindow) -> None:
+    for key, number in ((Qt.Key.Key_Right, 1), (Qt.Key.Key_Down, 2), (Qt.Key.Key_Left, 1), (Qt.Key.Key_Up, 1)):
+        QTest.keyClick(finished.tree, key)
+        assert finished.heading.text().startswith(f"Round {number} of")
+        assert finished.tokens.current == finished.tokens._trace.rounds[number - 1].first
+        assert finished.tree.accessibleDescription().startswith(f"Round {number} of")
+    assert not finished.previous.isEnabled()
+    finished.next.click()
+    assert finished.heading.text().startswith("Round 2 of")
+
+
+def test_the_pane_tells_of_the_token_under_the_pointer_else_of_the_cursors(finished: DraftsWindow) -> None:
+    first = finished.tokens._trace.rounds[0].first
+    press(finished, Qt.Key.Key_Right)
+    assert finished.details.token.text() == "␣one"
+    assert finished.details.drafter.value.text() == "Recurrent"
+    assert finished.details.position.value.text() == "1 of the draft"
+    point_at(finished, first + 1)
+    assert finished.details.token.text() == "␣c1"
+    assert finished.details.drafter.value.text() == "Not drafted"
+    assert finished.tokens.current == first
+    QTest.mouseMove(finished.tree.viewport(), QPoint(5, 5))
+    finished.tokens._point_at(None)
+    assert finished.details.token.text() == "␣one"
+
+
+def test_a_click_moves_the_cursor(finished: DraftsWindow) -> None:
+    QTest.mouseClick(finished.tokens.viewport(), Qt.MouseButton.LeftButton, pos=point_at(finished, 9))
+    assert finished.tokens.current == 9
+    assert finished.tokens.accessibleDescription().startswith("Token 10 of")
+
+
+def test_alternatives_are_told_to_screen_readers(finished: DraftsWindow) -> None:
+    press(finished, Qt.Key.Key_Right)
+    told = finished.details.alternatives.accessibleDescription()
+    assert told.startswith("␣one 61\N{NARROW NO-BREAK SPACE}%, Recurrent, taken; x ")
+
+
+def test_a_reply_that_is_being_written_grows_and_the_newest_round_is_shown(
+    qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
+) -> None:
+    events = drafted_events(ROUNDS)
+    traces.add(REPLY, events[:1])
+    with qtbot.waitExposed(window):
+        window.show_reply(REPLY)
+    for start in range(1, len(events), 7):
+        traces.add(REPLY, events[start : start + 7])
+    qtbot.waitUntil(lambda: window.tokens.current == len(events) - 1)
+    assert window.heading.text().startswith(f"Round {ROUNDS} of {ROUNDS}")
+    press(window, Qt.Key.Key_Home)
+    traces.add(REPLY, drafted_events(2))
+    qtbot.waitUntil(lambda: len(window.tokens._lines.runs) == len(events) + len(drafted_events(2)))
+    assert window.tokens.current == 0  # a reader who looks at something else is left alone
+
+
+def test_what_a_stop_string_cuts_disappears_at_the_end(
+    qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
+) -> None:
+    traces.add(REPLY, drafted_events(4))
+    with qtbot.waitExposed(window):
+        window.show_reply(REPLY)
+    traces.end(REPLY, 5)
+    assert len(window.tokens._trace.tokens) == 5
+    assert window.tokens.current == 4
+
+
+def test_a_reply_without_a_trace_says_so(qtbot: QtBot, window: DraftsWindow) -> None:
+    with qtbot.waitExposed(window):
+        window.show_reply(99)
+    assert window.nothing.isVisible()
+    assert not window.tokens.isVisible()
+
+
+def test_unrecorded_characters_are_mentioned(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> None:
+    traces.begin(REPLY, 1234)
+    traces.add(REPLY, drafted_events(1))
+    with qtbot.waitExposed(window):
+        window.show_reply(REPLY)
+    assert window.note.text() == "1,234 characters were not recorded"
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_drafted_tokens_have_their_drafters_colour(
+    qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder, theme: Theme, dark: bool
+) -> None:
+    theme.set_scheme(Qt.ColorScheme.Dark if dark else Qt.ColorScheme.Light)
+    colors = DARK_DRAFTS if dark else LIGHT_DRAFTS
+    traces.add(REPLY, [TokenEvent(1, 0, 0, "MMMM", "lookup", 1), TokenEvent(1, 1, 1, "MMMM")])
+    with qtbot.waitExposed(window):
+        window.show_reply(REPLY)
+    seen = _colors(window.tokens.viewport().grab().toImage())
+    assert colors.lookup.rgb() in seen
+    assert theme.colors.text.rgb() in seen
+    assert colors.recurrent.rgb() not in seen
+    assert "Prompt lookup 1: dotted line" in window.legend.accessibleDescription()
+
+
+def _colors(image: QImage) -> set[int]:
+    return {QColor(image.pixel(x, y)).rgb() for x in range(image.width()) for y in range(min(image.height(), 60))}
+
+
+def test_zooming_keeps_within_bounds(finished: DraftsWindow) -> None:
+    for key, zoom in ((Qt.Key.Key_Plus, 2.0), (Qt.Key.Key_Minus, 0.4)):
+        for _ in range(20):
+            QTest.keyClick(finished.tree, key)
+        assert finished.tree.zoom == pytest.approx(zoom)
+    QTest.keyClick(finished.tree, Qt.Key.Key_0)
+    assert finished.tree.zoom == 1.0

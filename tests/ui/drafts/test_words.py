@@ -1,0 +1,65 @@
+import pytest
+
+from rdchat.chat.reply_trace import ReplyTrace
+from rdchat.ui.drafts.words import alternatives, probability, round_words, spelt, token_words, tree_words
+from tests.chat.traces import drafted_trace, events_of_round, round_tree
+
+
+@pytest.fixture
+def trace() -> ReplyTrace:
+    """Two rounds: ` a b` accepted and ` c` added; nothing accepted and ` d` added."""
+    trace = ReplyTrace()
+    trace.add(events_of_round(1, 0, round_tree([" a", " b"], " c", ["x", "y"])))
+    trace.add(events_of_round(2, 3, round_tree([], " d", ["z"])))
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("log_prob", "words"),
+    [(0.0, "100"), (-0.5, "61"), (-2.4, "9.1"), (-5.0, "0.67"), (-9.0, "0.01"), (-12.0, "< 0.01"), (0.0001, "100")],
+)
+def test_probabilities_have_as_many_digits_as_they_need(log_prob: float, words: str) -> None:
+    assert probability(log_prob) == f"{words}\N{NARROW NO-BREAK SPACE}%"
+    assert probability(None) == "\N{EN DASH}"
+
+
+def test_spaces_can_be_seen() -> None:
+    assert [spelt(text) for text in (" the", "\n\n", "\t", "")] == ["␣the", "⏎⏎", "⇥", "·"]
+
+
+def test_alternatives_are_the_siblings_of_the_token_taken(trace: ReplyTrace) -> None:
+    found = [(each.text, each.drafter, each.taken) for each in alternatives(trace, 0)]
+    assert found == [(" a", "recurrent", True), ("x", "lookup", False), ("y", "lookup", False)]
+    assert [each.text for each in alternatives(trace, 1)] == [" b"]
+    assert alternatives(trace, 2) == []  # the draft ended before
+
+
+def test_a_correction_stands_among_what_it_was_preferred_to(trace: ReplyTrace) -> None:
+    assert [(each.text, each.drafter, each.taken) for each in alternatives(trace, 3)] == [
+        (" d", "", True),
+        ("z", "lookup", False),
+    ]
+
+
+def test_plain_decoding_has_no_alternatives() -> None:
+    assert alternatives(drafted_trace(0), 0) == []
+
+
+def test_rounds_and_tokens_are_told_in_words(trace: ReplyTrace) -> None:
+    assert round_words(trace, 1) == "Round 1 of 2: 2 of 2 drafted tokens accepted, 4 offered in all"
+    assert round_words(trace, 2) == "Round 2 of 2: 0 of 1 drafted tokens accepted"
+    nnbsp = "\N{NARROW NO-BREAK SPACE}"
+    assert token_words(trace, 1) == f"Token 2 of 4, b, probability 61{nnbsp}%, Recurrent, place 2, round 1 of 2"
+    assert token_words(trace, 3) == f"Token 4 of 4, d, probability 78{nnbsp}%, The model itself, round 2 of 2"
+
+
+def test_a_tree_is_told_node_by_node(trace: ReplyTrace) -> None:
+    told = tree_words(trace, 1)
+    assert told.count("accepted") - told.count("tokens accepted") == 2
+    assert told.count("rejected") == 2
+    assert told.endswith("then from the model itself: ␣c, 78\N{NARROW NO-BREAK SPACE}%.")
+
+
+def test_a_round_that_ended_early_tells_what_was_kept(trace: ReplyTrace) -> None:
+    trace.end(1)
+    assert round_words(trace, 1) == "Round 1 of 1: 1 of 2 drafted tokens accepted, 4 offered in all"

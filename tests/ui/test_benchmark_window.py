@@ -1,0 +1,187 @@
+import json
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtGui import QImage
+from PySide6.QtWidgets import QFileDialog, QMessageBox, QPushButton
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.benchmark.csv_format import read_csv
+from rdchat.inference.benchmark.results import BenchProgress
+from rdchat.inference.events import DraftOptions, ModeOption
+from rdchat.inference.requests import Dtype, Mode
+from rdchat.ui.benchmark import BenchmarkWindow
+from rdchat.ui.benchmark.report_table import ReportTable
+from rdchat.ui.main_window import MainWindow
+from tests.services.bench_runs import bench_run
+from tests.ui.conftest import Chat
+
+EVENTS = (BenchProgress(1, 2, "Prompt lookup K4, prompt 1 of 1", 65.0), bench_run(0, 20), bench_run(1, 10))
+
+
+@pytest.fixture
+def bench(qtbot: QtBot, chat: Chat, window: MainWindow) -> BenchmarkWindow:
+    """The window as the menu opens it, over a loaded model, with prompt lookup alone chosen."""
+    chat.start()
+    qtbot.waitUntil(lambda: chat.controller.drafting.option(Mode.LOOKUP) is not None)
+    chat.engine.bench_events = EVENTS
+    window.actions_.benchmark.trigger()
+    for mode, box in window.windows.benchmark.form.modes.items():
+        box.setChecked(mode is Mode.LOOKUP)
+    return window.windows.benchmark
+
+
+def run(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+    with qtbot.waitSignal(chat.controller.benchmark.ended):
+        bench.start.click()
+
+
+def row(table: ReportTable, number: int) -> dict[str, str]:
+    columns = range(table.columnCount(QModelIndex()))
+    titles = [str(table.headerData(column, Qt.Orientation.Horizontal)) for column in columns]
+    return dict(zip(titles, [str(table.data(table.index(number, column))) for column in columns], strict=True))
+
+
+def test_the_number_of_replies_follows_the_choices(qtbot: QtBot, bench: BenchmarkWindow) -> None:
+    form = bench.form
+    assert bench.status.text() == "54 replies of at most 64 tokens"  # (plain, mlx-lm, lookup) x 6 prompts x 3 trials
+    form.draft_tokens.setText("2, 4, 8")
+    form.trials.setValue(1)
+    form.mlx_lm.setChecked(False)
+    assert bench.status.text() == "24 replies of at most 64 tokens"
+    form.temperatures.setText("0, 0.7")
+    assert bench.status.text() == "48 replies of at most 64 tokens"
+    form.dtypes[Dtype.FLOAT16].setChecked(True)
+    assert bench.status.text() == "96 replies of at most 64 tokens"
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "problem"),
+    [
+        ("draft_tokens", "2, many", "Draft tokens: type whole numbers separated by commas, such as 1, 4."),
+        ("draft_tokens", "2, 100", "draft-tokens 100 is out of range"),
+        ("beam_widths", "", "Beam width: type at least one number."),
+        ("temperatures", "warm", "Temperature: type numbers separated by commas, such as 1, 4."),
+        ("temperatures", "-1", "temperature -1.0 is out of range"),
+    ],
+)
+def test_a_wrong_number_is_told_and_cannot_be_run(bench: BenchmarkWindow, field: str, text: str, problem: str) -> None:
+    getattr(bench.form, field).setText(text)
+    assert bench.status.text().startswith(problem)
+    assert not bench.start.isEnabled()
+
+
+def test_something_must_be_chosen(bench: BenchmarkWindow) -> None:
+    bench.form.modes[Mode.LOOKUP].setChecked(False)
+    assert bench.status.text() == "There is nothing to measure. Name at least one mode and one prompt."
+    assert not bench.start.isEnabled()
+
+
+def test_modes_that_are_not_to_be_had_say_why(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+    reason = "There is no drafter for this model."
+    options = tuple(ModeOption(mode, mode is not Mode.RECURRENT, reason) for mode in Mode)
+    chat.engine.options = DraftOptions(Path(), options)
+    chat.controller.drafting.refresh_options()
+    recurrent, model = bench.form.modes[Mode.RECURRENT], bench.form.modes[Mode.SPECULATIVE]
+    qtbot.waitUntil(lambda: not recurrent.isEnabled())
+    assert recurrent.accessibleDescription() == reason
+    assert "Choose a draft model in the speed panel first." in model.toolTip()
+    recurrent.setChecked(True)
+    assert {cell.draft.mode for cell in bench.form.plan().cells} == {Mode.LOOKUP}
+
+
+def test_results_are_shown_by_setting_and_by_group(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+    run(qtbot, chat, bench)
+    assert chat.engine.plans[0] == bench.form.plan()
+    assert bench.status.text().startswith("Done: 2 replies")
+    found = row(bench.results.results.table, 0)
+    assert found["Setting"] == "Prompt lookup K4"
+    assert (found["Tokens/s"], found["Of plain"], found["Of mlx-lm"]) == ("100", "2.00x", "\N{EN DASH}")
+    assert found["Same text"] == "Yes"
+    assert row(bench.results.groups.table, 0) | {"Group": "greetings", "Of plain": "2.00x"} == row(
+        bench.results.groups.table, 0
+    )
+    assert "2.00x plain decoding" in bench.results.picture.plot.words
+
+
+def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(
+    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow
+) -> None:
+    chat.engine.gate.shut()
+    bench.start.click()
+    assert (bench.start.text(), bench.form.isEnabled()) == ("Stop", False)
+    chat.engine.gate.allow(2)
+    qtbot.waitUntil(lambda: bench.status.text().startswith("1 of 2, 65 s left: Prompt lookup K4"))
+    assert (bench.progress.value(), bench.progress.maximum()) == (1, 2)
+    with qtbot.waitSignal(chat.controller.benchmark.ended):
+        bench.start.click()
+    assert bench.status.text() == "Stopped after 1 of 54 replies."
+    assert (bench.start.text(), bench.form.isEnabled()) == ("Run benchmark", True)
+
+
+def test_closing_while_it_runs_asks_first(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+    chat.engine.gate.shut()
+    bench.start.click()
+    bench.close()
+    assert bench.isVisible()
+    box = bench.findChild(QMessageBox)
+    assert box is not None
+    buttons = {button.text(): button for button in box.findChildren(QPushButton)}
+    with qtbot.waitSignal(chat.controller.benchmark.ended) as ended:
+        buttons["Stop and close"].click()
+    assert ended.args == [True]
+    assert not bench.isVisible()
+
+
+def test_it_is_exported_and_opened_again(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, tmp_path: Path) -> None:
+    assert not bench.export.isEnabled()
+    run(qtbot, chat, bench)
+    for kind in ("csv", "json", "png", "svg", "pdf"):
+        bench.save(str(tmp_path / f"bench.{kind}"))
+        assert bench.status.text() == f"Saved as bench.{kind}"
+    assert not QImage(str(tmp_path / "bench.png")).isNull()
+    modes = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))["modes"]
+    assert [(mode["mode"], mode["ratio_to_plain"]["median"]) for mode in modes] == [("lookup", 2.0)]
+    before = row(bench.results.results.table, 0)
+    read = read_csv([tmp_path / "bench.csv"])
+    assert len(read.runs) == 2
+    bench.open_files([str(tmp_path / "bench.csv")])
+    assert bench.status.text() == "From bench.csv"
+    assert row(bench.results.results.table, 0) == before
+
+
+def test_files_that_cannot_be_are_told(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    bench.open_files([str(tmp_path / "other.csv")])
+    assert "is no benchmark" in bench.status.text()
+    (tmp_path / "prompts.jsonl").write_text("{broken\n", encoding="utf-8")
+    bench.form.source.read(str(tmp_path / "prompts.jsonl"))
+    assert bench.status.text().startswith("Line 1 of")
+    run(qtbot, chat, bench)
+    bench.save(str(tmp_path / "missing" / "bench.csv"))
+    assert "cannot be written" in bench.status.text()
+
+
+def test_prompts_come_from_a_file(qtbot: QtBot, bench: BenchmarkWindow, tmp_path: Path) -> None:
+    lines = [{"prompt": f"Question {number}", "category": f"group {number % 2}"} for number in range(6)]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    source = bench.form.source
+    source.activated.emit(source.count() - 1)
+    dialog = source.findChild(QFileDialog)
+    assert dialog is not None
+    dialog.fileSelected.emit(str(tmp_path / "prompts.jsonl"))
+    dialog.close()
+    assert source.currentText() == "prompts.jsonl (6)"
+    assert len(bench.form.plan().prompts) == 6
+    bench.form.limit.setValue(1)
+    assert [prompt.group for prompt in bench.form.plan().prompts] == ["group 0", "group 1"]
+    source.setCurrentIndex(0)
+    source.activated.emit(0)
+    assert len(bench.form.plan().prompts) == 6, "each everyday question is a group of its own"
+
+
+def test_the_form_is_not_cut(bench: BenchmarkWindow) -> None:
+    viewport = bench.form.parentWidget()
+    assert viewport is not None
+    assert bench.form.minimumSizeHint().width() <= viewport.width()

@@ -1,0 +1,186 @@
+"""The draft controls and the Draft menu: what each mode enables, and why a mode is not to be had."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QGuiApplication, QWheelEvent
+from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.events import DraftOptions, ModeOption
+from rdchat.inference.requests import DraftSettings, Mode
+from rdchat.ui import figures
+from rdchat.ui.main_window import MainWindow
+from rdchat.ui.speed.draft_controls import DraftControls
+from rdchat.ui.theme import Theme
+from tests.ui.conftest import Chat
+
+_COMMAND = "rdchat train-drafter --model /models/tiny --out /drafters/tiny"
+
+
+@pytest.fixture
+def controls(qtbot: QtBot, theme: Theme, chat: Chat) -> DraftControls:
+    controls = DraftControls(chat.controller.drafting, theme)
+    qtbot.addWidget(controls)
+    controls.show()
+    return controls
+
+
+def _choose(controls: DraftControls, mode: Mode) -> None:
+    controls.mode.setCurrentIndex(controls.mode.findData(mode))
+    controls.mode.activated.emit(controls.mode.currentIndex())
+
+
+def _offer(chat: Chat, *options: ModeOption) -> None:
+    chat.engine.options = DraftOptions(Path(), options)
+
+
+@pytest.mark.parametrize(
+    ("mode", "used"),
+    [
+        (Mode.OFF, set()),
+        (Mode.AUTO, {"Drafter", "Draft model"}),
+        (Mode.SPECULATIVE, {"Draft model", "Draft tokens"}),
+        (Mode.RECURRENT, {"Drafter", "Beam width", "Beam length", "Branch from prompt lookup"}),
+        (Mode.LOOKUP, {"Draft tokens"}),
+    ],
+)
+def test_each_mode_enables_what_it_uses(chat: Chat, controls: DraftControls, mode: Mode, used: set[str]) -> None:
+    assert not controls.mode.isEnabled()
+    chat.start()
+    _choose(controls, mode)
+    assert chat.controller.drafting.settings.mode is mode
+    assert controls.explanation.text() == figures.MODE_EXPLANATIONS[mode]
+    assert {field.accessibleName() for field in controls._used_in if field.isEnabled()} == used
+
+
+def test_changes_are_applied_and_width_times_length_stays_within_its_limit(chat: Chat, controls: DraftControls) -> None:
+    chat.start()
+    _choose(controls, Mode.RECURRENT)
+    controls.width_.setValue(32)
+    assert controls.length.maximum() == 8
+    controls.length.setValue(100)
+    assert chat.controller.drafting.settings.beam_length == 8
+    assert controls.width_.maximum() == 32
+    controls.lookup_branch.click()
+    assert not chat.controller.drafting.settings.lookup_branch
+
+
+def test_another_models_settings_are_shown_without_changing_them(chat: Chat, controls: DraftControls) -> None:
+    chat.start()
+    wide = DraftSettings(mode=Mode.RECURRENT, beam_width=64, beam_length=4)
+    long = DraftSettings(mode=Mode.RECURRENT, beam_width=2, beam_length=100)
+    for settings in (wide, long, wide):
+        chat.controller.drafting.change(settings)
+        assert (controls.width_.value(), controls.length.value()) == (settings.beam_width, settings.beam_length)
+        assert chat.controller.drafting.settings == settings
+
+
+def test_why_there_is_no_drafter_and_the_command_that_makes_one(
+    qtbot: QtBot, chat: Chat, controls: DraftControls
+) -> None:
+    _offer(chat, ModeOption(Mode.RECURRENT, False, "There is no recurrent drafter for tiny.", command=_COMMAND))
+    chat.start()
+    assert not controls.copy.isVisible()
+    _choose(controls, Mode.RECURRENT)
+    qtbot.waitUntil(controls.copy.isVisible)
+    assert controls.problem.text() == (
+        "There is no recurrent drafter for tiny. Until then, replies are decoded plainly."
+    )
+    controls.copy.click()
+    assert QGuiApplication.clipboard().text() == _COMMAND
+    assert controls.copy.text() == "Copied"
+
+
+def test_a_limit_of_a_mode_that_runs_is_told_calmly(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
+    _offer(chat, ModeOption(Mode.LOOKUP, True, "tiny verifies a single path."))
+    chat.start()
+    _choose(controls, Mode.LOOKUP)
+    qtbot.waitUntil(lambda: controls.problem.text() == "tiny verifies a single path.")
+    assert controls.problem._color == "muted"
+
+
+def test_what_waits_for_the_next_reply_says_so(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    chat.controller.send("Hello")
+    chat.engine.gate.allow(3)
+    assert not controls.applies.isVisible()
+    _choose(controls, Mode.LOOKUP)
+    assert controls.applies.text() == "Applies from the next reply."
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: not controls.applies.isVisible())
+
+
+def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
+    qtbot: QtBot, chat: Chat, controls: DraftControls, tmp_path: Path
+) -> None:
+    chat.start()
+    chat.controller.change_settings(replace(chat.controller.settings, recent_models=("/models/small",)))
+    _choose(controls, Mode.SPECULATIVE)
+    menu = controls.draft_model.menu()
+    assert isinstance(menu, QMenu)
+    menu.aboutToShow.emit()
+    labels = [action.text() for action in menu.actions() if not action.isSeparator()]
+    assert labels == ["None", "small", "Choose folder…"]
+    next(action for action in menu.actions() if action.text() == "small").trigger()
+    assert chat.controller.drafting.settings.draft_model == "/models/small"
+    menu.aboutToShow.emit()
+    menu.actions()[-1].trigger()
+    dialog = controls.findChild(QFileDialog)
+    assert dialog is not None
+    dialog.fileSelected.emit(str(tmp_path / "mine"))
+    dialog.close()
+    assert chat.controller.drafting.settings.draft_model == str(tmp_path / "mine")
+    assert controls.draft_model.accessibleDescription() == str(tmp_path / "mine")
+
+
+def test_the_wheel_scrolls_the_panel_and_changes_nothing(chat: Chat, controls: DraftControls, qtbot: QtBot) -> None:
+    chat.start()
+    _choose(controls, Mode.RECURRENT)
+    before = chat.controller.drafting.settings
+    for field in (controls.mode, controls.width_):
+        field.clearFocus()
+        _turn_wheel(field)
+    assert chat.controller.drafting.settings == before
+
+
+def _turn_wheel(field: QWidget) -> None:
+    event = QWheelEvent(
+        QPointF(5, 5),
+        QPointF(5, 5),
+        QPoint(),
+        QPoint(0, 120),
+        Qt.MouseButton.NoButton,
+        Qt.KeyboardModifier.NoModifier,
+        Qt.ScrollPhase.NoScrollPhase,
+        False,
+    )
+    QApplication.sendEvent(field, event)
+
+
+def test_the_menu_chooses_modes_and_shows_why_one_cannot_run(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    _offer(chat, ModeOption(Mode.LOOKUP, True), ModeOption(Mode.RECURRENT, False, "There is no drafter."))
+    modes = window.actions_.draft_modes
+    assert not modes[Mode.LOOKUP].isEnabled()
+    chat.start()
+    qtbot.waitUntil(lambda: chat.controller.drafting.option(Mode.LOOKUP) is not None)
+    window.actions_.panel.trigger()
+    modes[Mode.LOOKUP].trigger()
+    assert chat.controller.drafting.settings.mode is Mode.LOOKUP
+    assert not window.panel.isVisible()
+    modes[Mode.RECURRENT].trigger()
+    assert [mode for mode, action in modes.items() if action.isChecked()] == [Mode.RECURRENT]
+    assert window.panel.isVisible()
+    assert "There is no drafter." in window.panel.drafting.problem.text()
+
+
+def test_the_draft_settings_are_reached_by_key(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    window.activateWindow()
+    window.panel.drafting.head.click()
+    assert not window.panel.drafting.mode.isVisible()
+    window.actions_.draft_settings.trigger()
+    assert window.panel.drafting.mode.hasFocus()

@@ -1,0 +1,167 @@
+from dataclasses import replace
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from pytestqt.qtbot import QtBot
+
+from rdchat.errors import ModelError
+from rdchat.inference.benchmark.results import BenchProgress, Difference
+from rdchat.inference.requests import Mode
+from rdchat.services.events import EngineState
+from rdchat.ui.main_window import MainWindow
+from rdchat.ui.race import RaceWindow
+from tests.services.bench_runs import bench_run
+from tests.ui.conftest import Chat
+
+EVENTS = (BenchProgress(0, 2, "Off, prompt 1 of 1"), bench_run(0, 20), bench_run(1, 10))
+
+
+@pytest.fixture
+def race(chat: Chat, window: MainWindow) -> RaceWindow:
+    """The window as the menu opens it, over a loaded model, with a question typed into the composer."""
+    chat.start()
+    chat.engine.bench_events = EVENTS
+    window.conversation.composer.set_text("Say hello")
+    window.actions_.race.trigger()
+    return window.windows.race
+
+
+def run(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    with qtbot.waitSignal(chat.controller.race.finished):
+        race.start.click()
+
+
+def test_the_prompt_is_what_is_being_typed_or_was_asked_last(
+    qtbot: QtBot, chat: Chat, window: MainWindow, race: RaceWindow
+) -> None:
+    assert race.isVisible()
+    assert race.prompt.toPlainText() == "Say hello"
+    chat.say("What was asked")
+    window.conversation.composer.set_text("")
+    window.actions_.race.trigger()
+    assert race.prompt.toPlainText() == "What was asked"
+    race.prompt.setPlainText("  ")
+    assert not race.start.isEnabled()
+    assert race.status.text() == "Type a prompt first."
+
+
+def test_a_race_is_replayed_to_its_end(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    race.mode.setCurrentIndex(race.mode.findData(Mode.LOOKUP))
+    race.playback.speed.setCurrentIndex(2)
+    run(qtbot, chat, race)
+    assert chat.engine.plans[0].cells[0].draft.mode is Mode.LOOKUP
+    assert chat.engine.plans[0].cells[0].temperature == chat.controller.settings.sampling.temperature
+    assert race.verdict.text() == "", "not told before it is seen"
+    with qtbot.waitSignal(race.playback.finished):
+        pass
+    assert (race.plain.text.toPlainText(), race.drafted.text.toPlainText()) == ("Hello, you!", "Hello, you!")
+    assert (race.plain.speed.text(), race.drafted.speed.text()) == ("50.0", "100")
+    assert race.drafted.state.text() == "4 tokens in 0.13 s"
+    assert race.speed_up.text().endswith("wrote 2.00x as fast.")
+    assert race.verdict.text() == "Same text, token for token."
+
+
+def test_both_lanes_share_a_clock(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    run(qtbot, chat, race)
+    race.playback.toggle()  # hold it
+    race.playback.moved.emit(121.0)
+    assert race.plain.text.toPlainText() == "Hello,"
+    assert race.drafted.text.toPlainText() == "Hello, you"
+    race.playback.moved.emit(100.0)
+    assert race.drafted.text.toPlainText() == "Hello", "the clock can go back"
+
+
+def test_the_replay_pauses_skips_and_begins_again(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    run(qtbot, chat, race)
+    playback = race.playback
+    assert (playback.playing, playback.play.text()) == (True, "Pause")
+    playback.play.click()
+    assert (playback.playing, playback.play.text()) == (False, "Play")
+    playback.skip.click()
+    assert playback.at_end
+    assert not playback.skip.isEnabled()
+    assert race.plain.text.toPlainText() == "Hello, you!"
+    playback.play.click()
+    assert playback.playing
+    assert not playback.at_end
+    with qtbot.waitSignal(playback.finished):
+        pass
+
+
+def test_texts_that_part_are_shown_with_their_gap(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    parted = bench_run(1, 10, difference=Difference(0, 3, "!", "?", 0.0002))
+    chat.engine.bench_events = (bench_run(0, 20), parted)
+    run(qtbot, chat, race)
+    race.playback.skip.click()
+    assert "part at token 4" in race.verdict.text()
+    assert "near-tie" in race.verdict.text()
+
+
+def test_a_race_can_be_stopped(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    chat.engine.gate.shut()
+    race.start.click()
+    assert (race.start.text(), race.status.text()) == ("Stop race", "Starting…")
+    assert not race.prompt.isEnabled()
+    chat.engine.gate.allow(1)
+    qtbot.waitUntil(lambda: race.status.text() == "Off (1 of 2)…")
+    with qtbot.waitSignal(chat.controller.race.stopped):
+        race.start.click()
+    assert race.verdict.text() == "The race was stopped."
+    assert (race.start.text(), race.start.isEnabled()) == ("Start race", True)
+    assert not race.playback.isEnabled()
+
+
+def test_closing_the_window_ends_the_race(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    chat.engine.gate.shut()
+    race.start.click()
+    with qtbot.waitSignal(chat.controller.race.stopped):
+        qtbot.keyClick(race, Qt.Key.Key_Escape)
+    assert not race.isVisible()
+
+
+def test_a_race_waits_for_the_reply_that_is_being_written(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    chat.engine.gate.shut()
+    chat.engine.gate.allow(3)
+    chat.controller.send("Hello")
+    chat.wait_for(EngineState.WRITING)
+    race.start.click()
+    assert race.status.text() == "Waiting for the reply that is being written…"
+    with qtbot.waitSignal(chat.controller.race.finished):
+        chat.engine.gate.open()
+
+
+def test_what_stands_in_the_way_is_told(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    reason = "There is no drafter for this model."
+    chat.engine.bench_events = (bench_run(1, 0, pieces=(), mode_reason=reason),)
+    with qtbot.waitSignal(chat.controller.race.failed):
+        race.start.click()
+    assert race.verdict.text() == f"{reason} Choose another way of drafting."
+    chat.engine.load_errors["broken"] = ModelError("The model is broken.")
+    chat.controller.load_model("broken")
+    chat.wait_for(EngineState.NO_MODEL)
+    assert (race.start.isEnabled(), race.status.text()) == (False, "No model is loaded. Choose one first.")
+
+
+def test_the_race_takes_the_mode_of_the_chat(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    drafting = chat.controller.drafting
+    drafting.change(replace(drafting.settings, mode=Mode.RECURRENT))
+    window.actions_.race.trigger()
+    assert window.windows.race.mode.currentData() == Mode.RECURRENT
+    window.windows.race.close()
+    drafting.change(replace(drafting.settings, mode=Mode.OFF))
+    window.actions_.race.trigger()
+    assert window.windows.race.mode.currentData() == Mode.AUTO, (
+        "a race against plain decoding itself would show nothing"
+    )
+
+
+def test_everything_fits_into_the_smallest_window(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    race.resize(race.minimumSize())
+    run(qtbot, chat, race)
+    race.playback.skip.click()
+    assert race.size() == race.minimumSize()
+    for part in (race.start, race.plain, race.drafted, race.playback, race.verdict):
+        corner = part.mapTo(race, QPoint(part.width(), part.height()))
+        assert corner.x() <= race.width()
+        assert corner.y() <= race.height()

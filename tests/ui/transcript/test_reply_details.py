@@ -1,0 +1,94 @@
+"""A reply's own statistics: under the pointer, with the keyboard, and in a small window."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from PySide6.QtCore import QEvent, QPointF, Qt
+from PySide6.QtGui import QEnterEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import Drafting, Message, MessageStatus
+from rdchat.inference.requests import Mode
+from rdchat.ui.speed.rows import Figure
+from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.reply_details import FactsLine, ReplyDetails
+from tests.ui.test_reply_facts import DRAFTED
+from tests.ui.transcript.conftest import button, person, reply, widget_of
+
+LOOKED_UP = Drafting(Mode.LOOKUP, drafter="prompt lookup")
+Show = Callable[[Sequence[Message]], TranscriptView]
+
+
+@pytest.fixture
+def view(show: Show) -> TranscriptView:
+    return show([person(1, "Hi"), reply(2, "Hello", statistics=DRAFTED, drafting=LOOKED_UP, model="tiny")])
+
+
+def line_of(view: TranscriptView) -> FactsLine:
+    return widget_of(view, 2).findChild(FactsLine)
+
+
+def enter(view: TranscriptView) -> None:
+    place = QPointF(1, 1)
+    QApplication.sendEvent(widget_of(view, 2), QEnterEvent(place, place, place))
+
+
+def test_a_line_shows_under_the_pointer(view: TranscriptView) -> None:
+    line = line_of(view)
+    assert line.shown_text == ""
+    enter(view)
+    assert line.shown_text.startswith("Prompt lookup · 30.0 tokens/s · 2.00 per call")
+    QApplication.sendEvent(widget_of(view, 2), QEvent(QEvent.Type.Leave))
+    assert line.shown_text == ""
+
+
+def test_and_while_a_button_of_the_reply_has_the_focus(qtbot: QtBot, view: TranscriptView) -> None:
+    view.activateWindow()
+    button(widget_of(view, 2), "Copy reply").setFocus(Qt.FocusReason.TabFocusReason)
+    qtbot.waitUntil(lambda: line_of(view).shown_text != "")
+
+
+def test_a_narrow_line_says_whole_parts_only(view: TranscriptView) -> None:
+    line = line_of(view)
+    line.set_concealed(False)
+    whole = line.shown_text.split(" · ")
+    line.resize(180, line.height())
+    parts = line.shown_text.split(" · ")
+    assert 0 < len(parts) < len(whole)
+    assert parts == whole[: len(parts)]
+    line.resize(10, line.height())
+    assert line.shown_text == ""
+
+
+def test_details_open_with_everything_and_lead_to_the_tokens(qtbot: QtBot, view: TranscriptView) -> None:
+    button(widget_of(view, 2), "Details").click()
+    details = view.findChild(ReplyDetails)
+    qtbot.waitUntil(details.isVisible)
+    told = [figure.value.accessibleName() for figure in details.findChildren(Figure)]
+    assert "Rounds: 30" in told
+    assert "Time to first token: 120 ms" in told
+    with qtbot.waitSignal(view.tokens_requested) as asked:
+        button(details, "Show tokens").click()
+    assert asked.args == [2]
+    qtbot.waitUntil(lambda: view.findChild(ReplyDetails) is None)
+
+
+def test_escape_closes_the_details(qtbot: QtBot, view: TranscriptView) -> None:
+    button(widget_of(view, 2), "Details").click()
+    QTest.keyClick(view.findChild(ReplyDetails), Qt.Key.Key_Escape)
+    qtbot.waitUntil(lambda: view.findChild(ReplyDetails) is None)
+
+
+def test_tokens_are_a_click_away(qtbot: QtBot, view: TranscriptView) -> None:
+    with qtbot.waitSignal(view.tokens_requested) as asked:
+        button(widget_of(view, 2), "Show tokens").click()
+    assert asked.args == [2]
+
+
+def test_a_reply_without_statistics_has_no_details(show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "", MessageStatus.FAILED, None, error="It broke off.")])
+    widget = widget_of(view, 2)
+    assert not button(widget, "Details").isEnabled()
+    assert not button(widget, "Show tokens").isEnabled()
