@@ -35,12 +35,17 @@ def enter(view: TranscriptView) -> None:
     QApplication.sendEvent(widget_of(view, 2), QEnterEvent(place, place, place))
 
 
+def leave(view: TranscriptView) -> None:
+    QApplication.sendEvent(widget_of(view, 2), QEvent(QEvent.Type.Leave))
+
+
 def test_a_line_shows_under_the_pointer(view: TranscriptView) -> None:
     line = line_of(view)
+    leave(view)  # the window may have come up under the pointer
     assert line.shown_text == ""
     enter(view)
     assert line.shown_text.startswith("Prompt lookup · 30.0 tokens/s · 2.00 per call")
-    QApplication.sendEvent(widget_of(view, 2), QEvent(QEvent.Type.Leave))
+    leave(view)
     assert line.shown_text == ""
 
 
