@@ -39,12 +39,13 @@ MODE_WORDS = {
     Mode.RECURRENT: "Recurrent",
     Mode.LOOKUP: "Prompt lookup",
 }
+_SAME_TEXT = "Same text, up to rounding."
 MODE_EXPLANATIONS = {
-    Mode.AUTO: "Picks what is fastest at each moment, plain decoding included.",
+    Mode.AUTO: f"Picks what is fastest at each moment, plain decoding included. {_SAME_TEXT}",
     Mode.OFF: "Plain decoding, one token at a time.",
-    Mode.SPECULATIVE: "A smaller model proposes tokens; the model checks them together.",
-    Mode.RECURRENT: "A small network reads the model's own state and proposes a tree of tokens.",
-    Mode.LOOKUP: "Proposes what followed the same words earlier in the chat.",
+    Mode.SPECULATIVE: f"A smaller model proposes tokens; the model checks them together. {_SAME_TEXT}",
+    Mode.RECURRENT: f"A small network reads the model's own state and proposes a tree of tokens. {_SAME_TEXT}",
+    Mode.LOOKUP: f"Proposes what followed the same words earlier in the chat. {_SAME_TEXT}",
 }
 
 
