@@ -25,9 +25,8 @@ import numpy as np
 from rdchat.inference.benchmark.differences import gap_of
 from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
 from rdchat.inference.events import ReplyEnd
-from rdchat.inference.ledger import Ledger
 from rdchat.inference.loading import load_model
-from rdchat.inference.prefill import prefill
+from rdchat.inference.prefill import read_prompt
 from rdchat.inference.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
@@ -49,9 +48,7 @@ class Count:
 def plain_logits(model: LoadedModel, prompt: list[int], reply: tuple[int, ...]) -> Iterator[mx.array]:
     """Yield plain decoding's logits, (1, vocabulary), of every token of a reply but the first."""
     cache = KVCache(model.network)
-    for _ in prefill(model, cache, prompt, lambda: False, Ledger()):
-        pass
-    model.network(mx.array([prompt[-1:]]), cache=cache.layers)
+    read_prompt(model, cache, prompt)
     for token in reply[:-1]:
         yield model.network(mx.array([[token]]), cache=cache.layers)[:, -1]
 

@@ -66,13 +66,15 @@ class Drafters:
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._draft_models: dict[str, DraftModel] = {}
-        self._recurrent: dict[Path, RecurrentModel] = {}
+        self._recurrent: tuple[Path, RecurrentModel] | None = None  # the last one, and its folder
         self.auto = AutoState(model)
 
-    @property
-    def own_drafter(self) -> Path | None:
-        """Folder of the drafter made for the target; looked for anew, as one may be trained while the app is open."""
-        return drafter_bound_to(self._target_hash)
+    def recurrent_folder(self, named: str | None) -> Path | None:
+        """Return the folder of the drafter that is named, else of the one made for the target; None without either.
+
+        That one is looked for anew, as one may be trained while the app is open.
+        """
+        return drafter_bound_to(self._target_hash) if named is None else Path(named).expanduser()
 
     @cached_property
     def _target_hash(self) -> str:
@@ -94,7 +96,7 @@ class Drafters:
         if settings.mode is Mode.SPECULATIVE:
             return self._load_draft_model(settings.draft_model, on_progress)
         if settings.mode is Mode.RECURRENT:
-            return self._load_recurrent(settings.drafter)
+            return None if self._load_recurrent(settings.drafter) else Unavailable(no_drafter(self._model))
         if settings.mode is Mode.AUTO:
             self._load_all(settings, on_progress)
         return None
@@ -121,10 +123,10 @@ class Drafters:
                 draft = self._draft_models[settings.draft_model]
                 return ReadyDrafter(draft.drafter(prompt, request, ledger=ledger), str(draft.model.info.path))
             case Mode.RECURRENT:
-                folder = self._recurrent_folder(settings.drafter)
-                assert folder is not None
+                assert self._recurrent is not None
+                folder, recurrent = self._recurrent
                 shaped = RecurrentSettings.of(settings)
-                return ReadyDrafter(self._recurrent[folder].drafter(prompt, request, shaped, ledger), str(folder))
+                return ReadyDrafter(recurrent.drafter(prompt, request, shaped, ledger), str(folder))
 
     def forget(self) -> None:
         """Empty what drafters keep between replies: a draft model's KV cache."""
@@ -133,18 +135,18 @@ class Drafters:
 
     def _load_all(self, settings: DraftSettings, on_progress: Progress) -> None:
         """Load what the automatic mode can choose from: the recurrent drafter, and a draft model that is named."""
+        found = None
         try:
-            self._load_recurrent(settings.drafter)
+            found = self._load_recurrent(settings.drafter)
         except RdchatError as error:
             if settings.drafter is not None:
                 raise
             _LOG.warning("The model's own drafter cannot be used: %s", error)
         if settings.draft_model is not None:
             self._load_draft_model(settings.draft_model, on_progress)
-        folder = self._recurrent_folder(settings.drafter)
-        recurrent = self._recurrent.get(folder) if folder else None
+        folder, recurrent = found or (None, None)
         draft_model = self._draft_models[settings.draft_model] if settings.draft_model else None
-        self.auto.equip(Equipment(recurrent, folder if recurrent else None, draft_model))
+        self.auto.equip(Equipment(recurrent, folder, draft_model))
 
     def _auto_sources(self) -> str:
         equipment = self.auto.equipment
@@ -159,13 +161,11 @@ class Drafters:
             self._draft_models = {name: load_draft_model(name, self._model, on_progress=on_progress)}
         return None
 
-    def _load_recurrent(self, named: str | None) -> Unavailable | None:
-        folder = self._recurrent_folder(named)
+    def _load_recurrent(self, named: str | None) -> tuple[Path, RecurrentModel] | None:
+        """Return the drafter and its folder; None where none is named and the target has none."""
+        folder = self.recurrent_folder(named)
         if folder is None:
-            return Unavailable(no_drafter(self._model))
-        if folder not in self._recurrent:
-            self._recurrent = {folder: RecurrentModel(self._model, load_drafter(folder, self._model))}
-        return None
-
-    def _recurrent_folder(self, named: str | None) -> Path | None:
-        return self.own_drafter if named is None else Path(named).expanduser()
+            return None
+        if self._recurrent is None or self._recurrent[0] != folder:
+            self._recurrent = folder, RecurrentModel(self._model, load_drafter(folder, self._model))
+        return self._recurrent

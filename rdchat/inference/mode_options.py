@@ -62,7 +62,7 @@ class ModeOptions:
         return ModeOption(Mode.SPECULATIVE, available=True, reason=self._limit(), source=display_name(name, Path(name)))
 
     def _recurrent(self, named: str | None) -> ModeOption:
-        folder = self._drafters.own_drafter if named is None else Path(named).expanduser()
+        folder = self._drafters.recurrent_folder(named)
         if folder is None:
             return ModeOption(
                 Mode.RECURRENT, available=False, reason=no_drafter(self._model), command=training_command(self._model)

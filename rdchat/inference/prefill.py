@@ -34,3 +34,12 @@ def prefill(
             mx.clear_cache()
         done += len(chunk)
         yield done
+
+
+def read_prompt(model: LoadedModel, cache: KVCache, prompt: list[int]) -> mx.array:
+    """Feed a prompt, from where the cache ends; return (1, vocabulary), lazy: the logits behind its last token."""
+    for _ in prefill(model, cache, prompt, lambda: False, Ledger()):
+        pass
+    logits: mx.array = model.network(mx.array([prompt[-1:]]), cache=cache.layers)
+    cache.tokens.append(prompt[-1])
+    return logits[:, -1]

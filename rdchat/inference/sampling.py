@@ -117,11 +117,6 @@ def has_filter(params: SamplingParams) -> bool:
     return params.top_k > 0 or params.top_p < 1 or params.min_p > 0
 
 
-def log_softmax(logits: mx.array) -> mx.array:
-    """Return log-probabilities over the last axis, (..., vocabulary) float32."""
-    return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
-
-
 def warp(logits: mx.array, params: SamplingParams) -> mx.array:
     """Divide by the temperature, and set what a filter drops to minus infinity.
 

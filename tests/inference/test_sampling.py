@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.requests import SamplingParams
-from rdchat.inference.sampling import TokenChooser, likeliest, log_softmax, mass, penalize, warp
+from rdchat.inference.sampling import TokenChooser, likeliest, mass, penalize, warp
 
 RNG = np.random.default_rng(0)
 SAMPLINGS = [
@@ -37,6 +37,10 @@ def kept(log_probs: np.ndarray, params: SamplingParams) -> np.ndarray:
         if params.min_p:
             keep[probs < params.min_p * probs.max()] = False
     return mask
+
+
+def log_softmax(logits: mx.array) -> mx.array:
+    return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
 
 
 @pytest.mark.parametrize("params", SAMPLINGS, ids=str)

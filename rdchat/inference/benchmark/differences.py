@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.ledger import Ledger
-from rdchat.inference.prefill import prefill
+from rdchat.inference.prefill import read_prompt
 from rdchat.inference.requests import GenerationRequest
 from rdchat.inference.sampling import TokenChooser, filter_border, mass
 from rdchat.inference.target import KVCache, LoadedModel
@@ -36,10 +35,7 @@ def score_gap(model: LoadedModel, request: GenerationRequest, plain: Sequence[in
         the other one, its distance to the filter's border.
     """
     tokens = [*model.encode_chat(request.messages, continue_last=False), *plain[:index]]
-    cache = KVCache(model.network)
-    for _ in prefill(model, cache, tokens, lambda: False, Ledger()):
-        pass
-    logits = model.network(mx.array([tokens[-1:]]), cache=cache.layers)[:, -1]
+    logits = read_prompt(model, KVCache(model.network), tokens)
     return gap_of(logits, len(tokens), request, plain[index], other)
 
 

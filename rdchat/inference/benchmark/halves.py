@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from time import perf_counter
 
 import mlx.core as mx
+import numpy as np
 
+from rdchat.inference.acceptance import accepted_path
 from rdchat.inference.draft import Draft, Drafter
 from rdchat.inference.ledger import Ledger
-from rdchat.inference.prefill import prefill
+from rdchat.inference.prefill import read_prompt
 from rdchat.inference.prefix_tree import PrefixTree
 from rdchat.inference.target import KVCache, LoadedModel
 from rdchat.inference.verifier import Verified, Verifier
@@ -30,13 +32,10 @@ class Halves:
     def __init__(self, model: LoadedModel, drafter: Drafter, prompt: list[int]) -> None:
         self._cache = KVCache(model.network)
         self._drafter = drafter
-        for _ in prefill(model, self._cache, prompt, lambda: False, Ledger()):
-            pass
+        logits = read_prompt(model, self._cache, prompt)
+        mx.eval(logits, model.seams.hidden)  # what the first draft reads
         for _ in drafter.prefill(lambda: False, Ledger()):
             pass
-        logits = model.network(mx.array([prompt[-1:]]), cache=self._cache.layers)
-        mx.eval(logits, model.seams.hidden)  # what the first draft reads
-        self._cache.tokens.append(prompt[-1])
         self._verifier = Verifier(model, self._cache)
         self._open: tuple[int, Draft, Verified] | None = None
 
@@ -83,9 +82,7 @@ def write_accepted(cache: KVCache) -> None:
 
 def _path_along(tree: PrefixTree, tokens: Sequence[int]) -> list[int]:
     """Return the nodes, the root first, that hold the tokens but for the last, which is the target's own."""
-    path = [0]
-    for node in range(1, len(tree)):
-        depth = len(path)
-        if depth < len(tokens) and tree.parents[node] == path[-1] and tree.tokens[node] == tokens[depth - 1]:
-            path.append(node)
-    return path
+    told = min(len(tokens), int(tree.depths.max()) + 1)
+    following = np.full(int(tree.depths.max()) + 1, -1)  # by depth
+    following[:told] = tokens[:told]
+    return accepted_path(tree, following[tree.depths])[: len(tokens)]
