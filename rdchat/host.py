@@ -1,11 +1,14 @@
 """Everything that differs between macOS and Linux; macOS comes first."""
 
 import ctypes
+import fcntl
 import logging
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 _LOG = logging.getLogger(__name__)
@@ -35,11 +38,28 @@ def prefer_fast_blas() -> bool:
     return False
 
 
+def flush_to_disk(path: Path) -> None:
+    """Return when a file, or what a folder says of its files, would outlast a power loss.
+
+    Raises:
+        OSError: If it cannot be flushed.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if sys.platform == "darwin":  # where fsync leaves it in the drive's own memory
+            with suppress(OSError):  # not every file system knows it
+                fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+                return
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def keep_awake() -> Iterator[None]:
-    """Hold off idle sleep and App Nap while a reply is written; nothing to do outside macOS.
+    """Hold off idle sleep and App Nap during long work, a reply's too; nothing to do outside macOS.
 
-    A reply is worth more than a machine that stays awake: what goes wrong here is logged, and nothing else.
+    The work is worth more than a machine that stays awake: what goes wrong here is logged, and nothing else.
     """
     end_activity = _attempt(_begin_activity) if MACOS else None
     try:
@@ -64,7 +84,7 @@ def _begin_activity() -> Callable[[], None]:
     """
     runtime = _ObjectiveC()
     info = runtime.send(runtime.named_class("NSProcessInfo"), "processInfo")
-    reason = runtime.string("rdchat is writing a reply")
+    reason = runtime.string("rdchat is working")
     token = runtime.send(info, "beginActivityWithOptions:reason:", ctypes.c_uint64(_USER_INITIATED), reason)
     runtime.send(token, "retain")
 

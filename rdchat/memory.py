@@ -1,4 +1,4 @@
-"""How much memory this process may still take."""
+"""How much memory there is, and how much of it this process may still take."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +14,11 @@ _LAYOUTS = (("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "mem
 def available_bytes() -> int:
     """Return the memory that is free, within the limits that a container or a service sets."""
     return min(int(psutil.virtual_memory().available), *room_in_control_groups(_OWN_GROUPS, _CONTROL_GROUPS))
+
+
+def total_bytes() -> int:
+    """Return the machine's memory."""
+    return int(psutil.virtual_memory().total)
 
 
 def room_in_control_groups(own_groups: Path, root: Path) -> list[int]:

@@ -20,10 +20,10 @@ def asked_questions(path: Path) -> list[str]:
         path: The database of `ConversationStore`.
 
     Raises:
-        StorageError: If there is none, or it cannot be read.
+        StorageError: If there is no question, or the database cannot be read.
     """
     if not path.exists():
-        raise StorageError("There are no stored chats.", "Leave --from-my-chats out.")
+        raise _nothing()
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_WAIT_S)
         connection.text_factory = lambda data: data.decode("utf-8", "replace")
@@ -36,4 +36,11 @@ def asked_questions(path: Path) -> list[str]:
     except sqlite3.Error as error:
         what = f"The stored chats in {path} cannot be read: {error}."
         raise StorageError(what, "Close the app and try again.") from error
-    return [text for text in texts if text]
+    questions = [text for text in texts if text]
+    if not questions:
+        raise _nothing()
+    return questions
+
+
+def _nothing() -> StorageError:
+    return StorageError("There are no questions in stored chats.", "Leave --from-my-chats out.")

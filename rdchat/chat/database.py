@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.file_errors import file_error
-from rdchat.chat.file_lock import FileLock
 from rdchat.chat.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
 from rdchat.chat.set_aside import set_aside
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError
+from rdchat.file_errors import file_error
+from rdchat.file_lock import FileLock
 
 _COMPANIONS = ("-wal", "-shm", "-journal")
 _WAIT_FOR_OTHERS_MS = 250  # another program, such as a backup, may read or write for a moment

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rdchat.errors import InvalidSettingError
-from rdchat.inference.requests import DraftSettings, Dtype, SamplingParams
+from rdchat.inference.requests import DraftSettings, Dtype, SamplingParams, check_seed, require
 
 MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32  # points
 
@@ -35,7 +34,7 @@ class Settings:
         seed: The person's fixed seed; None draws fresh entropy for each reply.
         model: The model folder or hub id to load at start; None is the default model.
         dtype: Precision to load it in.
-        recent_models: Model folders and hub ids opened before, latest first.
+        recent_models: Model folders and hub ids that were loaded before, latest first.
         drafts: How replies are drafted, per model; the one changed last comes first.
         models_folder: Folder that 'Open folder...' starts in; empty for the home folder.
         panel_visible: Whether the speed panel is shown.
@@ -65,9 +64,7 @@ class Settings:
     window_state: str = ""
 
     def __post_init__(self) -> None:
-        if not MIN_TEXT_SIZE <= self.text_size <= MAX_TEXT_SIZE:
-            raise InvalidSettingError(
-                f"text size {self.text_size} is out of range: it must be from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}."
-            )
-        if self.seed is not None and not 0 <= self.seed < 2**64:
-            raise InvalidSettingError(f"seed {self.seed} is out of range: it must be from 0 to 2**64 - 1.")
+        sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"
+        require(MIN_TEXT_SIZE <= self.text_size <= MAX_TEXT_SIZE, "text size", self.text_size, sizes)
+        if self.seed is not None:
+            check_seed(self.seed)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.file_errors import file_error
 from rdchat.chat.plain_data import from_plain, to_plain
 from rdchat.chat.set_aside import set_aside
 from rdchat.chat.settings import Settings
+from rdchat.file_errors import file_error
 
 _CHECK = "Check the permissions of the file and of its folder."
 

@@ -1,23 +1,36 @@
 """`rdchat eval-drafter`: how many tokens a target call brings with a drafter, measured by decoding."""
 
 import argparse
+import hashlib
 import json
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rdchat import __version__
+from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
-from rdchat.errors import InvalidSettingError, ModelError
+from rdchat.errors import ModelError
 from rdchat.inference.events import LoadProgress
-from rdchat.inference.requests import Dtype, SamplingParams
+from rdchat.inference.prompt_files import Prompt, first_of_each_group, read_prompts
+from rdchat.inference.requests import Dtype, SamplingParams, check_seed, require
 
 if TYPE_CHECKING:
-    from rdchat.inference.training.evaluate import Setup
+    from rdchat.inference.target import LoadedModel
+    from rdchat.inference.training.evaluate import Evaluation
+    from rdchat.inference.training.trials import Result, Setup, TrialFile
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `eval-drafter` and its options."""
-    parser = subparsers.add_parser("eval-drafter", help="measure a recurrent drafter on a file of prompts")
+    parser = subparsers.add_parser(
+        "eval-drafter",
+        help="measure a recurrent drafter on a file of prompts",
+        description="Decodes every prompt with every beam width and length, alone and with a branch from prompt "
+        "lookup, and by prompt lookup alone; a line is printed as soon as it is measured. Ctrl-C ends it early.",
+    )
     parser.set_defaults(run=run)
     parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
     parser.add_argument("--drafter", help="drafter folder (default: the one made for the model)")
@@ -30,65 +43,163 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
     parser.add_argument("--top-p", type=float, default=SamplingParams().top_p, help="keep this much probability")
     parser.add_argument("--seed", type=int, default=0, help="of the replies")
+    parser.add_argument(
+        "--results", metavar="FILE", help="keep what every reply brought, and go on from there the next time"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure every setup on every prompt and print the pooled figures."""
-    from rdchat.inference.prompt_files import first_of_each_group, read_prompts  # noqa: PLC0415  NumPy
-
+    """Measure every setup on every prompt; the exit status is 0, or 130 after Ctrl-C."""
     sampling = SamplingParams(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens)
-    if args.per_group < 0:
-        raise InvalidSettingError(f"per-group {args.per_group} is out of range: it must be at least 0.")
-    prompts = read_prompts(Path(args.prompts))
+    require(args.per_group >= 0, "per-group", args.per_group, "at least 0")
+    check_seed(args.seed)
+    prompts = read_prompts(Path(args.prompts).expanduser())
     if args.per_group:
         prompts = first_of_each_group(prompts, args.per_group)
     setups = _setups(args.beam_width, args.beam_length)
 
-    from rdchat.inference.drafter_folder import find_drafter, load_drafter  # noqa: PLC0415  MLX: only once all is right
+    from rdchat.host import keep_awake  # noqa: PLC0415
+    from rdchat.inference.drafter_folder import load_drafter  # noqa: PLC0415  MLX: only once all is right
     from rdchat.inference.loading import load_model  # noqa: PLC0415
-    from rdchat.inference.training.evaluate import Evaluation, report  # noqa: PLC0415
+    from rdchat.inference.training.evaluate import Evaluation  # noqa: PLC0415
+    from rdchat.inference.training.trials import report  # noqa: PLC0415
 
     with ProgressLine(sys.stderr) as progress:
         model = load_model(args.model, Dtype(args.dtype), progress.show)
-        folder = Path(args.drafter) if args.drafter else find_drafter(model)
-        if folder is None:
-            raise ModelError(
-                f"There is no drafter for {model.info.name}.", "Train one with `rdchat train-drafter`, or name one."
-            )
+        folder = _drafter_folder(args.drafter, model)
         evaluation = Evaluation(model, load_drafter(folder, model), sampling, args.seed)
-        results = []
-        for result in evaluation.run(prompts, setups):
-            results.append(result)
-            progress.show(LoadProgress("Decoding", len(results) / (len(prompts) * len(setups))))
-    rows = report(results)
+        evaluation.check(prompts)
+        facts = _facts(args, model, folder)
+        with _results_file(args.results, facts) as kept, keep_awake():
+            measuring = _Measuring(evaluation, prompts, setups, kept, progress, table=not args.json)
+            with ctrl_c_calls(measuring.cancel):
+                measuring.run()
     if args.json:
-        facts = {"model": model.info.name, "dtype": model.info.dtype, "device": model.info.device}
-        print(json.dumps({**facts, "drafter": str(folder), "temperature": args.temperature, "rows": rows}))
-    else:
-        print(_table(rows))
-    return 0
+        shown = facts | {"drafter": str(folder), "complete": not measuring.cancelled}
+        print(json.dumps(shown | {"rows": report(measuring.results)}))
+    return INTERRUPTED if measuring.cancelled else 0
 
 
-def _setups(widths: list[int], lengths: list[int]) -> "list[Setup]":
+def _setups(widths: Sequence[int], lengths: Sequence[int]) -> "list[Setup]":
     """Return every width and length, alone and with the lookup branch, and lookup alone."""
     from rdchat.inference.recurrent_beam import BeamShape  # noqa: PLC0415  MLX
-    from rdchat.inference.training.evaluate import Setup  # noqa: PLC0415
+    from rdchat.inference.training.trials import Setup  # noqa: PLC0415
 
     setups = []
-    for length in lengths:
-        for width in widths:
+    for length in dict.fromkeys(lengths):
+        for width in dict.fromkeys(widths):
             BeamShape(width, length)  # refuses what cannot be
             setups += [Setup(width, length), Setup(width, length, lookup_branch=True)]
         setups.append(Setup(0, length))
     return setups
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    lines = [f"{'setup':20}{'group':16}{'prompts':>8}{'tokens/call':>12}  accepted by position"]
-    for row in rows:
-        shares = " ".join("   -" if share is None else f"{share:4.0%}" for share in row["acceptance_by_position"])
-        figure = row["tokens_per_target_call"]
-        shown = "-" if figure is None else f"{figure:.2f}"
-        lines.append(f"{row['setup']:20}{row['group']:16}{row['prompts']:8}{shown:>12}  {shares}")
-    return "\n".join(lines)
+def _drafter_folder(named: str | None, model: "LoadedModel") -> Path:
+    from rdchat.inference.drafter_folder import find_drafter  # noqa: PLC0415
+    from rdchat.inference.drafters import cannot_verify, no_drafter  # noqa: PLC0415
+
+    if problem := cannot_verify(model):
+        raise ModelError(problem, "Pick another model.")
+    folder = Path(named).expanduser() if named else find_drafter(model)
+    if folder is None:
+        raise ModelError(no_drafter(model), "Train one with `rdchat train-drafter`, or name one.")
+    return folder
+
+
+def _facts(args: argparse.Namespace, model: "LoadedModel", folder: Path) -> dict[str, Any]:
+    """Return what is measured, as JSON holds it: two measurements with equal facts can be one."""
+    from rdchat.inference.drafter_folder import WEIGHTS  # noqa: PLC0415
+    from rdchat.inference.target_binding import TargetBinding  # noqa: PLC0415
+
+    with (folder / WEIGHTS).open("rb") as weights:
+        digest = hashlib.file_digest(weights, "sha256").hexdigest()
+    return {
+        "version": __version__,
+        "model": model.info.name,
+        "target_hash": TargetBinding.of(model.info).hash,
+        "dtype": model.info.dtype,
+        "device": model.info.device,
+        "drafter_hash": digest,
+        "temperature": args.temperature,
+        "top_p": args.top_p,
+        "max_tokens": args.max_tokens,
+        "seed": args.seed,
+    }
+
+
+def _results_file(path: str | None, facts: dict[str, Any]) -> "closing[TrialFile] | nullcontext[None]":
+    from rdchat.inference.training.trials import TrialFile  # noqa: PLC0415
+
+    return closing(TrialFile(Path(path).expanduser(), facts)) if path else nullcontext()
+
+
+class _Measuring:
+    """Measures cell by cell - a setup and a group of prompts - and prints each as soon as it is done."""
+
+    def __init__(
+        self,
+        evaluation: "Evaluation",
+        prompts: Sequence[Prompt],
+        setups: "Sequence[Setup]",
+        kept: "TrialFile | None",
+        progress: ProgressLine,
+        *,
+        table: bool,
+    ) -> None:
+        self._evaluation = evaluation
+        self._setups = setups
+        self._kept = kept
+        self._progress = progress
+        self._table = table
+        self._replies = len(prompts) * len(setups)
+        self._groups: dict[str, list[Prompt]] = {}
+        for prompt in prompts:
+            self._groups.setdefault(prompt.group, []).append(prompt)
+        self.results: list[Result] = []
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """End after the reply that is being made."""
+        self.cancelled = True
+
+    def run(self) -> None:
+        """Measure all, or until it is cancelled."""
+        if self._table:
+            print(_HEADER, flush=True)
+        for setup in self._setups:
+            for group in self._groups:
+                for result in self._cell(setup, group):
+                    self.results.append(result)
+                if self.cancelled:
+                    return
+                if group:
+                    self._print(setup, group)
+            self._print(setup, "all")
+
+    def _cell(self, setup: "Setup", group: str) -> "Iterator[Result]":
+        for result in self._evaluation.run(self._groups[group], [setup], self._kept):
+            yield result
+            if self.cancelled:
+                return
+            stage = f"Decoding: {setup}{', ' * bool(group)}{group}"
+            self._progress.show(LoadProgress(stage, len(self.results) / self._replies))
+
+    def _print(self, setup: "Setup", group: str) -> None:
+        from rdchat.inference.training.trials import report  # noqa: PLC0415
+
+        if not self._table:
+            return
+        rows = report([result for result in self.results if result[1] == setup])
+        self._progress.clear()
+        print(_line(next(row for row in rows if row["group"] == group)), flush=True)
+
+
+_HEADER = f"{'setup':20}{'group':16}{'prompts':>8}{'tokens/call':>12}{'loops':>7}  accepted by position"
+
+
+def _line(row: dict[str, Any]) -> str:
+    shares = " ".join("   -" if share is None else f"{share:4.0%}" for share in row["acceptance_by_position"])
+    figure, loops = row["tokens_per_target_call"], row["repeated_runs"]
+    shown, repeated = "-" if figure is None else f"{figure:.2f}", "-" if loops is None else f"{loops:.0%}"
+    return f"{row['setup']:20}{row['group']:16}{row['prompts']:8}{shown:>12}{repeated:>7}  {shares}"

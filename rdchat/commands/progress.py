@@ -1,5 +1,6 @@
 """Progress of long work on the terminal: one line that is written over, and nothing where nobody watches."""
 
+import shutil
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -26,11 +27,23 @@ class ProgressLine:
         """Show where the work stands."""
         if self._terminal:
             percent = "" if progress.fraction is None else f" {progress.fraction:4.0%}"
-            self._stream.write(f"{_ERASE}{progress.stage}…{percent}")
+            self.write_over(f"{progress.stage}…{percent}")
         elif self._verbose and progress.stage != self._stage:
             self._stream.write(f"{progress.stage}…\n")
         self._stage = progress.stage
         self._stream.flush()
+
+    def write_over(self, text: str) -> None:
+        """Write a line in the place of the last one; the stream is a terminal."""
+        room = shutil.get_terminal_size().columns - 1  # a line that is broken could not be erased
+        self._stream.write(f"{_ERASE}{text[:room]}")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """Take the line away, before something else is printed."""
+        if self._terminal and self._stage:
+            self._stream.write(_ERASE)
+            self._stream.flush()
 
     def __enter__(self) -> Self:
         return self
@@ -38,6 +51,4 @@ class ProgressLine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._terminal and self._stage:
-            self._stream.write(_ERASE)
-            self._stream.flush()
+        self.clear()

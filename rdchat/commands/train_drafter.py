@@ -3,19 +3,19 @@
 import argparse
 import sys
 import time
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 from rdchat.commands.progress import ProgressLine
-from rdchat.errors import InvalidSettingError
 from rdchat.inference.requests import Dtype
 
 if TYPE_CHECKING:
-    from rdchat.inference.training.plan import TrainingPlan
-    from rdchat.inference.training.run import TrainingProgress
+    from rdchat.inference.training.plan import TrainingPlan, TrainingSettings
+    from rdchat.inference.training.progress import TrainingProgress
 
 _DEFAULT_TOKENS, _MOST_TOKENS = 1_000_000, 10_000_000  # without either limit; the most that --hours alone makes
-_ERASE = "\r\x1b[K"
 _LINES_EVERY = 30.0  # seconds between two lines where the output is no terminal
 
 
@@ -38,44 +38,43 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Train; Ctrl-C at any moment, and --resume goes on."""
-    from rdchat.inference.prompt_files import read_prompts  # noqa: PLC0415
-    from rdchat.inference.training.plan import TrainingSettings, make_plan  # noqa: PLC0415  MLX
-    from rdchat.inference.training.trainer import Recipe  # noqa: PLC0415
+    settings = _settings(args)
 
-    given = [prompt.text for prompt in read_prompts(Path(args.prompts))] if args.prompts else []
-    asked = _asked_in_chats() if args.from_my_chats else []
-    if args.epochs is not None and args.epochs < 1:
-        raise InvalidSettingError(f"epochs {args.epochs} is out of range: it must be at least 1.")
-    recipe = Recipe(seed=args.seed) if args.epochs is None else Recipe(seed=args.seed, epochs=args.epochs)
-    tokens = (_DEFAULT_TOKENS if args.hours is None else _MOST_TOKENS) if args.tokens is None else args.tokens
-    settings = TrainingSettings(
-        out=Path(args.out).expanduser().absolute(),
-        tokens=tokens,
-        hours=args.hours,
-        seed=args.seed,
-        prompts=(*given, *asked),
-        from_chats=bool(asked),
-        recipe=recipe,
-    )
-
-    from rdchat.inference.loading import load_model  # noqa: PLC0415
+    from rdchat.host import keep_awake  # noqa: PLC0415
+    from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once all is right
+    from rdchat.inference.training.plan import make_plan  # noqa: PLC0415
     from rdchat.inference.training.run import DrafterTraining  # noqa: PLC0415
 
     with ProgressLine(sys.stderr) as progress:
         model = load_model(args.model, Dtype(args.dtype), progress.show)
     plan = make_plan(model, settings, args.resume)
-    print(_budget(plan), file=sys.stderr)
-    show = _Shown(sys.stderr)
+    print(_budget(plan, args.resume), file=sys.stderr)
     try:
-        for event in DrafterTraining(model, plan).run():
-            show(event)
+        with keep_awake(), _Shown(sys.stderr) as show, closing(DrafterTraining(model, plan).run()) as events:
+            for event in events:
+                show(event)
     except KeyboardInterrupt:
-        show.close()
         print("Interrupted; the same command with --resume goes on.", file=sys.stderr)
         raise
-    show.close()
-    print(f"The drafter is in {settings.out}.")
+    print(f"The drafter is in {settings.out}. Its data is kept in {plan.folder}.")
     return 0
+
+
+def _settings(args: argparse.Namespace) -> "TrainingSettings":
+    """Read the arguments and the files they name."""
+    from rdchat.inference.prompt_files import read_prompts  # noqa: PLC0415
+    from rdchat.inference.training.plan import TrainingSettings  # noqa: PLC0415  MLX
+    from rdchat.inference.training.trainer import Recipe  # noqa: PLC0415
+
+    recipe = Recipe(seed=args.seed)
+    if args.epochs is not None:
+        recipe = replace(recipe, epochs=args.epochs)
+    tokens = (_DEFAULT_TOKENS if args.hours is None else _MOST_TOKENS) if args.tokens is None else args.tokens
+    settings = TrainingSettings(
+        out=Path(args.out).expanduser().absolute(), tokens=tokens, hours=args.hours, seed=args.seed, recipe=recipe
+    )
+    given = [prompt.text for prompt in read_prompts(Path(args.prompts).expanduser())] if args.prompts else []
+    return replace(settings, prompts=tuple(given), asked=tuple(_asked_in_chats()) if args.from_my_chats else ())
 
 
 def _asked_in_chats() -> list[str]:
@@ -85,13 +84,19 @@ def _asked_in_chats() -> list[str]:
     return asked_questions(paths.database_path())
 
 
-def _budget(plan: "TrainingPlan") -> str:
-    settings = plan.settings
+def _budget(plan: "TrainingPlan", resume: bool) -> str:
+    settings, budget = plan.settings, plan.budget
     limit = f"{settings.tokens:,} answer tokens" if settings.hours is None else f"{settings.hours:g} hours"
-    return (
-        f"Training a drafter for {plan.binding.name}: {limit}, up to {plan.data_bytes / 1e9:.2f} GB of disk in "
-        f"{plan.folder}, {plan.memory_bytes / 1e9:.1f} GB of memory beside the model."
+    text = (
+        f"{'Going on with' if plan.resumed else 'Training'} a drafter for {plan.binding.name}: {limit}, up to "
+        f"{budget.disk_bytes / 1e9:.2f} GB of disk in {plan.folder}, {budget.memory_bytes / 1e9:.1f} GB of memory "
+        f"beside the model."
     )
+    if resume and not plan.resumed:
+        text += " Nothing was begun with these options before."
+    if plan.left_out:
+        text += f" Left out, as they are too long: {plan.left_out:,} of your questions."
+    return text
 
 
 class _Shown:
@@ -99,23 +104,30 @@ class _Shown:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._line = ProgressLine(stream)
         self._terminal = stream.isatty()
         self._shown_at = 0.0
-        self._phase = ""
+        self._last: TrainingProgress | None = None
 
     def __call__(self, event: "TrainingProgress") -> None:
-        text = _text(event)
+        last = self._last
+        same_phase = last is not None and last.phase == event.phase
+        if last is not None and same_phase and not event.accuracy:  # it is looked at now and then
+            event = replace(event, accuracy=last.accuracy)
+        self._last = event
         if self._terminal:
-            self._stream.write(f"{_ERASE}{text}")
-        elif event.phase != self._phase or time.monotonic() - self._shown_at > _LINES_EVERY:
-            self._stream.write(f"{text}\n")
-            self._shown_at, self._phase = time.monotonic(), event.phase
-        self._stream.flush()
+            self._line.write_over(_text(event))
+        elif not same_phase or time.monotonic() - self._shown_at > _LINES_EVERY:
+            print(_text(event), file=self._stream, flush=True)
+            self._shown_at = time.monotonic()
 
-    def close(self) -> None:
-        """End the line."""
-        if self._terminal:
-            self._stream.write("\n")
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """End the line, before anything else is said."""
+        if self._terminal and self._last is not None:
+            print(file=self._stream)
 
 
 def _text(event: "TrainingProgress") -> str:

@@ -32,6 +32,13 @@ def available_memory_bytes() -> int:
     return min(free, int(info.get("max_recommended_working_set_size", free)))
 
 
+def total_memory_bytes() -> int:
+    """Return how much memory models could take if nothing else ran: the same number at every start."""
+    info = mx.device_info() if on_gpu() else {}
+    own = info.get("total_memory") if "free_memory" in info else info.get("max_recommended_working_set_size")
+    return memory.total_bytes() if own is None else int(own)
+
+
 @contextmanager
 def wired_memory() -> Iterator[None]:
     """Keep the model's memory resident while a reply is made, as mlx-lm does; nothing to do without Metal."""

@@ -20,6 +20,7 @@ from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead, quantize
 from rdchat.inference.safetensors_file import read_header
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.target_binding import TargetBinding
+from rdchat.inference.whole_file import draft_of, make_folder, whole_file
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
 _FORMAT = 1
@@ -62,25 +63,47 @@ def _bound_hash(config: Path) -> str | None:
         return None  # being written, or damaged: loading it by name says why
 
 
+def target_named_in(folder: Path) -> str | None:
+    """Return the `target_hash` of the drafter that a folder holds, "" where it holds something else.
+
+    None where a drafter may be written there without asking: an empty folder, or one where writing was cut short.
+    """
+    names = {path.name for path in folder.iterdir()}
+    ours = {CONFIG, WEIGHTS, CARD}
+    drafts = {draft_of(folder / name).name for name in ours}
+    if names - ours - drafts:
+        return ""
+    if CONFIG in names:
+        return _bound_hash(folder / CONFIG) or ""
+    return None if names <= drafts or draft_of(folder / CONFIG).name in names else ""
+
+
 def save_drafter(folder: Path, drafter: StoredDrafter, card: str) -> None:
-    """Write a drafter; each file is replaced at once, the configuration last, so that only whole ones are found.
+    """Write a drafter; its configuration is there only with all the rest, so that only whole ones are found.
 
     Args:
         folder: Made where it does not exist.
         drafter: Its weights are stored in the precision they have.
         card: Markdown: target, data, recipe, seed, figures, licence.
+
+    Raises:
+        StorageFullError: If the disk is full.
+        StorageError: If it cannot be written.
     """
     assert drafter.target is not None
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     tensors = dict(tree_flatten(drafter.head.parameters())) | {_VOCABULARY: drafter.vocabulary.astype(mx.int32)}
-    partial = folder / "partial.safetensors"
-    mx.save_safetensors(str(partial), tensors, {"format": "mlx"})
-    partial.replace(folder / WEIGHTS)
-    config = {"format": _FORMAT, "target": asdict(drafter.target), "architecture": drafter.head.config.to_dict()}
-    for name, text in ((CARD, card), (CONFIG, json.dumps(config, indent=2) + "\n")):
-        partial = folder / f"{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(folder / name)
+    facts = {"format": _FORMAT, "target": asdict(drafter.target), "architecture": drafter.head.config.to_dict()}
+    # drafts take their places from the last to the first
+    with (
+        whole_file(folder / CONFIG) as config,
+        whole_file(folder / CARD) as text,
+        whole_file(folder / WEIGHTS) as weights,
+    ):
+        config.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        text.write_text(card, encoding="utf-8")
+        mx.save_safetensors(str(weights), tensors, {"format": "mlx"})
+        (folder / CONFIG).unlink(missing_ok=True)  # an older drafter's, which does not describe the new weights
 
 
 def load_drafter(folder: Path, model: LoadedModel) -> StoredDrafter:

@@ -22,7 +22,7 @@ from rdchat.inference.round_cache import RoundCacheList, RoundShape, Unsupported
 from rdchat.inference.seams import Seams
 
 _PROMPT = 11  # tokens before the tree
-_TOLERANCE = {mx.float32: 2e-3, mx.float16: 5e-2, mx.bfloat16: 2e-1}  # of the logits' standard deviation
+TOLERANCE = {mx.float32: 2e-3, mx.float16: 5e-2, mx.bfloat16: 2e-1}  # of the logits' standard deviation
 _FAR = 2**15  # position where everything changes that changes every 2^n tokens, up to this many
 _CONTROL = 4  # how many times larger the error of a control must be
 
@@ -74,7 +74,7 @@ class _Trial:
         self._expected = {beam: self._one_by_one(list(beam)) for beam in ((r, a, b, c), (r, a, d, e))}
         values = next(iter(self._expected.values()))
         self._scale = float(values.std()) or 1.0
-        self.tolerance = _TOLERANCE.get(self._dtype, _TOLERANCE[mx.float32])
+        self.tolerance = TOLERANCE.get(self._dtype, TOLERANCE[mx.float32])
 
     def _one_by_one(self, beam: list[int]) -> np.ndarray:
         caches = make_prompt_cache(self._network)

@@ -16,6 +16,8 @@ import mlx.nn as nn
 
 from rdchat.errors import ModelError
 
+_EPSILON = 1e-6  # keeps the length of a layer's output from being 0
+
 
 class Seams:
     """The seams of one network.
@@ -25,7 +27,7 @@ class Seams:
 
     Attributes:
         hidden: (1, n, width): what the trunk returned in the last call, normalised, and behind it what the layers of
-            `read_layers` returned; None before the first.
+            `read_layers` returned, normalised too; None before the first.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -45,6 +47,9 @@ class Seams:
 
     def read_layers(self, layers: tuple[int, ...]) -> None:
         """Record what these layers return, from the next call on; a drafter may read more than the trunk's output.
+
+        Each layer's vectors are brought to a mean square of 1: inside a trunk some are ten times as long as others, and
+        in a large model too long for 16 bits.
 
         Raises:
             ModelError: If the model has no such layers.
@@ -107,7 +112,7 @@ class Seams:
 
         def call(self: nn.Module, *arguments: Any, **options: Any) -> Any:
             result = plain.__call__(self, *arguments, **options)
-            seams._outputs[layer] = _first(result)
+            seams._outputs[layer] = mx.fast.rms_norm(_first(result), None, _EPSILON)
             return result
 
         module.__class__ = type(plain.__name__, (plain,), {"__call__": call})

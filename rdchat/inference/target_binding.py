@@ -50,7 +50,7 @@ def _samples(path: Path) -> Iterator[bytes]:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = file.read(8)
-        yield length + file.read(int.from_bytes(length, "little"))
+        yield length + file.read(min(int.from_bytes(length, "little"), size))  # a damaged file's is any number
         for sample in range(_SAMPLES):
             file.seek(max(size - _SAMPLE_BYTES, 0) * sample // (_SAMPLES - 1))
             yield file.read(_SAMPLE_BYTES)

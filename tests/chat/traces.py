@@ -10,7 +10,7 @@ from rdchat.inference.statistics import RoundStatistics
 
 def token_id(text: str) -> int:
     """Return an id that goes with one text only, as a tokenizer's do."""
-    return zlib.crc32(text.encode()) % 50_000
+    return zlib.crc32(text.encode()) % 250_000  # vocabularies go far beyond 65,536
 
 
 def round_tree(accepted: Sequence[str], correction: str, rejected: Sequence[str] = ()) -> RoundTree:

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from rdchat.errors import PromptTooLongError
 from rdchat.inference.draft import Drafter
 from rdchat.inference.drafter_folder import StoredDrafter
 from rdchat.inference.events import ReplyEnd, TokenEvent
@@ -16,81 +16,9 @@ from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.training.trials import Result, Setup, Trial, TrialFile
 
 _LOOP_RUN = 8  # tokens of a run that counts as repeated
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """A way to draft.
-
-    Attributes:
-        width: Beam width; 0 where prompt lookup drafts alone.
-        length: Beam length, the root included.
-        lookup_branch: Whether a path from prompt lookup is offered as well.
-    """
-
-    width: int
-    length: int
-    lookup_branch: bool = False
-
-    def __str__(self) -> str:
-        if not self.width:
-            return f"lookup L{self.length}"
-        return f"W{self.width} L{self.length}" + (" + lookup" if self.lookup_branch else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What decoding prompts with one setup brought; sums, so that trials can be pooled.
-
-    Attributes:
-        prompts: Number of prompts.
-        decoded: Tokens but each reply's first, which prefill brings.
-        target_calls: Rounds.
-        offered: For each draft position, the rounds that offered a token there and had accepted all before it.
-        accepted: For each draft position, the rounds that accepted it.
-        runs: Runs of 8 tokens in the replies.
-        repeated_runs: Those that occurred before in the same reply.
-    """
-
-    prompts: int = 0
-    decoded: int = 0
-    target_calls: int = 0
-    offered: tuple[int, ...] = ()
-    accepted: tuple[int, ...] = ()
-    runs: int = 0
-    repeated_runs: int = 0
-
-    @property
-    def tokens_per_target_call(self) -> float | None:
-        return self.decoded / self.target_calls if self.target_calls else None
-
-    @property
-    def acceptance(self) -> list[float | None]:
-        """The share accepted at each draft position, given that all before were."""
-        return [
-            accepted / offered if offered else None
-            for accepted, offered in zip(self.accepted, self.offered, strict=True)
-        ]
-
-    @classmethod
-    def pooled(cls, trials: Sequence["Trial"]) -> "Trial":
-        """Return the sum of trials."""
-        return cls(
-            sum(trial.prompts for trial in trials),
-            sum(trial.decoded for trial in trials),
-            sum(trial.target_calls for trial in trials),
-            _column_sums([trial.offered for trial in trials]),
-            _column_sums([trial.accepted for trial in trials]),
-            sum(trial.runs for trial in trials),
-            sum(trial.repeated_runs for trial in trials),
-        )
-
-
-def _column_sums(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    depth = max((len(row) for row in rows), default=0)
-    return tuple(sum(row[place] for row in rows if place < len(row)) for place in range(depth))
 
 
 class Evaluation:
@@ -109,16 +37,39 @@ class Evaluation:
         self._sampling = sampling
         self._seed = seed
 
-    def run(self, prompts: Sequence[Prompt], setups: Sequence[Setup]) -> Iterator[tuple[Prompt, Setup, Trial]]:
-        """Decode every prompt with every setup."""
+    def check(self, prompts: Sequence[Prompt]) -> None:
+        """Look whether all prompts can be answered.
+
+        Raises:
+            PromptTooLongError: If one leaves no room for a reply.
+            ModelError: If the chat template refuses one.
+        """
+        context = self._model.info.context_length
+        for prompt in prompts:
+            length = len(self._encode(prompt))
+            if length >= context:
+                raise PromptTooLongError(
+                    f'The prompt "{prompt.text[:40]}…" is {length:,} tokens long; with the reply, '
+                    f"{self._model.info.name} takes {context:,}.",
+                    "Shorten it, or leave it out.",
+                )
+
+    def run(
+        self, prompts: Sequence[Prompt], setups: Sequence[Setup], kept: TrialFile | None = None
+    ) -> Iterator[Result]:
+        """Decode every prompt with every setup; results that are kept are taken from there, new ones are added."""
         for prompt in prompts:
             for setup in setups:
-                yield prompt, setup, self._decode(prompt, setup)
+                trial = kept.find(prompt, setup) if kept else None
+                if trial is None:
+                    trial = self._decode(prompt, setup)
+                    if kept:
+                        kept.add(prompt, setup, trial)
+                yield prompt, setup, trial
 
     def _decode(self, prompt: Prompt, setup: Setup) -> Trial:
-        message = ChatMessage(Role.USER, prompt.text)
-        request = GenerationRequest((message,), self._sampling, self._seed)
-        tokens = self._model.encode_chat(request.messages, continue_last=False)
+        request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), self._sampling, self._seed)
+        tokens = self._encode(prompt)
         job = ReplyJob(self._model, KVCache(self._model.network), tokens, request, Ledger(), Clock())
         offered, accepted = Counter[int](), Counter[int]()
         end: ReplyEnd | None = None
@@ -139,6 +90,9 @@ class Evaluation:
             *repeated_runs(end.token_ids),
         )
 
+    def _encode(self, prompt: Prompt) -> list[int]:
+        return self._model.encode_chat((ChatMessage(Role.USER, prompt.text),), continue_last=False)
+
     def _drafter(self, tokens: list[int], request: GenerationRequest, setup: Setup) -> Drafter:
         if not setup.width:
             return LookupDrafter(tokens, setup.length - 1)
@@ -150,29 +104,3 @@ def repeated_runs(tokens: Sequence[int]) -> tuple[int, int]:
     """Return the number of runs of 8 tokens, and of those among them that occurred before."""
     runs = [tuple(tokens[start : start + _LOOP_RUN]) for start in range(len(tokens) - _LOOP_RUN + 1)]
     return len(runs), len(runs) - len(set(runs))
-
-
-def report(results: Sequence[tuple[Prompt, Setup, Trial]]) -> list[dict[str, object]]:
-    """Pool results by setup and group, `all` among them, as JSON holds them."""
-    rows: list[dict[str, object]] = []
-    for setup in dict.fromkeys(setup for _, setup, _ in results):
-        mine = [(prompt.group, trial) for prompt, own, trial in results if own == setup]
-        groups = [name for name in dict.fromkeys(group for group, _ in mine) if name]
-        for group in [*groups, "all"]:
-            pooled = Trial.pooled([trial for name, trial in mine if group in {name, "all"}])
-            rows.append(
-                {
-                    "setup": str(setup),
-                    "beam_width": setup.width,
-                    "beam_length": setup.length,
-                    "lookup_branch": setup.lookup_branch,
-                    "group": group,
-                    "prompts": pooled.prompts,
-                    "decoded_tokens": pooled.decoded,
-                    "target_calls": pooled.target_calls,
-                    "tokens_per_target_call": pooled.tokens_per_target_call,
-                    "acceptance_by_position": pooled.acceptance,
-                    "repeated_runs": pooled.repeated_runs / pooled.runs if pooled.runs else None,
-                }
-            )
-    return rows

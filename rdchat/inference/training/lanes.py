@@ -1,13 +1,11 @@
-"""One conversation of a wave while it is decoded, and the loop that decodes many of them in lockstep."""
+"""One conversation of a wave while it is decoded."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.training.lockstep import Lockstep
 from rdchat.inference.training.shards import Conversation
 
 _QUESTION_TEMPERATURE = 0.8
@@ -15,7 +13,6 @@ _TOP_P = 0.95  # what chats are sampled with by default
 _REACH = 10.0  # tokens that are e^-10 times as likely as the likeliest are never drawn
 _ANSWER_TOKENS = 224  # the most an answer may have
 _LOOP_RUN, _LOOP_LENGTH = 8, 8  # an answer loops where this many runs of this many tokens in a row were all seen before
-_FULL_ENOUGH = 0.93  # lanes that are over are dropped where at most this share still runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +90,37 @@ class Lane:
         token = sample(logits, self._temperature, self._draw)
         self.tokens.append(token)
         self.states.append(state)
-        length = len(self.tokens) - self._answer_start
+        length = self.answer_tokens
         self.over = token in self._template.ends or length >= _ANSWER_TOKENS or self._loops(length)
+
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens of the answer so far."""
+        return 0 if self._answer_start is None else len(self.tokens) - self._answer_start
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return where it stands, but for its states, as JSON holds it."""
+        return {
+            "number": self._number,
+            "temperature": self._temperature,
+            "tokens": self.tokens,
+            "over": self.over,
+            "fed": self._fed,
+            "question_limit": self._question_limit,
+            "answer_start": self._answer_start,
+            "draw": self._draw.bit_generator.state,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], states: npt.NDArray[np.float16], template: Template) -> "Lane":
+        """Return a lane that goes on from what `to_dict` gave; `states` are (answer tokens, width)."""
+        lane = cls(data["number"], template, [], more_tokens=1, temperature=data["temperature"], seed=0)
+        lane.tokens, lane.states, lane.over = data["tokens"], list(states), data["over"]
+        lane._fed, lane._question_limit, lane._answer_start = data["fed"], data["question_limit"], data["answer_start"]
+        lane._draw.bit_generator.state = data["draw"]
+        for length in range(1, lane.answer_tokens + 1):
+            lane._loops(length)
+        return lane
 
     def conversation(self) -> Conversation:
         """Return the whole, once it is over."""
@@ -106,32 +132,14 @@ class Lane:
         self._answer_start = len(self.tokens)
 
     def _loops(self, length: int) -> bool:
+        """Note the answer's last run, now that it is so long; tell whether too many in a row were not new."""
         if length >= _LOOP_RUN:
-            run = tuple(self.tokens[-_LOOP_RUN:])
+            assert self._answer_start is not None
+            end = self._answer_start + length
+            run = tuple(self.tokens[end - _LOOP_RUN : end])
             self._repeats = self._repeats + 1 if run in self._runs else 0
             self._runs.add(run)
         return self._repeats >= _LOOP_LENGTH
-
-
-def decode(lockstep: Lockstep, lanes: Sequence[Lane]) -> None:
-    """Bring conversations to their ends.
-
-    Args:
-        lockstep: Has read all tokens of the lanes but the last, in the same order.
-        lanes: None of them over.
-    """
-    running = list(lanes)  # in lockstep's order; lanes that are over stay until enough are
-    while running:
-        logits, hidden = lockstep.step([lane.next_input() for lane in running])
-        rows, states = np.array(logits.astype(mx.float32)), np.array(hidden.astype(mx.float16))
-        for lane, row, state in zip(running, rows, states, strict=True):
-            if not lane.over:
-                lane.take(row, state)
-        places = [place for place, lane in enumerate(running) if not lane.over]
-        if len(places) <= len(running) * _FULL_ENOUGH:
-            running = [running[place] for place in places]
-            if running:
-                lockstep.keep(places)
 
 
 def sample(logits: npt.NDArray[np.float32], temperature: float, draw: np.random.Generator) -> int:

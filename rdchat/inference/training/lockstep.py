@@ -11,7 +11,6 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from rdchat.errors import ModelError
 from rdchat.inference.target import LoadedModel
 
 _GROWTH = 128  # columns by which the buffers grow
@@ -74,23 +73,31 @@ def _with_columns(buffer: mx.array, columns: int) -> mx.array:
 
 
 class Lockstep:
-    """Reads prompts and then feeds all lanes one token a call.
+    """Feeds all lanes one token a call.
 
     Args:
         model: The target.
-        prefix: Tokens that all lanes begin with, read once.
-        prompts: What follows in each lane; perhaps nothing.
-
-    Raises:
-        ModelError: If the model keeps more than keys and values between tokens.
+        held: Tokens that each lane holds.
+        layers: Their keys and values.
     """
 
-    def __init__(self, model: LoadedModel, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> None:
-        check_lockstep(model)
+    def __init__(self, model: LoadedModel, held: Sequence[int], layers: list[LaneCache]) -> None:
         self._network = model.network
         self._seams = model.seams
-        self._held = [len(prefix) + len(prompt) for prompt in prompts]
-        self._layers = self._read(prefix, prompts)
+        self._held = list(held)
+        self._layers = layers
+
+    @classmethod
+    def read(cls, model: LoadedModel, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> "Lockstep":
+        """Read what the lanes begin with.
+
+        Args:
+            model: The target.
+            prefix: Tokens that all lanes begin with, read once.
+            prompts: What follows in each lane; perhaps nothing.
+        """
+        held = [len(prefix) + len(prompt) for prompt in prompts]
+        return cls(model, held, _Reader(model.network).read(prefix, prompts))
 
     def step(self, tokens: Sequence[int]) -> tuple[mx.array, mx.array]:
         """Feed one token of each lane; return (lanes, vocabulary) logits and (lanes, width) hidden states, lazy."""
@@ -112,10 +119,21 @@ class Lockstep:
         self._held = [self._held[lane] for lane in lanes]
         mx.clear_cache()
 
-    def _read(self, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[LaneCache]:
+    def state(self) -> tuple[list[int], list[list[mx.array]]]:
+        """Return what the lanes hold: their lengths, and each layer's keys and values; see `LaneCache`."""
+        return self._held, [layer.state for layer in self._layers]
+
+
+class _Reader:
+    """Reads prompts into new caches."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self._network = network
+
+    def read(self, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[LaneCache]:
         """Read prompts of similar length together, then put the lanes back into their order."""
         order = sorted(range(len(prompts)), key=lambda lane: len(prompts[lane]))
-        columns = _rounded(max(self._held) + 1, _GROWTH)
+        columns = _rounded(len(prefix) + max(len(prompt) for prompt in prompts) + 1, _GROWTH)
         shared = self._feed([prefix], self._empty())
         parts: list[list[list[mx.array]]] = []  # group, layer, keys or values
         for group in _groups(order, prompts):
@@ -144,19 +162,6 @@ class Lockstep:
         trunk: nn.Module = self._network.get("model", self._network)
         trunk(padded, cache=caches)
         return caches
-
-
-def check_lockstep(model: LoadedModel) -> None:
-    """Refuse a model that keeps more than keys and values between tokens.
-
-    Raises:
-        ModelError: Says so.
-    """
-    if any(not hasattr(layer, "keys") for layer in make_prompt_cache(model.network)):
-        raise ModelError(
-            f"{model.info.name} keeps a recurrent state between tokens, so it cannot answer many questions at once.",
-            "Drafters can be trained for attention models only.",
-        )
 
 
 def _groups(order: list[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:

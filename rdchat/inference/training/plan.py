@@ -2,27 +2,36 @@
 
 import hashlib
 import json
-import shutil
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
+
+import mlx.core as mx
 
 from rdchat import paths
-from rdchat.errors import InvalidSettingError, ModelError, RdchatError, StorageFullError
-from rdchat.inference.drafter_folder import CARD, CONFIG, WEIGHTS
+from rdchat.errors import ModelError, RdchatError
+from rdchat.file_errors import file_error
+from rdchat.inference.drafter_folder import target_named_in
+from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.recurrent_head import Cell, HeadConfig
+from rdchat.inference.requests import require
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.target_binding import TargetBinding
 from rdchat.inference.target_embeddings import TargetEmbeddings
-from rdchat.inference.training.data import chat_template
-from rdchat.inference.training.lockstep import check_lockstep
+from rdchat.inference.training.begun import Begun
+from rdchat.inference.training.budget import MOST_QUESTION_TOKENS, Budget, Need, make_budget
+from rdchat.inference.training.data import chat_template, encode
+from rdchat.inference.training.lanes import Template
+from rdchat.inference.training.lockstep_trial import check_lockstep
 from rdchat.inference.training.samples import TEACHER_TOKENS
+from rdchat.inference.training.time_limit import measured_lane_speed
 from rdchat.inference.training.trainer import Recipe
 
-_FEWEST_TOKENS = 1000
-_SPARE_BYTES = 500_000_000  # of the disk that a training leaves alone
-_DISK_SHARE = 0.5  # of the room on the disk that hidden states may take
-_WINDOW_BYTES = 512 * 2**20  # of memory for hidden states
-_TOKEN_BYTES = 6  # of the data on disk for each answer token, its share of the question included
+_FEWEST_TOKENS, _MOST_TOKENS = 1000, 100_000_000
+_MOST_HOURS, _MOST_EPOCHS = 1000, 100
+_ANOTHER = "Pick another model."
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +45,9 @@ class TrainingSettings:
             time for, up to `tokens`.
         seed: Of everything drawn.
         prompts: Questions of the person's own, mixed with the built-in ones.
-        from_chats: Whether some of them come from stored conversations; the card says so.
-        lanes: Conversations decoded together.
+        asked: More of them, from stored conversations; the card says that there were some. A training that goes on
+            keeps those it began with.
+        lanes: Conversations decoded together; fewer where the machine has not enough memory.
         vocabulary: Tokens that can be drafted, at most.
         size: Width of the head's layers; 0 is the target's.
         cell: How a token changes the head's state.
@@ -53,7 +63,7 @@ class TrainingSettings:
     hours: float | None = None
     seed: int = 0
     prompts: tuple[str, ...] = ()
-    from_chats: bool = False
+    asked: tuple[str, ...] = ()
     lanes: int = 128
     vocabulary: int = 8192
     size: int = 0
@@ -62,14 +72,15 @@ class TrainingSettings:
     recipe: Recipe = field(default_factory=Recipe)
 
     def __post_init__(self) -> None:
-        if self.tokens < _FEWEST_TOKENS:
-            raise InvalidSettingError(f"tokens {self.tokens} is out of range: it must be at least {_FEWEST_TOKENS:,}.")
-        if self.hours is not None and not 0 < self.hours <= 1000:
-            raise InvalidSettingError(f"hours {self.hours} is out of range: it must be above 0 and at most 1000.")
-        if not 0 <= self.seed < 2**31:
-            raise InvalidSettingError(f"seed {self.seed} is out of range: it must be from 0 to 2**31 - 1.")
-        if self.lanes < 1 or self.vocabulary < TEACHER_TOKENS * 2:
-            raise InvalidSettingError("The number of lanes or the draft vocabulary is too small.")
+        bounds = f"from {_FEWEST_TOKENS:,} to {_MOST_TOKENS:,}"
+        require(_FEWEST_TOKENS <= self.tokens <= _MOST_TOKENS, "tokens", self.tokens, bounds)
+        in_range = self.hours is None or 0 < self.hours <= _MOST_HOURS
+        require(in_range, "hours", self.hours, f"above 0 and at most {_MOST_HOURS}")
+        require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
+        require(self.lanes >= 1, "lanes", self.lanes, "at least 1")
+        require(self.vocabulary >= 2 * TEACHER_TOKENS, "vocabulary", self.vocabulary, f"at least {2 * TEACHER_TOKENS}")
+        epochs = self.recipe.epochs
+        require(1 <= epochs <= _MOST_EPOCHS, "epochs", epochs, f"from 1 to {_MOST_EPOCHS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +88,22 @@ class TrainingPlan:
     """A training that can begin.
 
     Attributes:
-        settings: What was asked.
+        settings: What was asked, and what was made of it: lanes that fit, questions that are not too long.
         binding: The target.
         folder: Where data and unfinished training are kept: a folder of its own for each target and kind of data.
-        keep_states: Whether the hidden states are kept on disk; else they are computed again in every epoch.
-        data_bytes: Bytes on disk of all data.
-        window_tokens: Answer tokens whose hidden states are in memory together.
-        memory_bytes: Bytes of memory that training takes beside the model.
+        template: What is put around questions.
+        budget: What it takes of disk and memory.
+        left_out: Questions of the person's own that are too long.
+        resumed: Whether a training that was begun goes on.
     """
 
     settings: TrainingSettings
     binding: TargetBinding
     folder: Path
-    keep_states: bool
-    data_bytes: int
-    window_tokens: int
-    memory_bytes: int
+    template: Template
+    budget: Budget
+    left_out: int
+    resumed: bool
 
     def head_config(self, hidden_size: int, vocabulary: int) -> HeadConfig:
         """Return the shape of the head for a target's width and the draft vocabulary that the data gave."""
@@ -101,85 +112,98 @@ class TrainingPlan:
         return HeadConfig(hidden_size, vocabulary, size, size, cell=self.settings.cell, target_layers=layers)
 
 
-def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> TrainingPlan:
+def make_plan(
+    model: LoadedModel, settings: TrainingSettings, resume: bool, now: Callable[[], float] = monotonic
+) -> TrainingPlan:
     """Look everything over before any long work begins.
 
     Args:
         model: The target.
         settings: What is asked.
         resume: Whether an interrupted training may be continued.
+        now: A clock, in seconds.
 
     Raises:
         ModelError: If no drafter can be trained for the model: no hidden states, no chat template, recurrent state.
-        RdchatError: If the output folder holds something else, or a training was begun and `resume` is false.
+        RdchatError: If the output folder holds something else, a training was begun and `resume` is false, or all
+            questions are too long.
+        StorageError: If the output folder cannot be written to.
         StorageFullError: If there is no room for the data.
+        OutOfMemoryError: If there is not enough memory.
     """
+    width = _check_hidden_states(model, settings.target_layers)
     check_lockstep(model)
-    chat_template(model)
-    width = _hidden_width(model, settings.target_layers)
     binding = TargetBinding.of(model.info)
     _check_out(settings.out, binding)
-    folder = (
-        paths.cache_dir() / "training" / f"{binding.name.replace('/', '-')}-{binding.hash[:8]}" / _data_key(settings)
-    )
-    if not resume and any(folder.glob("*")):
+    need = Need.of(model, width)
+    fitting = replace(settings, lanes=need.lanes(settings.lanes))
+    folder = _folder(binding, fitting)
+    begun = _begun(folder, binding, model, resume)
+    asked = begun.asked if begun else settings.asked
+    fitting = replace(fitting, prompts=_short(model, settings.prompts), asked=_short(model, asked))
+    left_out = len(settings.prompts) - len(fitting.prompts) + len(asked) - len(fitting.asked)
+    if left_out and not fitting.prompts and not fitting.asked:
+        raise RdchatError(
+            f"All questions are longer than {MOST_QUESTION_TOKENS} tokens.", "Give shorter ones, or none."
+        )
+    tokens = settings.tokens
+    if settings.hours is not None:
+        tokens = min(tokens, int(settings.hours * 3600 * measured_lane_speed(model, fitting.lanes, now)) + 1)
+    budget = make_budget(need, tokens, fitting.lanes, folder, begun.keep_states if begun else None)
+    template = begun.template if begun else chat_template(model)
+    return TrainingPlan(fitting, binding, folder, template, budget, left_out=left_out, resumed=begun is not None)
+
+
+def _check_hidden_states(model: LoadedModel, layers: tuple[int, ...]) -> int:
+    """Look whether the model can be drafted for at all; return the width of what a drafter reads."""
+    name = model.info.name
+    if problem := cannot_verify(model):  # first: it finds out, too, whether the trunk gives states at all
+        raise ModelError(problem, _ANOTHER)
+    model.seams.read_layers(layers)
+    model.network(mx.array([[0]]))
+    if model.seams.hidden is None:
+        raise ModelError(f"{name} does not give its hidden states, which a recurrent drafter reads.", _ANOTHER)
+    width = int(model.seams.hidden.shape[-1])
+    embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
+    if width != embeddings.width * (1 + len(layers)):
+        raise ModelError(f"{name}'s hidden states are not as wide as its token embeddings.", _ANOTHER)
+    if not mx.all(mx.isfinite(model.seams.hidden.astype(mx.float16))).item():
+        raise ModelError(f"{name}'s hidden states are too large for 16 bits.", _ANOTHER)
+    return width
+
+
+def _check_out(out: Path, binding: TargetBinding) -> None:
+    if out.exists():
+        if not out.is_dir():
+            raise RdchatError(f"{out} is a file.", "Name a folder for the drafter.")
+        if target_named_in(out) not in {None, binding.hash}:
+            raise RdchatError(f"{out} holds something other than a drafter for {binding.name}.", "Name a new folder.")
+    place = next(folder for folder in (out, *out.parents) if folder.exists())
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise file_error(error, f"The drafter cannot be written to {out}", "Name another folder.") from error
+
+
+def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(text for text in prompts if len(encode(model, text)) <= MOST_QUESTION_TOKENS)
+
+
+def _folder(binding: TargetBinding, settings: TrainingSettings) -> Path:
+    """Name the folder of this kind of data; what chats hold does not count, as they go on while a training rests."""
+    chats = ["chats"] if settings.asked else []
+    facts = json.dumps([settings.seed, settings.lanes, settings.target_layers, settings.prompts, *chats])
+    name = f"{binding.name.replace('/', '-')}-{binding.hash[:8]}"
+    return paths.cache_dir() / "training" / name / hashlib.sha256(facts.encode()).hexdigest()[:12]
+
+
+def _begun(folder: Path, binding: TargetBinding, model: LoadedModel, resume: bool) -> Begun | None:
+    if not any(folder.glob("*")):
+        return None
+    if not resume:
         raise RdchatError(
             f"A training for {binding.name} with the same seed and prompts has begun already.",
             f"Continue it with --resume, give another --seed, or delete {folder}.",
         )
-    state_bytes, tokens = 2 * width, settings.tokens
-    room = _room(folder)
-    keep_states = tokens * (state_bytes + _TOKEN_BYTES) <= room * _DISK_SHARE
-    data_bytes = tokens * (_TOKEN_BYTES + (state_bytes if keep_states else 0))
-    if data_bytes > room:
-        raise StorageFullError(
-            f"The data would take {data_bytes / 1e9:.1f} GB on the disk of {folder}, which has room for "
-            f"{max(room, 0) / 1e9:.1f} GB.",
-            "Make room there, or train on fewer --tokens.",
-        )
-    window_tokens = max(_WINDOW_BYTES // state_bytes, 1)
-    table = model.info.vocabulary_size * TargetEmbeddings(model.network, model.info.vocabulary_size).width * 4
-    memory = 2 * table + min(tokens, window_tokens) * state_bytes + tokens * TEACHER_TOKENS * 4
-    return TrainingPlan(settings, binding, folder, keep_states, data_bytes, window_tokens, memory)
-
-
-def _hidden_width(model: LoadedModel, layers: tuple[int, ...]) -> int:
-    """Run the network once and look at what the seams record."""
-    import mlx.core as mx  # noqa: PLC0415
-
-    model.seams.read_layers(layers)
-    model.network(mx.array([[0]]))
-    if model.seams.hidden is None:
-        raise ModelError(
-            f"{model.info.name} does not give its hidden states, which a recurrent drafter reads.",
-            "Pick another model.",
-        )
-    return int(model.seams.hidden.shape[-1])
-
-
-def _check_out(out: Path, binding: TargetBinding) -> None:
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise RdchatError(f"{out} is a file.", "Name a folder for the drafter.")
-    names = {path.name for path in out.iterdir()}
-    if not names:
-        return
-    try:
-        target = json.loads((out / CONFIG).read_bytes())["target"]["hash"]
-    except (OSError, ValueError, KeyError, TypeError):
-        target = None
-    if target != binding.hash or names - {CONFIG, WEIGHTS, CARD}:
-        raise RdchatError(f"{out} holds something other than a drafter for {binding.name}.", "Name a new folder.")
-
-
-def _data_key(settings: TrainingSettings) -> str:
-    facts = json.dumps([settings.seed, settings.lanes, settings.target_layers, settings.prompts])
-    return hashlib.sha256(facts.encode()).hexdigest()[:12]
-
-
-def _room(folder: Path) -> int:
-    """Return the bytes that a training may write: what is free on the folder's disk, less what it leaves alone."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free - _SPARE_BYTES
+    return Begun.read(folder, model)

@@ -1,11 +1,12 @@
 """A training from the first question to the drafter's folder, in phases; each can be interrupted at any moment."""
 
+import hashlib
 import json
-import math
-from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
 from time import monotonic
 
 import mlx.core as mx
@@ -14,71 +15,48 @@ import numpy.typing as npt
 from mlx.utils import tree_map
 
 from rdchat import __version__
-from rdchat.inference.drafter_folder import StoredDrafter, save_drafter
+from rdchat.errors import ModelError, RdchatError
+from rdchat.file_lock import FileLock
+from rdchat.inference.drafter_folder import StoredDrafter, load_drafter, save_drafter
 from rdchat.inference.prompt_files import Prompt
 from rdchat.inference.recurrent_head import RecurrentHead
 from rdchat.inference.requests import SamplingParams
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.target_embeddings import TargetEmbeddings
+from rdchat.inference.training.begun import Begun
 from rdchat.inference.training.card import card
-from rdchat.inference.training.data import DataMaker, answer_tokens, chat_template
-from rdchat.inference.training.evaluate import Evaluation, Setup, report
+from rdchat.inference.training.data import DataMaker, answer_tokens
+from rdchat.inference.training.data_phase import DataPhase
+from rdchat.inference.training.evaluate import Evaluation
 from rdchat.inference.training.hidden_states import answer_states
 from rdchat.inference.training.plan import TrainingPlan
 from rdchat.inference.training.preparation import Prepared, prepare
+from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
 from rdchat.inference.training.prompts import PromptSource
-from rdchat.inference.training.samples import Answers
+from rdchat.inference.training.samples import TEACHER_TOKENS, Answers
 from rdchat.inference.training.shards import Conversation, ShardFolder
 from rdchat.inference.training.sharpen import fit_sharpen
-from rdchat.inference.training.simulate import Simulation, simulate
-from rdchat.inference.training.time_limit import Costs, TimeLimit, measured_call_s, measured_step_s, write_json
+from rdchat.inference.training.time_limit import Costs, TimeLimit, measured_call_s, measured_step_s
+from rdchat.inference.training.train_phase import TrainPhase
 from rdchat.inference.training.trainer import Trainer
+from rdchat.inference.training.trials import Result, Setup, TrialFile, report
 from rdchat.inference.training.whitening import fold
+from rdchat.inference.whole_file import JsonLines, make_folder, write_json
 
-_SAVE_EVERY = 45.0  # seconds of training that an interruption may cost
-_SIMULATE_EVERY = 10  # reports between two looks at held-out answers
 _EVALUATION_SHARE = 0.5  # of the most that the evaluation can take, kept free for it where time runs short
 _EVALUATED = 12  # held-out questions that are decoded at the end
 _EVALUATED_TOKENS = 96
 _SETUPS = (Setup(1, 5), Setup(4, 5), Setup(4, 5, lookup_branch=True))
+_CLOCK_SAVED_EVERY = 10.0  # seconds of --hours that an interruption may give back
 
-
-class Phase(StrEnum):
-    """What a training is doing."""
-
-    DATA = "data"
-    PREPARE = "prepare"
-    TRAIN = "train"
-    EVALUATE = "evaluate"
-    WRITE = "write"
-    DONE = "done"
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingProgress:
-    """Where a training stands.
-
-    Attributes:
-        phase: What it is doing.
-        fraction: Of the phase, from 0 to 1.
-        tokens_per_second: Answer tokens made, or samples trained on, since the phase was begun or taken up; None where
-            it does not say.
-        loss: In nats, of the last steps; None outside of training.
-        accuracy: Share of right tokens at each draft position of held-out answers, given that all before were right;
-            empty where it was not looked at.
-        left_s: Seconds until the phase ends, at this speed; None where it cannot be told.
-    """
-
-    phase: Phase
-    fraction: float
-    tokens_per_second: float | None = None
-    loss: float | None = None
-    accuracy: tuple[float, ...] = ()
-    left_s: float | None = None
+Shards = list[list[Conversation]]
 
 
 class DrafterTraining:
     """Trains one drafter.
+
+    Beside the data its folder holds one folder for every recipe, length and version: the training as far as it is, the
+    drafter once it is trained, and what it was found to bring so far.
 
     Args:
         model: The target.
@@ -89,84 +67,89 @@ class DrafterTraining:
     def __init__(self, model: LoadedModel, plan: TrainingPlan, now: Callable[[], float] = monotonic) -> None:
         self._model = model
         self._plan = plan
-        self._shards = ShardFolder(plan.folder / "shards", model.info.vocabulary_size)
-        self._checkpoint = plan.folder / "training.safetensors"
-        self._finished = plan.folder / "data.json"
         self._now = now
-        self._limit = TimeLimit(plan.settings.hours, plan.folder / "time.json", now)
         model.seams.read_layers(plan.settings.target_layers)
 
-    def run(self) -> Iterator[TrainingProgress]:
-        """Go on from where the last run ended, to the end. Every event is also a line of `log.jsonl`."""
-        with (self._plan.folder / "log.jsonl").open("a", encoding="utf-8") as log:
+    def run(self) -> Generator[TrainingProgress]:
+        """Go on from where the last run ended, to the end. Every event is also a line of `log.jsonl`.
+
+        Raises:
+            StorageLockedError: If another process is at it.
+            StorageFullError: If the disk is full.
+            StorageError: If a file cannot be written, or is damaged.
+            ModelError: If there is nothing to learn from the model's answers, or learning does not succeed.
+        """
+        folder = self._plan.folder
+        make_folder(folder)
+        lock = FileLock(folder / "lock", "the training data", "Wait until it is done, or stop it.")
+        with ExitStack() as stack:
+            stack.callback(lock.release)
+            settings, keep_states = self._plan.settings, self._plan.budget.keep_states
+            Begun(keep_states, self._model.info.dtype, self._plan.template, settings.asked).write(folder)
+            self._limit = TimeLimit(settings.hours, folder / "time.json", self._now)
+            stack.callback(self._save_clock)
+            self._shards = ShardFolder(folder / "shards", self._model.info.vocabulary_size)
+            log = stack.enter_context(closing(JsonLines(folder / "log.jsonl")))
             for progress in self._phases():
-                log.write(json.dumps(asdict(progress)) + "\n")
-                log.flush()
-                self._limit.save()
+                log.append({"at": round(time.time(), 1)} | asdict(progress))
+                self._limit.save(_CLOCK_SAVED_EVERY)
                 yield progress
 
+    def _save_clock(self) -> None:
+        with suppress(RdchatError):  # an error that is on its way says more
+            self._limit.save()
+
     def _phases(self) -> Iterator[TrainingProgress]:
-        yield from self._make_data()
-        yield TrainingProgress(Phase.PREPARE, 0.0)
-        shards = [self._shards.read(number) for number in range(len(self._shards))]
-        prepared = self._prepare(shards)
-        trainer = self._trainer(prepared)
-        yield from self._train(trainer, prepared)
-        head = _in_half_precision(fold(trainer.head, prepared.coordinates))
-        head.config = replace(head.config, sharpen=fit_sharpen(trainer.head, prepared))
-        drafter = StoredDrafter(head, prepared.vocabulary, self._plan.binding)
+        data = self._data_phase()
+        yield from data.run()
+        shards = data.data()
         conversations = [item for shard in shards for item in shard]
-        results = []
-        prompts = self._held_out(conversations)
-        for result in self._evaluation(drafter).run(prompts, _SETUPS):
-            results.append(result)
-            yield TrainingProgress(Phase.EVALUATE, len(results) / (len(prompts) * len(_SETUPS)))
-            if self._limit.left_s < 0 and len(results) % len(_SETUPS) == 0:
-                break
+        place = self._plan.folder / f"recipe-{self._recipe_key(len(shards))}"
+        make_folder(place)
+        trained = place / "trained.json"
+        if not trained.exists():
+            yield TrainingProgress(Phase.PREPARE, 0.0)
+            prepared = self._prepare(shards)
+            trainer = self._fresh_trainer(prepared)
+            yield from self._train_phase(trainer, prepared, place).run()
+            save_drafter(place / "drafter", self._finished(trainer, prepared), "")
+            write_json(trained, {"steps": trainer.step, "all_steps": trainer.total})
+        drafter = load_drafter(place / "drafter", self._model)
+        results: list[Result] = []
+        yield from self._evaluate(drafter, self._held_out(conversations), place, results)
         yield TrainingProgress(Phase.WRITE, 0.0)
-        facts = {
+        facts = json.loads(trained.read_bytes()) | {
             "answer_tokens": answer_tokens(conversations),
             "conversations": len(conversations),
             "device": self._model.info.device,
             "dtype": self._model.info.dtype,
             "version": __version__,
         }
-        text = card(self._plan, head.config, facts, report(results))
+        text = card(self._plan, drafter.head.config, facts, report(results))
         save_drafter(self._plan.settings.out, drafter, text)
         yield TrainingProgress(Phase.DONE, 1.0)
 
-    def _make_data(self) -> Iterator[TrainingProgress]:
-        if self._finished.exists():  # with --hours the clock must not decide a second time
-            return
-        settings = self._plan.settings
-        opening = PromptSource(settings.seed, settings.prompts).opening
+    def _data_phase(self) -> DataPhase:
+        settings, folder = self._plan.settings, self._plan.folder
         maker = DataMaker(
             self._model,
-            opening,
+            self._plan.template,
+            PromptSource(settings.seed, (*settings.prompts, *settings.asked)).opening,
             self._shards,
+            folder / "wave.safetensors",
             seed=settings.seed,
             lanes=settings.lanes,
-            keep_states=self._plan.keep_states,
+            keep_states=self._plan.budget.keep_states,
+            now=self._now,
         )
-        total = maker.resume()
-        began, before = self._now(), total
-        costs = self._costs() if self._limit and total else None
-        left = math.inf
-        with closing(maker.waves()) as waves:
-            while total < settings.tokens and left > 0:
-                wave_began = self._now()
-                total += answer_tokens(next(waves))
-                spent, wave_s = self._now() - began, self._now() - wave_began
-                speed = (total - before) / spent
-                left = (settings.tokens - total) / speed
-                if self._limit:
-                    costs = costs or self._costs()
-                    # time for another wave of the same size, and for all that follows it
-                    after = costs.after_data(total + round(speed * wave_s))
-                    left = min(left, self._limit.left_s - after - wave_s)
-                left = max(left, 0)
-                yield TrainingProgress(Phase.DATA, spent / (spent + left), speed, left_s=left)
-        write_json(self._finished, {"answer_tokens": total})
+        settled = folder / "data.json"
+        return DataPhase(self._shards, maker, settings.tokens, self._limit, self._costs, settled=settled, now=self._now)
+
+    def _recipe_key(self, shards: int) -> str:
+        """Name what training depends on beside the data's kind, so that nothing is continued by another recipe."""
+        settings = self._plan.settings
+        facts = [asdict(settings.recipe), settings.vocabulary, settings.size, settings.cell, settings.hours, shards]
+        return hashlib.sha256(json.dumps([__version__, *facts]).encode()).hexdigest()[:12]
 
     def _costs(self) -> Costs:
         """Measure on the first shard what training on the data will take."""
@@ -175,7 +158,7 @@ class DrafterTraining:
         prepared = self._prepare([shard])
         prepared_s = self._now() - began
         step_s = measured_step_s(self._fresh_trainer(prepared), self._now)
-        readings = 1 if self._plan.keep_states else 1 + recipe.epochs
+        readings = 1 if self._plan.budget.keep_states else 1 + recipe.epochs
         token_s = readings * prepared_s / answer_tokens(shard) + recipe.epochs * step_s / recipe.batch
         return Costs(token_s, self._evaluation_s())
 
@@ -183,11 +166,12 @@ class DrafterTraining:
         """Return what the evaluation takes at most: one call of the target for each token."""
         return _EVALUATED * len(_SETUPS) * _EVALUATED_TOKENS * measured_call_s(self._model, self._now)
 
-    def _prepare(self, shards: list[list[Conversation]]) -> Prepared:
+    def _prepare(self, shards: Shards) -> Prepared:
         def read_states(number: int) -> npt.NDArray[np.float16]:
             kept = self._shards.states(number)
             return answer_states(self._model, shards[number]) if kept is None else kept
 
+        self._check_answers([item for shard in shards for item in shard])
         settings, size = self._plan.settings, self._model.info.vocabulary_size
         return prepare(
             TargetEmbeddings(self._model.network, size),
@@ -196,8 +180,18 @@ class DrafterTraining:
             read_states,
             candidates=settings.vocabulary,
             steps=settings.recipe.steps,
-            window_tokens=self._plan.window_tokens,
+            window_tokens=self._plan.budget.window_tokens,
         )
+
+    def _check_answers(self, conversations: list[Conversation]) -> None:
+        answers = Answers.of(conversations)
+        there = ~answers.held_out
+        if len(np.unique(answers.tokens[there])) <= TEACHER_TOKENS or not (answers.left[there] > 0).any():
+            raise ModelError(
+                f"There is nothing to learn from the answers of {self._model.info.name}: they end at once, or have "
+                f"hardly more than {TEACHER_TOKENS} different tokens.",
+                "Pick another model.",
+            )
 
     def _fresh_trainer(self, prepared: Prepared) -> Trainer:
         recipe = self._plan.settings.recipe
@@ -205,42 +199,45 @@ class DrafterTraining:
         width = prepared.coordinates.rows.shape[1]
         return Trainer(RecurrentHead(self._plan.head_config(width, len(prepared.vocabulary))), recipe, prepared)
 
-    def _trainer(self, prepared: Prepared) -> Trainer:
-        trainer = self._fresh_trainer(prepared)
-        if self._checkpoint.exists():
-            trainer.restore(self._checkpoint)
-        return trainer
-
-    def _train(self, trainer: Trainer, prepared: Prepared) -> Iterator[TrainingProgress]:
-        began, before, saved = self._now(), trainer.step, self._now()
+    def _train_phase(self, trainer: Trainer, prepared: Prepared, place: Path) -> TrainPhase:
         reserve = _EVALUATION_SHARE * self._evaluation_s() if self._limit else 0.0
-        for number, step in enumerate(trainer.run()):
-            speed = (step.step - before) / (self._now() - began)
-            out_of_time = self._limit.left_s < reserve
-            simulation = Simulation((), 0.0)
-            if number % _SIMULATE_EVERY == _SIMULATE_EVERY - 1 or step.step == step.total:
-                simulation = simulate(trainer.head, prepared)
-            yield TrainingProgress(
-                Phase.TRAIN,
-                step.step / step.total,
-                speed * self._plan.settings.recipe.batch,
-                step.loss,
-                simulation.accuracy,
-                (step.total - step.step) / speed,
-            )
-            if self._now() - saved > _SAVE_EVERY or step.step == step.total or out_of_time:
-                trainer.save(self._checkpoint)
-                saved = self._now()
-            if out_of_time:  # slower than it was measured to be
-                return
+        return TrainPhase(
+            trainer,
+            prepared,
+            self._plan.settings.recipe.batch,
+            place / "training.safetensors",
+            limit=self._limit,
+            reserve=reserve,
+            now=self._now,
+        )
 
-    def _evaluation(self, drafter: StoredDrafter) -> Evaluation:
-        return Evaluation(self._model, drafter, SamplingParams(temperature=0, max_tokens=_EVALUATED_TOKENS))
+    def _finished(self, trainer: Trainer, prepared: Prepared) -> StoredDrafter:
+        head = _in_half_precision(fold(trainer.head, prepared.coordinates))
+        head.config = replace(head.config, sharpen=fit_sharpen(trainer.head, prepared))
+        return StoredDrafter(head, prepared.vocabulary, self._plan.binding)
+
+    def _evaluate(
+        self, drafter: StoredDrafter, prompts: list[Prompt], place: Path, results: list[Result]
+    ) -> Iterator[TrainingProgress]:
+        """Decode held-out questions, as many as there is time for; what was measured before is taken over."""
+        sampling = SamplingParams(temperature=0, max_tokens=_EVALUATED_TOKENS)
+        evaluation = Evaluation(self._model, drafter, sampling)
+        pace, total, decoded = Pace(self._now), len(prompts) * len(_SETUPS), 0
+        facts = {"dtype": self._model.info.dtype, "device": self._model.info.device, "tokens": _EVALUATED_TOKENS}
+        with closing(TrialFile(place / "evaluation.jsonl", facts)) as kept:
+            for result in evaluation.run(prompts, _SETUPS, kept):
+                results.append(result)
+                decoded += result[2].decoded
+                left = pace.spent_s / len(results) * (total - len(results))
+                yield TrainingProgress(
+                    Phase.EVALUATE, len(results) / total, decoded / pace.spent_s, left_s=max(left, 0.0)
+                )
+                if self._limit.left_s < 0 and len(results) % len(_SETUPS) == 0:
+                    break
 
     def _held_out(self, conversations: list[Conversation]) -> list[Prompt]:
         """Return questions of conversations that were not trained on."""
-        template = chat_template(self._model)
-        before, after = len(template.before), len(template.after)
+        before, after = len(self._plan.template.before), len(self._plan.template.after)
         held_out = [item for item in conversations if Answers.of([item]).held_out[0]]
         texts = [self._model.decode(item.tokens[before : item.answer_start - after]).strip() for item in held_out]
         return [Prompt(text) for text in texts if text][:_EVALUATED]

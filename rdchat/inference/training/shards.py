@@ -1,13 +1,17 @@
 """Conversations on disk: shards of token ids, 2 bytes each, that appear whole or not at all."""
 
-import os
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from rdchat.errors import StorageError
+from rdchat.inference.whole_file import make_folder, whole_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +41,16 @@ class ShardFolder:
     Args:
         folder: Made if it is not there.
         vocabulary_size: Decides whether ids fit into 2 bytes.
+
+    Raises:
+        StorageFullError: If the disk is full; so do all methods that write.
+        StorageError: If a file cannot be written, read, or is damaged.
     """
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         self._folder = folder
         self._dtype = np.uint16 if vocabulary_size <= 2**16 else np.uint32
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
 
     def __len__(self) -> int:
         count = 0
@@ -52,7 +60,8 @@ class ShardFolder:
 
     def read(self, number: int) -> list[Conversation]:
         """Return a shard; `number` is less than the length."""
-        with np.load(self._path(number)) as stored:
+        path = self._path(number)
+        with _readable(path), path.open("rb") as file, np.load(file) as stored:
             tokens, facts, temperatures = (stored[name] for name in ("tokens", "facts", "temperatures"))
         conversations, start = [], 0
         for (opening, length, answer_start), temperature in zip(facts.tolist(), temperatures.tolist(), strict=True):
@@ -70,19 +79,24 @@ class ShardFolder:
         """
         facts = [[item.number, len(item.tokens), item.answer_start] for item in conversations]
         number = len(self)
-        if states is not None:
-            _write(self._states_path(number), lambda file: np.save(file, states))
+        if states is None:
+            self._states_path(number).unlink(missing_ok=True)  # of a run that kept them and was killed just here
+        else:
+            with whole_file(self._states_path(number)) as draft, draft.open("wb") as file:
+                np.save(file, states)
         arrays: dict[str, Any] = {
             "tokens": np.concatenate([np.array(item.tokens, self._dtype) for item in conversations]),
             "facts": np.array(facts, np.int32),
             "temperatures": np.array([item.temperature for item in conversations], np.float64),
         }
-        _write(self._path(number), lambda file: np.savez(file, **arrays))
+        with whole_file(self._path(number)) as draft, draft.open("wb") as file:
+            np.savez(file, **arrays)
 
     def states(self, number: int) -> npt.NDArray[np.float16] | None:
         """Return the hidden states of a shard's answers, mapped from disk; None where they were not kept."""
         path = self._states_path(number)
-        return np.load(path, mmap_mode="r") if path.exists() else None
+        with _readable(path):
+            return np.load(path, mmap_mode="r") if path.exists() else None
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:05d}.npz"
@@ -91,11 +105,11 @@ class ShardFolder:
         return self._folder / f"{number:05d}.states.npy"
 
 
-def _write(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """Replace a file at once, and only when all of it is on the disk."""
-    draft = path.with_suffix(".part")
-    with draft.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise StorageError(
+            f"{path} is damaged: {error}.", "Delete it and the files of that folder behind it, and resume the training."
+        ) from error

@@ -1,18 +1,19 @@
 """Making data: what a wave holds, and that an interrupted run makes what an uninterrupted one makes."""
 
 import random
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, StorageError
 from rdchat.inference.target import LoadedModel
-from rdchat.inference.training.data import DataMaker, chat_template
+from rdchat.inference.training.data import DataMaker, answer_tokens, chat_template
 from rdchat.inference.training.foreign_texts import LANGUAGES, foreign_text
 from rdchat.inference.training.hidden_states import answer_states
 from rdchat.inference.training.prompts import Opening, PromptSource
@@ -32,14 +33,22 @@ def opening(number: int, passages: Sequence[str], long: bool) -> Opening:
     return Opening("test", text, 5 if number % 2 else 0)
 
 
-def maker(model: LoadedModel, folder: Path) -> DataMaker:
-    return DataMaker(model, opening, ShardFolder(folder, len(ALPHABET)), seed=3, lanes=LANES)
+def maker(model: LoadedModel, folder: Path, **options: Any) -> DataMaker:
+    shards, aside = ShardFolder(folder, len(ALPHABET)), folder / "wave.safetensors"
+    settings = {"seed": 3, "lanes": LANES, "keep_states": True, **options}
+    return DataMaker(model, chat_template(model), opening, shards, aside, **settings)
 
 
-def make(model: LoadedModel, folder: Path, waves: int) -> list[list[Conversation]]:
-    making = maker(model, folder)
+def make(model: LoadedModel, folder: Path, waves: int, **options: Any) -> list[list[Conversation]]:
+    """Make some more waves, from where the folder's shards end."""
+    making, shards = maker(model, folder, **options), ShardFolder(folder, len(ALPHABET))
     making.resume()
-    return list(islice(making.waves(), waves))
+    numbers = range(len(shards), len(shards) + waves)
+    for number in numbers:
+        counts = list(making.wave())
+        assert counts == sorted(counts)
+        assert counts[-1] == answer_tokens(shards.read(number))
+    return [shards.read(number) for number in numbers]
 
 
 @pytest.fixture(scope="module")
@@ -110,10 +119,89 @@ def test_states_that_were_not_kept_are_computed_again(model: LoadedModel, tmp_pa
 def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(model: LoadedModel, tmp_path: Path) -> None:
     whole = make(model, tmp_path / "whole", 3)
     first = make(model, tmp_path / "parts", 1)
-    (tmp_path / "parts" / "00001.states.part").write_bytes(b"cut short")  # what a power loss may leave behind
+    (tmp_path / "parts" / "part-00001.states.npy").write_bytes(b"cut short")  # what a power loss may leave behind
+    (tmp_path / "parts" / "00001.states.npy").write_bytes(b"without its tokens")
     assert first + make(model, tmp_path / "parts", 2) == whole
     folder = ShardFolder(tmp_path / "parts", len(ALPHABET))
     assert [folder.read(number) for number in range(len(folder))] == whole
+
+
+def put_aside(model: LoadedModel, folder: Path, steps: int) -> None:
+    """Begin a wave, put it aside at every step, and leave it as a kill would."""
+    clock = count(step=1000)
+    making = maker(model, folder, now=lambda: float(next(clock)))
+    making.resume()
+    wave = making.wave()
+    for _ in range(steps + 1):  # a wave is saved when the step behind is asked for
+        next(wave)
+    wave.close()
+
+
+@pytest.mark.parametrize("steps", [1, 40, 70])
+def test_a_wave_goes_on_from_where_it_was_put_aside(
+    model: LoadedModel, tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit, and without doing again what was done; long waves would cost minutes on a slow machine."""
+    whole = make(model, tmp_path / "whole", 2)
+    assert make(model, tmp_path / "parts", 1) == whole[:1]
+    put_aside(model, tmp_path / "parts", steps)
+    asked: list[int] = []
+    monkeypatch.setattr(DataMaker, "_begin", lambda *_: asked.append(1))
+    assert make(model, tmp_path / "parts", 1) == whole[1:]
+    assert not asked
+    expected, found = (ShardFolder(tmp_path / name, len(ALPHABET)).states(1) for name in ("whole", "parts"))
+    assert expected is not None
+    assert found is not None
+    np.testing.assert_array_equal(found, expected)
+    assert not (tmp_path / "parts" / "wave.safetensors").exists()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def another_wave(path: Path) -> None:
+    """As if a kill had come between writing a shard and deleting what was put aside of its wave."""
+    (path.parent / "00000.npz").write_bytes((path.parent.parent / "whole" / "00000.npz").read_bytes())
+
+
+@pytest.mark.parametrize(("harm", "waves"), [(cut, 2), (another_wave, 1)])
+def test_a_wave_that_cannot_go_on_is_made_again(
+    model: LoadedModel, tmp_path: Path, harm: Callable[[Path], None], waves: int
+) -> None:
+    whole = make(model, tmp_path / "whole", 2)
+    put_aside(model, tmp_path / "parts", 20)
+    harm(tmp_path / "parts" / "wave.safetensors")
+    assert make(model, tmp_path / "parts", waves) == whole[-waves:]
+
+
+def test_states_of_a_run_that_kept_them_are_not_taken_for_those_of_one_that_does_not(
+    model: LoadedModel, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "00000.states.npy", np.zeros((3, 32), np.float16))  # killed before the shard itself
+    make(model, tmp_path, 1, keep_states=False)
+    assert ShardFolder(tmp_path, len(ALPHABET)).states(0) is None
+
+
+@pytest.mark.parametrize("name", ["00000.npz", "00000.states.npy"])
+def test_damaged_shards_are_named(model: LoadedModel, tmp_path: Path, name: str) -> None:
+    make(model, tmp_path, 1)
+    cut(tmp_path / name)
+    shards = ShardFolder(tmp_path, len(ALPHABET))
+    with pytest.raises(StorageError, match=f"{name} is damaged"):
+        shards.read(0) if name.endswith("npz") else shards.states(0)
+
+
+@pytest.mark.parametrize("template", ["{text}\nassistant: ", "user: {text}"])
+def test_a_template_that_marks_no_turns_is_refused(
+    model: LoadedModel, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def apply(_self: object, turns: list[dict[str, str]], **_options: object) -> str:
+        return template.format(text=turns[-1]["content"])
+
+    monkeypatch.setattr(CharacterTokenizer, "apply_chat_template", apply)
+    with pytest.raises(ModelError, match="does not say where the user's text begins and ends"):
+        chat_template(model)
 
 
 def test_answers_that_go_round_in_circles_are_cut(model: LoadedModel, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from rdchat.inference.drafter_folder import StoredDrafter
 from rdchat.inference.prompt_files import Prompt
 from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.requests import SamplingParams
-from rdchat.inference.training.evaluate import Evaluation, Setup, Trial, repeated_runs, report
+from rdchat.inference.training.evaluate import Evaluation, repeated_runs
+from rdchat.inference.training.trials import Setup, Trial, report
 from tests.inference.fakes import ALPHABET, tiny_llama
 
 PROMPTS = [Prompt("hello there", "a"), Prompt("abc abc abc", "b"), Prompt("more words", "a")]

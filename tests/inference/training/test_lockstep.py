@@ -34,7 +34,7 @@ def test_each_lane_sees_its_own_tokens_only(window: int | None, folded: bool) ->
 
 
 def check_lanes(model: LoadedModel) -> None:
-    lockstep = Lockstep(model, PREFIX, PROMPTS)
+    lockstep = Lockstep.read(model, PREFIX, PROMPTS)
     seen = [[*PREFIX, *prompt] for prompt in PROMPTS]
     lanes = [0, 1, 2, 3]
     for step in range(70):  # across the buffers' growth
@@ -63,7 +63,7 @@ def test_prompts_are_read_in_bounded_calls(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("rdchat.inference.training.lockstep._PREFILL_TOKENS", 5)
     model = tiny_llama(1)
     prompts = [*PROMPTS[:2], [], [number % 25 + 1 for number in range(260)]]
-    logits, _ = Lockstep(model, PREFIX, prompts).step([1, 2, 3, 4])
+    logits, _ = Lockstep.read(model, PREFIX, prompts).step([1, 2, 3, 4])
     for lane, prompt in enumerate(prompts):
         expected, _ = alone(model, [*PREFIX, *prompt, lane + 1])
         np.testing.assert_allclose(np.array(logits[lane]), expected, atol=2e-4)

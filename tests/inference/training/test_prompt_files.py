@@ -27,6 +27,17 @@ def test_the_three_kinds_of_line(tmp_path: Path) -> None:
     ]
 
 
+def test_a_byte_order_mark_and_borders_of_lines_inside_a_text_change_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path, '\ufeff{"prompt": "one\u2028two\x85", "category": null}\r\nthree\x0cfour\n')
+    assert read_prompts(path) == [Prompt("one\u2028two\x85"), Prompt("three\x0cfour")]
+
+
+@pytest.mark.parametrize("line", ['{"prompt": "\\ud83d"}', '{"prompt": "x", "category": "\\ud83d"}'])
+def test_half_a_character_is_refused_before_a_tokenizer_meets_it(line: str, tmp_path: Path) -> None:
+    with pytest.raises(RdchatError, match=r"Line 2 of .*prompts\.txt holds half a character"):
+        read_prompts(written(tmp_path, f"fine\n{line}\n"))
+
+
 @pytest.mark.parametrize("line", ['{"prompt": ', '{"turns": []}', '{"prompt": 3}', '{"prompt": " "}', '{"text": "x"}'])
 def test_a_broken_line_is_named(line: str, tmp_path: Path) -> None:
     with pytest.raises(RdchatError, match=r"Line 2 of .*prompts\.txt"):

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rdchat.inference.training.plan import TrainingSettings, make_plan
-from rdchat.inference.training.run import DrafterTraining, Phase, TrainingProgress
+from rdchat.inference.training.progress import Phase, TrainingProgress
+from rdchat.inference.training.run import DrafterTraining
 from rdchat.inference.training.shards import ShardFolder
 from rdchat.inference.training.time_limit import Costs, TimeLimit
 from rdchat.inference.training.trainer import Recipe
@@ -56,6 +57,9 @@ def short_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rdchat.inference.training.run._EVALUATED_TOKENS", 8)
 
 
+SECONDS = 4000  # a wave looks at the clock some hundred times
+
+
 class Training:
     """Trainings of one tiny model whose clock goes on by a second with each look at it."""
 
@@ -81,23 +85,23 @@ class Training:
 
 
 def test_data_gets_what_the_phases_behind_it_leave(tmp_path: Path) -> None:
-    training = Training(tmp_path, seconds=150)
+    training = Training(tmp_path, seconds=SECONDS)
     events = training.run()
     assert events[-1].phase is Phase.DONE
     assert training.waves() > 1
     made = [event for event in events if event.phase is Phase.DATA]
     assert 0 < made[0].fraction < made[-1].fraction <= 1
-    assert next(training.clock) < 150
+    assert next(training.clock) < SECONDS
 
 
 def test_an_interruption_does_not_set_the_clock_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "whole").mkdir()
-    whole = Training(tmp_path / "whole", seconds=150)
+    whole = Training(tmp_path / "whole", seconds=SECONDS)
     whole.run()
     waves = whole.waves()
     monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "other"))
     (tmp_path / "parts").mkdir()
-    parts = Training(tmp_path / "parts", seconds=150)
+    parts = Training(tmp_path / "parts", seconds=SECONDS)
     parts.run(stop_behind_waves=2)
     assert parts.run()[-1].phase is Phase.DONE
     assert 1 < parts.waves() <= waves

@@ -4,12 +4,17 @@ import fcntl
 import os
 from pathlib import Path
 
-from rdchat.chat.file_errors import file_error
 from rdchat.errors import StorageLockedError
+from rdchat.file_errors import file_error
 
 
 class FileLock:
     """Holds `path`, made if need be, until `release`. The file stays: deleting it would race with the next holder.
+
+    Args:
+        path: Its folder exists.
+        what: What it guards, as a person calls it.
+        hint: What to do where another process holds it.
 
     Raises:
         StorageLockedError: If another process holds it.
@@ -17,27 +22,29 @@ class FileLock:
         StorageError: If the file cannot be made or locked.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        what: str = "the chats",
+        hint: str = "Use the window that is already open, or quit it and start again.",
+    ) -> None:
         try:
             self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            what = f"rdchat cannot write to its folder {path.parent}"
+            problem = f"rdchat cannot write to its folder {path.parent}"
             raise file_error(
-                error, what, "Check that the folder belongs to you and that its disk can be written to."
+                error, problem, "Check that the folder belongs to you and that its disk can be written to."
             ) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.release()
-            raise StorageLockedError(
-                f"Another rdchat is using the chats in {path.parent}.",
-                "Use the window that is already open, or quit it and start again.",
-            ) from error
+            raise StorageLockedError(f"Another rdchat is using {what} in {path.parent}.", hint) from error
         except OSError as error:
             self.release()
-            what = f"The chats in {path.parent} cannot be locked"
+            problem = f"{what.capitalize()} in {path.parent} cannot be locked"
             raise file_error(
-                error, what, "Keep rdchat's data on a disk of this machine, not on a network share."
+                error, problem, "Keep rdchat's data on a disk of this machine, not on a network share."
             ) from error
 
     def release(self) -> None:
