@@ -22,6 +22,7 @@ from rdchat.inference.requests import (
     Mode,
     Role,
     SamplingParams,
+    check_seed,
     fresh_seed,
 )
 from rdchat.inference.statistics import Statistics
@@ -82,8 +83,7 @@ def run(args: argparse.Namespace) -> int:
         stop=tuple(args.stop),
     )
     seed = fresh_seed() if args.seed is None else args.seed
-    if not 0 <= seed < 2**64:
-        raise InvalidSettingError(f"seed {seed} is out of range: it must be a whole number from 0 to 2**64 - 1.")
+    check_seed(seed)
     draft = DraftSettings(
         mode=Mode(args.mode),
         draft_model=args.draft_model,

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from rdchat.inference.benchmark.sweep import Sweep
 from rdchat.inference.events import LoadProgress
 from rdchat.inference.prompt_files import Prompt, first_of_each_group, read_prompts
 from rdchat.inference.protocol import Engine
-from rdchat.inference.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.requests import DraftSettings, Dtype, Mode, require
 
 _MEASURING = ("prompts", "modes", "csv")  # options that mean nothing where a file is shown
 
@@ -100,8 +100,10 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:  # before or after the measuring itself
         bench.cancelled = True
     finally:
-        bench.save()
+        problem = bench.save()
     _show(args, bench.record(), complete=not bench.cancelled)
+    if problem is not None:
+        raise problem
     return INTERRUPTED if bench.cancelled else 0
 
 
@@ -134,7 +136,8 @@ class _Bench:
         from rdchat.inference.engine import LocalEngine  # noqa: PLC0415  MLX: only once the arguments are right
 
         args = self._args
-        with ProgressLine(sys.stderr, verbose=True) as progress:
+        # what libraries have to say, as mlx-lm of large models, is no part of the report
+        with redirect_stdout(sys.stderr), ProgressLine(sys.stderr, verbose=True) as progress:
             engine = LocalEngine()
             info = engine.load(args.model, args.dtype[0], progress.show)
             self._environment = environment(info)
@@ -150,11 +153,20 @@ class _Bench:
         """Return what was run."""
         return BenchRecord(self._plan, tuple(self._runs), self._environment)
 
-    def save(self) -> None:
-        """Write the CSV file, if one was named and anything was run."""
-        if self._args.csv and self._runs:
+    def save(self) -> RdchatError | None:
+        """Write the CSV file, if one was named and anything was run.
+
+        Returns:
+            What went wrong, if anything did; the figures are shown all the same.
+        """
+        if not self._args.csv or not self._runs:
+            return None
+        try:
             with Path(self._args.csv).open("w", encoding="utf-8", newline="") as file:
                 write_csv(file, self.record())
+        except OSError as error:
+            return _unwritable(self._args.csv, error)
+        return None
 
     def _cancel(self, cancel: Callable[[], None]) -> None:
         self.cancelled = True
@@ -178,8 +190,7 @@ class _Bench:
 
 
 def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
-    if args.limit < 0:
-        raise InvalidSettingError(f"limit {args.limit} is out of range: it must be at least 0.")
+    require(args.limit >= 0, "limit", args.limit, "at least 0")
     prompts = read_prompts(Path(args.prompts)) if args.prompts is not None else EVERYDAY_PROMPTS
     return first_of_each_group(prompts, args.limit) if args.limit else prompts
 
@@ -196,7 +207,11 @@ def _check_files(args: argparse.Namespace) -> None:
         try:
             Path(args.csv).open("a").close()
         except OSError as error:
-            raise RdchatError(f"The file {args.csv} cannot be written: {error.strerror}.", "Name another.") from error
+            raise _unwritable(args.csv, error) from error
+
+
+def _unwritable(name: str, error: OSError) -> RdchatError:
+    return RdchatError(f"The file {name} cannot be written: {error.strerror}.", "Name another.")
 
 
 def _modes_to_be_had(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ...]:

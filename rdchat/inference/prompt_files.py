@@ -30,11 +30,12 @@ def read_prompts(path: Path) -> list[Prompt]:
         RdchatError: If the file cannot be read, holds no prompt, or has a broken line; the message says which.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise RdchatError(f"The prompts file {path} cannot be read: {error.strerror}.", "Check its name.") from error
     except UnicodeDecodeError as error:
         raise RdchatError(f"The prompts file {path} is not UTF-8 text.", "Save it as UTF-8.") from error
+    lines = text.split("\n")  # not `splitlines`: a JSON text may hold U+2028 and other borders of lines as they are
     prompts = [_prompt(path, number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]
     if not prompts:
         raise RdchatError(f"The prompts file {path} holds no prompts.", _HINT)
@@ -58,7 +59,11 @@ def _prompt(path: Path, number: int, line: str) -> Prompt:
         raise RdchatError(f"Line {number} of {path} is no valid JSON: {error}.", _HINT) from error
     turns = data.get("turns")
     text = turns[0] if isinstance(turns, list) and turns else data.get("prompt")
-    group = data.get("category", "")
+    group = data.get("category") or ""
     if not isinstance(text, str) or not text.strip() or not isinstance(group, str):
         raise RdchatError(f"Line {number} of {path} holds no prompt.", _HINT)
+    try:
+        (text + group).encode()
+    except UnicodeEncodeError as error:  # "\ud83d" alone: no tokenizer takes it
+        raise RdchatError(f"Line {number} of {path} holds half a character.", "Write it again as UTF-8.") from error
     return Prompt(text, "mt_bench" if turns and group in _MT_BENCH else group)

@@ -14,6 +14,7 @@ import pytest
 from rdchat import paths
 from rdchat.cli import main
 from rdchat.inference.gguf_import import convert_gguf
+from tests.commands.running import check_refused, printed_json
 from tests.inference.gguf_samples import write_gguf
 
 QUESTION = "Explain in three sentences why the sky is blue."
@@ -64,15 +65,7 @@ def rdchat(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[b
 def test_what_the_arguments_alone_show_to_be_wrong_is_one_line_and_exit_2(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    try:
-        status = main(arguments)
-    except SystemExit as error:  # argparse's own way out
-        status = int(error.code or 0)
-    shown = capsys.readouterr()
-    assert status == 2
-    assert shown.out == ""
-    assert shown.err.count("\n") == 1
-    assert words in shown.err
+    check_refused(capsys, arguments, words, 2)
 
 
 def test_what_had_to_be_looked_at_is_one_line_and_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,10 +79,7 @@ def test_what_had_to_be_looked_at_is_one_line_and_exit_1(tmp_path: Path, capsys:
         "nowhere": ["ask", "hi", "--model", str(tmp_path / "nowhere")],
     }
     for words, arguments in cases.items():
-        status = main(arguments)
-        shown = capsys.readouterr()
-        assert (status, shown.out, shown.err.count("\n")) == (1, "", 1), arguments
-        assert words in shown.err
+        check_refused(capsys, arguments, words, 1)
 
 
 EVERYWHERE = [[], ["ask"], ["bench"], ["doctor"], ["models"], ["models", "list"], ["models", "install-default"]]
@@ -141,11 +131,7 @@ def test_ctrl_c_while_the_prompt_is_read_gives_the_object_under_json() -> None:
 
 
 def ask_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    status = main(["ask", *arguments, "--json"])
-    shown = capsys.readouterr()
-    assert status == 0, shown.err
-    report: dict[str, Any] = json.loads(shown.out)
-    return report
+    return printed_json(capsys, "ask", *arguments)
 
 
 @pytest.mark.slow

@@ -1,16 +1,22 @@
 """`rdchat bench`: what it refuses, what it prints, and that it ends in good order."""
 
+import errno
 import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rdchat.cli import main
-from rdchat.inference.benchmark.results import FIGURES
+from rdchat.inference.benchmark.plan import BenchPlan
+from rdchat.inference.benchmark.results import FIGURES, BenchRun
+from rdchat.inference.events import ModelInfo
+from rdchat.inference.requests import Dtype
+from tests.commands.running import check_refused, printed_json
+from tests.inference.benchmark.runs import run
 from tests.inference.benchmark.test_csv_format import APPLE_DRAFTED, APPLE_PLAIN, record, written
 
 
@@ -42,13 +48,7 @@ from tests.inference.benchmark.test_csv_format import APPLE_DRAFTED, APPLE_PLAIN
 def test_what_the_arguments_alone_show_to_be_wrong_is_one_line_and_exit_2(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    try:
-        status = main(["bench", *arguments])
-    except SystemExit as error:  # argparse's own way out
-        status = int(error.code or 0)
-    shown = capsys.readouterr()
-    assert (status, shown.out, shown.err.count("\n")) == (2, "", 1)
-    assert words in shown.err
+    check_refused(capsys, ["bench", *arguments], words, 2)
 
 
 def test_files_that_are_wrong_are_told_before_the_model_loads(
@@ -66,16 +66,12 @@ def test_files_that_are_wrong_are_told_before_the_model_loads(
         "none.csv cannot be read": ["--from", str(tmp_path / "none.csv")],
     }
     for words, arguments in cases.items():
-        status = main(["bench", *arguments])
-        shown = capsys.readouterr()
-        assert (status, shown.out, shown.err.count("\n")) == (1, "", 1), arguments
-        assert words in shown.err
+        check_refused(capsys, ["bench", *arguments], words, 1)
 
 
 def test_a_file_is_shown_as_what_was_measured_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "runs.csv", record())
-    assert main(["bench", "--from", str(path), "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    report = printed_json(capsys, "bench", "--from", str(path))
     assert [mode["mode"] for mode in report["modes"]] == ["off", "recurrent", "lookup"]
     assert report["environment"]["model"] == "m"
     assert main(["bench", "--from", str(path)]) == 0
@@ -89,20 +85,49 @@ def test_apples_files_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[st
     plain, drafted = tmp_path / "plain.csv", tmp_path / "drafted.csv"
     plain.write_text(APPLE_PLAIN)
     drafted.write_text(APPLE_DRAFTED)
-    assert main(["bench", "--from", str(plain), str(drafted), "--json"]) == 0
-    modes = json.loads(capsys.readouterr().out)["modes"]
+    modes = printed_json(capsys, "bench", "--from", str(plain), str(drafted))["modes"]
     assert [(mode["beam_width"], mode["beam_length"], mode["temperature"]) for mode in modes] == [
         (1, 2, 0), (2, 3, 0), (1, 2, 1), (2, 3, 1),
     ]  # fmt: skip
     assert modes[1]["ratio_to_plain"]["median"] == pytest.approx(2)
 
 
-def bench_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    status = main(["bench", *arguments, "--json"])
+class _TalkativeEngine:
+    """Has one run to tell of, and libraries that print."""
+
+    def load(self, _model: str | None, _dtype: Dtype, _show: object) -> ModelInfo:
+        sys.stdout.write("loading, with a warning\n")
+        return ModelInfo("m", Path("m"), "llama", "float32", "CPU", 512, 30, 0, 0, 0.0)
+
+    def benchmark(self, plan: BenchPlan) -> Iterator[BenchRun]:
+        sys.stdout.write("[WARNING] Generating with a model that requires much memory.\n")
+        yield run(plan, 0, 10)
+        yield run(plan, 1, 10)
+
+
+@pytest.fixture
+def talkative(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rdchat.inference.engine.LocalEngine", _TalkativeEngine)
+
+
+def test_what_libraries_print_is_no_part_of_the_report(talkative: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--modes", "lookup", "--json"]) == 0
     shown = capsys.readouterr()
-    assert status == 0, shown.err
-    report: dict[str, Any] = json.loads(shown.out)
-    return report
+    assert json.loads(shown.out)["modes"][0]["ratio_to_plain"]["median"] == 1
+    assert "much memory" in shown.err
+
+
+def test_a_full_disk_does_not_cost_the_report(
+    talkative: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_file: object, _record: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("rdchat.commands.bench.write_csv", full)
+    assert main(["bench", "--modes", "lookup", "--json", "--csv", str(tmp_path / "runs.csv")]) == 1
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["modes"][0]["mode"] == "lookup"
+    assert "runs.csv cannot be written: No space left on device. Name another." in shown.err.splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -123,7 +148,7 @@ def test_json_has_every_mode_in_the_order_asked(
         "--max-tokens",
         "4",
     )
-    report = bench_json(capsys, *arguments, "--csv", str(tmp_path / "runs.csv"))
+    report = printed_json(capsys, "bench", *arguments, "--csv", str(tmp_path / "runs.csv"))
     assert report["environment"].keys() == {
         "rdchat", "mlx", "mlx_lm", "device", "model", "dtype", "cores", "system",
     }  # fmt: skip
@@ -147,7 +172,7 @@ def test_json_has_every_mode_in_the_order_asked(
     assert recurrent["host_syncs_per_round"]["median"] >= 1
     assert (off["overhead"], off["acceptance_rate"]) == (None, None)
     assert off["tokens_per_target_call"]["median"] == 1
-    again = bench_json(capsys, "--from", str(tmp_path / "runs.csv"))
+    again = printed_json(capsys, "bench", "--from", str(tmp_path / "runs.csv"))
     assert again["modes"] == modes
 
 
@@ -158,7 +183,7 @@ def test_a_sweep_has_an_entry_for_each_cell(
     (tmp_path / "prompt.txt").write_text("Count to nine.")
     quick = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "4")
     arguments = ("--modes", "lookup,recurrent", "--beam-width", "1,2", "--draft-tokens", "2,4")
-    report = bench_json(capsys, *quick, *arguments, "--no-mlx-lm", "--temperature", "0.7")
+    report = printed_json(capsys, "bench", *quick, *arguments, "--no-mlx-lm", "--temperature", "0.7")
     shapes = [(mode.get("beam_width"), mode.get("beam_length"), mode.get("draft_tokens")) for mode in report["modes"]]
     assert shapes == [(None, None, 2), (None, None, 4), (1, 5, None), (2, 5, None)]
     assert all(mode["identical_text"] for mode in report["modes"])

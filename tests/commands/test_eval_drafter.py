@@ -1,8 +1,10 @@
 """`rdchat eval-drafter`: its table, its JSON, and what it refuses."""
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,7 +72,7 @@ def test_json_holds_every_setup_and_group(drafter: Path, prompts: Path, capsys: 
 def test_the_table_has_a_line_for_each(drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate("--drafter", drafter, "--prompts", prompts, "--per-group", 1, "--beam-length", 3) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    assert header.split() == ["setup", "group", "prompts", "tokens/call", "accepted", "by", "position"]
+    assert header.split() == ["setup", "group", "prompts", "tokens/call", "loops", "accepted", "by", "position"]
     assert len(lines) == 5 * 3
     assert lines[0].split()[:4] == ["W1", "L3", "maths", "1"]
     assert lines[-1].split()[:4] == ["lookup", "L3", "all", "2"]
@@ -107,7 +109,7 @@ def test_broken_prompts_are_refused_before_the_model_is_loaded(
 
 def test_a_model_without_a_drafter(drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate("--prompts", prompts) == 1
-    assert "There is no drafter for tiny" in capsys.readouterr().err
+    assert "There is no recurrent drafter for tiny" in capsys.readouterr().err
 
 
 def test_the_drafter_made_for_the_model_is_found(
@@ -118,3 +120,103 @@ def test_the_drafter_made_for_the_model_is_found(
     drafter.rename(place)
     assert evaluate("--prompts", prompts, "--per-group", 1, "--json") == 0
     assert json.loads(capsys.readouterr().out)["drafter"] == str(place)
+
+
+def test_loops_and_what_was_asked_are_told(drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--drafter", drafter, "--prompts", prompts, "--per-group", 1, "--beam-width", 1)
+    assert evaluate(*options, "--temperature", 0.7, "--seed", 3, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    told = {name: report[name] for name in ("temperature", "top_p", "max_tokens", "seed", "complete")}
+    assert told == {"temperature": 0.7, "top_p": 0.95, "max_tokens": 12, "seed": 3, "complete": True}
+    loops = f"{report['rows'][0]['repeated_runs']:.0%}"
+    assert evaluate(*options, "--temperature", 0.7, "--seed", 3) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[5] == loops
+
+
+def test_a_width_that_is_named_twice_is_measured_once(
+    drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate("--drafter", drafter, "--prompts", prompts, "--beam-width", 1, 1, "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {row["prompts"] for row in rows if row["group"] == "all"} == {6}
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is decoded, a setup each reply."""
+    from rdchat.inference.training.evaluate import Evaluation
+
+    done: list[str] = []
+    plain = Evaluation._decode
+
+    def decode(self: Evaluation, prompt: Any, setup: Any) -> Any:
+        done.append(str(setup))
+        return plain(self, prompt, setup)
+
+    monkeypatch.setattr(Evaluation, "_decode", decode)
+    return done
+
+
+def test_a_measurement_goes_on_where_it_was_interrupted(
+    drafter: Path,
+    prompts: Path,
+    tmp_path: Path,
+    decoded: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C after four replies: what was measured is printed and kept; the next run ends in the whole table."""
+    from rdchat.commands.eval_drafter import _Measuring
+
+    options = ("--drafter", drafter, "--prompts", prompts, "--beam-width", 1, "--beam-length", 3)
+    assert evaluate(*options) == 0
+    whole = capsys.readouterr().out
+    everything = len(decoded)
+
+    plain = _Measuring._print
+
+    def interrupt(self: _Measuring, setup: Any, group: str) -> None:
+        plain(self, setup, group)
+        signal.raise_signal(signal.SIGINT)
+
+    decoded.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(_Measuring, "_print", interrupt)
+        assert evaluate(*options, "--results", tmp_path / "kept") == 130
+    assert capsys.readouterr().out.splitlines() == whole.splitlines()[:2]
+    some = len(decoded)
+    assert evaluate(*options, "--results", tmp_path / "kept") == 0
+    assert capsys.readouterr().out == whole
+    assert 0 < some < everything == len(decoded)
+    assert "maths 0" not in (tmp_path / "kept").read_text()  # no text of anybody's
+
+
+def test_results_of_another_measurement_are_refused(
+    drafter: Path, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--drafter", drafter, "--prompts", prompts, "--per-group", 1, "--beam-length", 3)
+    assert evaluate(*options, "--results", tmp_path / "kept") == 0
+    capsys.readouterr()
+    assert evaluate(*options, "--results", tmp_path / "kept", "--temperature", 0.5) == 1
+    assert "holds something else than results of this measurement" in capsys.readouterr().err
+    assert evaluate(*options, "--results", prompts) == 1
+    assert "holds something else" in capsys.readouterr().err
+
+
+def test_a_prompt_that_leaves_no_room_is_named_before_anything_is_decoded(
+    drafter: Path, tmp_path: Path, decoded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "long").write_text("short\n" + 600 * "word ")
+    assert evaluate("--drafter", drafter, "--prompts", tmp_path / "long") == 1
+    assert 'The prompt "word word' in capsys.readouterr().err
+    assert not decoded
+
+
+def test_a_drafter_of_another_model_is_refused(
+    drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads((drafter / "config.json").read_text())
+    config["target"] |= {"hash": "0" * 64, "name": "somebody"}
+    (drafter / "config.json").write_text(json.dumps(config))
+    assert evaluate("--drafter", drafter, "--prompts", prompts) == 1
+    assert "was trained for the model somebody" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from rdchat.cli import main
 from rdchat.inference.drafter_folder import load_drafter
 from rdchat.inference.requests import Role
 from rdchat.inference.target import LoadedModel
+from tests.commands.running import check_refused
 from tests.inference.fakes import CharacterTokenizer, tiny_llama
 from tests.inference.training.small_language import LenientTokenizer
 
@@ -50,7 +51,11 @@ def store_chat(question: str) -> bytes:
         (["--tokens", "0"], "tokens 0 is out of range"),
         (["--tokens", "many"], "invalid int value"),
         (["--hours", "0"], "hours 0.0 is out of range"),
+        (["--tokens", "1000000000000"], "tokens 1000000000000 is out of range"),
         (["--hours", "nan"], "hours nan is out of range"),
+        (["--hours", "inf"], "hours inf is out of range"),
+        (["--hours", "-1"], "hours -1.0 is out of range"),
+        (["--epochs", "1000000"], "epochs 1000000 is out of range"),
         (["--seed", "-1"], "seed -1 is out of range"),
         (["--epochs", "0"], "epochs 0 is out of range"),
         (["--tokens", "5000", "--hours", "1"], "not allowed with argument"),
@@ -60,14 +65,7 @@ def test_numbers_that_are_wrong_are_refused_before_the_model_is_loaded(
     arguments: list[str], words: str, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rdchat.inference.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
-    try:
-        status = train(out, *arguments)
-    except SystemExit as error:  # argparse's own way out
-        status = int(error.code or 0)
-    shown = capsys.readouterr().err
-    assert status == 2
-    assert words in shown
-    assert shown.count("\n") == 1
+    check_refused(capsys, ["train-drafter", "--out", str(out), *arguments], words, 2)
 
 
 def refused(words: str, out: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> None:
@@ -117,7 +115,7 @@ def test_an_output_folder_that_holds_something_else(
 def test_without_chats_there_is_nothing_to_take_from_them(
     model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refused("There are no stored chats", out, capsys, "--from-my-chats")
+    refused("There are no questions in stored chats", out, capsys, "--from-my-chats")
 
 
 @pytest.mark.slow
@@ -129,13 +127,18 @@ def test_a_training_with_the_persons_own_questions(
     arguments = ["--tokens", "1000", "--prompts", str(tmp_path / "prompts"), "--from-my-chats"]
     assert train(out, *arguments) == 0
     shown = capsys.readouterr()
-    assert shown.out == f"The drafter is in {out}.\n"
+    data = next(paths.cache_dir().glob("training/*/*"))
+    assert shown.out == f"The drafter is in {out}. Its data is kept in {data}.\n"
     assert "of disk in" in shown.err  # the budget, before anything else
     phases = [line.split()[0] for line in shown.err.splitlines()[1:]]
     assert list(dict.fromkeys(phases)) == ["data", "prepare", "train", "evaluate", "write", "done"]
 
     assert load_drafter(out, model).target is not None
-    assert "the person's own chats were among them" in (out / "card.md").read_text(encoding="utf-8")
+    card = (out / "card.md").read_text(encoding="utf-8")
+    own = "1 questions from a file of the person's own and 1 questions from the person's own chats"
+    assert f"Mixed in were {own}." in card
+    assert "zzz" not in card
+    assert "xyx" not in card
     assert paths.database_path().read_bytes() == before
     questions = asked(model)
     assert any("zzz from a chat" in question for question in questions)

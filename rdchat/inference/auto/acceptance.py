@@ -20,7 +20,9 @@ _MATCHES = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # least lengths of an ending that occ
 _MATCH_PRIOR = (0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.9, 0.95)  # prompt lookup's next token is right
 _CLASSES = [max(sum(match >= least for least in _MATCHES) - 1, 0) for match in range(_MATCHES[-1] + 1)]
 _NODE_PRIOR = 0.8  # a recurrent drafter is surer of itself than it should be on text that it was not trained on
-_DRAFT_PRIOR = 0.65  # a draft model's token is the target's
+_DRAFT_PRIOR = 0.75  # a draft model's token is the target's, as measured for `candidates`: untried, it is not learnt
+_CHAIN_WEIGHT = 2.0  # of that, so that two rounds which show otherwise end it
+_RUNNER_UP = 0.4  # where it is not, each next candidate is in so many of the cases that are left
 _DRAFT_WEIGHT = 0.08  # of a new draft among those before it
 _MOST_WEIGHT = 0.3  # of one, where a shape was not seen for long
 
@@ -81,15 +83,18 @@ class ChainRates:
     """The chance that a draft model's tokens are accepted, by depth; a runner-up may be, and ends the path."""
 
     def __init__(self) -> None:
-        self._any = [Rate(_DRAFT_PRIOR) for _ in range(LONGEST + 1)]
-        self._first = [Rate(_DRAFT_PRIOR) for _ in range(LONGEST + 1)]
+        self._first = [Rate(_DRAFT_PRIOR, _CHAIN_WEIGHT) for _ in range(LONGEST + 1)]
+        self._beside = [Rate(0.0) for _ in range(LONGEST + 1)]  # where the first choice was not
 
-    def expected(self, steps: int) -> float:
-        """Return the expected accepted length of a draft of so many steps."""
+    def expected(self, steps: int, runner_ups: Sequence[int] = ()) -> float:
+        """Return the expected accepted length of a draft of so many steps, with runner-ups beside them."""
         total, reached = 0.0, 1.0
         for depth in range(steps):
-            total += reached * self._any[depth].value
-            reached *= self._first[depth].value
+            candidates = runner_ups[depth] if depth < len(runner_ups) else 0
+            first = self._first[depth].value
+            beside = self._beside[depth].given(1 - (1 - _RUNNER_UP) ** candidates) if candidates else 0.0
+            total += reached * (first + (1 - first) * beside)
+            reached *= first
         return total
 
     def learn(self, steps: int, chain: int, accepted: int) -> None:
@@ -102,11 +107,12 @@ class ChainRates:
         """
         for depth in range(min(steps, chain + 1)):
             self._first[depth].learn(depth < chain)
-            self._any[depth].learn(depth < accepted)
+        if chain < steps:
+            self._beside[chain].learn(accepted > chain)
 
     def fade(self, share: float) -> None:
         """See `Rate.fade`."""
-        for rate in (*self._any, *self._first):
+        for rate in (*self._first, *self._beside):
             rate.fade(share)
 
 

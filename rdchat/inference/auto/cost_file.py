@@ -1,4 +1,7 @@
-"""Measured costs on disk, so that they are measured once on a machine, and not once a start."""
+"""Measured costs on disk, so that they are measured on a machine's first starts, and not at every one.
+
+What else a machine does can only make a time longer, so of several measurements the shortest time counts.
+"""
 
 import hashlib
 import json
@@ -9,7 +12,8 @@ from rdchat import paths
 from rdchat.inference.auto.curve import Costs
 from rdchat.inference.kept_file import keep
 
-_FORMAT = 1  # of the file, and of how costs are measured
+MEASUREMENTS = 3  # starts in which costs are measured: a machine that was busy once is not slow for ever
+_FORMAT = 2  # of the file, and of how costs are measured
 
 
 class CostFile:
@@ -24,16 +28,20 @@ class CostFile:
         name = hashlib.sha256(json.dumps(self._key, sort_keys=True).encode()).hexdigest()[:32]
         self._path: Path = paths.cache_dir() / "costs" / f"{name}.json"
 
-    def read(self) -> Costs:
-        """Return the costs; none where the file is missing, damaged or of other things."""
+    def read(self) -> tuple[Costs, int]:
+        """Return the costs, and how often they were measured; none where the file is missing, damaged or another's."""
         try:
             data = json.loads(self._path.read_bytes())
             costs = {(int(a), int(b)): float(ms) for a, b, ms in data["costs"]}
-            return costs if data["key"] == self._key and all(0 < ms < 1e7 for ms in costs.values()) else {}
+            whole = data["key"] == self._key and all(0 < ms < 1e7 for ms in costs.values())
+            return (costs, int(data["measurements"])) if whole else ({}, 0)
         except (OSError, ValueError, TypeError, KeyError, OverflowError):
-            return {}  # it is measured again
+            return {}, 0  # it is measured again
 
-    def write(self, costs: Costs) -> None:
-        """Replace the file."""
-        rows = [[a, b, round(ms, 4)] for (a, b), ms in sorted(costs.items())]
-        keep(self._path, json.dumps({"key": self._key, "costs": rows}) + "\n")
+    def add(self, costs: Costs) -> Costs:
+        """Take a measurement; return the shortest times of all."""
+        known, measurements = self.read()
+        shortest = {key: min(ms, known.get(key, ms)) for key, ms in costs.items()}
+        rows = [[a, b, round(ms, 4)] for (a, b), ms in sorted(shortest.items())]
+        keep(self._path, json.dumps({"key": self._key, "measurements": measurements + 1, "costs": rows}) + "\n")
+        return shortest

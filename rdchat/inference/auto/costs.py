@@ -1,6 +1,7 @@
 """What target calls and drafts cost on this machine: measured while idle, kept true by the calls of real replies.
 
-A lookup costs microseconds and is made in every mode, so it is no part of this.
+Until something is measured, plain steps are timed as they come, and all else is guessed from them and set right by the
+first rounds that are made. A lookup costs microseconds and is made in every mode, so it is no part of this.
 """
 
 from enum import StrEnum
@@ -8,7 +9,7 @@ from math import exp, log
 
 import numpy as np
 
-from rdchat.inference.auto.curve import ROWS, CallCurve, Costs, Floats, line
+from rdchat.inference.auto.curve import PLAIN_STEP, ROWS, CallCurve, Costs, Floats, line
 from rdchat.inference.auto.plan import LENGTHS, WIDTHS, Plan
 from rdchat.inference.requests import Mode
 
@@ -16,10 +17,15 @@ _MEASURED = 8  # calls that a measured cost counts for, beside those of real rep
 _WEIGHT = 0.06  # of a call among those before it, so that old ones fade
 _MOST_WEIGHT = 0.5  # of a call like which there was none for long
 _PACE = 0.15  # of a surprise that tells of the machine's pace: heat, and what else it does, slow everything
-_SHARED = 0.3  # of a surprise that tells of other rounds, where nothing was measured
+_SHARED = 0.8  # of a surprise that tells of other rounds, where nothing was measured
 _LARGEST_SURPRISE = 0.4  # in log: a single call that was held up says little
-_DEAR_STEP = 0.25  # of a plain step: a recurrent draft's step where that was not measured
-_DEAR_MODEL = 0.5  # of a plain step: a draft model's, likewise
+_LARGEST_GUESS = 1.1  # in log: how far a call may lie from what is only guessed
+_PLEASANT = 0.2  # in log: a surprise after which larger calls may be tried
+
+# In plain steps: dearer than most of Apple's GPUs, cheaper than 4-bit weights on a CPU.
+_GUESSED_CALLS = np.interp(ROWS, [1, 2, 4, 8, 16, 32], [1.05, 1.3, 1.65, 2.0, 2.2, 3.0])
+_GUESSED_BEAMS = 0.1  # a token of a recurrent draft; 0.04 to 0.06 was measured
+_GUESSED_DRAFT_MODEL = 0.5
 
 
 class Part(StrEnum):
@@ -30,12 +36,30 @@ class Part(StrEnum):
     DRAFT_MODEL = "draft model"  # rows that it is fed, and 0
 
 
+def usable(part: Part, costs: Costs) -> bool:
+    """Tell whether costs hold what predictions begin with, which those of a damaged file may not."""
+    match part:
+        case Part.CALLS:
+            return bool(costs) and all((PLAIN_STEP, depth) in costs for _, depth in costs)
+        case Part.BEAMS:
+            return bool(costs)
+        case Part.DRAFT_MODEL:
+            return (1, 0) in costs
+
+
 class CostModel:
-    """Predicts times in milliseconds, and learns from real ones."""
+    """Predicts times in milliseconds, and learns from real ones.
+
+    Attributes:
+        draft_model_share: What a draft model's step is guessed to cost, in plain steps.
+    """
 
     def __init__(self) -> None:
+        self.draft_model_share = _GUESSED_DRAFT_MODEL
         self._curve: CallCurve | None = None
-        self._learnt_plain = 0.0  # where nothing was measured
+        self._met_plain = 0.0  # geometric mean of the plain steps that were met, where nothing was measured
+        self._met = 0  # how many those were
+        self._most_rows = 2  # of calls that were met then, and hardly dearer than guessed
         self._beams: Floats | None = None
         self._draft_model: dict[int, float] = {}
         self._pace = 0.0  # log of real over predicted of all that was measured
@@ -61,11 +85,6 @@ class CostModel:
         """Whether it was measured what calls cost."""
         return self._curve is not None
 
-    @property
-    def known(self) -> bool:
-        """Whether it is known what a plain step costs."""
-        return self._curve is not None or self._learnt_plain > 0
-
     def plain_ms(self, depth: int) -> float:
         """Return what a plain step costs with `depth` tokens in the cache; 0 where that is not known."""
         return self._plain(depth) * exp(self._pace + float(self._corrections[Mode.OFF][1]))
@@ -73,14 +92,16 @@ class CostModel:
     def calls_ms(self, mode: Mode, depth: int) -> Floats:
         """Return what a round's call costs by rows, host time included; entry 0 means nothing."""
         correction: Floats = np.exp(self._pace + self._corrections[mode])
-        if self._curve is None:  # the dearest curve there is: every row costs a plain step
-            return np.maximum(ROWS, 1) * self._learnt_plain * correction
-        return self._curve.calls_ms(depth) * correction
+        if self._curve is not None:
+            return self._curve.calls_ms(depth) * correction
+        # beyond twice the rows that were met, as dear as can be: a row for a plain step
+        guess = np.where(2 * self._most_rows >= ROWS, _GUESSED_CALLS, ROWS)
+        return guess * self._met_plain * correction
 
     def beams_ms(self) -> Floats:
         """Return what recurrent drafts cost, (widths, lengths)."""
         if self._beams is None:
-            return np.outer(np.ones(len(WIDTHS)), np.array(LENGTHS) - 1) * _DEAR_STEP * self._plain(0)
+            return np.outer(np.ones(len(WIDTHS)), np.array(LENGTHS) - 1) * _GUESSED_BEAMS * self._plain(0)
         return self._beams
 
     def draft_model_ms(self, steps: int, late: int) -> float:
@@ -90,15 +111,18 @@ class CostModel:
             steps: Tokens it drafts.
             late: Tokens of the conversation that it has not read yet, the root excluded.
         """
-        step = _DEAR_MODEL * self._plain(0)
-        costs = self._draft_model or {1: step, 2: 1.5 * step}
+        step = self.draft_model_share * self._plain(0)
+        costs = self._draft_model or {1: step, 16: 2.5 * step}
         return line(1 + late, costs) + (steps - 1) * costs[1]
 
     def learn_plain(self, depth: int, ms: float) -> None:
         """Take the time of a real plain step."""
-        if not self.known:
-            self._learnt_plain = ms
-        self._learn(Mode.OFF, 1, ms / self.plain_ms(depth))
+        if self.measured:
+            self._learn(Mode.OFF, 1, ms / self.plain_ms(depth))
+            return
+        self._met += 1
+        known = self._met_plain or ms
+        self._met_plain = known * (ms / known) ** max(_WEIGHT, 1 / self._met)
 
     def learn(self, plan: Plan, ratio: float) -> None:
         """Take the time of a real round, over the one that was predicted."""
@@ -106,24 +130,25 @@ class CostModel:
 
     def _learn(self, mode: Mode, rows: int, ratio: float) -> None:
         calls, last = self._seen.get((mode, rows), (_MEASURED if self.measured else 0, self._now))
-        surprise = log(ratio)
-        if calls >= _MEASURED:
-            surprise = min(max(surprise, -_LARGEST_SURPRISE), _LARGEST_SURPRISE)
+        largest = _LARGEST_SURPRISE if calls >= _MEASURED else _LARGEST_GUESS
+        surprise = min(max(log(ratio), -largest), largest)
         self._now += 1
         newest = min(1 - (1 - _WEIGHT) ** (self._now - last), _MOST_WEIGHT)
         moved = surprise * max(newest, 1 / (1 + calls))
         if self.measured:
             self._pace += _PACE * surprise
             moved *= 1 - _PACE
-        elif mode is not Mode.OFF:
+        else:
             for correction in self._corrections.values():
                 correction[2:] += _SHARED * moved
             moved *= 1 - _SHARED
+            if surprise < _PLEASANT:
+                self._most_rows = max(self._most_rows, rows)
         self._corrections[mode][rows] += moved
         self._seen[mode, rows] = calls + 1, self._now
 
     def _plain(self, depth: int) -> float:
-        return self._curve.plain_ms(depth) if self._curve else self._learnt_plain
+        return self._curve.plain_ms(depth) if self._curve else self._met_plain
 
 
 def _beam_table(costs: Costs) -> Floats:

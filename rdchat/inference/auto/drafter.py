@@ -38,10 +38,11 @@ _FIRST_SHADOWS = 6  # without which nothing is known of a recurrent drafter
 _WIDE_EVERY = 16  # rounds of the recurrent drafter: that one tells what larger beams would have brought
 _PLAIN_EVERY = 40  # rounds: what plain steps cost is looked at again, where they might be as quick
 _SURELY_FASTER = 1.5  # than plain steps
-_SHARE = 0.007  # of the decoding time, for what only serves to learn
+_SHARE = 0.007  # of the decoding time, for drafts that only serve to learn
 _MARGIN = 0.03  # by which drafting must look faster than plain steps to begin with it
 _NOTHING: Floats = np.empty(0)
 _LATE = 4  # tokens that a draft model catches up with; a round with more says little of other rounds
+_UNTRIED = 0.99  # of what is known of a draft model, at each plain step: other text may follow it better
 
 
 class AutoDrafter(Drafter):
@@ -69,17 +70,17 @@ class AutoDrafter(Drafter):
         self._recurrent = recurrent.drafter(prompt, request, alone, ledger) if recurrent else None
         self._draft_model = small.drafter(prompt, request, ledger=ledger) if small else None
         self._parts: list[Drafter] = [part for part in (self._recurrent, self._draft_model) if part]
-        self._sizes = [small.usual_shape(steps).nodes for steps in DRAFT_TOKENS] if small else []  # with runner-ups
+        self._shapes = [small.usual_shape(steps) for steps in DRAFT_TOKENS] if small else []
         self._followed.chains.fade(0.5)  # another text: what was given up may do better
         self._planner.fade()
         self._choice: Choice | None = None  # the best plan that drafts
         self._do(PLAIN)
-        self._accepted = 0  # in the last round
         self._beam_rounds = 0
         self._rounds = 0  # since the last plain steps
         self._look_again = False  # whether two plain steps are made to see what they cost
-        self._usual = True  # whether the last round's time tells of others like it
-        self._decoding_ms = self._learning_ms = 0.0
+        self._usual = True  # whether what the last round drafted is what its plan was charged for
+        self._accepted = 0  # in the last round
+        self._decoding_ms = self._shadows_ms = 0.0
 
     @property
     def told(self) -> AutoChoice:
@@ -115,7 +116,7 @@ class AutoDrafter(Drafter):
             limit: Tokens that may be drafted.
         """
         self._choice = choice = self._planner.choose(self._outlook(limit, self._index.match()))
-        if choice is None or not self._worth(choice, -self._switch / 4):
+        if choice is None or choice.gain <= -self._switch / 4:
             return False
         self._look_again = self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER
         if self._look_again:
@@ -137,7 +138,7 @@ class AutoDrafter(Drafter):
         otherwise = self._planner.choose(self._outlook(limit))
         if not match:
             self._choice = otherwise
-            return self._worth(otherwise, least)
+            return otherwise is not None and otherwise.gain > least + _MARGIN * otherwise.cost
         # prompt lookup has a guess of the token that is being computed: a path goes on behind it
         right = float(self._followed.lookup.path(match, 1)[0])
         self._choice = best = self._planner.choose(self._outlook(limit, match + 1))
@@ -145,7 +146,7 @@ class AutoDrafter(Drafter):
             return False
         instead = max(otherwise.gain if otherwise else -np.inf, -self._switch)
         expected = right * best.gain + (1 - right) * instead
-        return expected > least + _MARGIN * best.cost or (right > 0.5 and self._affords(best))
+        return expected > least + _MARGIN * best.cost
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
@@ -156,9 +157,10 @@ class AutoDrafter(Drafter):
         self._usual = True
         if plan.mode is Mode.SPECULATIVE:
             assert self._draft_model is not None
-            self._usual = self._draft_model.late <= _LATE
+            late = self._draft_model.late
             self._draft_model.update(DraftSettings(draft_tokens=plan.length - 1))
             draft = self._draft_model.propose(root, limit)
+            self._usual = late <= _LATE and len(draft.tree) > 1  # its context may be full
         elif plan.mode is Mode.RECURRENT:
             draft = self._beams(root, limit)
         else:
@@ -171,7 +173,7 @@ class AutoDrafter(Drafter):
         """See `Drafter`."""
         self._accepted = len(path) - 1
         if self._plan.mode is Mode.SPECULATIVE:
-            steps = self._plan.length - 1
+            steps = self._plan.length - 1 if len(verified.logits) > 1 else 0
             self._followed.chains.learn(steps, sum(0 < node <= steps for node in path), self._accepted)
         for part in self._parts:
             part.observe(tokens, verified, path)
@@ -186,6 +188,7 @@ class AutoDrafter(Drafter):
         """Take a plain step: `token` came after `root`."""
         self._do(PLAIN)
         self._rounds = 0
+        self._followed.chains.fade(_UNTRIED)
         for part in self._parts:
             part.propose(root, 0)
         hidden = None if step.hidden is None else step.hidden[0]
@@ -197,28 +200,25 @@ class AutoDrafter(Drafter):
             return False
         cost = float(self._costs.beams_ms()[WIDTHS.index(_SHADOW.width), LENGTHS.index(_SHADOW.length)])
         unknown = self._followed.values.drafts + self._comparison.waiting < _FIRST_SHADOWS
-        if not unknown and self._learning_ms + cost > _SHARE * self._decoding_ms:
+        if not unknown and self._shadows_ms + cost > _SHARE * self._decoding_ms:
             return False
         pool = self._recurrent.search(self._text[-1], _SHADOW)
         mx.async_eval(pool.tokens, pool.parents, pool.scores)
         self._comparison.add(len(self._text), pool, _SHADOW.width, offered=False)
-        self._learning_ms += cost
+        self._shadows_ms += cost
         return True
 
     def took_step(self, ms: float, usual: bool) -> None:
-        """Take the time of a plain step; `usual` tells whether it was one among others, with nothing between them."""
+        """Take the time of a plain step; `usual` tells whether nothing else was done in it."""
         self._decoding_ms += ms
         if usual:
             self._costs.learn_plain(len(self._text), ms)
 
-    def took_round(self, ms: float) -> None:
-        """Take the time of a round."""
+    def took_round(self, ms: float, usual: bool) -> None:
+        """Take the time of a round; `usual` as for `took_step`."""
         self._decoding_ms += ms
-        choice = self._choice
-        assert choice is not None
-        if choice.gain < 0:
-            self._learning_ms += max(ms - (1 + self._accepted) * choice.plain_ms, 0.0)
-        self._planner.learn(choice, self._accepted, ms if self._usual else None)
+        assert self._choice is not None
+        self._planner.learn(self._choice, self._accepted, ms if usual and self._usual else None)
 
     def _do(self, plan: Plan) -> None:
         self._plan = plan
@@ -238,8 +238,7 @@ class AutoDrafter(Drafter):
             lookup=followed.lookup.path(match, limit) if match else _NOTHING,
             beams=followed.values.table() if self._recurrent else None,
             draft_model=tuple(
-                (followed.chains.expected(steps), nodes)
-                for steps, nodes in zip(DRAFT_TOKENS, self._sizes, strict=False)
+                (followed.chains.expected(shape.draft_tokens, shape.runner_ups), shape.nodes) for shape in self._shapes
             ),
             late=self._draft_model.late if self._draft_model else 0,
         )
@@ -247,19 +246,6 @@ class AutoDrafter(Drafter):
     @property
     def _switch(self) -> float:
         return self._planner.switch_tokens(len(self._text))
-
-    def _worth(self, choice: Choice | None, least: float) -> bool:
-        """Tell whether a choice beats plain steps by `least` tokens, or may be tried to learn what it costs."""
-        if choice is None:
-            return False
-        margin = _MARGIN * choice.cost if least > 0 else 0.0
-        return choice.gain > least + margin or self._affords(choice)
-
-    def _affords(self, choice: Choice) -> bool:
-        """Tell whether a round whose cost nobody knows can be tried: even if it is as dear as can be."""
-        if self._costs.measured:
-            return False
-        return -choice.gain * choice.plain_ms <= _SHARE * self._decoding_ms - self._learning_ms
 
     def _look_up(self, length: int) -> list[int]:
         with self._ledger.stage("lookup"):

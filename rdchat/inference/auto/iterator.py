@@ -28,7 +28,7 @@ class AutoIterator(RoundIterator):
         self._steps = PlainSteps(job, self._reply, self._chooser)
         self._reply.choice = lambda: drafter.told
         self._marked = perf_counter()
-        self._usual = False  # whether the running plain step's time is one of many alike
+        self._mixed = 2  # calls, from the running one on, whose time says nothing of others
 
     @override
     def update(self, settings: DraftSettings) -> None:
@@ -46,8 +46,9 @@ class AutoIterator(RoundIterator):
                 continue
             step = step or self._begin_again()
             event, following = self._steps.advance(step, queue=self._room > 0 and not self._wants_to_stop())
-            self._follow(step)
-            self._seen, step = step.seen, following
+            self._seen = step.seen
+            self._follow(step, following is not None)
+            step = following
             yield event
 
     @property
@@ -61,31 +62,32 @@ class AutoIterator(RoundIterator):
 
     def _timed_round(self) -> list[TokenEvent]:
         events = self._round()
-        self._auto.took_round(self._lap_ms())
+        self._auto.took_round(*self._lap())
         return events
 
     def _begin_again(self) -> Step:
         """Return the plain step after a round: nothing was queued for it."""
         reply = self._reply
         self._verifier.catch_up()
-        self._usual = False
+        self._mixed = max(self._mixed, 1)
         return self._steps.after(reply.token_ids[-1], len(self._prompt) + len(reply.token_ids) - 1, self._seen)
 
-    def _follow(self, step: Step) -> None:
-        """Let the drafter see a plain step that was made."""
+    def _follow(self, step: Step, queued: bool) -> None:
+        """Let the drafter see a plain step that was made; `queued` tells whether the next one is."""
         tokens = self._reply.token_ids
-        self._seen = step.seen
-        ms = self._lap_ms()
+        ms, usual = self._lap()
         if len(tokens) == 1:
             self._auto.begin(tokens[0])
             return
-        self._auto.took_step(ms, self._usual)
+        self._auto.took_step(ms, usual)
         with self._ledger.stage("follow"):
             self._auto.follow(tokens[-2], tokens[-1], step)
-            self._usual = not self._auto.draft_in_shadow()
+            if queued and usual and self._auto.draft_in_shadow():
+                self._mixed = 2  # the host works on it beside the queued call, the device between that and the next
 
-    def _lap_ms(self) -> float:
-        """Return the time since it was last asked for."""
+    def _lap(self) -> tuple[float, bool]:
+        """Return the milliseconds since it was last asked for, and whether one call alone took them."""
         now = perf_counter()
         ms, self._marked = (now - self._marked) * 1000, now
-        return ms
+        usual, self._mixed = self._mixed == 0, max(self._mixed - 1, 0)
+        return ms, usual

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rdchat.errors import RdchatError
 from rdchat.inference.auto.acceptance import ChainRates, DraftValues, LookupRates, NodeRates
-from rdchat.inference.auto.cost_file import CostFile
-from rdchat.inference.auto.costs import CostModel, Part
+from rdchat.inference.auto.cost_file import MEASUREMENTS, CostFile
+from rdchat.inference.auto.costs import CostModel, Part, usable
 from rdchat.inference.auto.measuring import Measurement, measure_beams, measure_calls, measure_draft_model
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.draft_model import DraftModel
@@ -119,8 +119,7 @@ class AutoState:
         try:
             next(work)
         except StopIteration as end:
-            self.costs.use(part, end.value)
-            self._files[part].write(end.value)
+            self.costs.use(part, self._files[part].add(end.value))
             self._running = None
         except Exception:  # a model may fail in its own ways; it is not measured again before the next start
             _LOG.exception("The cost of %s could not be measured", part.value)
@@ -134,6 +133,9 @@ class AutoState:
             works[Part.BEAMS] = _fingerprint(equipment.folder), lambda: measure_beams(model, recurrent)
         if draft := equipment.draft_model:
             works[Part.DRAFT_MODEL] = _identity(draft.model), lambda: measure_draft_model(draft)
+            if whole := model.info.weights_bytes:
+                self.costs.draft_model_share = draft.model.info.weights_bytes / whole
+        again: dict[Part, Callable[[], Measurement]] = {}
         self._running, self._missing = None, {}
         for part in Part:
             self.costs.use(part, {})
@@ -142,10 +144,14 @@ class AutoState:
                 self._files[part] = CostFile(
                     {"part": part.value, "target": _identity(model), "drafter": drafter, "mlx": version("mlx")}
                 )
-                known = self._files[part].read()
-                self.costs.use(part, known)
-                if not known:
+                known, measurements = self._files[part].read()
+                if not usable(part, known):
                     self._missing[part] = work
+                    continue
+                self.costs.use(part, known)
+                if measurements < MEASUREMENTS:
+                    again[part] = work
+        self._missing |= again  # after what is not known at all
 
 
 def _identity(model: LoadedModel) -> str:

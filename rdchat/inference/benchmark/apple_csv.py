@@ -9,7 +9,6 @@ the mean time of comprehension. Apple takes both from float16; here each precisi
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 
-from rdchat.errors import InvalidSettingError
 from rdchat.inference.benchmark.csv_table import Row
 from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
 from rdchat.inference.benchmark.results import MLX_LM, BenchRecord, BenchRun
@@ -47,12 +46,13 @@ def apple_record(drafted: Sequence[Row], plain: Sequence[Row]) -> BenchRecord:
         RdchatError: If a line holds what it cannot; the message says which.
     """
     by_row = [_beam_cell(row) for row in drafted] or [_plain_cell(row) for row in plain]
-    plan = BenchPlan(
-        tuple(dict.fromkeys(by_row)),
-        (Prompt(""),),
-        max_tokens=max((row.whole("nmax_length") for row in drafted), default=_PLAIN_TOKENS),
-        trials=1 + max(row.whole("run") for row in (*drafted, *plain)),
-    )
+    with (*drafted, *plain)[0].settings():
+        plan = BenchPlan(
+            tuple(dict.fromkeys(by_row)),
+            (Prompt(""),),
+            max_tokens=max((row.whole("nmax_length") for row in drafted), default=_PLAIN_TOKENS),
+            trials=1 + max(row.whole("run") for row in (*drafted, *plain)),
+        )
     index = {cell: len(plan.baselines) + place for place, cell in enumerate(plan.cells)}
     runs: list[BenchRun] = []
     if drafted:
@@ -70,15 +70,13 @@ def apple_record(drafted: Sequence[Row], plain: Sequence[Row]) -> BenchRecord:
 
 
 def _beam_cell(row: Row) -> BenchCell:
-    try:
+    with row.settings():
         draft = DraftSettings(
             Mode.RECURRENT,
             beam_width=row.whole("beam_width"),
             beam_length=row.whole("beam_length"),
             lookup_branch=False,
         )
-    except InvalidSettingError as error:
-        raise row.error(error.message.rstrip(".")) from error
     return BenchCell(draft, 0.0 if row.truth("greedy") else _SAMPLED, _dtype(row))
 
 

@@ -7,11 +7,12 @@ Texts are not stored, tokens are. No MLX and no Qt here.
 """
 
 import csv
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.errors import RdchatError
 from rdchat.inference.benchmark.apple_csv import (
     DTYPE_PREFIX,
     PLAIN_COLUMNS,
@@ -19,7 +20,7 @@ from rdchat.inference.benchmark.apple_csv import (
     RECURRENT_COLUMNS,
     apple_record,
 )
-from rdchat.inference.benchmark.csv_table import Row, Table, read_table
+from rdchat.inference.benchmark.csv_table import Row, Table, guarded, read_table
 from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
 from rdchat.inference.benchmark.report import beside
 from rdchat.inference.benchmark.results import MLX_LM, BenchRecord, BenchRun, Difference
@@ -54,7 +55,8 @@ def write_csv(file: TextIO, record: BenchRecord) -> None:
         place = run.baseline, run.prompt, run.trial
         times = _plain_times("mlx", outside.get(place)) | _plain_times("ours", plain.get(place))
         environment = {name: record.environment.get(name, "") for name in _ENVIRONMENT}
-        writer.writerow(_cell_cells(record.plan, run) | times | _found_cells(run) | environment)
+        row = _cell_cells(record.plan, run) | times | _found_cells(run) | environment
+        writer.writerow({name: guarded(cell) if isinstance(cell, str) else cell for name, cell in row.items()})
 
 
 def read_csv(paths: Sequence[Path]) -> BenchRecord:
@@ -162,19 +164,28 @@ def _our_record(table: Table) -> BenchRecord:
     rows = table.rows()
     listed = {row.whole("cell"): _cell(row) for row in rows if row.cells["part"] == _CELL}
     cells = [listed[place] for place in sorted(listed)] or list(dict.fromkeys(_cell(row) for row in rows))
-    groups = {row.whole("prompt"): row.cells["group"] for row in rows}
-    plan = BenchPlan(
-        tuple(cells),
-        tuple(Prompt("", groups.get(place, "")) for place in range(max(groups) + 1)),
-        max_tokens=rows[0].whole("nmax_length"),
-        trials=1 + max(row.whole("run") for row in rows),
-        seed=rows[0].whole("seed"),
-        mlx_lm=any(row.cells["part"] == _MLX_LM for row in rows),
-    )
+    groups = {_prompt_of(row, len(rows)): row.text("group") for row in rows}
+    with rows[0].settings():
+        plan = BenchPlan(
+            tuple(cells),
+            tuple(Prompt("", groups.get(place, "")) for place in range(max(groups) + 1)),
+            max_tokens=rows[0].whole("nmax_length"),
+            trials=1 + max(row.whole("run") for row in rows),
+            seed=rows[0].whole("seed"),
+            mlx_lm=any(row.cells["part"] == _MLX_LM for row in rows),
+        )
     places = {place: len(plan.baselines) + index for index, place in enumerate(sorted(listed))}
-    environment: dict[str, Any] = {name: rows[0].cells[name] for name in _ENVIRONMENT}
+    environment: dict[str, Any] = {name: rows[0].text(name) for name in _ENVIRONMENT}
     environment |= {"dtype": _precision(rows[0]), "cores": rows[0].whole("cores")}
     return BenchRecord(plan, tuple(_our_run(row, plan, places) for row in rows), environment)
+
+
+def _prompt_of(row: Row, rows: int) -> int:
+    """Return the index of a row's prompt; each prompt before it has a row of its own."""
+    prompt = row.whole("prompt")
+    if prompt >= rows:
+        raise row.error(f"prompt is {prompt}, and the file has {rows} lines")
+    return prompt
 
 
 def _cell(row: Row) -> BenchCell:
@@ -186,18 +197,16 @@ def _cell(row: Row) -> BenchCell:
     sizes: dict[str, Any] = {}
     if mode is Mode.RECURRENT:
         sizes = {"beam_width": row.whole("beam_width"), "beam_length": row.whole("beam_length")}
-    try:
+    with row.settings():
         draft = DraftSettings(
             mode,
-            draft_model=cells["draft_model"] or None,
+            draft_model=row.text("draft_model") or None,
             draft_tokens=row.whole("draft_tokens"),
-            drafter=cells["drafter"] or None,
+            drafter=row.text("drafter") or None,
             lookup_branch=row.truth("lookup_branch"),
             **sizes,
         )
-    except InvalidSettingError as error:
-        raise row.error(error.message.rstrip(".")) from error
-    return BenchCell(draft, row.number("temperature"), Dtype(cells["asked_dtype"]))
+        return BenchCell(draft, row.number("temperature"), Dtype(cells["asked_dtype"]))
 
 
 def _our_run(row: Row, plan: BenchPlan, places: Mapping[int, int]) -> BenchRun:
@@ -208,7 +217,7 @@ def _our_run(row: Row, plan: BenchPlan, places: Mapping[int, int]) -> BenchRun:
     return BenchRun(
         cell={_CELL: places.get(row.whole("cell"), 0), _BASELINE: baseline, _MLX_LM: MLX_LM}[_known_part(row, part)],
         prompt=prompt,
-        group=row.cells["group"],
+        group=row.text("group"),
         trial=row.whole("run"),
         token_ids=tuple(int(token) for token in _words(row, "token_ids")),
         pieces=(),
@@ -219,8 +228,8 @@ def _our_run(row: Row, plan: BenchPlan, places: Mapping[int, int]) -> BenchRun:
             target_calls=row.whole("steps"),
             **counts,
         ),
-        mode_reason=row.cells["mode_reason"] or None,
-        chosen=row.cells["chosen"],
+        mode_reason=row.text("mode_reason") or None,
+        chosen=row.text("chosen"),
         difference=_difference(row, prompt),
         baseline=baseline,
         dtype=_precision(row),
@@ -240,9 +249,12 @@ def _precision(row: Row) -> str:
 
 def _words(row: Row, name: str) -> Iterable[float]:
     try:
-        return [float(word) for word in row.cells[name].split()]
+        numbers = [float(word) for word in row.cells[name].split()]
     except ValueError:
-        raise row.error(f"{name} holds what is no number") from None
+        numbers = [math.nan]
+    if not all(map(math.isfinite, numbers)):
+        raise row.error(f"{name} holds what is no number")
+    return numbers
 
 
 def _difference(row: Row, prompt: int) -> Difference | None:
@@ -251,7 +263,7 @@ def _difference(row: Row, prompt: int) -> Difference | None:
     return Difference(
         prompt,
         row.whole("difference_index"),
-        row.cells["difference_plain"],
-        row.cells["difference_other"],
+        row.text("difference_plain"),
+        row.text("difference_other"),
         row.number_or_none("difference_gap"),
     )

@@ -1,11 +1,26 @@
 """Reading a CSV file whose first line names its columns, with errors that say where and what. No MLX and no Qt here."""
 
 import csv
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdchat.errors import RdchatError
+from rdchat.errors import InvalidSettingError, RdchatError
+
+_LONGEST_CELL = 2**30  # characters; Python's own limit of 2**17 is reached by the times of 13,000 tokens
+_MOST_DIGITS = 18
+_GUARD = "'"
+_GUARDED = ("=", "+", "-", "@", "\t", "\r", _GUARD)
+
+
+def guarded(text: str) -> str:
+    """Return a text as a cell that no spreadsheet takes for a formula: with an apostrophe before it, where need be.
+
+    Source: OWASP, "CSV injection". `Row.text` takes the apostrophe away again.
+    """
+    return _GUARD + text if text.startswith(_GUARDED) else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +34,23 @@ class Row:
     def whole(self, name: str) -> int:
         """Return a whole number that is not negative."""
         text = self.cells[name]
-        if not text.isdecimal():
+        if not text.isdecimal() or len(text) > _MOST_DIGITS:
             raise self.error(f"{name} is {text!r}, not a whole number")
         return int(text)
 
     def number(self, name: str) -> float:
-        """Return a number."""
+        """Return a finite number: JSON has no others."""
         try:
-            return float(self.cells[name])
+            number = float(self.cells[name])
         except ValueError:
-            raise self.error(f"{name} is {self.cells[name]!r}, not a number") from None
+            number = math.nan
+        if not math.isfinite(number):
+            raise self.error(f"{name} is {self.cells[name]!r}, not a number")
+        return number
+
+    def text(self, name: str) -> str:
+        """Return what `guarded` made a cell of."""
+        return self.cells[name].removeprefix(_GUARD)
 
     def number_or_none(self, name: str) -> float | None:
         """Return a number; None where the cell is empty."""
@@ -40,6 +62,14 @@ class Row:
         if text not in {"True", "False"}:
             raise self.error(f"{name} is {text!r}, neither True nor False")
         return text == "True"
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """Name the line where settings that are made of it are out of range."""
+        try:
+            yield
+        except InvalidSettingError as error:
+            raise self.error(error.message.rstrip(".")) from error
 
     def error(self, problem: str) -> RdchatError:
         """Return an error that names the line."""
@@ -74,6 +104,7 @@ def read_table(path: Path) -> Table:
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
+            csv.field_size_limit(_LONGEST_CELL)
             reader = csv.DictReader(file, strict=True)
             names = reader.fieldnames or []
             rows = [Row(path, reader.line_num, cells) for cells in reader]

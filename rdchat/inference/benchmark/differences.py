@@ -32,7 +32,7 @@ def score_gap(model: LoadedModel, request: GenerationRequest, plain: Sequence[in
 
     Returns:
         The difference of the two tokens' final scores, logit over temperature plus noise, in nats; where a filter drops
-        the other one, its distance to the filter's border.
+        the other one, its distance to the filter's border. Not finite where a logit is not.
     """
     tokens = [*model.encode_chat(request.messages, continue_last=False), *plain[:index]]
     logits = read_prompt(model, KVCache(model.network), tokens)
@@ -45,7 +45,7 @@ def gap_of(logits: mx.array, position: int, request: GenerationRequest, chosen: 
     chooser = TokenChooser(sampling, request.seed, logits.shape[-1])
     scores = chooser.scores(logits, mx.array([position]))[0]
     gap = abs(_number(scores[chosen]) - _number(scores[other]))
-    if math.isfinite(gap):
+    if math.isfinite(gap) or sampling.greedy:
         return gap
     logits = logits.astype(mx.float32)
     border = filter_border(mx.sort(logits, axis=-1)[:, ::-1], mass(logits), sampling)

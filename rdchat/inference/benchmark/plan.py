@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.prompt_files import Prompt
-from rdchat.inference.requests import DraftSettings, Dtype, Mode, SamplingParams
+from rdchat.inference.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class BenchPlan:
         turn: Shifts which cell comes first, so that benchmarks repeated by hand alternate too.
 
     Raises:
-        InvalidSettingError: If there is nothing to run.
+        InvalidSettingError: If there is nothing to run, or a number is out of range.
     """
 
     cells: tuple[BenchCell, ...]
@@ -78,11 +78,9 @@ class BenchPlan:
     def __post_init__(self) -> None:
         if not self.cells or not self.prompts:
             raise InvalidSettingError("There is nothing to measure.", "Name at least one mode and one prompt.")
-        for name, value, least in (("max-tokens", self.max_tokens, 2), ("trials", self.trials, 1)):
-            if value < least:
-                raise InvalidSettingError(f"{name} {value} is out of range: it must be at least {least}.")
-        if not 0 <= self.seed < 2**64:
-            raise InvalidSettingError(f"seed {self.seed} is out of range: it must be from 0 to 2**64 - 1.")
+        require(self.max_tokens >= 2, "max-tokens", self.max_tokens, "at least 2")
+        require(self.trials >= 1, "trials", self.trials, "at least 1")
+        check_seed(self.seed)
 
     @property
     def baselines(self) -> tuple[BenchCell, ...]:

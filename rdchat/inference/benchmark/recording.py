@@ -130,16 +130,19 @@ def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Cal
     return found
 
 
-def measure_overhead(session: ChatSession, request: GenerationRequest, recording: Recording) -> float | None:
+def measure_overhead(
+    session: ChatSession, request: GenerationRequest, recording: Recording, cancelled: Callable[[], bool]
+) -> float | None:
     """Return the time of a reply's first rounds over that of their drafts and target calls alone.
 
     Args:
         session: The one that made it; what its caches hold is lost.
         request: What was asked, in a drafting mode.
         recording: What came of it.
+        cancelled: Looked at between rounds.
 
     Returns:
-        The ratio; None where there was no round to make again.
+        The ratio; None where there was no round to make again, or it was cancelled.
     """
     session.forget()
     model, ledger = session.model, Ledger()
@@ -151,6 +154,8 @@ def measure_overhead(session: ChatSession, request: GenerationRequest, recording
     last_index = min(request.sampling.max_tokens, model.info.context_length - len(prompt)) - 1
     done, halves_ms = 1, 0.0
     for emitted in recording.rounds[:_HALVED_ROUNDS]:
+        if cancelled():
+            return None
         halves_ms += sum(halves.run(recording.token_ids[done - 1], last_index - done))
         done += emitted
         if not halves.follow(recording.token_ids[done - emitted : done]):

@@ -75,7 +75,7 @@ def _cell_report(cell: BenchCell, runs: Sequence[BenchRun], plain: _Beside, outs
         cell,
         _figures([found for _, found in values]),
         {name: _figures([found for group, found in values if group == name]) for name in groups},
-        all(run.difference is None for run in runs) if all(run.token_ids for run in runs) else None,
+        all(run.difference is None for run in runs) if runs and all(run.token_ids for run in runs) else None,
         next((run.difference for run in runs if run.difference), None),
         reason,
         Counter(run.chosen for run in runs if run.chosen),

@@ -24,7 +24,7 @@ class Difference:
         index: Position in the reply, from 0.
         plain, other: Text of the two tokens; empty where that reply had ended.
         gap: Difference of the two tokens' final scores (logit over temperature plus noise) under plain decoding, in
-            nats: near 0 is a near-tie. None where one had ended.
+            nats: near 0 is a near-tie. None where one had ended, or a score is not finite.
     """
 
     prompt: int
@@ -115,8 +115,8 @@ class CellReport:
         cell: The setting.
         figures: One for each name of `FIGURES`, over all prompts; None where it means nothing for the cell.
         groups: The same for each group of prompts.
-        identical_text: Whether every reply equals plain decoding's; None where the replies are not known, as in Apple's
-            files.
+        identical_text: Whether every reply equals plain decoding's; None where there are none, or they are not known,
+            as in Apple's files.
         first_difference: The first one that does not; None where all do.
         mode_reason: Why its mode did not run; None where it did.
         chosen: For an automatic cell, how many replies ended with each choice.

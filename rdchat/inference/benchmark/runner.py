@@ -5,6 +5,7 @@ one trial, each cell once, the first one changing from turn to turn. Before any 
 every cell has written a few tokens.
 """
 
+import math
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
@@ -136,7 +137,7 @@ class InterleavedRunner:
                 break
             run = self._found(session, index, baseline, (prompt, trial), recording)
             if trial == 0 and cell.draft.mode not in {Mode.OFF, Mode.AUTO}:
-                run = replace(run, overhead=measure_overhead(session, request, recording))
+                run = replace(run, overhead=measure_overhead(session, request, recording, self._cancelled.is_set))
             runs.append(run)
             self._progress.done += 1
         yield from self._compared(session.model, runs)
@@ -178,12 +179,13 @@ class InterleavedRunner:
         if index is None:
             return None
         ended = index >= min(len(plain.token_ids), len(other.token_ids))
-        gap = None
+        gap = math.nan
         if not ended:
             cell = self._plan.all_cells[plain.cell]
             request = self._request(cell, plain.prompt, self._plan.sampling(cell))
             gap = score_gap(model, request, plain.token_ids, index, other.token_ids[index])
-        return Difference(plain.prompt, index, _text(model, plain, index), _text(model, other, index), gap)
+        texts = _text(model, plain, index), _text(model, other, index)
+        return Difference(plain.prompt, index, *texts, gap if math.isfinite(gap) else None)
 
 
 def _text(model: LoadedModel, run: BenchRun, index: int) -> str:

@@ -108,6 +108,21 @@ def test_a_draft_models_chain_ends_at_a_runner_up() -> None:
     for _ in range(600):
         rates.learn(3, chain=1, accepted=2)  # the second token is always the runner-up
     assert rates.expected(1) == pytest.approx(1, abs=0.05)
-    assert rates.expected(3) == pytest.approx(2, abs=0.1)
+    assert rates.expected(3) == pytest.approx(1, abs=0.1), "there is no runner-up in such a draft"
+    assert rates.expected(3, (1, 1)) == pytest.approx(2, abs=0.1)
+
+
+def test_runner_ups_are_believed_the_more_there_are_of_them() -> None:
+    chain, one, three = (ChainRates().expected(2, (count, count)) for count in (0, 1, 3))
+    assert chain == pytest.approx(0.75 + 0.75**2)
+    assert chain < one < three < 1 + 0.75
+
+
+def test_two_drafts_that_fail_end_a_draft_models_trial() -> None:
+    rates = ChainRates()
+    before = rates.expected(4)
+    for _ in range(2):
+        rates.learn(4, chain=0, accepted=0)
+    assert rates.expected(4) < 0.55 * before
     rates.fade(0)
     assert rates.expected(1) == ChainRates().expected(1)

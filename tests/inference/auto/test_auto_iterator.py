@@ -138,6 +138,74 @@ def test_a_trace_tells_the_log_probability_of_every_token() -> None:
     assert any(event.round is None and event.drafter == "" for event in tokens)
 
 
+class _SteadyPlanner(Planner):
+    """Always drafts the same; it looks a little better than plain steps where `better`, else worse."""
+
+    def __init__(self, state: AutoState, better: bool) -> None:
+        super().__init__(state.costs)
+        self._better = better
+
+    def choose(self, outlook: Outlook) -> Choice | None:
+        plan = Plan(Mode.RECURRENT, 1, 2, 2, 2)
+        return Choice(plan, 1.5, 1.25, 1.0, 5.0 if self._better else -5.0) if outlook.limit else None
+
+
+class _WatchedDrafter(AutoDrafter):
+    """Notes what each lap was and whether its time was learnt: `step`, `round` or `shadow`."""
+
+    def __init__(self, state: AutoState, prompt: list[int], request: GenerationRequest, ledger: Ledger) -> None:
+        super().__init__(state, prompt, request, ledger)
+        self.laps: list[tuple[str, bool]] = []
+
+    def took_step(self, ms: float, usual: bool) -> None:
+        self.laps.append(("step", usual))
+        super().took_step(ms, usual)
+
+    def took_round(self, ms: float, usual: bool) -> None:
+        self.laps.append(("round", usual))
+        super().took_round(ms, usual)
+
+    def draft_in_shadow(self) -> bool:
+        drafted = super().draft_in_shadow()
+        if drafted:
+            self.laps.append(("shadow", False))
+        return drafted
+
+
+def watched(better: bool) -> list[tuple[str, bool]]:
+    model, request = tiny_llama(), ask("abcabcabc", temperature=1, max_tokens=300)
+    model.tokenizer.eos_token_ids = frozenset()
+    state = AutoState(model)
+    state.equip(Equipment(random_drafter(model)))
+    state._planner = _SteadyPlanner(state, better)
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
+    prompt = model.encode_chat(request.messages, False)
+    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock(), Mode.AUTO)
+    drafter = _WatchedDrafter(state, prompt, request, job.ledger)
+    assert len(list(AutoIterator(job, drafter))) > 100
+    return drafter.laps
+
+
+def test_the_time_of_a_shadow_is_not_taken_for_that_of_plain_steps() -> None:
+    """The device works on it between two calls: it was the step after the next that took longer, and was learnt."""
+    laps = watched(better=False)
+    shadows = [place for place, (what, _) in enumerate(laps) if what == "shadow"]
+    assert len(shadows) >= 6
+    for place in shadows:
+        assert laps[place - 1] == ("step", True), "the one before was like others, and the next call was queued"
+        assert [usual for _, usual in laps[place + 1 : place + 3]] == [False, False]
+    assert sum(usual for what, usual in laps if what == "step") > 50
+
+
+def test_plain_steps_among_many_rounds_are_learnt_from() -> None:
+    """A shadow used to be drafted in the very step that was made to see what plain steps cost."""
+    laps = watched(better=True)
+    rounds = sum(what == "round" for what, _ in laps)
+    looks = sum(lap == ("step", True) for lap in laps[2:])
+    assert rounds > 100
+    assert looks >= rounds // 40 - 1
+
+
 def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     model = tiny_llama()
     state = AutoState(model)

@@ -8,7 +8,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.inference.auto.cost_file import CostFile
-from rdchat.inference.auto.costs import CostModel, Part
+from rdchat.inference.auto.costs import CostModel, Part, usable
 from rdchat.inference.auto.curve import PLAIN_STEP, line
 from rdchat.inference.auto.plan import LENGTHS, WIDTHS, Plan
 from rdchat.inference.requests import Mode
@@ -76,21 +76,53 @@ def test_a_call_that_was_held_up_hardly_counts() -> None:
     assert model.calls_ms(Mode.LOOKUP, 100)[4] < 64 * 1.12
 
 
-def test_without_measurements_rounds_are_taken_to_be_as_dear_as_can_be_until_one_was_made() -> None:
+def test_without_measurements_costs_are_guessed_from_plain_steps_until_rounds_are_met() -> None:
     model = CostModel()
-    assert (model.known, model.plain_ms(100)) == (False, 0)
+    assert model.plain_ms(100) == 0
     model.learn_plain(100, 20)
-    assert model.known
     assert not model.measured
-    assert model.calls_ms(Mode.LOOKUP, 100)[[1, 4]].tolist() == [20, 80]
-    model.learn(LOOKUP_4, 30 / 80)
-    assert model.calls_ms(Mode.LOOKUP, 100)[4] == pytest.approx(30)
+    assert model.calls_ms(Mode.LOOKUP, 100)[[2, 4, 5]].tolist() == pytest.approx([26, 33, 100]), (
+        "beginning with few rows"
+    )
+    assert model.beams_ms()[0].tolist() == pytest.approx([2 * (length - 1) for length in LENGTHS])
+    model.learn(LOOKUP_4, 60 / 33)
+    calls = model.calls_ms(Mode.LOOKUP, 100)
+    assert calls[4] == pytest.approx(60)
+    assert 26 < calls[2] < 26 * 60 / 33, "most of it may concern all rounds"
+    assert calls[8] > 160, "larger ones are not tried after that"
+    model.learn(LOOKUP_4, 0.6)
+    assert model.calls_ms(Mode.LOOKUP, 100)[8] < 80
+    assert model.calls_ms(Mode.LOOKUP, 100)[9] > 160
+
+
+def test_without_measurements_a_first_step_that_was_held_up_is_forgotten() -> None:
+    model = CostModel()
+    model.learn_plain(100, 3000)
+    for _ in range(40):
+        model.learn_plain(100, 20)
+    assert model.plain_ms(100) < 24
+    assert model.calls_ms(Mode.LOOKUP, 100)[4] < 40
+
+
+def test_without_measurements_a_round_that_was_held_up_does_not_end_drafting() -> None:
+    model = CostModel()
+    model.learn_plain(100, 20)
+    model.learn(LOOKUP_4, 300)
+    assert model.calls_ms(Mode.LOOKUP, 100)[4] < 3.1 * 33
+    assert model.calls_ms(Mode.LOOKUP, 100)[2] < 2.5 * 26
+
+
+def test_a_draft_model_is_guessed_by_its_size() -> None:
+    model = CostModel()
+    model.learn_plain(100, 20)
+    model.draft_model_share = 0.1
+    assert model.draft_model_ms(4, 0) == pytest.approx(8)
 
 
 def test_drafts_are_read_off_what_was_measured() -> None:
     model = measured(CALLS)
     five = LENGTHS.index(5)
-    assert model.beams_ms()[:, five] == pytest.approx([40] * 4), "a quarter of a plain step a token, until it is known"
+    assert model.beams_ms()[:, five] == pytest.approx([16] * 4), "a tenth of a plain step a token, until it is known"
     model.use(Part.BEAMS, {(1, 2): 2.0, (1, 6): 10.0, (4, 2): 4.0, (4, 6): 16.0})
     for width, length, ms in ((1, 2, 2), (1, 4, 6), (4, 8, 22), (2, 6, 12), (8, 6, 16)):
         assert model.beams_ms()[WIDTHS.index(width), LENGTHS.index(length)] == pytest.approx(ms)
@@ -115,11 +147,43 @@ def written() -> Path:
 
 
 def test_costs_come_back_from_their_file(file: CostFile) -> None:
-    assert file.read() == {}
-    file.write(CALLS)
-    assert file.read() == CALLS
-    assert CostFile({"dtype": "float32", "model": "a"}).read() == CALLS
-    assert CostFile({"model": "a", "dtype": "float16"}).read() == {}
+    assert file.read() == ({}, 0)
+    file.add(CALLS)
+    assert file.read() == (CALLS, 1)
+    assert CostFile({"dtype": "float32", "model": "a"}).read() == (CALLS, 1)
+    assert CostFile({"model": "a", "dtype": "float16"}).read() == ({}, 0)
+
+
+def test_of_several_measurements_the_shortest_times_count(file: CostFile) -> None:
+    file.add({key: 3 * ms for key, ms in CALLS.items()})  # something else kept the machine busy
+    mixed = {key: ms * (2 if key[0] == 4 else 1) for key, ms in CALLS.items()}
+    assert file.add(mixed) == mixed
+    assert file.add({key: ms * (1 if key[0] == 4 else 2) for key, ms in CALLS.items()}) == CALLS
+    assert file.read() == (CALLS, 3)
+
+
+@pytest.mark.parametrize(
+    ("part", "costs", "enough"),
+    [
+        (Part.CALLS, CALLS, True),
+        (Part.CALLS, {(PLAIN_STEP, 128): 9.0}, True),
+        (Part.CALLS, {(1, 100): 44.0, (4, 100): 64.0}, False),
+        (Part.CALLS, CALLS | {(1, 1100): 54.0}, False),
+        (Part.CALLS, {}, False),
+        (Part.BEAMS, {(1, 2): 2.0}, True),
+        (Part.BEAMS, {}, False),
+        (Part.DRAFT_MODEL, {(1, 0): 5.0}, True),
+        (Part.DRAFT_MODEL, {(16, 0): 5.0}, False),
+    ],
+)
+def test_costs_without_what_predictions_begin_with_are_not_used(
+    part: Part, costs: dict[tuple[int, int], float], enough: bool
+) -> None:
+    assert usable(part, costs) is enough
+    if enough:
+        model = measured(CALLS)
+        model.use(part, costs)
+        assert np.isfinite([model.plain_ms(500), *model.beams_ms().ravel(), model.draft_model_ms(4, 30)]).all()
 
 
 @pytest.mark.parametrize(
@@ -131,24 +195,24 @@ def test_costs_come_back_from_their_file(file: CostFile) -> None:
         lambda data: data.replace(b"64.0", b"-64.0"),
         lambda data: data.replace(b"64.0", b"NaN"),
         lambda data: data.replace(b'"format": "', b'"format": "0'),
+        lambda data: data.replace(b'"measurements"', b'"something"'),
     ],
 )
 def test_a_damaged_or_older_file_is_ignored_and_replaced(file: CostFile, damage: object) -> None:
-    file.write(CALLS)
+    file.add(CALLS)
     written().write_bytes(damage(written().read_bytes()))  # type: ignore[operator]
-    assert file.read() == {}
-    file.write(CALLS)
-    assert file.read() == CALLS
+    assert file.read() == ({}, 0)
+    file.add(CALLS)
+    assert file.read() == (CALLS, 1)
 
 
 def test_a_folder_that_cannot_be_written_costs_only_time(file: CostFile) -> None:
     paths.cache_dir().mkdir(parents=True)
     (paths.cache_dir() / "costs").write_text("in the way")
-    file.write(CALLS)
-    assert file.read() == {}
+    assert file.add(CALLS) == CALLS
+    assert file.read() == ({}, 0)
 
 
 def test_files_are_plain_json(file: CostFile) -> None:
-    file.write(CALLS)
+    file.add(CALLS)
     assert len(json.loads(written().read_text())["costs"]) == len(CALLS)
-    assert np.isfinite(sum(file.read().values()))

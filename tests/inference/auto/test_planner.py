@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance import DraftValues
+from rdchat.inference.auto.acceptance import ChainRates, DraftValues
 from rdchat.inference.auto.costs import CostModel, Part
 from rdchat.inference.auto.curve import PLAIN_STEP
-from rdchat.inference.auto.plan import DRAFT_TOKENS, MOST_ROWS, Plan
+from rdchat.inference.auto.plan import DRAFT_TOKENS, MOST_ROWS, Choice, Plan
 from rdchat.inference.auto.planner import Outlook, Planner, in_words
+from rdchat.inference.candidates import DraftShape
 from rdchat.inference.requests import Mode
 from tests.inference.auto.chips import CHIPS, CPU, M1_MAX, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, worth
@@ -119,6 +120,34 @@ def test_a_draft_model_is_charged_for_catching_up() -> None:
     assert soon.gain > 0 > late.gain
 
 
+# Qwen2.5-Coder-1.5B with its 0.5B on two cores, in plain steps of the target (FACTS of the plan)
+PAIR = {1: 1.02, 2: 1.28, 3: 1.6, 4: 1.9, 8: 2.01, 12: 3.2, 16: 1.64, 32: 2.45}
+
+
+def pair_choice(rates: ChainRates, late: int = 0) -> Choice:
+    costs = Chip("pair", PAIR).costs()
+    costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3, (16, 0): 1.64 * STEP_MS / 3})
+    shapes = [DraftShape.of_size(steps, 16) for steps in DRAFT_TOKENS]
+    accepted = tuple((rates.expected(shape.draft_tokens, shape.runner_ups), shape.nodes) for shape in shapes)
+    choice = Planner(costs).choose(Outlook(128, 16, draft_model=accepted, late=late))
+    assert choice is not None
+    return choice
+
+
+def test_a_draft_model_is_tried_left_and_tried_again_after_enough_other_text() -> None:
+    """It used to be taken for too poor to be tried, so that nothing was ever learnt of it."""
+    rates = ChainRates()
+    assert pair_choice(rates).gain > 0.1
+    for _ in range(3):
+        rates.learn(4, chain=0, accepted=0)
+    assert pair_choice(rates).gain < 0
+    plain_steps = 0
+    while pair_choice(rates, late=plain_steps).gain < 0:
+        rates.fade(0.99)
+        plain_steps += 1
+    assert 50 < plain_steps < 400
+
+
 def test_trees_with_a_branch_that_break_their_promise_are_trusted_less() -> None:
     planner = Planner(M2_ULTRA.costs())
     outlook = Outlook(128, 8, lookup=np.cumprod(np.full(8, 0.5)), beams=Drafting(0.4).true_values())
@@ -134,6 +163,26 @@ def test_trees_with_a_branch_that_break_their_promise_are_trusted_less() -> None
 
 def test_nothing_is_chosen_where_no_cost_is_known() -> None:
     assert Planner(CostModel()).choose(Outlook(128, 8, lookup=np.array([0.9]))) is None
+
+
+@pytest.mark.parametrize("chip", [*CHIPS, Chip("4 bit on a CPU", {1: 1.0, MOST_ROWS: MOST_ROWS})], ids=lambda c: c.name)
+def test_without_measurements_rounds_are_tried_soon_and_their_costs_met(chip: Chip) -> None:
+    """Until measured, every row was taken to cost a plain step, so that short replies were nearly always plain."""
+    costs, calls, ms, tokens = CostModel(), chip.calls_of(), 0.0, 0.0
+    planner = Planner(costs)
+    outlook = Outlook(128, MOST_ROWS, lookup=np.cumprod(np.full(MOST_ROWS - 1, 0.8)))
+    for step in range(60):
+        choice = planner.choose(outlook)
+        if choice is None or choice.gain < 0:
+            costs.learn_plain(128, STEP_MS)
+            ms, tokens = ms + STEP_MS, tokens + 1
+            continue
+        assert step, "a plain step is met first"
+        real = calls[choice.plan.rows] * STEP_MS
+        planner.learn(choice, 0, real)
+        ms, tokens = ms + real, tokens + 1 + outlook.lookup[: choice.plan.nodes - 1].sum()
+    known = max(1.0, *((1 + outlook.lookup[: rows - 1].sum()) / calls[rows] for rows in range(2, MOST_ROWS + 1)))
+    assert tokens / ms * STEP_MS > max(0.95, 0.55 * known)
 
 
 # With a drafter whose first choice is right in 42 of 100 cases, and the second in 21.

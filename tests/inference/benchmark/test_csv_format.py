@@ -1,6 +1,7 @@
 """Benchmarks as CSV: ours there and back, and Apple's."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,38 @@ def test_what_is_read_back_comes_to_the_same_figures(tmp_path: Path) -> None:
     assert reports[0] == reports[1]
     assert [one.token_ids for one in after.runs] == [one.token_ids for one in before.runs]
     assert after.plan.cells[1].draft == before.plan.cells[1].draft
+
+
+def test_texts_that_a_spreadsheet_would_take_for_formulas_are_guarded_and_come_back_whole(tmp_path: Path) -> None:
+    texts = ["=1+1", "+x", "-", "@SUM(A1)", "\tx", "\rx", "'", "'=x", "a,b", 'a"b', "a\nb", "a\r\nb", ""]
+    asked = plan(*[LOOKUP] * len(texts), groups=("=group", "-"))
+    runs = [
+        run(asked, 1 + cell, 9, difference=Difference(0, 1, text, text[::-1], None), chosen=text)
+        for cell, text in enumerate(texts)
+    ] + [run(asked, 0, 10, prompt=1, mode_reason="@once")]
+    path = written(tmp_path / "runs.csv", BenchRecord(asked, tuple(runs), {"model": "=m", "cores": 2}))
+    with path.open(newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    found = read_csv([path])
+    assert [(one.difference, one.chosen, one.group) for one in found.runs] == [
+        (one.difference, one.chosen, one.group) for one in runs
+    ]
+    assert (found.runs[-1].mode_reason, found.environment["model"]) == ("@once", "=m")
+
+
+def test_a_reply_as_long_as_a_context_can_be_read_back(tmp_path: Path) -> None:
+    asked = plan(LOOKUP)
+    times = tuple(float(10_000 + n) for n in range(20_000))
+    long = replace(run(asked, 1, 10), times_ms=times)
+    path = written(tmp_path / "runs.csv", BenchRecord(asked, (run(asked, 0, 10), long), {"cores": 2}))
+    assert read_csv([path]).runs[1].times_ms == times
+
+
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "runs.csv", record())
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert len(read_csv([path]).runs) == len(record().runs)
 
 
 def test_apples_columns_mean_what_theirs_do(tmp_path: Path) -> None:
@@ -131,6 +164,9 @@ def test_apples_file_of_drafting_finds_the_plain_one_beside_it_or_is_drawn_by_it
         (APPLE_PLAIN.replace("1,mlx", "x,mlx"), "Line 3 of {path}: run is 'x', not a whole number"),
         (APPLE_PLAIN.replace("float16", "float12"), "Line 2 of {path}: dtype is 'mlx.core.float12', which is unknown"),
         (APPLE_PLAIN + "2,mlx.core.float16\n", "Line 4 of {path}: it has more or fewer columns"),
+        (APPLE_PLAIN.replace("4100.0", "inf"), "Line 2 of {path}: generation_ours is 'inf', not a number"),
+        (APPLE_PLAIN.replace("1,mlx", f"{'9' * 5000},mlx"), "not a whole number"),
+        (APPLE_DRAFTED.replace(",200,", ",1,"), "Line 2 of {path}: max-tokens 1 is out of range"),
         (APPLE_DRAFTED.replace("200,True,126", "200,yes,126"), "Line 2 of {path}: greedy is 'yes'"),
         (APPLE_DRAFTED.replace("0,1,2,", "0,1,1,", 1), "Line 2 of {path}: beam-length 1 is out of range"),
         ("part,mode\ncell,off\n", "Line 1 of {path} does not name the column run"),
@@ -150,6 +186,10 @@ def test_what_is_wrong_with_a_file_is_named(text: str, words: str, tmp_path: Pat
         ("mode", "magic", "mode is 'magic'"),
         ("part", "whole", "part is 'whole'"),
         ("token_ids", "1 b", "token_ids holds"),
+        ("token_ids", "1 nan", "token_ids holds"),
+        ("overhead", "nan", "overhead is 'nan', not a number"),
+        ("temperature", "11", "temperature 11.0 is out of range"),
+        ("prompt", "999999999999", "prompt is 999999999999, and the file has 20 lines"),
     ],
 )
 def test_a_broken_line_of_ours_is_named(column: str, value: str, words: str, tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def test_a_mode_that_did_not_run_has_a_reason_and_no_figures() -> None:
     runs = [run(asked, BASE, 10), run(asked, FIRST, 10, mode_reason="It cannot.")]
     (report,) = summarise(asked, runs)
     assert report.mode_reason == "It cannot."
+    assert report.identical_text is None, "nobody can tell"
     assert set(report.figures.values()) == {None}
 
 

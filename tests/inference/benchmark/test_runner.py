@@ -11,7 +11,7 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.benchmark import runner as runner_module
 from rdchat.inference.benchmark.differences import first_difference, score_gap
 from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
-from rdchat.inference.benchmark.recording import Recording, record
+from rdchat.inference.benchmark.recording import Recording, measure_overhead, record
 from rdchat.inference.benchmark.results import MLX_LM, BenchEvent, BenchProgress, BenchRun
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.engine import LocalEngine
@@ -119,6 +119,16 @@ def test_what_differs_from_plain_decoding_is_told_with_its_gap(monkeypatch: pyte
     assert difference.gap > 1e-4
 
 
+def test_a_gap_that_is_no_number_is_left_out_as_json_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = InterleavedRunner(plan(LOOKUP), session_of)
+    monkeypatch.setattr(runner_module, "score_gap", lambda *_: float("nan"))
+    runs = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=1), session_of)))
+    other = replace(runs[1], token_ids=(30, *runs[1].token_ids[1:]))
+    difference = runner._difference(tiny_llama(), runs[0], other)
+    assert difference is not None
+    assert (difference.index, difference.gap) == (0, None)
+
+
 @pytest.mark.parametrize(
     "sampling", [{"temperature": 0}, {"temperature": 0.8, "top_p": 1.0}, {"temperature": 0.8, "top_k": 2}]
 )
@@ -173,6 +183,21 @@ def test_cancelling_keeps_what_can_be_compared(monkeypatch: pytest.MonkeyPatch) 
 def test_a_reply_ends_between_tokens_when_cancelled() -> None:
     looks = iter([False] * 6 + [True] * 50)
     assert record(session_of(), ask(max_tokens=200), lambda: next(looks)) is None
+
+
+def test_rounds_are_not_made_again_once_it_is_cancelled() -> None:
+    session, request = session_of(), replace(ask(PROMPTS[0].text), draft=LOOKUP.draft)
+    found = record(session, request, lambda: False)
+    assert found is not None
+    assert len(found.rounds) > 2
+    looks: list[bool] = []
+
+    def cancelled() -> bool:
+        looks.append(len(looks) == 2)
+        return looks[-1]
+
+    assert measure_overhead(session, request, found, cancelled) is None
+    assert looks == [False, False, True]
 
 
 def test_closing_early_ends_in_good_order() -> None:

@@ -1,0 +1,29 @@
+"""Commands as tests run them: in this process, with what they print."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from rdchat.cli import main
+
+
+def printed_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """Run a command that must succeed, with `--json`, and return the object that it prints."""
+    status = main([*arguments, "--json"])
+    shown = capsys.readouterr()
+    assert status == 0, shown.err
+    report: dict[str, Any] = json.loads(shown.out)
+    return report
+
+
+def check_refused(capsys: pytest.CaptureFixture[str], arguments: Sequence[str], words: str, status: int) -> None:
+    """Check that a command ends with a status and one line on standard error that has these words."""
+    try:
+        ended = main(list(arguments))
+    except SystemExit as error:  # argparse's own way out
+        ended = int(error.code or 0)
+    shown = capsys.readouterr()
+    assert (ended, shown.out, shown.err.count("\n")) == (status, "", 1), arguments
+    assert words in shown.err
