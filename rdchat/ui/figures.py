@@ -32,13 +32,6 @@ DTYPE_WORDS = {
     Dtype.FOUR_BIT: "4-bit",
 }
 
-MODE_WORDS = {
-    Mode.AUTO: "Auto",
-    Mode.OFF: "Off",
-    Mode.SPECULATIVE: "Draft model",
-    Mode.RECURRENT: "Recurrent",
-    Mode.LOOKUP: "Prompt lookup",
-}
 _SAME_TEXT = "Same text, up to rounding."
 MODE_EXPLANATIONS = {
     Mode.AUTO: f"Picks what is fastest at each moment, plain decoding included. {_SAME_TEXT}",
@@ -102,6 +95,11 @@ def memory(size_bytes: int) -> str:
 
 def count(number: int) -> str:
     return f"{number:,}" if number else NONE
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """Return `1 token` or `1,204 tokens`; `several` is the plural where it is not `one` with an s."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
 
 
 def parameters(number: int) -> str:

@@ -6,6 +6,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QActionGroup
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
 
+from rdchat import paths
 from rdchat.inference.events import LoadProgress
 from rdchat.inference.requests import Dtype
 from rdchat.services.chat_controller import ChatController
@@ -15,7 +16,7 @@ from rdchat.ui.chat_options import ChatOptions
 from rdchat.ui.icons import line_icon
 from rdchat.ui.theme import Theme
 
-DEFAULT_MODEL = "SmolLM2 135M Instruct (default)"
+DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"  # a model goes by its folder's name
 
 
 class ModelButton(QPushButton):
@@ -56,14 +57,16 @@ class ModelButton(QPushButton):
         self._show(figures.load_words(progress), "The model is being loaded. Click to choose another.")
 
     def _fill_menu(self) -> None:
-        settings = self._controller.settings
+        recent, chosen = self._controller.settings.recent_models, self._controller.chosen_model
+        if chosen is not None and chosen not in recent:  # it did not load, and the precision below is for it
+            recent = (chosen, *recent)
         for action in self._precisions.actions():
             action.setChecked(action.data() == self._controller.chosen_dtype)
         self._menu.clear()
         self._menu.addAction(self._model_action(DEFAULT_MODEL, None))
-        if settings.recent_models:
+        if recent:
             self._menu.addSection("Recent")
-            for model in settings.recent_models:
+            for model in recent:
                 self._menu.addAction(self._model_action(Path(model).name, model))
         self._menu.addSeparator()
         self._menu.addMenu(self._precisions)

@@ -44,6 +44,7 @@ class MainWindow(QMainWindow):
         self._controller, self._theme = controller, theme
         self._asked_for: set[QWidget] = set()  # sides opened by hand although the window is too narrow for them
         self._preferences: Preferences | None = None
+        self._picked = ""  # the folder that was chosen in the dialog, until it is known whether it holds a model
         self.windows = Windows(controller, theme, self)
         self.setObjectName("main")
         self.setWindowIcon(app_icon())
@@ -79,7 +80,6 @@ class MainWindow(QMainWindow):
 
     def bring_to_front(self) -> None:
         """Show the window over others, as a second start of the app asks for."""
-        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         show_in_front(self)
 
     def choose_model(self) -> None:
@@ -93,6 +93,9 @@ class MainWindow(QMainWindow):
         self._fold()
 
     def closeEvent(self, event: QCloseEvent) -> None:
+        if event.spontaneous() and not self.windows.may_quit():  # the window's own button
+            event.ignore()
+            return
         state, geometry = self._splitter.saveState(), self.saveGeometry()
         self._change(window_state=_encode(state), window_geometry=_encode(geometry))
         self.hide()  # ending the engine thread may take as long as one chunk of a prompt
@@ -115,7 +118,7 @@ class MainWindow(QMainWindow):
         actions.new_chat.triggered.connect(self._new_chat)
         actions.open_folder.triggered.connect(self.choose_model)
         actions.close_window.triggered.connect(self._close_front)
-        actions.quit.triggered.connect(self.close)
+        actions.quit.triggered.connect(self._quit)
         actions.preferences.triggered.connect(lambda: show_in_front(self.preferences))
         actions.undo.triggered.connect(self._undo)
         actions.find.triggered.connect(self._find)
@@ -151,6 +154,7 @@ class MainWindow(QMainWindow):
         controller.conversation_opened.connect(self._show_title)
         controller.conversations_changed.connect(self._show_title)
         controller.state_changed.connect(self._show_state)
+        controller.state_changed.connect(self._remember_place)
         controller.message_added.connect(self._show_state)
         controller.message_changed.connect(self._show_state)
         controller.conversation_opened.connect(self._show_state)
@@ -178,9 +182,9 @@ class MainWindow(QMainWindow):
         )
         self._asked_for = {side for side, _, room, _ in sides if side in self._asked_for and self.width() < room}
         for side, wanted, room, action in sides:
-            fits = self.width() >= room
-            crowded = bool(self._asked_for - {side})
-            shown = (wanted and fits and not crowded) or side in self._asked_for
+            shown = side in self._asked_for or (wanted and self.width() >= room and not self._asked_for - {side})
+            if not shown and side.isAncestorOf(self.focusWidget()):
+                self.conversation.composer.setFocus()
             side.setVisible(shown)
             action.setChecked(shown)
 
@@ -242,7 +246,12 @@ class MainWindow(QMainWindow):
             self._controller.undo_delete()
 
     def _close_front(self) -> None:
-        (QApplication.activeWindow() or self).close()  # a Mac has one menu bar for every window
+        front = QApplication.activeWindow() or self  # a Mac has one menu bar for every window
+        self._quit() if front is self else front.close()
+
+    def _quit(self) -> None:
+        if self.windows.may_quit():
+            self.close()
 
     def _show_drafting(self) -> None:
         if not self.panel.isVisible():
@@ -261,8 +270,16 @@ class MainWindow(QMainWindow):
         dialog.open()
 
     def _load_folder(self, folder: str) -> None:
-        self._change(models_folder=str(Path(folder).parent))
+        self._picked = folder
         self._controller.load_model(folder)
+
+    def _remember_place(self) -> None:
+        """Begin the next dialog where the folder chosen in this one lies, if that one held a model."""
+        controller, picked = self._controller, self._picked
+        if picked and controller.state is not EngineState.LOADING:
+            self._picked = ""
+            if controller.model is not None and controller.chosen_model == picked:
+                self._change(models_folder=str(Path(picked).parent))
 
     def _set_text_size(self, points: int) -> None:
         self._change(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))

@@ -6,7 +6,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QApplication, QMenuBar
 
-from rdchat.ui import figures
+from rdchat.inference.requests import Mode
 
 _Keys = str | QKeySequence.StandardKey
 _Standard = QKeySequence.StandardKey
@@ -35,8 +35,8 @@ class WindowActions(QObject):
         self.tokens = self._action("Tokens and drafts", "Ctrl+Alt+T", tip="Show how the last reply came about")
         self.ledger = self._action("Time ledger…", "Ctrl+Alt+L")
         self.draft_modes = {
-            mode: self._action(words, f"Ctrl+Alt+{place}", checkable=True)
-            for place, (mode, words) in enumerate(figures.MODE_WORDS.items(), start=1)
+            mode: self._action(mode.words, f"Ctrl+Alt+{place}", checkable=True)
+            for place, mode in enumerate(Mode, start=1)
         }
         self.draft_settings = self._action("Draft settings", "Ctrl+Alt+D", tip="Go to the speed panel's draft settings")
         self.race = self._action("Race…", "Ctrl+Alt+R", tip="Drafting against plain decoding, side by side")

@@ -29,7 +29,7 @@ def summary(message: Message) -> list[str]:
         _with_unit(figures.rate(statistics.decode_tps), "tokens/s"),
         _with_unit(figures.decimal(statistics.tokens_per_target_call), "per call"),
         _with_unit(figures.percent(statistics.acceptance_rate), "accepted"),
-        f"{statistics.rounds:,} rounds" if statistics.rounds else "",
+        figures.counted(statistics.rounds, "round") if statistics.rounds else "",
         f"first token {figures.duration(statistics.ttft_ms)}" if statistics.ttft_ms else "",
         f"prefill {figures.duration(statistics.prefill_ms)}" if statistics.prefill_ms else "",
         f"drafter {drafter_name(drafting)}" if drafting and drafting.mode in _NAMED else "",

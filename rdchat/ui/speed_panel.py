@@ -32,6 +32,7 @@ class SpeedPanel(QScrollArea):
         super().__init__(parent)
         self._controller, self._theme = controller, theme
         self._pending = Statistics()
+        self._state = controller.state
         self.throttle = Throttle(self)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setWidgetResizable(True)
@@ -95,14 +96,16 @@ class SpeedPanel(QScrollArea):
         controller.load_progressed.connect(self.model.show_load)
         controller.prefill_progressed.connect(self.model.show_prefill)
         controller.statistics_changed.connect(self._note_statistics)
-        controller.message_added.connect(self._note_new_message)
         controller.message_changed.connect(self._note_message)
         controller.conversation_opened.connect(self._show_last_reply)
         self.throttle.due.connect(self._show_pending)
 
     def _show_state(self) -> None:
-        model = self._controller.model
-        self.model.show_state(self._controller.state, model)
+        state, model = self._controller.state, self._controller.model
+        if state is EngineState.PREFILL and self._state is not state:
+            self._begin(Statistics())  # another reply, or the same one again
+        self._state = state
+        self.model.show_state(state, model)
         self.memory.show_model(model)
 
     def _note_statistics(self, statistics: Statistics) -> None:
@@ -113,10 +116,6 @@ class SpeedPanel(QScrollArea):
         if self._controller.state in _BUSY:
             self.speed.sparkline.add(self._pending)
         self._show_statistics(self._pending)
-
-    def _note_new_message(self, message: Message) -> None:
-        if message.role is Role.ASSISTANT and message.status is MessageStatus.STREAMING:
-            self._begin(Statistics())
 
     def _note_message(self, message: Message) -> None:
         if message.role is not Role.ASSISTANT or message.status is MessageStatus.STREAMING or not message.statistics:

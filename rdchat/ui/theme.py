@@ -186,7 +186,8 @@ class Theme(QObject):
 def control_font(points_more: float = 0, bold: bool = False, tabular: bool = False) -> QFont:
     """Return the system's font for controls, a little larger or smaller; `tabular` gives figures one width."""
     font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
-    font.setPointSizeF(QFontInfo(font).pointSizeF() + points_more)
+    given = font.pointSizeF()  # -1 where the system names its size in pixels; QFontInfo takes 0.5 ms to tell
+    font.setPointSizeF((given if given > 0 else QFontInfo(font).pointSizeF()) + points_more)
     font.setWeight(QFont.Weight.DemiBold if bold else QFont.Weight.Normal)
     if tabular:
         font.setFeature(QFont.Tag("tnum"), 1)

@@ -3,6 +3,7 @@
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 
 from rdchat.services.chat_controller import ChatController
@@ -26,6 +27,7 @@ class Windows:
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget) -> None:
         self._controller, self._theme, self._parent = controller, theme, parent
+        self._chat_of_tokens: int | None = None
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
@@ -39,11 +41,20 @@ class Windows:
         """A reply's tokens and draft trees."""
         from rdchat.ui.drafts import DraftsWindow  # noqa: PLC0415
 
-        return DraftsWindow(self._controller.traces, self._theme, self._parent)
+        window = DraftsWindow(self._controller.traces, self._theme, self._parent)
+        self._controller.conversation_removed.connect(self._close_tokens_of)
+        return window
 
     def show_tokens(self, message_id: int) -> None:
-        """Show how a reply came about."""
+        """Show how a reply of the open chat came about."""
+        chat = self._controller.conversation
+        self._chat_of_tokens = chat.id if chat else None
         self.drafts.show_reply(message_id)
+
+    def _close_tokens_of(self, conversation_id: int) -> None:
+        """Take the tokens of a chat away with the chat."""
+        if conversation_id == self._chat_of_tokens:
+            self.drafts.close()
 
     @cached_property
     def race(self) -> "RaceWindow":
@@ -59,9 +70,18 @@ class Windows:
 
         return BenchmarkWindow(self._controller, self._theme, self._parent)
 
+    def may_quit(self) -> bool:
+        """Tell whether nothing is lost by quitting; else ask, in the window whose work it is."""
+        if not self._controller.benchmark.running:
+            return True
+        show_in_front(self.benchmark)
+        self.benchmark.ask_to_stop("Stop the benchmark and quit?", "Stop and quit", self._parent.close)
+        return False
+
 
 def show_in_front(window: QWidget) -> None:
-    """Show a window over the others and give it the keyboard."""
+    """Show a window over the others, also where it was minimised, and give it the keyboard."""
+    window.setWindowState(window.windowState() & ~Qt.WindowState.WindowMinimized)
     window.show()
     window.raise_()
     window.activateWindow()

@@ -3,16 +3,17 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QModelIndex, Qt
-from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QFileDialog, QMessageBox, QPushButton
+from PySide6.QtGui import QCloseEvent, QImage
+from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.inference.benchmark.results import BenchProgress
 from rdchat.inference.events import DraftOptions, ModeOption
 from rdchat.inference.requests import Dtype, Mode
+from rdchat.services.events import EngineState
 from rdchat.ui.benchmark import BenchmarkWindow
-from rdchat.ui.benchmark.report_table import ReportTable
+from rdchat.ui.benchmark.report_table import ReportTable, TableCell
 from rdchat.ui.main_window import MainWindow
 from tests.services.bench_runs import bench_run
 from tests.ui.conftest import Chat
@@ -185,3 +186,94 @@ def test_the_form_is_not_cut(bench: BenchmarkWindow) -> None:
     viewport = bench.form.parentWidget()
     assert viewport is not None
     assert bench.form.minimumSizeHint().width() <= viewport.width()
+
+
+def test_what_is_looked_at_stays_while_results_come(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+    bench.form.draft_tokens.setText("2, 4")
+    chat.engine.bench_events = tuple(bench_run(cell, 20 - 5 * cell) for cell in range(3))
+    chat.engine.gate.shut()
+    bench.start.click()
+    chat.engine.gate.allow(2)
+    table, picture = bench.results.results, bench.results.picture
+    qtbot.waitUntil(lambda: table.table.rowCount() == 2)
+    table.selectRow(1)
+    qtbot.keyClick(picture, Qt.Key.Key_Right)
+    first = picture.accessibleDescription()
+    with qtbot.waitSignal(chat.controller.benchmark.ended):
+        chat.engine.gate.open()
+    assert row(table.table, 1)["Of plain"] == "2.00x"
+    assert [index.row() for index in table.selectionModel().selectedRows()] == [1]
+    qtbot.keyClick(picture, Qt.Key.Key_Right)
+    assert picture.accessibleDescription() != first
+
+
+def test_what_came_of_it_is_told_until_something_else_is_chosen(
+    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow
+) -> None:
+    run(qtbot, chat, bench)
+    chat.say("Hello")
+    chat.controller.drafting.changed.emit()
+    assert bench.status.text().startswith("Done: 2 replies")
+    bench.form.trials.setValue(2)
+    assert bench.status.text() == "36 replies of at most 64 tokens"
+
+
+def test_no_benchmark_begins_while_a_model_is_loading(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+    """It would have been exported with the environment of no model."""
+    chat.engine.load_gate.shut()
+    chat.controller.load_model("other")
+    assert (bench.start.isEnabled(), bench.status.text()) == (False, "The model is still loading.")
+    chat.engine.load_gate.open()
+    chat.wait_for(EngineState.IDLE)
+    assert bench.start.isEnabled()
+
+
+class _ByHand(QCloseEvent):
+    """What the window manager sends when the window's own button is pressed."""
+
+    def spontaneous(self) -> bool:
+        return True
+
+
+def test_quitting_while_it_runs_asks_first(
+    qtbot: QtBot, chat: Chat, window: MainWindow, bench: BenchmarkWindow
+) -> None:
+    chat.engine.gate.shut()
+    bench.start.click()
+    for quit_ in (window.actions_.quit.trigger, window._close_front, lambda: window.closeEvent(_ByHand())):
+        window.activateWindow()
+        qtbot.waitUntil(lambda: QApplication.activeWindow() is window)
+        quit_()
+        assert window.isVisible()
+        (box,) = [box for box in bench.findChildren(QMessageBox) if box.isVisible()]
+        assert box.text() == "Stop the benchmark and quit?"
+        box.close()
+    window.actions_.quit.trigger()
+    (box,) = [box for box in bench.findChildren(QMessageBox) if box.isVisible()]
+    next(button for button in box.findChildren(QPushButton) if button.text() == "Stop and quit").click()
+    assert not window.isVisible()
+
+
+def test_the_question_goes_away_with_the_benchmark(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+    chat.engine.gate.shut()
+    bench.start.click()
+    bench.close()
+    box = bench.findChild(QMessageBox)
+    assert box is not None
+    with qtbot.waitSignal(box.finished):
+        chat.engine.gate.open()
+
+
+def test_the_name_of_what_is_asked_is_not_cut(bench: BenchmarkWindow) -> None:
+    source = bench.form.source
+    assert source.fontMetrics().horizontalAdvance(source.currentText()) + 40 < source.width()
+
+
+def test_names_and_their_heading_stand_at_the_same_edge(bench: BenchmarkWindow) -> None:
+    table = bench.results.results.table
+    table.show_rows([TableCell("Setting"), TableCell("Tokens/s")], [[TableCell("Auto"), TableCell("1")]])
+    for column in (0, 1):
+        heading = table.headerData(column, Qt.Orientation.Horizontal, Qt.ItemDataRole.TextAlignmentRole)
+        assert Qt.AlignmentFlag(heading) == Qt.AlignmentFlag(
+            table.data(table.index(0, column), Qt.ItemDataRole.TextAlignmentRole)
+        )

@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QGuiApplication, QWheelEvent
-from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QWidget
+from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
+from PySide6.QtGui import QGuiApplication, QHelpEvent, QWheelEvent
+from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QToolTip, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.events import DraftOptions, ModeOption
@@ -43,7 +43,7 @@ def _offer(chat: Chat, *options: ModeOption) -> None:
         (Mode.OFF, set()),
         (Mode.AUTO, {"Drafter", "Draft model"}),
         (Mode.SPECULATIVE, {"Draft model", "Draft tokens"}),
-        (Mode.RECURRENT, {"Drafter", "Beam width", "Beam length", "Branch from prompt lookup"}),
+        (Mode.RECURRENT, {"Drafter", "Beam width", "Beam length", "Lookup branch"}),
         (Mode.LOOKUP, {"Draft tokens"}),
     ],
 )
@@ -184,3 +184,25 @@ def test_the_draft_settings_are_reached_by_key(qtbot: QtBot, chat: Chat, window:
     assert not window.panel.drafting.mode.isVisible()
     window.actions_.draft_settings.trigger()
     assert window.panel.drafting.mode.hasFocus()
+
+
+def test_a_folder_whose_name_is_cut_is_told_whole(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
+    chat.start()
+    folder = "/drafters/a-drafter-with-quite-a-long-name-that-no-panel-has-room-for"
+    chat.controller.drafting.change(DraftSettings(mode=Mode.RECURRENT, drafter=folder))
+    picker = controls.drafter
+    assert picker.text() != Path(folder).name
+    picker.event(QHelpEvent(QEvent.Type.ToolTip, QPoint(5, 5), picker.mapToGlobal(QPoint(5, 5))))
+    assert folder in QToolTip.text()
+    assert "rdchat train-drafter" in QToolTip.text()
+    QToolTip.hideText()
+
+
+def test_the_keyboard_goes_back_to_the_message_when_the_panel_is_hidden(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
+    chat.start()
+    window.activateWindow()
+    window.actions_.draft_settings.trigger()
+    window.actions_.panel.trigger()
+    assert window.conversation.composer.field.hasFocus()

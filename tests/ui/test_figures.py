@@ -59,3 +59,12 @@ def test_every_finish_reason_has_words() -> None:
 def test_days(when: tuple[int, int, int, int, int], words: str) -> None:
     now = datetime(2026, 11, 20, 14, 0).timestamp()
     assert figures.day_words(datetime(*when).timestamp(), now) == words
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, "0 tokens"), (1, "1 token"), (2, "2 tokens"), (12_345, "12,345 tokens")]
+)
+def test_what_is_counted_has_its_plural(number: int, words: str) -> None:
+    assert figures.counted(number, "token") == words
+    assert figures.counted(1, "reply", "replies") == "1 reply"
+    assert figures.counted(2, "reply", "replies") == "2 replies"

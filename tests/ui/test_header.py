@@ -2,8 +2,10 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
+from rdchat import paths
 from rdchat.errors import OutOfMemoryError
 from rdchat.inference.events import LoadProgress
+from rdchat.inference.model_files import display_name
 from rdchat.inference.requests import Dtype
 from rdchat.services.events import EngineState
 from rdchat.ui.header import DEFAULT_MODEL, ModelButton
@@ -40,6 +42,10 @@ def test_recent_models_and_the_default_can_be_chosen(qtbot: QtBot, chat: Chat) -
     entries[DEFAULT_MODEL].trigger()
     qtbot.waitUntil(lambda: chat.engine.loads[-1] == (None, Dtype.AUTO))
     chat.wait_for(EngineState.IDLE)
+
+
+def test_the_default_has_one_name_loaded_or_not() -> None:
+    assert f"{display_name(None, paths.default_model_dir())} (default)" == DEFAULT_MODEL
 
 
 def test_another_precision_loads_the_same_model(qtbot: QtBot, chat: Chat) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, Qt
-from PySide6.QtTest import QAbstractItemModelTester
+from PySide6.QtGui import QKeySequence
+from PySide6.QtTest import QAbstractItemModelTester, QTest
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
@@ -119,3 +120,30 @@ def test_a_file_that_cannot_be_written_is_said_so(chat: Chat, ledger: LedgerWind
 def test_the_panels_button_opens_it(chat: Chat, window: MainWindow) -> None:
     window.panel.ledger.click()
     assert window.windows.ledger.isVisible()
+
+
+def test_names_can_be_read_in_a_small_window(chat: Chat, ledger: LedgerWindow) -> None:
+    _measure(chat)
+    chat.qtbot.waitUntil(lambda: len(ledger.model.rows) == 4)
+    ledger.resize(ledger.minimumSize())
+    longest = ledger.view.fontMetrics().horizontalAdvance("verify") + 2 * ledger.view.indentation()
+    ledger.view.setColumnWidth(1, 50)
+    ledger.resize(ledger.width() + 5, ledger.height())
+    assert ledger.view.columnWidth(1) == 50, "what the person drew otherwise stays"
+    sideways = ledger.view.horizontalScrollBar()
+    chat.qtbot.waitUntil(lambda: ledger.view.columnWidth(0) > longest and sideways.maximum() == 0)
+
+
+def test_stages_say_what_they_are(qtbot: QtBot) -> None:
+    model = LedgerModel()
+    model.show_rows(ledger_rows((*_ENTRIES, LedgerEntry("new stage", "", 1, 1.0))))
+    assert "Drafted tokens and the one before them go through the model" in model.index(1, 0, model.index(1, 0)).data(
+        Qt.ItemDataRole.ToolTipRole
+    )
+    assert "new stage" in model.index(2, 0).data(Qt.ItemDataRole.ToolTipRole)
+
+
+def test_the_usual_key_closes_it(chat: Chat, ledger: LedgerWindow) -> None:
+    ledger.activateWindow()
+    QTest.keySequence(ledger, QKeySequence(QKeySequence.StandardKey.Close))
+    assert not ledger.isVisible()

@@ -245,7 +245,7 @@ def test_closing_while_writing_ends_cleanly_and_keeps_the_text(qtbot: QtBot, cha
     chat.engine.gate.allow(4)
     qtbot.waitUntil(lambda: "One" in chat.controller.messages[-1].text)
     window.close()
-    assert chat.engine.unloads
+    assert chat.engine.closings
     stored = chat.store.messages(chat.controller.messages[0].conversation_id)
     assert stored[-1].text.startswith("One ")
 
@@ -258,19 +258,38 @@ def test_appearance_follows_the_settings(chat: Chat, window: MainWindow, theme: 
     assert not theme.dark
 
 
-def test_a_model_folder_is_chosen_in_a_dialog(qtbot: QtBot, chat: Chat, window: MainWindow, tmp_path: Path) -> None:
-    chat.start()
-    folder = tmp_path / "models" / "mine"
-    folder.mkdir(parents=True)
+def _choose_model(window: MainWindow, folder: Path) -> None:
     window.actions_.open_folder.trigger()
     dialog = window.findChild(QFileDialog)
     assert dialog is not None
     dialog.fileSelected.emit(str(folder))
     dialog.close()
+
+
+def test_a_model_folder_is_chosen_in_a_dialog(qtbot: QtBot, chat: Chat, window: MainWindow, tmp_path: Path) -> None:
+    chat.start()
+    folder = tmp_path / "models" / "mine"
+    folder.mkdir(parents=True)
+    _choose_model(window, folder)
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == str(folder))
     chat.wait_for(EngineState.IDLE)
-    assert chat.controller.settings.models_folder == str(folder.parent)
+    qtbot.waitUntil(lambda: chat.controller.settings.models_folder == str(folder.parent))
     assert chat.controller.settings.recent_models == (str(folder),)
+
+
+def test_a_folder_without_a_model_does_not_become_the_place_to_look_in(
+    chat: Chat, window: MainWindow, tmp_path: Path
+) -> None:
+    chat.start()
+    folder = tmp_path / "downloads" / "photos"
+    folder.mkdir(parents=True)
+    chat.engine.load_errors = {str(folder): ModelError("There is no model.", "Choose another.")}
+    _choose_model(window, folder)
+    chat.wait_for(EngineState.NO_MODEL)
+    assert chat.controller.settings.models_folder == ""
+    chat.controller.load_model(None)
+    chat.wait_for(EngineState.IDLE)
+    assert chat.controller.settings.models_folder == ""
 
 
 @pytest.mark.parametrize("state", list(ComposerState))

@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QRectF, Qt
-from PySide6.QtGui import QColor, QImage, QPainter
+from PySide6.QtGui import QColor, QFontMetricsF, QImage, QPainter
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.pictures import HeatMap, Pictures, SpeedBars
 from rdchat.inference.benchmark.results import Figure
+from rdchat.ui.benchmark.results_view import ResultsView
 from rdchat.ui.plots.heat_map import HeatMapPlot
 from rdchat.ui.plots.picture_files import plot_of, save_picture
 from rdchat.ui.plots.plot import Plot, PlotStyle, ink_on, luminance
 from rdchat.ui.plots.plot_view import PlotView
-from rdchat.ui.plots.speed_bars import SpeedBarsPlot
+from rdchat.ui.plots.speed_bars import _LINES, SpeedBarsPlot
 from rdchat.ui.theme import DARK, DARK_PLOT, LIGHT, LIGHT_PLOT, Theme
 
 AREA = QRectF(0, 0, 600, 400)
@@ -173,3 +174,25 @@ def test_the_view_follows_the_theme(qtbot: QtBot, theme: Theme) -> None:
     assert QColor(DARK_PLOT.faster).name() in grounds[Qt.ColorScheme.Dark]
     assert QColor(LIGHT_PLOT.faster).name() in grounds[Qt.ColorScheme.Light]
     assert QColor(LIGHT_PLOT.faster).name() not in grounds[Qt.ColorScheme.Dark]
+
+
+def test_what_the_keys_come_to_is_scrolled_into_view(qtbot: QtBot, theme: Theme) -> None:
+    results = ResultsView(theme)
+    qtbot.addWidget(results)
+    many = tuple((f"Setting {number}", Figure(1.5, 1.4, 1.75, 12)) for number in range(40))
+    results.picture.show_plot(SpeedBarsPlot(SpeedBars((("float32", many),))))
+    results.setCurrentIndex(2)
+    results.resize(500, 300)
+    with qtbot.waitExposed(results):
+        results.show()
+    for _ in range(30):
+        qtbot.keyClick(results.picture, Qt.Key.Key_Down)
+    marked = results.picture._marks()[29].area.toRect()
+    seen = results.picture.visibleRegion().boundingRect()
+    assert seen.top() <= marked.top() <= marked.bottom() <= seen.bottom()
+
+
+def test_what_stands_above_a_picture_fits_beside_the_form() -> None:
+    """At the smallest size of the benchmark window a picture is 340 pixels wide."""
+    small = QFontMetricsF(STYLE.font(-1))
+    assert all(small.horizontalAdvance(line) <= 340 for line in (*_LINES, *HeatMapPlot(MAP)._lines))

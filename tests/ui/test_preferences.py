@@ -31,7 +31,7 @@ def test_what_is_in_force_is_shown(preferences: Preferences) -> None:
     assert preferences.dtype.currentText() == "Automatic"
     assert preferences.seed.text() == ""
     assert preferences.form.sampling() == SamplingParams()
-    assert preferences.model.text() == "SmolLM2 135M Instruct (default)"
+    assert preferences.model.text() == "smollm2-135m-instruct (default)"
 
 
 def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: Preferences, tmp_path: Path) -> None:

@@ -165,3 +165,59 @@ def test_everything_fits_into_the_smallest_window(qtbot: QtBot, chat: Chat, race
         corner = part.mapTo(race, QPoint(part.width(), part.height()))
         assert corner.x() <= race.width()
         assert corner.y() <= race.height()
+
+
+def test_a_race_that_was_seen_is_still_there_when_the_window_is_opened_again(
+    qtbot: QtBot, chat: Chat, window: MainWindow, race: RaceWindow
+) -> None:
+    run(qtbot, chat, race)
+    race.playback.skip.click()
+    race.close()
+    window.actions_.race.trigger()
+    assert race.plain.text.toPlainText() == "Hello, you!"
+    assert race.verdict.text() == "Same text, token for token."
+    assert race.playback.isEnabled()
+
+
+def test_nothing_plays_in_a_closed_window(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    run(qtbot, chat, race)
+    assert race.playback.playing
+    race.close()
+    assert not race.playback.playing
+    result = race._result
+    assert result is not None
+    race.show_result(result)  # of a race that ended as the window was closed
+    assert not race.playback.playing
+    assert race.playback.isEnabled()
+
+
+def test_who_has_no_prompt_yet_can_type_one(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    window.actions_.race.trigger()
+    race = window.windows.race
+    assert race.focusWidget() is race.prompt
+    window.conversation.composer.set_text("Say hello")
+    window.actions_.race.trigger()
+    assert race.focusWidget() is race.start
+
+
+def test_no_race_begins_while_a_model_is_loading(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    """A reply that waits for the model would have waited, unseen, for the race's end."""
+    chat.engine.load_gate.shut()
+    chat.controller.load_model("other")
+    assert (race.start.isEnabled(), race.status.text()) == (False, "The model is still loading.")
+    chat.engine.load_gate.open()
+    chat.wait_for(EngineState.IDLE)
+    assert race.start.isEnabled()
+
+
+def test_a_reply_of_one_token_is_counted_as_one(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    chat.engine.bench_events = (bench_run(0, 20, pieces=("Hi",)), bench_run(1, 10, pieces=("Hi",)))
+    run(qtbot, chat, race)
+    race.playback.skip.click()
+    assert race.plain.state.text() == "1 token in 0.10 s"
+
+
+def test_the_letters_of_a_setting_are_explained(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+    run(qtbot, chat, race)
+    assert "K: draft tokens" in race.drafted.name.toolTip()

@@ -56,3 +56,8 @@ def test_every_fact_is_defined() -> None:
     assert values["Prefill"] == "80 ms, 400 tokens/s"
     assert values["Drafter"] == "prompt lookup"
     assert all(fact.definition.endswith(".") or fact.name == "Drafter" for fact in facts(message))
+
+
+def test_one_round_is_not_several() -> None:
+    message = reply(2, "Hi", statistics=replace(DRAFTED, rounds=1), drafting=Drafting(Mode.LOOKUP))
+    assert "1 round" in summary(message)

@@ -159,7 +159,7 @@ def test_drafting_figures_stand_beside_the_plain_baseline(chat: Chat, panel: Spe
     )
     chat.controller.statistics_changed.emit(drafted)
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
-    assert panel.speed.plain.value.text() == "20.0"
+    assert panel.speed.plain.value.text() == "20.0 tokens/s"
     assert panel.speed.ratio.text() == "1.25x"
     assert panel.speed.decode_time.value.text() == "4.00 s"
     assert panel.drafts.acceptance.value.text() == "50\N{NARROW NO-BREAK SPACE}%"
@@ -230,3 +230,46 @@ def test_a_folded_section_stays_folded(qtbot: QtBot, theme: Theme, chat: Chat, p
     panel.memory.head.click()
     assert panel.memory.context.isVisible()
     assert chat.controller.settings.panel_collapsed == ()
+
+
+def test_the_smallest_panel_shows_every_figure_whole(chat: Chat, panel: SpeedPanel) -> None:
+    """In the smallest window the figures at the right were cut, and going to the draft settings moved it sideways."""
+    chat.start()
+    large = replace(
+        _STATISTICS,
+        prompt_tokens=123_456,
+        decode_ms=200,
+        rounds=1000,
+        drafted=9,
+        drafted_lengths=(0, 1000),
+        accepted_lengths=(500, 500),
+        plain_step_ms=3.0,
+        context_tokens=9999,
+    )
+    chat.controller.statistics_changed.emit(large)
+    chat.qtbot.waitUntil(panel.speed.ratio.isVisible)
+    panel.resize(panel.minimumWidth(), 300)
+    panel.show_drafting()
+    content = panel.widget()
+    assert content.minimumSizeHint().width() <= panel.viewport().width()
+    assert panel.horizontalScrollBar().maximum() == 0
+
+
+def test_a_reply_that_is_written_anew_begins_without_figures(chat: Chat, panel: SpeedPanel) -> None:
+    chat.start()
+    chat.say("Hello")
+    chat.qtbot.waitUntil(lambda: panel.reply.finish.value.text() == "Complete")
+    chat.engine.gate.shut()
+    chat.controller.regenerate(chat.controller.messages[-1].id)
+    assert panel.reply.finish.value.text() == figures.NONE
+    assert panel.reply.tokens.value.text() == figures.NONE
+
+
+def test_one_of_a_thing_is_not_several(chat: Chat, panel: SpeedPanel) -> None:
+    chat.start()
+    choice = AutoChoice("lookup", 1, 2, 1.4, 1.7, "Because.")
+    one = replace(_STATISTICS, choice=choice, rounds=1, drafted_lengths=(0, 1), accepted_lengths=(1,))
+    chat.controller.statistics_changed.emit(one)
+    chat.qtbot.waitUntil(panel.speed.choice.isVisible)
+    assert panel.speed.choice.text() == "Auto: Prompt lookup, 1 token. Because."
+    assert panel.drafts.lengths.bars[0].words.startswith("0 accepted: 1 of 1 round, ")

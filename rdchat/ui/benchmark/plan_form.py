@@ -23,7 +23,7 @@ _CHECKED = (Mode.AUTO, Mode.RECURRENT, Mode.LOOKUP)
 class PlanForm(QWidget):
     """A column of fields. `plan` makes the plan of what they hold."""
 
-    changed = Signal()
+    changed = Signal()  # by the person
     failed = Signal(str)
 
     def __init__(self, drafting: DraftControl, theme: Theme, parent: QWidget | None = None) -> None:
@@ -70,7 +70,7 @@ class PlanForm(QWidget):
         self.source = PromptSource()
         self.limit = QSpinBox(maximum=999)
         self.limit.setSpecialValueText("All")
-        form.addRow("Ask", self.source)
+        form.addRow(self.source)  # over the whole width: names of files are long
         _add(form, "Of each group", self.limit, "Only the first few prompts of each group.")
         self.source.chosen.connect(self.changed)
         self.source.failed.connect(self.failed)
@@ -154,7 +154,6 @@ class PlanForm(QWidget):
             explanation = AGAIN if mode is Mode.OFF else figures.MODE_EXPLANATIONS[mode]
             box.setToolTip(wrapped(reason or explanation))
             box.setAccessibleDescription(reason or explanation)
-        self.changed.emit()
 
     def _reason(self, mode: Mode) -> str:
         if mode is Mode.SPECULATIVE and not self._drafting.settings.draft_model:

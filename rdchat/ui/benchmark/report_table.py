@@ -30,7 +30,9 @@ _FIGURES = {
     "ratio_to_mlx_lm": _Column("Of mlx-lm", "Speed over stock mlx-lm on the same prompt and trial.", figures.ratio),
     "tokens_per_target_call": _Column("Tokens/call", "Tokens written for each call of the model.", figures.decimal),
     "acceptance_rate": _Column("Accepted", "Drafted tokens that the model accepted.", figures.percent),
-    "host_syncs_per_round": _Column("Syncs/round", "How often a round waits for the processor.", figures.decimal),
+    "host_syncs_per_round": _Column(
+        "Syncs/round", "How often a round has the processor wait for the device.", figures.decimal
+    ),
     "overhead": _Column("Overhead", "Time of a round over that of its draft and target call alone.", figures.ratio),
 }
 AGAIN = "Plain decoding beside plain decoding: how far its ratio scatters is the error bar of all others."
@@ -57,11 +59,23 @@ class ReportTable(QAbstractTableModel):
     def show_rows(
         self, titles: Sequence[TableCell], rows: Sequence[Sequence[TableCell]], name_columns: int = 1
     ) -> None:
-        """Take other rows; the first `name_columns` hold names, which stand at the left, the others figures."""
-        self.beginResetModel()
+        """Take other rows; the first `name_columns` hold names, which stand at the left, the others figures.
+
+        Where only figures are others, what is selected stays so: results come in while one reads.
+        """
+        new, names = tuple(tuple(row) for row in rows), self._names(self._rows)
+        same = self._titles == tuple(titles) and self._name_columns == name_columns
         self._name_columns = name_columns
-        self._titles, self._rows = tuple(titles), tuple(tuple(row) for row in rows)
+        if same and new and names == self._names(new):
+            self._rows = new
+            self.dataChanged.emit(self.index(0, 0), self.index(len(new) - 1, len(self._titles) - 1))
+            return
+        self.beginResetModel()
+        self._titles, self._rows = tuple(titles), new
         self.endResetModel()
+
+    def _names(self, rows: Sequence[Sequence[TableCell]]) -> list[tuple[str, ...]]:
+        return [tuple(cell.text for cell in row[: self._name_columns]) for row in rows]
 
     def rowCount(self, parent: _Index = _ROOT) -> int:
         return 0 if parent.isValid() else len(self._rows)
@@ -77,15 +91,19 @@ class ReportTable(QAbstractTableModel):
             return wrapped(cell.tip or cell.text)
         if role == Qt.ItemDataRole.AccessibleTextRole:
             return f"{title}: {cell.text}" if title else cell.text
-        if role == Qt.ItemDataRole.TextAlignmentRole and index.column() >= self._name_columns:
-            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        return None
+        return self._alignment(index.column()) if role == Qt.ItemDataRole.TextAlignmentRole else None
+
+    def _alignment(self, column: int) -> Qt.AlignmentFlag:
+        side = Qt.AlignmentFlag.AlignLeft if column < self._name_columns else Qt.AlignmentFlag.AlignRight
+        return side | Qt.AlignmentFlag.AlignVCenter
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> object:
         if orientation is not Qt.Orientation.Horizontal or section >= len(self._titles):
             return None
         if role == Qt.ItemDataRole.DisplayRole:
             return self._titles[section].text
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return self._alignment(section)
         return self._titles[section].tip if role == Qt.ItemDataRole.ToolTipRole else None
 
 

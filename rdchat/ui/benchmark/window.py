@@ -1,5 +1,6 @@
 """The benchmark window: the plan at the left, the results at the right, the progress below."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import Qt
@@ -23,11 +24,13 @@ from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.inference.benchmark.environment import environment
 from rdchat.inference.benchmark.results import BenchRecord
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.events import EngineState, Failure
+from rdchat.services.events import Failure
+from rdchat.ui import figures
 from rdchat.ui.benchmark.export import EXPORT_TYPES, export
 from rdchat.ui.benchmark.plan_form import PlanForm
 from rdchat.ui.benchmark.results_view import ResultsView
 from rdchat.ui.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.measuring import obstacle, waiting_words
 from rdchat.ui.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.throttle import Throttle
 
@@ -36,6 +39,7 @@ _INTRODUCTION = (
     "Every setting answers every prompt, in turns with plain decoding, so that they share the machine's "
     "ups and downs. Results show here as they come."
 )
+_START_TIP = "Measure what is chosen at the left"
 
 
 class BenchmarkWindow(QDialog):
@@ -47,6 +51,7 @@ class BenchmarkWindow(QDialog):
         self._benchmark = controller.benchmark
         self._environment = environment(None)
         self._record: BenchRecord | None = None
+        self._told: tuple[str, str] | None = None  # what came of what was done last, and its colour
         self.setWindowTitle("Benchmark")
         self.setMinimumSize(720, 460)
         self.form = PlanForm(controller.drafting, theme)
@@ -67,7 +72,7 @@ class BenchmarkWindow(QDialog):
         self.progress.setAccessibleName("Progress of the benchmark")
         self.open_csv = _button("Open CSV…", "Show a benchmark of a file: of rdchat, or of Apple's scripts")
         self.export = _button("Export…", "Save as CSV, JSON, PNG, SVG or PDF")
-        self.start = _button("Run benchmark", "Measure what is chosen at the left")
+        self.start = _button("Run benchmark", _START_TIP)
         self.start.setDefault(True)
 
     def _lay_out(self) -> None:
@@ -114,16 +119,18 @@ class BenchmarkWindow(QDialog):
         self.start.clicked.connect(self._press)
         self.open_csv.clicked.connect(self._choose_csv)
         self.export.clicked.connect(self._choose_place)
-        self.form.changed.connect(self._show_state)
+        self.form.changed.connect(self._on_edited)
         self.form.failed.connect(self._tell)
         benchmark.started.connect(self._show_state)
         benchmark.progressed.connect(self._show_progress)
         benchmark.runs_made.connect(self._throttle.note)
         benchmark.ended.connect(self._on_ended)
         benchmark.failed.connect(self._on_failed)
-        race = self._controller.race
-        for changed in (self._controller.state_changed, race.started, race.finished, race.stopped, race.failed):
+        controller, race = self._controller, self._controller.race
+        for changed in (race.started, race.finished, race.stopped, race.failed):
             changed.connect(self._show_state)
+        controller.state_changed.connect(self._show_state)
+        controller.drafting.changed.connect(self._show_state)  # the form has heard of it before
         QShortcut(QKeySequence.StandardKey.Close, self, self.close)
 
     def show_record(self, record: BenchRecord) -> None:
@@ -136,23 +143,25 @@ class BenchmarkWindow(QDialog):
     def closeEvent(self, event: QCloseEvent) -> None:
         """Close, after asking where a benchmark runs: stopping it by accident may cost an hour."""
         event.setAccepted(not self._benchmark.running)  # a dialog's own would call `reject`
-        if not self._benchmark.running:
-            return
-        box = QMessageBox(QMessageBox.Icon.Question, "rdchat", "Stop the benchmark?", parent=self)
-        box.setInformativeText("It is still running. What it has found out so far is kept.")
+        if self._benchmark.running:
+            self.ask_to_stop("Stop the benchmark?", "Stop and close", self.hide)
+
+    def ask_to_stop(self, question: str, answer: str, then: Callable[[], object]) -> None:
+        """Ask whether to stop the benchmark that runs, and where that is wanted go on with `then`."""
+        box = QMessageBox(QMessageBox.Icon.Question, "rdchat", question, parent=self)
+        box.setInformativeText("It is still running. What it has found out so far stays here until rdchat is quit.")
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        stop = box.addButton("Stop and close", QMessageBox.ButtonRole.AcceptRole)
+        stop = box.addButton(answer, QMessageBox.ButtonRole.AcceptRole)
         box.setDefaultButton(box.addButton("Keep running", QMessageBox.ButtonRole.RejectRole))
-        stop.clicked.connect(self._stop_and_close)
+        stop.clicked.connect(self._benchmark.stop)
+        stop.clicked.connect(then)
+        self._benchmark.ended.connect(box.reject)
+        self._benchmark.failed.connect(box.reject)
         box.open()
 
     def reject(self) -> None:
         """Close on Esc as on the window's button."""
         self.close()
-
-    def _stop_and_close(self) -> None:
-        self._benchmark.stop()
-        self.hide()
 
     def _press(self) -> None:
         if self._benchmark.running:
@@ -164,7 +173,7 @@ class BenchmarkWindow(QDialog):
         except InvalidSettingError as error:
             self._tell(str(error))
             return
-        self._environment, self._record = environment(self._controller.model), None
+        self._environment, self._record, self._told = environment(self._controller.model), None, None
         self.stack.setCurrentIndex(0)
         self._benchmark.start(plan)
 
@@ -186,18 +195,20 @@ class BenchmarkWindow(QDialog):
             return
         reason = self._reason_not_to_start()
         self.start.setEnabled(not reason)
-        if not reason:
+        self.start.setToolTip(reason or _START_TIP)
+        if not reason and self._told is None:
             plan = self.form.plan()
-            self.status.set_color("muted")
-            self.status.setText(f"{plan.runs:,} replies of at most {plan.max_tokens} tokens")
+            self._say(f"{plan.runs:,} replies of at most {plan.max_tokens} tokens", "muted")
         else:
-            self._tell(reason)
+            self._say(*(self._told or (reason, "danger")))
+
+    def _on_edited(self) -> None:
+        self._told = None
+        self._show_state()
 
     def _reason_not_to_start(self) -> str:
-        if self._controller.state is EngineState.NO_MODEL:
-            return "No model is loaded. Choose one first."
-        if self._controller.race.running:
-            return "A race is running."
+        if reason := obstacle(self._controller):
+            return reason
         try:
             self.form.plan()
         except InvalidSettingError as error:
@@ -206,22 +217,21 @@ class BenchmarkWindow(QDialog):
 
     def _show_progress(self) -> None:
         progress = self._benchmark.progress
-        self.status.set_color("muted")
         if progress is None:
             self.progress.setRange(0, 0)
-            writing = self._controller.state in (EngineState.PREFILL, EngineState.WRITING)
-            self.status.setText("Waiting for the reply that is being written…" if writing else "Starting…")
+            self._say(waiting_words(self._controller), "muted")
             return
         self.progress.setRange(0, max(progress.total, 1))
         self.progress.setValue(progress.done)
         left = f", {progress.left_words}" if progress.left_words else ""
-        self.status.setText(f"{progress.done:,} of {progress.total:,}{left}: {progress.words}")
+        self._say(f"{progress.done:,} of {progress.total:,}{left}: {progress.words}", "muted")
 
     def _on_ended(self, stopped: bool) -> None:
         self._show_runs()
         self._show_state()
         made, planned = len(self._benchmark.runs), self._benchmark.plan.runs if self._benchmark.plan else 0
-        words = f"Stopped after {made:,} of {planned:,} replies." if stopped else f"Done: {made:,} replies."
+        done = f"Done: {figures.counted(made, 'reply', 'replies')}."
+        words = f"Stopped after {made:,} of {planned:,} replies." if stopped else done
         self._tell(words, "muted")
 
     def _on_failed(self, failure: Failure) -> None:
@@ -230,6 +240,11 @@ class BenchmarkWindow(QDialog):
         self._tell(f"{failure.message} {failure.hint}".strip())
 
     def _tell(self, words: str, color: str = "danger") -> None:
+        """Say what came of something, until something else is chosen or begun."""
+        self._told = words, color
+        self._say(words, color)
+
+    def _say(self, words: str, color: str) -> None:
         self.status.set_color(color)
         self.status.setText(words)
 

@@ -2,21 +2,21 @@
 
 from collections import Counter
 
-from PySide6.QtCore import QPointF, QSize, Qt
+from PySide6.QtCore import QPointF, QSize
 from PySide6.QtGui import QFontMetricsF, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.ui.drafts.drafters import DRAFTERS, LINE_WORDS, drafter_words, ink, underline
 from rdchat.ui.labels import wrapped
-from rdchat.ui.theme import LARGE, SMALL, Theme, control_font
+from rdchat.ui.theme import LARGE, SMALL, TIGHT, Theme, control_font
 
 _SAMPLE = "Abc"
 
 
 class Legend(QWidget):
-    """One line: each kind of token as it is drawn, its name and how many there are. Kinds that do not occur are left
-    out, but the target's own.
+    """Each kind of token as it is drawn, its name and how many there are, in one line where there is room. Kinds that
+    do not occur are left out, but the target's own.
     """
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
@@ -24,19 +24,25 @@ class Legend(QWidget):
         self._theme = theme
         self._counts: Counter[str] = Counter()
         self.setFont(control_font(-1, tabular=True))
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        policy = QSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
+        policy.setHeightForWidth(True)
+        self.setSizePolicy(policy)
         self.setAccessibleName("Legend")
         self.setToolTip(
             wrapped(
                 "Tokens that were drafted and accepted are underlined in their drafter's colour. "
-                "All others the model chose itself, one in each round."
+                "All others the model chose itself, one in each round. "
+                "In the text, left and right go from token to token, up and down from round to round."
             )
         )
         theme.changed.connect(self.update)
 
     def show_trace(self, trace: ReplyTrace) -> None:
         """Count anew."""
+        before = self.heightForWidth(self.width())
         self._counts = Counter(token.drafter for token in trace.tokens)
+        if self.heightForWidth(self.width()) != before:
+            self.updateGeometry()
         self.setAccessibleDescription("; ".join(f"{name}: {drawn}" for _, name, drawn in self._entries()))
         self.update()
 
@@ -49,21 +55,42 @@ class Legend(QWidget):
         ]
 
     def sizeHint(self) -> QSize:
-        return QSize(120, round(QFontMetricsF(self.font()).height()) + SMALL)
+        return QSize(120, self.heightForWidth(self.width()))
+
+    def hasHeightForWidth(self) -> bool:
+        return True
+
+    def heightForWidth(self, width: int) -> int:
+        lines = self._places(width)[-1][1] + 1
+        return round(lines * self._line_height) + TIGHT
+
+    @property
+    def _line_height(self) -> float:
+        return QFontMetricsF(self.font()).height() + TIGHT
+
+    def _places(self, width: int) -> list[tuple[float, int]]:
+        """Return where each entry begins, in pixels, and on which line."""
+        metrics = QFontMetricsF(self.font())
+        found: list[tuple[float, int]] = []
+        x, line = 0.0, 0
+        for _, words, _ in self._entries():
+            wide = metrics.horizontalAdvance(_SAMPLE) + SMALL + metrics.horizontalAdvance(words)
+            if x and x + wide > width:
+                x, line = 0.0, line + 1
+            found.append((x, line))
+            x += wide + LARGE
+        return found
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         metrics = QFontMetricsF(self.font())
-        base, x = metrics.ascent() + 1, 0.0
-        for drafter, words, _ in self._entries():
-            sample = metrics.horizontalAdvance(_SAMPLE)
+        sample = metrics.horizontalAdvance(_SAMPLE)
+        for (drafter, words, _), (x, line) in zip(self._entries(), self._places(self.width()), strict=True):
+            place = QPointF(x, line * self._line_height + metrics.ascent() + 1)
             painter.setPen(ink(self._theme, drafter))
-            painter.drawText(QPointF(x, base), _SAMPLE)
+            painter.drawText(place, _SAMPLE)
             if drafter:
-                underline(painter, self._theme, drafter, QPointF(x, base + 4), sample)
-            x += sample + SMALL
+                underline(painter, self._theme, drafter, place + QPointF(0, 4), sample)
             painter.setPen(self._theme.colors.muted)
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawText(QPointF(x, base), words)
-            x += metrics.horizontalAdvance(words) + LARGE
+            painter.drawText(place + QPointF(sample + SMALL, 0), words)

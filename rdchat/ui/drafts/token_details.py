@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPalette
-from PySide6.QtWidgets import QFrame, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFocusEvent, QFontMetricsF, QHelpEvent, QPainter, QPaintEvent, QPalette
+from PySide6.QtWidgets import QFrame, QScrollArea, QSizePolicy, QToolTip, QVBoxLayout, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.ui.drafts.drafters import drafter_words, ink, underline
@@ -16,12 +16,13 @@ from rdchat.ui.drafts.words import (
     probability_of,
     spelt,
 )
+from rdchat.ui.focus import RING, paint_focus
 from rdchat.ui.labels import ElidedLabel, Ground, Separator, ThemedLabel, wrapped
 from rdchat.ui.speed.rows import Figure
 from rdchat.ui.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 
 _MOST_ROWS = 8
-_ROW = 26.0
+_AIR = 9.0  # pixels that a row is higher than its text
 
 
 class AlternativeList(QWidget):
@@ -39,26 +40,33 @@ class AlternativeList(QWidget):
 
     def show_rows(self, rows: Sequence[Alternative]) -> None:
         self._rows, self._more = list(rows[:_MOST_ROWS]), max(0, len(rows) - _MOST_ROWS)
-        said = [
-            f"{spelt(each.text)} {probability_of(each.probability)}, {drafter_words(each.drafter)}"
-            f"{', taken' if each.taken else ''}"
-            for each in rows
-        ]
-        self.setAccessibleDescription("; ".join(said))
+        self.setAccessibleDescription("; ".join(map(_row_words, rows)))
         self.updateGeometry()
         self.update()
 
     def sizeHint(self) -> QSize:
-        return QSize(120, round((len(self._rows) + bool(self._more)) * _ROW))
+        return QSize(120, round((len(self._rows) + bool(self._more)) * self._row_height))
+
+    @property
+    def _row_height(self) -> float:
+        return QFontMetricsF(self.font()).height() + _AIR
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip:
+            place = int(event.pos().y() // self._row_height)
+            words = wrapped(_row_words(self._rows[place])) if place < len(self._rows) else ""
+            QToolTip.showText(event.globalPos(), words, self)
+            return True
+        return super().event(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         for place, row in enumerate(self._rows):
-            self._paint_row(painter, row, place * _ROW)
+            self._paint_row(painter, row, place * self._row_height)
         if self._more:
             painter.setPen(self._theme.colors.muted)
-            area = QRectF(0, len(self._rows) * _ROW, self.width(), _ROW)
+            area = QRectF(0, len(self._rows) * self._row_height, self.width(), self._row_height)
             painter.drawText(area, Qt.AlignmentFlag.AlignVCenter, f"and {self._more} more")
 
     def _paint_row(self, painter: QPainter, row: Alternative, top: float) -> None:
@@ -75,7 +83,7 @@ class AlternativeList(QWidget):
         painter.drawText(QPointF(mark, base), text)
         painter.setPen(colors.text if row.taken else colors.muted)
         painter.drawText(QPointF(self.width() - metrics.horizontalAdvance(figure), base), figure)
-        line = top + _ROW - 5
+        line = top + self._row_height - 5
         painter.fillRect(QRectF(mark, line, self.width() - mark, 1), colors.border)
         width = row.probability * (self.width() - mark)
         if row.drafter:
@@ -92,7 +100,9 @@ class TokenDetails(QScrollArea):
         self._theme = theme
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setWidgetResizable(True)
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # keys scroll it
+        self.setAccessibleName("The token that is looked at")
+        self.setViewportMargins(RING, RING, RING, RING)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setMinimumWidth(190)
         self.token = ElidedLabel(theme, points_more=6, bold=True)
@@ -132,6 +142,21 @@ class TokenDetails(QScrollArea):
         column.addStretch(1)
         self.setWidget(ground)
 
+    def event(self, event: QEvent) -> bool:
+        done = super().event(event)
+        if event.type() is QEvent.Type.Paint and self.hasFocus():
+            ring = self.viewport().geometry().adjusted(-RING, -RING, RING, RING)
+            paint_focus(QPainter(self), QRectF(ring), self._theme)
+        return done
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.update()
+
     def show_token(self, trace: ReplyTrace, place: int) -> None:
         """Show what is known of one token; -1 shows that there is none."""
         if not 0 <= place < len(trace.tokens):
@@ -155,6 +180,11 @@ class TokenDetails(QScrollArea):
     def _show_alternatives(self, rows: list[Alternative], why_none: str) -> None:
         self.alternatives.show_rows(rows)
         self.none.setText("" if rows else why_none)
+
+
+def _row_words(row: Alternative) -> str:
+    taken = ", taken" if row.taken else ""
+    return f"{spelt(row.text)} {probability_of(row.probability)}, {drafter_words(row.drafter)}{taken}"
 
 
 def _why_none(trace: ReplyTrace, place: int) -> str:

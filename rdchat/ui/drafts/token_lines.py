@@ -23,13 +23,12 @@ class TokenLines:
     """Grows by appending; only the last line may change then.
 
     Args:
-        advance: Gives the width of a text in pixels.
+        advance: Gives the width of a text in pixels; asked for the same text again and again.
         width: Of a line, in pixels.
     """
 
     def __init__(self, advance: Callable[[str], float], width: float) -> None:
         self._advance = advance
-        self._known: dict[str, float] = {}
         self._width = width
         self._x = 0.0
         self._word = 0  # place in the last line where the word that is being laid begins
@@ -40,7 +39,8 @@ class TokenLines:
         """Lay tokens behind the last one."""
         for text in texts:
             self.runs.append([])
-            parts = text.replace("\r", "").replace("\t", _TAB).split("\n") if text else [NO_CHARACTER]
+            shown = text.replace("\r", "").replace("\t", _TAB) or NO_CHARACTER
+            parts = shown.split("\n")
             for number, part in enumerate(parts):
                 is_last = number == len(parts) - 1
                 if part or not is_last:
@@ -67,20 +67,20 @@ class TokenLines:
         return found
 
     def _lay(self, text: str) -> None:
-        if len(text) > 1 and self._measure(text) > self._width:
+        if len(text) > 1 and self._advance(text) > self._width:
             self._lay(text[: len(text) // 2])
             self._lay(text[len(text) // 2 :])
             return
         line = self.lines[-1]
         if text[0] == " " or not line or line[-1].text[-1] in " -":
             self._word = len(line)
-        if line and self._x + self._measure(text) > self._width:
+        if line and self._x + self._advance(text) > self._width:
             self._break(carry=self._word if self._word else len(line))
-            if self.lines[-1] and self._x + self._measure(text) > self._width:
+            if self.lines[-1] and self._x + self._advance(text) > self._width:
                 self._break()  # a word longer than a line
             if not self.lines[-1]:
                 text = text.lstrip(" ") or " "
-        width = self._measure(text)
+        width = self._advance(text)
         run = Run(len(self.runs) - 1, len(self.lines) - 1, self._x, width, text)
         self.lines[-1].append(run)
         self.runs[-1].append(run)
@@ -97,12 +97,7 @@ class TokenLines:
         for run in carried:
             if self._x == 0:
                 run.text = run.text.lstrip(" ") or " "
-                run.width = self._measure(run.text)
+                run.width = self._advance(run.text)
             run.line, run.x = len(self.lines) - 1, self._x
             self.lines[-1].append(run)
             self._x += run.width
-
-    def _measure(self, text: str) -> float:
-        if text not in self._known:
-            self._known[text] = self._advance(text)
-        return self._known[text]

@@ -1,6 +1,7 @@
 """The tokens of a reply as running text: who drafted each, and the round around the one that is looked at."""
 
 from collections.abc import Callable
+from functools import cache
 
 from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import (
@@ -51,8 +52,8 @@ class TokenView(QAbstractScrollArea):
         self.viewport().setMouseTracking(True)
         self.viewport().setCursor(Qt.CursorShape.IBeamCursor)
         self.verticalScrollBar().valueChanged.connect(lambda: self._point_at(None))
-        theme.changed.connect(self._lay_out)
-        self._lay_out()
+        theme.changed.connect(self._restyle)
+        self._restyle()
 
     # --- what is shown
 
@@ -78,6 +79,16 @@ class TokenView(QAbstractScrollArea):
         self.viewport().update()
         self._tell()
 
+    def note_end(self, trace: ReplyTrace) -> None:
+        """Take the whole trace of a reply whose growth was shown; who reads elsewhere in it is left alone."""
+        known = len(self._lines.runs)
+        shown, self._trace = self._trace.tokens[:known], trace
+        if trace.tokens[:known] != shown:
+            self._lay_out()
+        self.current = min(self.current, len(trace.tokens) - 1)
+        self._pointed = None
+        self.note_growth()
+
     @property
     def token(self) -> int:
         """The token that is looked at; -1 where there is none."""
@@ -101,12 +112,16 @@ class TokenView(QAbstractScrollArea):
 
     # --- layout
 
-    def _lay_out(self) -> None:
+    def _restyle(self) -> None:
         self.setFont(self._theme.body_font())
         self._metrics = metrics = QFontMetricsF(self.font())
+        self._advance = cache(metrics.horizontalAdvance)  # tokens recur: measured once, they are laid ten times as fast
         self._ascent, self._line_height = metrics.ascent(), metrics.height() * _LEADING
+        self._lay_out()
+
+    def _lay_out(self) -> None:
         width = max(60.0, self.viewport().width() - 2 * MEDIUM)
-        self._lines = TokenLines(metrics.horizontalAdvance, width)
+        self._lines = TokenLines(self._advance, width)
         self._lines.append([token.text for token in self._trace.tokens])
         self._set_range()
         self.viewport().update()
@@ -130,7 +145,14 @@ class TokenView(QAbstractScrollArea):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._lay_out()
+        bar = self.verticalScrollBar()
+        at_end = 0 < bar.maximum() <= bar.value() + 2
+        if event.size().width() == event.oldSize().width():
+            self._set_range()
+        else:
+            self._lay_out()
+        if at_end:
+            bar.setValue(bar.maximum())
 
     # --- the person's hands
 
@@ -221,7 +243,7 @@ class TokenView(QAbstractScrollArea):
         token, colors = self._trace.tokens[run.token], self._theme.colors
         left, top = MEDIUM + run.x, self._top_of(run.line)
         base = top + (self._line_height - self._ascent) / 2 + self._ascent * 0.88
-        faint = run.text == NO_CHARACTER and not token.text
+        faint = run.text == NO_CHARACTER and run.text != token.text
         painter.setPen(colors.muted if faint else ink(self._theme, token.drafter))
         body = run.text.removesuffix(LINE_BREAK) if "\n" in token.text else run.text
         painter.drawText(QPointF(left, base), body)
@@ -245,11 +267,14 @@ class TokenView(QAbstractScrollArea):
             painter.drawRoundedRect(self._box(span, 1), 3, 3)
         if self._pointed is not None and self.current >= 0:
             self._paint_cursor(painter)
-        if (traced := self._trace.round_of(self.token)) is not None:
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.setPen(QPen(colors.accent if self.hasFocus() else colors.muted, 1.2))
-            for span in self._lines.spans(range(traced.first, traced.first + traced.count)):
-                painter.drawRoundedRect(self._box(span, 2.5), 5, 5)
+        traced = self._trace.round_of(self.token)
+        if traced is None and not self.hasFocus():
+            return
+        first, count = (traced.first, traced.count) if traced else (self.token, 1)  # an outline shows the focus too
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.setPen(QPen(colors.accent if self.hasFocus() else colors.muted, 1.2))
+        for span in self._lines.spans(range(first, first + count)):
+            painter.drawRoundedRect(self._box(span, 2.5), 5, 5)
 
     def _paint_cursor(self, painter: QPainter) -> None:
         """Mark the cursor's place while the pointer looks elsewhere."""

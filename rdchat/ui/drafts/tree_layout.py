@@ -34,8 +34,8 @@ class PlacedNode:
 def place_nodes(tree: RoundTree) -> list[PlacedNode]:
     """Place the nodes and, behind the accepted path, the correction; leaves take a row each, from the top down.
 
-    A parent stands at the middle of its first and last child. The accepted child comes first, so that the path runs
-    along the top.
+    A parent stands at the middle of its first and last child. The accepted child comes first, and the path runs along
+    the top in one line: from the root on it is in view, however wide the tree.
     """
     on_path = set(tree.path)
     end = tree.path[-1]
@@ -47,7 +47,7 @@ def place_nodes(tree: RoundTree) -> list[PlacedNode]:
             children[parent].append(node)
     for node in tree.path:
         children[node].sort(key=lambda child: not (child in on_path or child == count))
-    rows = _rows(children)
+    rows = _rows(children, on_path)
     columns = [*depths(tree), 0]
     columns[count] = columns[end] + 1
     placed = [
@@ -68,7 +68,7 @@ def place_nodes(tree: RoundTree) -> list[PlacedNode]:
     return [*placed, correction]
 
 
-def _rows(children: list[list[int]]) -> list[float]:
+def _rows(children: list[list[int]], on_path: set[int]) -> list[float]:
     """Return each node's row; walks without recursion, as trees may be 64 deep."""
     rows = [0.0] * len(children)
     leaves = 0
@@ -78,7 +78,8 @@ def _rows(children: list[list[int]]) -> list[float]:
         if not children[node]:
             rows[node], leaves = float(leaves), leaves + 1
         elif is_done:
-            rows[node] = (rows[children[node][0]] + rows[children[node][-1]]) / 2
+            last = 0 if node in on_path else -1
+            rows[node] = (rows[children[node][0]] + rows[children[node][last]]) / 2
         else:
             stack.append((node, True))
             stack += [(child, False) for child in reversed(children[node])]

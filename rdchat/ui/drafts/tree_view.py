@@ -5,6 +5,7 @@ from PySide6.QtGui import (
     QAccessible,
     QAccessibleAnnouncementEvent,
     QColor,
+    QFocusEvent,
     QFontMetricsF,
     QHelpEvent,
     QKeyEvent,
@@ -22,6 +23,7 @@ from rdchat.inference.events import RoundTree
 from rdchat.ui.drafts.drafters import drafter_words, ink, line_pen
 from rdchat.ui.drafts.tree_layout import PlacedNode, place_nodes
 from rdchat.ui.drafts.words import probability, spelt
+from rdchat.ui.focus import paint_focus
 from rdchat.ui.labels import wrapped
 from rdchat.ui.theme import MEDIUM, Theme, control_font
 
@@ -43,6 +45,7 @@ class TreeView(QAbstractScrollArea):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
+        self._tree: RoundTree | None = None
         self._nodes: list[PlacedNode] = []
         self._widths: list[float] = []
         self._words = ""
@@ -50,6 +53,7 @@ class TreeView(QAbstractScrollArea):
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName("Draft tree")
+        self.setToolTip(wrapped("Arrow keys step through the rounds, with Shift they scroll. Plus, minus and 0 zoom."))
         self.setFont(control_font(tabular=True))
         self._metrics = QFontMetricsF(self.font())
         self._small = control_font(-2, tabular=True)
@@ -58,16 +62,22 @@ class TreeView(QAbstractScrollArea):
         theme.changed.connect(self.viewport().update)
 
     def show_tree(self, tree: RoundTree | None, description: str, nothing: str = "") -> None:
-        """Show a round's tree and what screen readers say of it, or words where there is none."""
-        self._nodes = place_nodes(tree) if tree and tree.texts else []
-        self._widths = [self._node_width(node) for node in self._nodes]
+        """Show a round's tree and what screen readers say of it, or words where there is none.
+
+        A tree that is shown already stays where the reader scrolled it.
+        """
         self._words = nothing
         self.setAccessibleDescription(description)
+        self.viewport().update()
+        if tree is not None and tree is self._tree:
+            return
+        self._tree = tree
+        self._nodes = place_nodes(tree) if tree and tree.texts else []
+        self._widths = [self._node_width(node) for node in self._nodes]
         self._set_ranges()
         self.horizontalScrollBar().setValue(0)
         if self._nodes:
             self._reveal(self._nodes[-1].row)
-        self.viewport().update()
 
     def set_zoom(self, zoom: float) -> None:
         self.zoom = min(max(zoom, _MIN_ZOOM), _MAX_ZOOM)
@@ -139,6 +149,14 @@ class TreeView(QAbstractScrollArea):
         else:
             super().keyPressEvent(event)
 
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.viewport().update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.viewport().update()
+
     def wheelEvent(self, event: QWheelEvent) -> None:
         if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
             self.set_zoom(self.zoom * _ZOOM_STEP ** (event.angleDelta().y() / 120))
@@ -169,8 +187,15 @@ class TreeView(QAbstractScrollArea):
         painter.fillRect(event.rect(), self._theme.colors.surface)
         if not self._nodes:
             painter.setPen(self._theme.colors.muted)
-            painter.drawText(self.viewport().rect(), Qt.AlignmentFlag.AlignCenter, self._words)
-            return
+            flags = Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap
+            painter.drawText(self.viewport().rect().adjusted(MEDIUM, 0, -MEDIUM, 0), flags, self._words)
+        else:
+            self._paint_tree(painter)
+        if self.hasFocus():
+            painter.resetTransform()
+            paint_focus(painter, QRectF(self.viewport().rect()), self._theme)
+
+    def _paint_tree(self, painter: QPainter) -> None:
         painter.translate(self._origin())
         painter.scale(self.zoom, self.zoom)
         for accepted in (False, True):  # the path lies on top

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.inference.events import TokenEvent
 from rdchat.services.trace_recorder import TraceRecorder
+from rdchat.ui import figures
 from rdchat.ui.drafts.legend import Legend
 from rdchat.ui.drafts.token_details import TokenDetails
 from rdchat.ui.drafts.token_view import TokenView
@@ -18,6 +19,7 @@ from rdchat.ui.labels import ElidedLabel, Separator, ThemedLabel
 from rdchat.ui.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.throttle import Throttle
 from rdchat.ui.transcript.buttons import IconButton
+from rdchat.ui.windows import show_in_front
 
 _NOT_RECORDED = "How this reply came about was not recorded."
 _NO_TREE = "The tree of this round was not recorded."
@@ -106,23 +108,34 @@ class DraftsWindow(QDialog):
     def show_reply(self, message_id: int) -> None:
         """Show how a reply came about, the one that is being written included."""
         self._message_id = message_id
+        show_in_front(self)  # first, so that tokens are laid once, into the width that they have
         self._load(-1 if self._traces.is_live(message_id) else 0)
-        self.show()
-        self.raise_()
-        self.activateWindow()
         self.tokens.setFocus()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        """Let go of the trace, which may be large, when the window is closed."""
+        super().hideEvent(event)
+        if not event.spontaneous():  # as it is when the window is minimised
+            self._take(ReplyTrace())
+            self.tokens.show_trace(self._trace, -1)
+            self._show_round()
 
     def _load(self, cursor: int) -> None:
         """Show what is known now, with the cursor on a token; -1 is the last one."""
-        trace = self._traces.trace(self._message_id)
-        self._trace, self._new = trace or ReplyTrace(), []
+        self._show_trace(self._traces.trace(self._message_id), cursor)
+
+    def _show_trace(self, trace: ReplyTrace | None, cursor: int) -> None:
+        self._take(trace or ReplyTrace())
         self.pages.setCurrentIndex(0 if trace else 1)
         self.legend.setVisible(trace is not None)
-        missing = self._trace.missing
-        self.note.setText(f"{missing:,} characters were not recorded" if missing else "")
-        self.legend.show_trace(self._trace)
         self.tokens.show_trace(self._trace, cursor if cursor >= 0 else len(self._trace.tokens) - 1)
         self._show_round()
+
+    def _take(self, trace: ReplyTrace) -> None:
+        self._trace, self._new = trace, []
+        lost = figures.counted(trace.missing, "character was", "characters were")
+        self.note.setText(f"{lost} not recorded" if trace.missing else "")
+        self.legend.show_trace(trace)
 
     def _on_tokens(self, message_id: int, events: Sequence[TokenEvent]) -> None:
         if message_id != self._message_id or not self.isVisible():
@@ -141,8 +154,15 @@ class DraftsWindow(QDialog):
         self._show_round()
 
     def _on_end(self, message_id: int) -> None:
-        if message_id == self._message_id and self.isVisible():
-            self._load(self.tokens.current)
+        if message_id != self._message_id or not self.isVisible():
+            return
+        trace = self._traces.trace(message_id)
+        if trace is None or self.pages.currentIndex():
+            self._show_trace(trace, cursor=-1)
+            return
+        self._take(trace)
+        self.tokens.note_end(trace)
+        self._show_round()
 
     def _step(self, rounds: int) -> None:
         """Go some rounds on from the one that is shown, or from the cursor to the next one there is."""

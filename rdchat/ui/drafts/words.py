@@ -73,13 +73,13 @@ def round_words(trace: ReplyTrace, number: int) -> str:
     accepted = sum(token.position > 0 for token in tokens_of(trace, traced))
     head = f"Round {number} of {len(trace.rounds)}"
     if traced.tree is None:
-        return f"{head}: {accepted} drafted tokens accepted"
+        return f"{head}: {figures.counted(accepted, 'drafted token')} accepted"
     depth = max(depths(traced.tree))
     if not depth:
         return f"{head}: nothing was drafted"
     nodes = len(traced.tree.tokens) - 1
     offered = "" if nodes == depth else f", {nodes} offered in all"
-    return f"{head}: {accepted} of {depth} drafted tokens accepted{offered}"
+    return f"{head}: {accepted} of {figures.counted(depth, 'drafted token')} accepted{offered}"
 
 
 def alternatives(trace: ReplyTrace, place: int) -> list[Alternative]:

@@ -8,6 +8,7 @@ from rdchat.ui.ledger.model import SHARE_ROLE
 from rdchat.ui.theme import TIGHT, Theme
 
 _FIGURE_ROOM = 48.0  # pixels for `100.0` to the right of the bar
+_LEAST_BAR = 60  # pixels; a shorter one tells nothing
 _AIR = 8  # pixels that a row is higher than its text
 
 
@@ -23,7 +24,7 @@ class BarDelegate(QStyledItemDelegate):
     ) -> None:
         share = index.data(SHARE_ROLE)
         super().paint(painter, option, index)
-        if share is None:
+        if share is None or option.rect.width() < _LEAST_BAR + _FIGURE_ROOM:
             return
         selected = bool(option.state & QStyle.StateFlag.State_Selected)
         area = QRectF(option.rect).adjusted(TIGHT, 0, -_FIGURE_ROOM, 0)

@@ -8,6 +8,8 @@ from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistent
 
 from rdchat.inference.ledger_tree import LedgerRow
 from rdchat.inference.statistics import PATH_SEPARATOR
+from rdchat.ui.labels import wrapped
+from rdchat.ui.ledger.stages import stage_words
 
 _Index = QModelIndex | QPersistentModelIndex
 _ROOT = QModelIndex()
@@ -110,6 +112,8 @@ class LedgerModel(QAbstractItemModel):
             return None
         if role == Qt.ItemDataRole.DisplayRole:
             return _text(row, index.column())
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return wrapped(f"{row.name}: {stage_words(row.name)}")
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(index.column())
         if role == SHARE_ROLE and index.column() == PERCENT and row.percent_of_parent is not None:

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from PySide6.QtCore import QModelIndex, Qt
-from PySide6.QtGui import QShowEvent
+from PySide6.QtGui import QKeySequence, QResizeEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QDialog,
@@ -24,21 +24,25 @@ from rdchat.services.time_ledger import ProfileCost, TimeLedger
 from rdchat.ui import figures
 from rdchat.ui.labels import ThemedLabel, wrapped
 from rdchat.ui.ledger.bar_delegate import BarDelegate
-from rdchat.ui.ledger.model import NAME, PERCENT, LedgerModel
+from rdchat.ui.ledger.model import CALLS, MEAN, NAME, PERCENT, TOTAL, LedgerModel
 from rdchat.ui.theme import LARGE, MEDIUM, SMALL, Theme
 from rdchat.ui.throttle import Throttle
 
 _LOG = logging.getLogger(__name__)
 _NOTHING = "Nothing was measured yet: the times of the next reply show here as it is written."
-_WIDTHS = {1: 72, 2: 84, 3: 92, PERCENT: 180}
+_WIDTHS = {CALLS: 72, MEAN: 84, TOTAL: 92, PERCENT: 180}
+_NARROW = {CALLS: 56, MEAN: 72, TOTAL: 80, PERCENT: 96}
+_INDENT = 14
+_ROOM_FOR_BARS = 600  # a narrower window leaves the room of the bars to the names
 
 
 class LedgerWindow(QDialog):
     """Follows the ledger while it is shown, at most ten times a second."""
 
     def __init__(self, ledger: TimeLedger, drafting: DraftControl, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(parent, Qt.WindowType.Window)
         self._ledger, self._drafting = ledger, drafting
+        self._widths: dict[int, int] = {}
         self.setWindowTitle("Time ledger")
         self.model = LedgerModel(self)
         self.view = self._build_view(theme)
@@ -63,7 +67,9 @@ class LedgerWindow(QDialog):
         self.reset.clicked.connect(ledger.reset)
         self.export.clicked.connect(self._choose_file)
         self.model.rowsInserted.connect(self._unfold)
+        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
         self._show_kind()
+        self.setMinimumSize(480, 300)
         self.resize(700, 520)
 
     def _build_view(self, theme: Theme) -> QTreeView:
@@ -72,13 +78,20 @@ class LedgerWindow(QDialog):
         view.setUniformRowHeights(True)
         view.setAlternatingRowColors(True)
         view.setAllColumnsShowFocus(True)
+        view.setIndentation(_INDENT)
         view.setAccessibleName("Time ledger")
         view.setItemDelegateForColumn(PERCENT, BarDelegate(theme, view))
         view.header().setStretchLastSection(False)
         view.header().setSectionResizeMode(NAME, QHeaderView.ResizeMode.Stretch)
-        for column, width in _WIDTHS.items():
-            view.setColumnWidth(column, width)
         return view
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        widths = _NARROW if event.size().width() < _ROOM_FOR_BARS else _WIDTHS
+        if widths is not self._widths:  # else the person may have drawn them otherwise
+            self._widths = widths
+            for column, width in widths.items():
+                self.view.setColumnWidth(column, width)
 
     def _lay_out(self) -> None:
         for label in (self.cost, self.note):

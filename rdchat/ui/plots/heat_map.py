@@ -32,7 +32,7 @@ class HeatMapPlot:
         best = heat_map.best
         self._title = f"Speed-up by beam, {heat_map.dtype}"
         self._reference = heat_map.reference
-        self._lines = (f"Rows: beam width W. Columns: beam length L. {self._reference} is 1x.",)
+        self._lines = ("Rows: beam width W. Columns: beam length L.", f"{self._reference} is 1x.")
         self._best_words = f"Best: {_pair(best)}, {ratio(heat_map.values[best])}." if best else "Nothing was measured."
 
     @property

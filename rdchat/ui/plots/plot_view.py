@@ -1,9 +1,10 @@
 """A picture in a window: as wide as there is room, with a tooltip for each part, also by keyboard."""
 
-from PySide6.QtCore import QEvent, QPoint, QRectF, QSize, Qt
-from PySide6.QtGui import QFocusEvent, QHelpEvent, QKeyEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QHelpEvent, QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
+from rdchat.ui.focus import paint_focus
 from rdchat.ui.labels import wrapped
 from rdchat.ui.plots.plot import Column, Mark, Plot, PlotStyle
 from rdchat.ui.theme import LARGE, Theme
@@ -14,6 +15,8 @@ _WIDEST = 760
 
 class PlotView(QWidget):
     """Shows a plot. The arrow keys go from part to part; what each says is its tooltip and accessible description."""
+
+    came_to = Signal(QRect)  # the part that the keys went to, which may be out of view
 
     def __init__(self, theme: Theme, name: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -32,8 +35,11 @@ class PlotView(QWidget):
         return self._plot
 
     def show_plot(self, plot: Plot) -> None:
-        self._plot, self._current = plot, None
-        self.setAccessibleDescription(plot.words)
+        before, self._plot = len(self._marks()), plot
+        if len(self._marks()) != before:
+            self._current = None  # else new figures of the same picture, and the keys go on from where they are
+        if self._current is None:
+            self.setAccessibleDescription(plot.words)
         self.updateGeometry()
         self.update()
 
@@ -46,9 +52,7 @@ class PlotView(QWidget):
         self._plot.paint(painter, self._area(), self._style())
         if self.hasFocus():
             framed = QRectF(self.rect()) if self._current is None else self._marks()[self._current].area
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.setPen(QPen(self._theme.colors.accent, 2))
-            painter.drawRoundedRect(framed.adjusted(1, 1, -1, -1), 4, 4)
+            paint_focus(painter, framed, self._theme)
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip:
@@ -81,6 +85,7 @@ class PlotView(QWidget):
 
     def _tell(self, mark: Mark) -> None:
         self.setAccessibleDescription(mark.words)
+        self.came_to.emit(mark.area.toAlignedRect())
         below = QPoint(round(mark.area.left()) + 24, round(mark.area.bottom()) - 8)
         QToolTip.showText(self.mapToGlobal(below), wrapped(mark.words), self)
         self.update()

@@ -11,7 +11,7 @@ from rdchat.ui.figures import ratio
 from rdchat.ui.plots.plot import Mark, PlotStyle, heading_height, paint_heading, paint_text
 
 _TITLE = "Speed-up over plain decoding"
-_LINES = ("Median for each setting; the thin line spans the middle half of the values.",)
+_LINES = ("Median for each setting.", "The thin line spans the middle half of the values.")
 _ROW, _BAR, _GROUP, _AXIS = 28.0, 16.0, 26.0, 26.0
 _STEPS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 _TICK_ROOM, _PLAIN_ROOM = 40.0, 48.0  # least distance of two ticks, and of a tick from the words at 1

@@ -78,7 +78,7 @@ class LaneView(QWidget):
         self.speed.setText(figures.rate(state.tokens_per_s))
         self.speed.set_color("muted" if state.tokens_per_s is None else "text")
         elapsed = f"{state.elapsed_ms / 1000:.2f} s"
-        self.state.setText(f"{state.tokens} tokens in {elapsed}" if state.ended else f"{elapsed}")
+        self.state.setText(f"{figures.counted(state.tokens, 'token')} in {elapsed}" if state.ended else elapsed)
         self.state.set_color("success" if state.ended else "muted")
         self.progress.setValue(round(1000 * state.tokens / total) if total else 0)
 

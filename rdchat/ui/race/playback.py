@@ -69,8 +69,11 @@ class Playback(QWidget):
         else:
             self._run(running=not self.playing)
 
-    def skip_to_end(self) -> None:
+    def pause(self) -> None:
         self._run(running=False)
+
+    def skip_to_end(self) -> None:
+        self.pause()
         self._move(self._duration_ms)
         self.finished.emit()
 
@@ -85,7 +88,7 @@ class Playback(QWidget):
     def _on_frame(self) -> None:
         self._move(self._clock_ms + self._since_frame.restart() * int(self.speed.currentData()))
         if self.at_end:
-            self._run(running=False)
+            self.pause()
             self.finished.emit()
 
     def _move(self, clock_ms: float) -> None:

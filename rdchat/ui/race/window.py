@@ -19,10 +19,11 @@ from PySide6.QtWidgets import (
 from rdchat.errors import RdchatError
 from rdchat.inference.requests import Mode, Role, fresh_seed
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.events import EngineState, Failure
+from rdchat.services.events import Failure
 from rdchat.services.race import RaceResult
 from rdchat.ui import figures
 from rdchat.ui.labels import Separator, ThemedLabel, wrapped
+from rdchat.ui.measuring import obstacle, waiting_words
 from rdchat.ui.race.lane_view import LaneView
 from rdchat.ui.race.playback import Playback
 from rdchat.ui.theme import LARGE, MEDIUM, SMALL, Theme
@@ -35,11 +36,7 @@ _INTRODUCTION = (
     "The prompt is answered twice, once without drafting and once with it, one after the other. "
     "Then both are replayed side by side, just as fast as they were written."
 )
-_WAITING = {
-    EngineState.LOADING: "Waiting for the model to load…",
-    EngineState.PREFILL: "Waiting for the reply that is being written…",
-    EngineState.WRITING: "Waiting for the reply that is being written…",
-}
+_LETTERS = "W: beam width, L: beam length, K: draft tokens."
 
 
 class RaceWindow(QDialog):
@@ -51,7 +48,7 @@ class RaceWindow(QDialog):
         self._race = controller.race
         self._result: RaceResult | None = None
         self.setWindowTitle("Race")
-        self.setMinimumSize(520, 440)
+        self.setMinimumSize(600, 440)
         self._build_question()
         self.plain = LaneView(theme, _PLAIN, "The reply without drafting is replayed here.")
         self.drafted = LaneView(theme, "Drafting", "The reply with drafting is replayed here.")
@@ -143,24 +140,26 @@ class RaceWindow(QDialog):
             chosen = self._controller.drafting.settings.mode
             self.mode.setCurrentIndex(self.mode.findData(Mode.AUTO if chosen is Mode.OFF else chosen))
         show_in_front(self)
-        self.start.setFocus()
+        (self.start if self.prompt.toPlainText().strip() else self.prompt).setFocus()
 
     def show_result(self, result: RaceResult) -> None:
-        """Replay a race from its beginning."""
+        """Replay a race from its beginning, at once where it is seen."""
         self._result = result
         self._show_state()
         self.drafted.show_name(result.name)
+        self.drafted.name.setToolTip(wrapped(f"{result.name}. {_LETTERS}"))
         self.plain.load(result.plain)
         self.drafted.load(result.drafted)
         self.speed_up.setText("")
         self.verdict.setText("")
         self.playback.load(result.duration_ms)
-        self.playback.restart()
-        self.playback.play.setFocus()
+        if self.isVisible():
+            self.playback.restart()
+            self.playback.play.setFocus()
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self._race.stop()
-        self.playback.load(0.0)
+        self.playback.pause()
         event.accept()  # a dialog's own would call `reject`
 
     def reject(self) -> None:
@@ -197,6 +196,7 @@ class RaceWindow(QDialog):
         for lane in (self.plain, self.drafted):
             lane.load(None)
         self.drafted.show_name(Mode(self.mode.currentData()).words)
+        self.drafted.name.setToolTip("")
 
     def _show_outcome(self) -> None:
         if self._result is not None:
@@ -215,22 +215,17 @@ class RaceWindow(QDialog):
         self._show_state()
 
     def _show_state(self) -> None:
-        running, state = self._race.running, self._controller.state
+        running = self._race.running
         self._show_modes()
         for part in (self.prompt, self.mode, self.most_tokens):
             part.setEnabled(not running)
         reason = "" if running else self._reason_not_to_start()
         self.start.setText("Stop race" if running else "Start race")
         self.start.setEnabled(running or not reason)
-        waiting = _WAITING.get(state, "Starting…")
-        self.status.setText((self._race.words or waiting) if running else reason)
+        self.status.setText((self._race.words or waiting_words(self._controller)) if running else reason)
 
     def _reason_not_to_start(self) -> str:
-        if self._controller.state is EngineState.NO_MODEL:
-            return "No model is loaded. Choose one first."
-        if self._controller.benchmark.running:
-            return "A benchmark is running."
-        return "" if self.prompt.toPlainText().strip() else "Type a prompt first."
+        return obstacle(self._controller) or ("" if self.prompt.toPlainText().strip() else "Type a prompt first.")
 
     def _show_modes(self) -> None:
         """Tell of each mode whether the loaded model can have it; one that cannot is named with its reason."""

@@ -9,7 +9,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QCheckBox, QFileDialog, QGridLayout, QLabel, QPushButton, QWidget
 
 from rdchat.inference.events import ModeOption
-from rdchat.inference.requests import MOST_BEAM_ROWS, DraftSettings, Mode
+from rdchat.inference.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, DraftSettings, Mode
 from rdchat.services.draft_control import DraftControl
 from rdchat.ui import figures
 from rdchat.ui.labels import ThemedLabel, wrapped
@@ -17,7 +17,6 @@ from rdchat.ui.speed.fields import CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.rows import Section
 from rdchat.ui.theme import SMALL, TIGHT, Theme
 
-_MOST_TOKENS = 64  # as DraftSettings has it
 _COPIED_MS = 1600
 _COPY = "Copy training command"
 _WHO = "Who proposes tokens for the model to verify. It changes how fast a reply comes, never what it says."
@@ -31,7 +30,7 @@ class DraftControls(Section):
         self._drafting = drafting
         self._build_mode()
         self._build_grid()
-        self.lookup_branch = self.add(QCheckBox("Branch from prompt lookup"))
+        self.lookup_branch = self.add(QCheckBox("Lookup branch"))
         self.applies = self.add(ThemedLabel(theme, "", "muted", -1))
         self._used_in: dict[QWidget, tuple[Mode, ...]] = {
             self.width_: (Mode.RECURRENT,),
@@ -50,7 +49,7 @@ class DraftControls(Section):
         self.mode.setAccessibleName("Draft mode")
         self.mode.setToolTip(wrapped(_WHO))
         for mode in Mode:
-            self.mode.addItem(figures.MODE_WORDS[mode], mode)
+            self.mode.addItem(mode.words, mode)
         self.explanation = self._add_words("muted")
         self.problem = self._add_words("warning")
         self.copy = self.add(QPushButton(_COPY))
@@ -68,7 +67,7 @@ class DraftControls(Section):
         self.drafter = FolderPicker("Model's own", lambda: self._drafting.recent_drafters)
         self.draft_model = FolderPicker("None", lambda: self._drafting.recent_draft_models)
         self.width_, self.length = CalmSpinBox(1, MOST_BEAM_ROWS), CalmSpinBox(2, MOST_BEAM_ROWS)
-        self.draft_tokens = CalmSpinBox(1, _MOST_TOKENS)
+        self.draft_tokens = CalmSpinBox(1, MOST_DRAFT_TOKENS)
         self._grid = QGridLayout(grid := QWidget())
         self._grid.setContentsMargins(0, TIGHT, 0, 0)
         self._grid.setHorizontalSpacing(SMALL)
@@ -95,7 +94,7 @@ class DraftControls(Section):
         self.add(grid)
 
     def _explain(self) -> None:
-        self.lookup_branch.setAccessibleName("Branch from prompt lookup")
+        self.lookup_branch.setAccessibleName("Lookup branch")
         for field, words in (
             (self.drafter, "The recurrent drafter: a folder made by rdchat train-drafter, for this very model."),
             (self.draft_model, "A smaller model that knows the same tokens."),
@@ -104,7 +103,7 @@ class DraftControls(Section):
             (self.draft_tokens, "The most tokens that are proposed in a round."),
             (self.lookup_branch, "Also propose what followed the same words earlier in the chat."),
         ):
-            modes = " and ".join(figures.MODE_WORDS[mode] for mode in self._used_in[field])
+            modes = " and ".join(mode.words for mode in self._used_in[field])
             for part in (field, self._labels.get(field)):
                 if part is not None:
                     part.setToolTip(wrapped(f"{words} Used by: {modes}."))

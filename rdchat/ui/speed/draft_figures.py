@@ -37,7 +37,7 @@ class DraftFigures(Section):
             "Host syncs per round", "Times the processor waited for the device, for each call of the model."
         )
         self.lengths = self._add_chart("Accepted length", _LENGTHS)
-        self.positions = self._add_chart("Acceptance by position", _POSITIONS)
+        self.positions = self._add_chart("Acceptance by position, %", _POSITIONS)
 
     def _add_chart(self, name: str, definition: str) -> BarChart:
         heading = self.add(ThemedLabel(self.theme, name, "muted"))
@@ -66,7 +66,7 @@ def _length_bars(statistics: Statistics) -> list[Bar]:
             str(length),
             rounds / most,
             f"{rounds:,}",
-            f"{length} accepted: {rounds:,} of {whole:,} rounds, {figures.percent(rounds / whole)}",
+            f"{length} accepted: {rounds:,} of {figures.counted(whole, 'round')}, {figures.percent(rounds / whole)}",
         )
         for length, rounds in enumerate(counts)
     ]

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QAction, QResizeEvent, QWheelEvent
-from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtGui import QAction, QHelpEvent, QResizeEvent, QWheelEvent
+from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox, QToolTip
+
+from rdchat.ui.labels import wrapped
 
 _MENU_ROOM = 36  # pixels of a button's frame and its menu arrow
 
@@ -68,6 +70,12 @@ class FolderPicker(QPushButton):
         self._chosen = name
         self.setAccessibleDescription(name or self._none)
         self._elide()
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip and self._chosen is not None:
+            QToolTip.showText(event.globalPos(), f"{wrapped(self._chosen)}{self.toolTip()}", self)
+            return True
+        return super().event(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

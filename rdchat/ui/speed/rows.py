@@ -1,12 +1,13 @@
 """What the speed panel is made of: sections that fold, and rows of a name with its figure."""
 
-from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent, QPen
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QAbstractButton, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from rdchat.ui import figures
+from rdchat.ui.focus import paint_focus
 from rdchat.ui.icons import line_pixmap
-from rdchat.ui.labels import ThemedLabel, wrapped
+from rdchat.ui.labels import ElidedLabel, ThemedLabel, wrapped
 from rdchat.ui.theme import SMALL, TIGHT, Theme, control_font
 
 _CHEVRON = 12
@@ -20,11 +21,10 @@ class Figure(QWidget):
         self._name = name
         self.value = ThemedLabel(theme, tabular=True)
         self.value.setAlignment(Qt.AlignmentFlag.AlignRight)
-        label = ThemedLabel(theme, name, "muted")
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
-        row.addWidget(label)
-        row.addWidget(self.value, 1)
+        row.addWidget(ElidedLabel(theme, name, "muted"), 1)  # it gives way to the value
+        row.addWidget(self.value)
         self.define(definition)
         self.show_value(figures.NONE)
 
@@ -72,9 +72,7 @@ class SectionHead(QAbstractButton):
         chevron = line_pixmap(icon, color, _CHEVRON, self.devicePixelRatioF())
         painter.drawPixmap(self.width() - _CHEVRON, (self.height() - _CHEVRON) // 2, chevron)
         if self.hasFocus():
-            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            painter.setPen(QPen(colors.accent, 2))
-            painter.drawRoundedRect(self.rect().adjusted(1, 1, -1, -1), 4, 4)
+            paint_focus(painter, QRectF(self.rect()), self._theme)
 
 
 class Section(QWidget):

@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 from rdchat.inference.requests import Mode
 from rdchat.inference.statistics import AutoChoice, Statistics
 from rdchat.ui import figures
-from rdchat.ui.labels import ThemedLabel, wrapped
+from rdchat.ui.labels import ElidedLabel, ThemedLabel, wrapped
 from rdchat.ui.sparkline import Sparkline
 from rdchat.ui.speed.rows import Section
 from rdchat.ui.theme import SMALL, TIGHT, Theme
@@ -25,16 +25,18 @@ class SpeedSection(Section):
         self.ratio = ThemedLabel(theme, "", points_more=3, bold=True, tabular=True)
         self.add(self._build_head())
         self.plain = self.add_figure(
-            "Plain decoding would be",
-            "Tokens a second without drafting, from what a plain call of the model was measured to take at this "
-            "length of context. It is measured while the app is idle, after the first reply.",
+            "Plain decoding",
+            "What the reply would be written at without drafting, from what a plain call of the model was measured "
+            "to take at this length of context. It is measured while the app is idle, after the first reply.",
         )
         self.choice = self.add(ThemedLabel(theme, "", "muted", -1))
         self.choice.setWordWrap(True)
         self.choice.setAlignment(Qt.AlignmentFlag.AlignTop)
         room = self.choice.fontMetrics().lineSpacing() * _CHOICE_LINES
         self.choice.setMinimumHeight(room)  # it changes many times in a reply, and what stands below keeps its place
-        self.choice.setToolTip(wrapped("What the automatic mode does at this moment, and why."))
+        self.choice.setToolTip(
+            wrapped("What the automatic mode does at this moment, and why. 4 x 5 is beam width 4 and beam length 5.")
+        )
         self.choice.hide()
         self.sparkline = self.add(Sparkline(theme))
         self.sparkline.setContentsMargins(0, 0, 0, SMALL)
@@ -56,7 +58,7 @@ class SpeedSection(Section):
         row = QHBoxLayout(head)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(TIGHT + 2)
-        unit = ThemedLabel(self.theme, "tokens/s decode", "muted")
+        unit = ElidedLabel(self.theme, "tokens/s decode", "muted")
         bottom = Qt.AlignmentFlag.AlignBottom
         row.addWidget(self.decode, 0, bottom)
         row.addWidget(unit, 1, bottom)
@@ -78,13 +80,12 @@ class SpeedSection(Section):
         self.decode.setAccessibleName(f"Decode: {decode} tokens a second")
         self.decode.set_color("muted" if statistics.decode_tps is None else "text")
         self._show_ratio(statistics.speedup)
-        self.plain.show_value(figures.rate(statistics.plain_tps))
+        self.plain.show_value(_with_unit(figures.rate(statistics.plain_tps)))
         choice = statistics.choice
         self.choice.setText(f"{_chosen(choice)}. {choice.words}" if choice else "")
         self.choice.setVisible(choice is not None)
         read = statistics.prompt_tokens - statistics.cached_prompt_tokens
-        prefill = figures.rate(statistics.prefill_tps if read >= _FEW_TOKENS else None)
-        self.prefill.show_value(prefill if prefill == figures.NONE else f"{prefill} tokens/s")
+        self.prefill.show_value(_with_unit(figures.rate(statistics.prefill_tps if read >= _FEW_TOKENS else None)))
         self.ttft.show_value(figures.duration(statistics.ttft_ms))
         self.decode_time.show_value(figures.duration(statistics.decode_ms))
 
@@ -96,10 +97,15 @@ class SpeedSection(Section):
             self.ratio.set_color("success" if ratio > 1 + _ALIKE else "warning" if ratio < 1 - _ALIKE else "text")
 
 
+def _with_unit(rate: str) -> str:
+    return rate if rate == figures.NONE else f"{rate} tokens/s"
+
+
 def _chosen(choice: AutoChoice) -> str:
     """Return what the automatic mode does: `Auto: Recurrent, 4 x 5` or `Auto: Prompt lookup, 6 tokens`."""
     mode = Mode(choice.mode)
     if mode is Mode.OFF:
         return "Auto: plain decoding"
-    shape = f"{choice.width} x {choice.length}" if mode is Mode.RECURRENT else f"{choice.length - 1} tokens"
-    return f"Auto: {figures.MODE_WORDS[mode]}, {shape}"
+    tokens = figures.counted(choice.length - 1, "token")
+    shape = f"{choice.width} x {choice.length}" if mode is Mode.RECURRENT else tokens
+    return f"Auto: {mode.words}, {shape}"

@@ -30,12 +30,18 @@ def ending(message: Message) -> Ending | None:
     """Return what is to be said under a reply; None where it ended by itself or is still being written."""
     if message.status is MessageStatus.FAILED:
         return Ending(message.error or _tr("The reply failed."), Remedy.TRY_AGAIN, failed=True)
-    unfinished = Remedy.CONTINUE if message.text.strip() else Remedy.TRY_AGAIN
+    begun = bool(message.text.strip())
     if message.status is MessageStatus.INTERRUPTED:
-        return Ending(_tr("Interrupted: rdchat closed while this was being written."), unfinished)
+        return _interruption(begun)
     if message.status is MessageStatus.STREAMING:
         return None
-    return _early_end(message.finish_reason, unfinished)
+    return _early_end(message.finish_reason, Remedy.CONTINUE if begun else Remedy.TRY_AGAIN)
+
+
+def _interruption(begun: bool) -> Ending:
+    if begun:
+        return Ending(_tr("Interrupted: rdchat closed while this was being written."), Remedy.CONTINUE)
+    return Ending(_tr("Interrupted: rdchat closed before this began."), Remedy.TRY_AGAIN)
 
 
 def _early_end(reason: FinishReason | None, remedy: Remedy) -> Ending | None:

@@ -1,5 +1,6 @@
 """The window of tokens is reached from the menu and from a reply, while it is written too."""
 
+from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.events import EngineState
@@ -40,3 +41,34 @@ def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWi
     chat.wait_for(EngineState.IDLE)
     qtbot.waitUntil(lambda: len(window.windows.drafts.tokens._lines.runs) == 4)
     assert window.windows.drafts.tokens.current == 3
+
+
+def test_it_closes_with_the_chat_it_shows(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    chat.say("Hi")
+    shown = chat.controller.conversation
+    chat.controller.new_chat()
+    chat.say("Something else")
+    other = chat.controller.conversation
+    assert shown is not None
+    assert other is not None
+    chat.controller.open_conversation(shown.id)
+    window.actions_.tokens.trigger()
+    chat.controller.delete_conversation(other.id)
+    assert window.windows.drafts.isVisible()
+    chat.controller.delete_conversation(shown.id)
+    assert not window.windows.drafts.isVisible()
+
+
+def test_a_minimised_window_comes_back(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    chat.say("Hi")
+    window.actions_.tokens.trigger()
+    drafts = window.windows.drafts
+    drafts.setWindowState(Qt.WindowState.WindowMinimized)
+    window.actions_.tokens.trigger()
+    assert not drafts.isMinimized()
+    window.actions_.ledger.trigger()
+    window.windows.ledger.setWindowState(Qt.WindowState.WindowMinimized)
+    window.actions_.ledger.trigger()
+    assert not window.windows.ledger.isMinimized()

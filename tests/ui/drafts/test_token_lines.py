@@ -1,6 +1,6 @@
 import pytest
 
-from rdchat.ui.drafts.token_lines import TokenLines
+from rdchat.ui.drafts.token_lines import LINE_BREAK, NO_CHARACTER, TokenLines
 
 
 def laid(texts: list[str], width: int) -> TokenLines:
@@ -58,3 +58,10 @@ def test_places_lead_to_tokens() -> None:
 
 def test_spans_run_along_lines() -> None:
     assert laid(["abc", " def", " ghi", " jkl"], 7).spans(range(1, 4)) == [(0, 3.0, 7.0), (1, 0.0, 7.0)]
+
+
+def test_every_token_can_be_pointed_at() -> None:
+    """The window looked for the place of a token that was a carriage return alone, and there was none."""
+    lines = laid(["a", "\r", "", "\r\n", "b"], 20)
+    assert all(lines.runs)
+    assert "".join(run.text for run in lines.lines[0]) == f"a{NO_CHARACTER}{NO_CHARACTER}{LINE_BREAK}"

@@ -25,10 +25,24 @@ def test_the_accepted_path_runs_along_the_top() -> None:
         correction_text="e",
     )
     rows = {node.text: node.row for node in place_nodes(tree)}
-    assert rows["e"] == rows["d"] == 0
+    assert rows["r"] == rows["b"] == rows["d"] == rows["e"] == 0, "the root too: a wide tree began out of view"
     assert rows["c"] == 1
-    assert rows["b"] == 0.5
     assert rows["a"] == 2
+
+
+def test_a_parent_beside_the_path_stands_at_the_middle_of_its_children() -> None:
+    tree = RoundTree(
+        tokens=(0, 1, 2, 3),
+        parents=(-1, 0, 1, 1),
+        drafters=("", *["recurrent"] * 3),
+        log_probs=(0.0, -1.0, -1.0, -1.0),
+        path=(0,),
+        correction=9,
+        texts=("r", "a", "b", "c"),
+        correction_text="e",
+    )
+    rows = {node.text: node.row for node in place_nodes(tree)}
+    assert rows == {"r": 0, "e": 0, "a": 1.5, "b": 1, "c": 2}
 
 
 def test_no_two_nodes_stand_in_one_place() -> None:

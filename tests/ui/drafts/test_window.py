@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QImage
+from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
+from PySide6.QtGui import QColor, QHelpEvent, QImage
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QToolTip
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MessageStatus
@@ -16,7 +17,7 @@ from rdchat.inference.requests import Role
 from rdchat.services.trace_recorder import TraceRecorder
 from rdchat.ui.drafts import DraftsWindow
 from rdchat.ui.theme import DARK_DRAFTS, LIGHT_DRAFTS, Theme
-from tests.chat.traces import drafted_events
+from tests.chat.traces import drafted_events, events_of_round, round_tree
 
 REPLY = 1
 ROUNDS = 40
@@ -202,3 +203,96 @@ def test_zooming_keeps_within_bounds(finished: DraftsWindow) -> None:
         assert finished.tree.zoom == pytest.approx(zoom)
     QTest.keyClick(finished.tree, Qt.Key.Key_0)
     assert finished.tree.zoom == 1.0
+
+
+def test_a_reader_who_scrolled_away_is_left_alone_when_the_reply_ends(
+    qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
+) -> None:
+    window.resize(480, 380)
+    traces.add(REPLY, drafted_events(ROUNDS))
+    with qtbot.waitExposed(window):
+        window.show_reply(REPLY)
+    bar = window.tokens.verticalScrollBar()
+    assert bar.value() == bar.maximum() > 0
+    bar.setValue(0)
+    traces.end(REPLY, trailing_text=" more")
+    assert bar.value() == 0
+    assert window.tokens._trace.tokens[-1].text.endswith(" more")
+    assert window.tokens._lines.runs[-1][-1].text.endswith("more")
+
+
+def test_a_tree_that_is_looked_at_stays_where_it_was_scrolled_while_the_reply_grows(
+    qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
+) -> None:
+    window.resize(480, 380)
+    traces.add(REPLY, drafted_events(4))
+    with qtbot.waitExposed(window):
+        window.show_reply(REPLY)
+    window.tokens.move_to(window.tokens._trace.rounds[2].first)
+    bar = window.tree.horizontalScrollBar()
+    bar.setValue(bar.maximum())
+    assert bar.value() > 0
+    traces.add(REPLY, drafted_events(2))
+    qtbot.waitUntil(lambda: window.heading.text().startswith("Round 3 of 6"))
+    assert window.tree.accessibleDescription().startswith("Round 3 of 6")
+    assert bar.value() == bar.maximum()
+
+
+def test_only_another_width_lays_the_tokens_anew(finished: DraftsWindow) -> None:
+    lines = finished.tokens._lines
+    finished.resize(finished.width(), finished.height() - 60)
+    assert finished.tokens._lines is lines
+    finished.resize(finished.width() - 60, finished.height())
+    assert finished.tokens._lines is not lines
+
+
+@pytest.mark.parametrize("part", ["tokens", "tree", "details"])
+def test_the_keyboard_reaches_each_part_and_it_shows(qtbot: QtBot, finished: DraftsWindow, part: str) -> None:
+    """Cursor on the first token, which no round is drawn around."""
+    finished.activateWindow()
+    view = getattr(finished, part)
+    assert view.focusPolicy() & Qt.FocusPolicy.TabFocus
+    finished.next.setFocus()
+    without = view.grab().toImage()
+    view.setFocus()
+    qtbot.waitUntil(view.hasFocus)
+    assert view.grab().toImage() != without
+
+
+def test_an_alternative_that_is_cut_is_told_whole(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> None:
+    long = " incomprehensibilities" * 3
+    traces.add(REPLY, events_of_round(1, 0, round_tree([long], " b", ["x"])))
+    with qtbot.waitExposed(window):
+        window.show_reply(REPLY)
+    press(window, Qt.Key.Key_Home)
+    view = window.details.alternatives
+    view.event(QHelpEvent(QEvent.Type.ToolTip, QPoint(20, 5), view.mapToGlobal(QPoint(20, 5))))
+    assert long.replace(" ", "␣") in QToolTip.text()
+    QToolTip.hideText()
+
+
+def test_the_legend_goes_on_in_a_second_line_where_it_does_not_fit(
+    qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
+) -> None:
+    drafters = ("speculative", "recurrent", "lookup")
+    traces.add(REPLY, [TokenEvent(1, at, at, "a", drafters[at % 3], 1) for at in range(3000)])
+    with qtbot.waitExposed(window):
+        window.show_reply(REPLY)
+    one_line = window.legend.height()
+    window.resize(480, 500)
+    qtbot.waitUntil(lambda: window.legend.height() > 1.5 * one_line)
+
+
+def test_a_single_character_is_counted_as_one(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> None:
+    traces.begin(REPLY, 1)
+    traces.add(REPLY, drafted_events(1))
+    with qtbot.waitExposed(window):
+        window.show_reply(REPLY)
+    assert window.note.text() == "1 character was not recorded"
+
+
+def test_a_window_that_is_closed_keeps_no_trace(finished: DraftsWindow) -> None:
+    finished.close()
+    assert finished.tokens._trace.tokens == []
+    finished.show_reply(REPLY)
+    assert finished.tokens._trace.tokens

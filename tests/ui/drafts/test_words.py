@@ -47,7 +47,7 @@ def test_plain_decoding_has_no_alternatives() -> None:
 
 def test_rounds_and_tokens_are_told_in_words(trace: ReplyTrace) -> None:
     assert round_words(trace, 1) == "Round 1 of 2: 2 of 2 drafted tokens accepted, 4 offered in all"
-    assert round_words(trace, 2) == "Round 2 of 2: 0 of 1 drafted tokens accepted"
+    assert round_words(trace, 2) == "Round 2 of 2: 0 of 1 drafted token accepted"
     nnbsp = "\N{NARROW NO-BREAK SPACE}"
     assert token_words(trace, 1) == f"Token 2 of 4, b, probability 61{nnbsp}%, Recurrent, place 2, round 1 of 2"
     assert token_words(trace, 3) == f"Token 4 of 4, d, probability 78{nnbsp}%, The model itself, round 2 of 2"
@@ -63,3 +63,10 @@ def test_a_tree_is_told_node_by_node(trace: ReplyTrace) -> None:
 def test_a_round_that_ended_early_tells_what_was_kept(trace: ReplyTrace) -> None:
     trace.end(1)
     assert round_words(trace, 1) == "Round 1 of 1: 1 of 2 drafted tokens accepted, 4 offered in all"
+
+
+def test_a_round_without_its_tree_counts_in_words(trace: ReplyTrace) -> None:
+    trace.rounds[0].tree = None
+    assert round_words(trace, 1) == "Round 1 of 2: 2 drafted tokens accepted"
+    trace.end(1)
+    assert round_words(trace, 1) == "Round 1 of 1: 1 drafted token accepted"

@@ -30,6 +30,7 @@ def words(view: TranscriptView, message_id: int) -> list[str]:
             "Interrupted: rdchat closed while this was being written.",
             "Continue",
         ),
+        (reply(2, "", MessageStatus.INTERRUPTED, None), "Interrupted: rdchat closed before this began.", "Try again"),
         (reply(2, "Once", finish_reason=FinishReason.CANCELLED), "Stopped.", "Continue"),
         (reply(2, "", finish_reason=FinishReason.CANCELLED), "Stopped.", "Try again"),
         (

@@ -4,16 +4,16 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
-from PySide6.QtCore import QEvent, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QColor, QGuiApplication, QMouseEvent, QTextCursor
-from PySide6.QtWidgets import QApplication, QLabel
+from PySide6.QtCore import QPoint, Qt, QUrl
+from PySide6.QtGui import QColor, QGuiApplication, QTextCursor
+from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.theme import Theme
 from rdchat.ui.transcript.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown import MarkdownParser
 from rdchat.ui.transcript.text_body import FIRST_SHOWN, TextBody, Work
-from tests.links import collected_links
+from tests.links import click, collected_links
 from tests.ui.transcript.conftest import button
 from tests.ui.transcript.test_block_stream import RICH
 
@@ -46,18 +46,6 @@ def opened(qapp: QGuiApplication) -> Iterator[list[str]]:
 
     with collected_links() as addresses:
         yield addresses
-
-
-def click(body: TextBody, words: str) -> None:
-    cursor = body.document().find(words)
-    assert not cursor.isNull()
-    cursor.setPosition(cursor.selectionStart() + 1)
-    place = QPointF(body.cursorRect(cursor).center())
-    left = Qt.MouseButton.LeftButton
-    for kind in (QEvent.Type.MouseButtonPress, QEvent.Type.MouseButtonRelease):
-        # qtbot.mouseClick warns where a release is not accepted, as it is not beside links
-        event = QMouseEvent(kind, place, body.viewport().mapToGlobal(place), left, left, Qt.KeyboardModifier.NoModifier)
-        QApplication.sendEvent(body.viewport(), event)
 
 
 def test_growing_text_draws_the_same_document_as_the_whole(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> None:
