@@ -54,7 +54,7 @@ class BusyEngine:
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
         raise ModelError("This engine measures nothing.")
 
-    def unload(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class BusyReply:

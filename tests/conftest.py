@@ -1,6 +1,7 @@
 """What every test shares: folders of its own, and the real default model where a test asks for it."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,17 @@ from rdchat import paths
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
+
+
+def pytest_unconfigure() -> None:
+    """Let go of what MLX keeps for this thread, which must not use it any more.
+
+    At exit MLX does so for the thread that imported it. In the app that is the engine thread, and nothing else uses
+    MLX; in a test run this thread may come to use it after an engine thread of an earlier test imported it. Compiled
+    functions would then be freed after Python has gone: a segmentation fault once all tests have passed.
+    """
+    if mlx := sys.modules.get("mlx.core"):
+        mlx.clear_streams()
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,13 @@
-"""What would be opened in the browser, the mail program or a file manager, collected instead of opened."""
+"""Links in a text: clicked, and what would be opened in the browser, the mail program or a file manager collected."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from PySide6.QtCore import QObject, QUrl, Slot
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import QEvent, QObject, QPointF, Qt, QUrl, Slot
+from PySide6.QtGui import QDesktopServices, QMouseEvent
+from PySide6.QtWidgets import QApplication
+
+from rdchat.ui.transcript.text_body import TextBody
 
 _SCHEMES = ("http", "https", "mailto", "file", "javascript")
 
@@ -30,3 +33,16 @@ def collected_links() -> Iterator[list[str]]:
     finally:
         for scheme in _SCHEMES:
             QDesktopServices.unsetUrlHandler(scheme)
+
+
+def click(body: TextBody, words: str) -> None:
+    """Click on the first place where a text says these words."""
+    cursor = body.document().find(words)
+    assert not cursor.isNull()
+    cursor.setPosition(cursor.selectionStart() + 1)
+    place = QPointF(body.cursorRect(cursor).center())
+    left = Qt.MouseButton.LeftButton
+    for kind in (QEvent.Type.MouseButtonPress, QEvent.Type.MouseButtonRelease):
+        # qtbot.mouseClick warns where a release is not accepted, as it is not beside links
+        event = QMouseEvent(kind, place, body.viewport().mapToGlobal(place), left, left, Qt.KeyboardModifier.NoModifier)
+        QApplication.sendEvent(body.viewport(), event)

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from rdchat.errors import InvalidSettingError
 from rdchat.inference.noise import gumbel_noise
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.prefix_tree import PrefixTree
-from rdchat.inference.requests import SamplingParams
+from rdchat.inference.requests import SamplingParams, check_draft_tokens
 from rdchat.inference.sampling import filter_border, has_filter, likeliest, mass, penalize
 
-MOST_DRAFT_TOKENS = 64
 _FILTERED = 256  # likeliest tokens among which a border of top-p or min-p is looked for; a draft need not be exact
 
 # Measured on Qwen2.5-Coder-1.5B with its 0.5B: the target's token was the draft model's first choice in 75 of 100 cases
@@ -43,10 +41,7 @@ class DraftShape:
     runner_ups: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 1 <= self.draft_tokens <= MOST_DRAFT_TOKENS:
-            raise InvalidSettingError(
-                f"draft-tokens {self.draft_tokens} is out of range: it must be from 1 to {MOST_DRAFT_TOKENS}."
-            )
+        check_draft_tokens(self.draft_tokens)
 
     @classmethod
     def of_size(cls, draft_tokens: int, nodes: int) -> "DraftShape":

@@ -76,7 +76,7 @@ class LocalEngine:
             self._open(chosen.model, chosen.dtype, lambda _: None)
 
     def _open(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
-        self.unload()  # first: two models may not fit
+        self._unload()  # first: two models may not fit
         loaded = load_model(model, dtype, on_progress)
         on_progress(LoadProgress("Warming up", None))
         self._session = ChatSession(loaded)
@@ -90,8 +90,13 @@ class LocalEngine:
             raise ModelError("No model is loaded.", "Pick one from the menu above the chat.")
         return self._session
 
-    def unload(self) -> None:
+    def close(self) -> None:
         """See `Engine`."""
+        self._unload()
+        mx.synchronize()  # what a stopped reply left queued runs on a stream that goes now
+        mx.clear_streams()  # and the thread's compiled functions, as MLX asks of every thread but the main one
+
+    def _unload(self) -> None:
         self._session = None
         gc.unfreeze()
         gc.collect()

@@ -75,5 +75,9 @@ class Engine(Protocol):
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
         """Begin a benchmark of the loaded model. Raises RdchatError where no model is loaded."""
 
-    def unload(self) -> None:
-        """Free the model and its memory."""
+    def close(self) -> None:
+        """Free the model, its memory and what MLX keeps for the thread, which must not use MLX afterwards.
+
+        A thread that has used the engine calls this before it ends: what is left then, MLX frees while the thread is
+        taken apart, when Python may be gone already.
+        """

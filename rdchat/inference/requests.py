@@ -7,6 +7,35 @@ from enum import StrEnum
 
 from rdchat.errors import InvalidSettingError
 
+MOST_DRAFT_TOKENS = 64  # of a draft model or prompt lookup, in a round
+MOST_BEAM_ROWS = 256  # beam width times beam length: beyond, verifying costs more memory than any draft is worth
+
+
+def require(holds: bool, name: str, value: object, allowed: str) -> None:
+    """Refuse a setting that is out of range.
+
+    Args:
+        holds: Whether it is in range; false where it is NaN, as every comparison with that is.
+        name: What people call it.
+        value: What it is.
+        allowed: What it must be, in words that follow "it must be".
+
+    Raises:
+        InvalidSettingError: If `holds` is false.
+    """
+    if not holds:
+        raise InvalidSettingError(f"{name} {value} is out of range: it must be {allowed}.")
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that is no 64-bit number; see `require`."""
+    require(0 <= seed < 2**64, "seed", seed, "a whole number from 0 to 2**64 - 1")
+
+
+def check_draft_tokens(draft_tokens: int) -> None:
+    """Refuse a draft that is too long, or empty; see `require`."""
+    require(1 <= draft_tokens <= MOST_DRAFT_TOKENS, "draft-tokens", draft_tokens, f"from 1 to {MOST_DRAFT_TOKENS}")
+
 
 class Mode(StrEnum):
     """How the next tokens are proposed.
@@ -76,18 +105,13 @@ class SamplingParams:
         return self.temperature < 1e-4
 
     def __post_init__(self) -> None:
-        _require(0 <= self.temperature <= 10, "temperature", self.temperature, "from 0 to 10")
-        _require(0 < self.top_p <= 1, "top-p", self.top_p, "above 0 and at most 1")
-        _require(self.top_k >= 0, "top-k", self.top_k, "0 (off) or a positive whole number")
-        _require(0 <= self.min_p <= 1, "min-p", self.min_p, "from 0 to 1")
-        _require(0.1 <= self.repetition_penalty <= 10, "repetition penalty", self.repetition_penalty, "from 0.1 to 10")
-        _require(self.max_tokens >= 1, "max-tokens", self.max_tokens, "at least 1")
-        _require(all(self.stop), "stop", "''", "a string that is not empty")
-
-
-def _require(holds: bool, name: str, value: object, allowed: str) -> None:
-    if not holds:  # also where value is NaN: every comparison with it is false
-        raise InvalidSettingError(f"{name} {value} is out of range: it must be {allowed}.")
+        require(0 <= self.temperature <= 10, "temperature", self.temperature, "from 0 to 10")
+        require(0 < self.top_p <= 1, "top-p", self.top_p, "above 0 and at most 1")
+        require(self.top_k >= 0, "top-k", self.top_k, "0 (off) or a positive whole number")
+        require(0 <= self.min_p <= 1, "min-p", self.min_p, "from 0 to 1")
+        require(0.1 <= self.repetition_penalty <= 10, "repetition penalty", self.repetition_penalty, "from 0.1 to 10")
+        require(self.max_tokens >= 1, "max-tokens", self.max_tokens, "at least 1")
+        require(all(self.stop), "stop", "''", "a string that is not empty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +144,11 @@ class DraftSettings:
     trace: bool = False
 
     def __post_init__(self) -> None:
-        _require(1 <= self.draft_tokens <= 64, "draft-tokens", self.draft_tokens, "from 1 to 64")
-        _require(self.beam_width >= 1, "beam-width", self.beam_width, "at least 1")
-        _require(self.beam_length >= 2, "beam-length", self.beam_length, "at least 2")
+        check_draft_tokens(self.draft_tokens)
+        require(self.beam_width >= 1, "beam-width", self.beam_width, "at least 1")
+        require(self.beam_length >= 2, "beam-length", self.beam_length, "at least 2")
         rows = self.beam_width * self.beam_length
-        _require(rows <= MOST_BEAM_ROWS, "beam-width times beam-length", rows, f"at most {MOST_BEAM_ROWS}")
-
-
-MOST_BEAM_ROWS = 256  # beam width times beam length: beyond, verifying costs more memory than any draft is worth
+        require(rows <= MOST_BEAM_ROWS, "beam-width times beam-length", rows, f"at most {MOST_BEAM_ROWS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +186,7 @@ class GenerationRequest:
             raise InvalidSettingError(f"The last message of a request must be the {last.value}'s.")
         if not self.messages[-1].content.strip():
             raise InvalidSettingError("The prompt is empty.", "Type something to ask.")
-        _require(0 <= self.seed < 2**64, "seed", self.seed, "a whole number from 0 to 2**64 - 1")
+        check_seed(self.seed)
 
 
 def fresh_seed() -> int:

@@ -208,13 +208,8 @@ class AttentionRows:
         return max(self.buffer.first, (self.offset if position is None else position) - self._window + 1)
 
 
-class RoundKVCache(AttentionRows, stock.KVCache):
-    """Stands in for `KVCache` and, with a window, for `RotatingKVCache`: its rows slide instead of rotating."""
-
-    def __init__(self, window: int | None = None) -> None:
-        AttentionRows.__init__(self, window)
-        if window is not None:
-            self.max_size = window
+class FloatRows(AttentionRows):
+    """Rows as models give them: a buffer of keys and one of values."""
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         self.append([keys, values])
@@ -223,6 +218,15 @@ class RoundKVCache(AttentionRows, stock.KVCache):
     def keys_and_values(self) -> tuple[mx.array, mx.array]:
         keys, values = self.shown_rows()
         return keys, values
+
+
+class RoundKVCache(FloatRows, stock.KVCache):
+    """Stands in for `KVCache` and, with a window, for `RotatingKVCache`: its rows slide instead of rotating."""
+
+    def __init__(self, window: int | None = None) -> None:
+        AttentionRows.__init__(self, window)
+        if window is not None:
+            self.max_size = window
 
 
 class RoundQuantizedKVCache(AttentionRows, stock.QuantizedKVCache):
@@ -242,7 +246,7 @@ class RoundQuantizedKVCache(AttentionRows, stock.QuantizedKVCache):
         return tuple(rows[:3]), tuple(rows[3:])
 
 
-class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
+class RoundChunkedKVCache(FloatRows, stock.ChunkedKVCache):
     """Stands in for `ChunkedKVCache`, whose model drops old chunks and makes masks by itself."""
 
     def __init__(self, chunk_size: int) -> None:
@@ -263,14 +267,6 @@ class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
         surplus = self.buffer.rows - self.chunk_size
         if surplus > 0:
             self.buffer.drop_front(surplus)
-
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        self.append([keys, values])
-        return self.keys_and_values()
-
-    def keys_and_values(self) -> tuple[mx.array, mx.array]:
-        keys, values = self.shown_rows()
-        return keys, values
 
 
 class RoundArraysCache(stock.ArraysCache):

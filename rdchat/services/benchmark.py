@@ -41,16 +41,21 @@ class Benchmark(QObject):
 
     def start(self, plan: BenchPlan) -> None:
         """Run a plan; one that still runs is stopped first, and what it found out is dropped."""
-        self.stop()
+        if self._request_id is not None:
+            self._engine.stop(self._request_id)
         self.plan, self.runs, self.progress = plan, [], None
         self._request_id = self._engine.new_request_id()
         self._engine.benchmark(self._request_id, plan)
         self.started.emit()
 
     def stop(self) -> None:
-        """End early, within a token; `ended` follows, and what was run is kept."""
-        if self._request_id is not None:
-            self._engine.stop(self._request_id)
+        """End early, within a token; `ended` follows, and what was run is kept. One that still waits ends at once."""
+        if self._request_id is None:
+            return
+        self._engine.stop(self._request_id)
+        if self.progress is None:
+            self._request_id = None
+            self.ended.emit(True)
 
     @Slot(BenchUpdate)
     def _on_progressed(self, update: BenchUpdate) -> None:

@@ -82,7 +82,7 @@ class DraftControl(QObject):
 
     @property
     def applies(self) -> str:
-        """When the changes since the reply under way began take effect; empty where they have or there are none."""
+        """When changes made since the reply under way began take effect; empty where there are none."""
         if self._running is None:
             return ""
         begun, now = self._running.begun, self.settings
@@ -160,6 +160,7 @@ class DraftControl(QObject):
     @Slot()
     def _forget_options(self) -> None:
         self.checking, self._options, self.plain_reason = False, {}, ""
+        self._running = None  # it is stopped, and what is told of it is no business of the next model
         self.changed.emit()
 
     @Slot(ModelInfo)

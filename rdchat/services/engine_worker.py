@@ -110,13 +110,13 @@ class EngineWorker(QObject):
 
     @Slot()
     def finish(self) -> None:
-        """Free the model and end the thread."""
+        """Close the engine and end the thread."""
         try:
             if isinstance(self._made, RdchatError) or self._made is None:
                 return
-            self._made.unload()
+            self._made.close()
         except Exception:
-            _LOG.exception("Freeing the model failed")
+            _LOG.exception("Closing the engine failed")
         finally:
             QThread.currentThread().quit()
 

@@ -50,11 +50,11 @@ class ModelSlot(QObject):
         self.load(self.chosen, self.dtype)
 
     def remembered_in(self, settings: Settings) -> Settings:
-        """Return the settings with what was asked for last as the model to start with and the latest one."""
-        model, dtype = self.chosen, self.dtype
-        others = tuple(name for name in settings.recent_models if name != model)
-        recent = others if model is None else (model, *others)
-        return replace(settings, model=model, dtype=dtype, recent_models=recent[:_RECENT_MODELS])
+        """Return the settings with what was asked for last to start with, and, if it loaded, as the latest one."""
+        model, recent = self.chosen, settings.recent_models
+        if model is not None and self.info is not None:
+            recent = (model, *(name for name in recent if name != model))[:_RECENT_MODELS]
+        return replace(settings, model=model, dtype=self.dtype, recent_models=recent)
 
     @Slot(ModelInfo)
     def _on_loaded(self, info: ModelInfo) -> None:

@@ -116,6 +116,11 @@ class ReplyRecorder(QObject):
         reply.message = replace(reply.message, status=MessageStatus.FAILED, error=error)
         self.save()
 
+    def interrupt(self, reply: LiveReply) -> None:
+        """End a reply that rdchat closes on, with the text that it got."""
+        reply.message = replace(reply.message, status=MessageStatus.INTERRUPTED)
+        self.save()
+
     @Slot()
     def save(self) -> None:
         """Bring the store up to date, or try again later."""
@@ -157,7 +162,7 @@ class ReplyRecorder(QObject):
     def close(self) -> None:
         """End what is still open as interrupted and save for the last time."""
         for reply in self.live:
-            reply.message = replace(reply.message, status=MessageStatus.INTERRUPTED)
+            self.interrupt(reply)
         self.save()
         self._timer.stop()
         if self._replies:

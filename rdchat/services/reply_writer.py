@@ -108,6 +108,9 @@ class ReplyWriter(QObject):
         if end is None:
             self._traces.end(live.message.id)
             self._recorder.finish(live, "", FinishReason.CANCELLED)
+        elif end.finish_reason is FinishReason.CANCELLED and not (end.token_ids or live.stopping):
+            self._traces.end(live.message.id)  # nobody stopped it: rdchat closes before it has begun
+            self._recorder.interrupt(live)
         else:
             self._traces.end(live.message.id, len(end.token_ids), end.trailing_text)
             self._recorder.finish(

@@ -34,7 +34,7 @@ def test_the_reply_is_that_of_plain_decoding(model: LoadedModel) -> None:
             drafted += automatic.statistics.rounds
             choice = automatic.statistics.choice
             assert choice is not None
-            assert ("not measured yet" in choice.words) == (not measured)
+            assert not (measured and "not measured" in choice.words)
         while session.idle():
             pass
     assert drafted > 0

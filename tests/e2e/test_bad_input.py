@@ -13,8 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 from gguf import GGMLQuantizationType as GgmlType
-from PySide6.QtCore import QEvent, QObject, QPointF, Qt, QTimer, Slot
-from PySide6.QtGui import QMouseEvent
+from PySide6.QtCore import QObject, Qt, QTimer, Slot
 from PySide6.QtWidgets import QApplication, QMessageBox, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
@@ -28,7 +27,6 @@ from rdchat.inference.events import FinishReason
 from rdchat.inference.requests import Role, SamplingParams
 from rdchat.services.events import EngineState
 from rdchat.ui.transcript.person_message import PersonMessage
-from rdchat.ui.transcript.text_body import TextBody
 from tests.disks import SmallDisk, small_disk
 from tests.e2e.windows import (
     WAIT_MS,
@@ -43,7 +41,7 @@ from tests.e2e.windows import (
     words,
 )
 from tests.inference.gguf_samples import write_gguf
-from tests.links import collected_links
+from tests.links import click, collected_links
 from tests.processes import held_by_another_process, python_process
 
 pytestmark = pytest.mark.slow
@@ -427,17 +425,6 @@ def store_reply(text: str) -> None:
     prompt = store.add_message(chat.id, None, Role.USER, "Show me")
     store.add_message(chat.id, prompt.id, Role.ASSISTANT, text)
     store.close()
-
-
-def click(body: TextBody, text: str) -> None:
-    cursor = body.document().find(text)
-    assert not cursor.isNull()
-    cursor.setPosition(cursor.selectionStart() + 1)
-    place = QPointF(body.cursorRect(cursor).center())
-    left = Qt.MouseButton.LeftButton
-    for kind in (QEvent.Type.MouseButtonPress, QEvent.Type.MouseButtonRelease):
-        event = QMouseEvent(kind, place, body.viewport().mapToGlobal(place), left, left, Qt.KeyboardModifier.NoModifier)
-        QApplication.sendEvent(body.viewport(), event)
 
 
 def test_html_remote_images_and_scripts_in_a_reply(

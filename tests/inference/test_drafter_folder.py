@@ -10,7 +10,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafter_folder import StoredDrafter, find_drafter, load_drafter, save_drafter
+from rdchat.inference.drafter_folder import StoredDrafter, find_drafter, load_drafter, save_drafter, target_named_in
 from rdchat.inference.recurrent_head import HeadConfig, Output, RecurrentHead, quantize
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.target_binding import TargetBinding, target_hash
@@ -247,3 +247,31 @@ def test_an_apple_checkpoint_with_unknown_names_or_sizes_is_refused(tmp_path: Pa
     refuses(folder, target, "surprise")
     edit_config(folder, lambda config: config.pop("exit_dim"))
     refuses(folder, target, "exit_dim")
+
+
+def test_a_drafter_that_is_replaced_is_never_half_old_and_half_new(
+    folder: Path, target: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at each step of the writing: either nothing is found, or a drafter that can be loaded."""
+    moved = 0
+    plain = Path.replace
+
+    def replace_and_look(self: Path, goal: Path) -> Path:
+        nonlocal moved
+        moved += 1
+        assert not (folder / "config.json").exists()  # the old one describes other weights
+        assert target_named_in(folder) is None  # and yet a resumed training may go on here
+        return plain(self, goal)
+
+    monkeypatch.setattr(Path, "replace", replace_and_look)
+    wider = HeadConfig(hidden_size=32, draft_vocabulary_size=5, exit_size=48, state_size=32)
+    save_drafter(folder, stored(target, wider), "new")
+    assert moved == 3
+    assert load_drafter(folder, target).head.config.exit_size == 48
+    assert target_named_in(folder) == TargetBinding.of(target.info).hash
+
+
+def test_a_damaged_models_header_does_not_take_all_memory(target: LoadedModel) -> None:
+    weights = target.info.path / "model.safetensors"
+    weights.write_bytes(b"\xff" * 7 + b"\x7f" + weights.read_bytes()[8:])
+    assert target_hash(target.info.path)

@@ -92,7 +92,7 @@ class ScriptedEngine:
     load_gate: Gate = field(default_factory=Gate)
     requests: list[GenerationRequest] = field(default_factory=list)
     loads: list[tuple[str | None, Dtype]] = field(default_factory=list)
-    unloads: int = 0
+    closings: int = 0
     options: DraftOptions = field(
         default_factory=lambda: DraftOptions(Path(), tuple(ModeOption(m, True) for m in Mode))
     )
@@ -141,9 +141,9 @@ class ScriptedEngine:
         self.plans.append(plan)
         return ScriptedBench(self.bench_events, self.gate)
 
-    def unload(self) -> None:
+    def close(self) -> None:
         self.threads.add(threading.get_ident())
-        self.unloads += 1
+        self.closings += 1
 
 
 class ScriptedBench:

@@ -7,7 +7,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.benchmark.results import BenchProgress
 from rdchat.services.benchmark import Benchmark
 from rdchat.services.engine_client import EngineClient
-from rdchat.services.events import Failure
+from rdchat.services.events import EngineState, Failure
 from tests.services.bench_runs import EVENTS, PLAN
 from tests.services.fakes import Gate, ScriptedEngine
 from tests.services.window import Window
@@ -32,14 +32,19 @@ def test_a_benchmark_keeps_what_it_found_out(qtbot: QtBot, client: EngineClient,
     assert not client.measuring
 
 
-def test_what_was_run_before_a_stop_is_kept(
-    qtbot: QtBot, client: EngineClient, engine: ScriptedEngine, shut_gate: Gate
-) -> None:
+def paused_after_one_run(qtbot: QtBot, client: EngineClient, engine: ScriptedEngine, shut_gate: Gate) -> Benchmark:
     engine.bench_events = EVENTS
     benchmark = Benchmark(client)
     benchmark.start(PLAN)
     shut_gate.allow(2)
     qtbot.waitUntil(lambda: len(benchmark.runs) == 1)
+    return benchmark
+
+
+def test_what_was_run_before_a_stop_is_kept(
+    qtbot: QtBot, client: EngineClient, engine: ScriptedEngine, shut_gate: Gate
+) -> None:
+    benchmark = paused_after_one_run(qtbot, client, engine, shut_gate)
     with qtbot.waitSignal(benchmark.ended) as ended:
         benchmark.stop()
     assert ended.args == [True]
@@ -50,11 +55,7 @@ def test_a_benchmark_that_begins_drops_the_one_before(
     qtbot: QtBot, client: EngineClient, engine: ScriptedEngine, shut_gate: Gate
 ) -> None:
     """Events of the first, still on their way, must not get into the second."""
-    engine.bench_events = EVENTS
-    benchmark = Benchmark(client)
-    benchmark.start(PLAN)
-    shut_gate.allow(2)
-    qtbot.waitUntil(lambda: len(benchmark.runs) == 1)
+    benchmark = paused_after_one_run(qtbot, client, engine, shut_gate)
     engine.bench_events = (BenchProgress(0, 1, "second"),)
     with qtbot.waitSignal(benchmark.ended) as ended:
         benchmark.start(replace(PLAN, seed=1))
@@ -108,3 +109,26 @@ def test_nothing_is_asked_of_the_model_while_it_is_measured(window: Window, engi
     with window.qtbot.waitSignal(controller.benchmark.ended):
         engine.gate.open()
     assert window.ask("And now?").text == "Hello, you!"
+
+
+def test_one_that_still_waits_ends_at_once(
+    qtbot: QtBot, window: Window, engine: ScriptedEngine, shut_gate: Gate
+) -> None:
+    """It waits for a reply; who stops it should not have to wait for that too."""
+    engine.bench_events = EVENTS
+    shut_gate.allow(3)
+    window.controller.send("Hello")
+    window.wait_for(EngineState.WRITING)
+    benchmark = window.controller.benchmark
+    benchmark.start(PLAN)
+    with qtbot.waitSignal(benchmark.ended, timeout=0) as ended:
+        benchmark.stop()
+    assert ended.args == [True]
+    assert not benchmark.running
+    shut_gate.open()
+    window.wait_for(EngineState.IDLE)
+    qtbot.waitUntil(lambda: not window.controller._engine.measuring)
+    assert engine.plans == []
+    with qtbot.waitSignal(benchmark.ended) as ended:
+        benchmark.start(PLAN)
+    assert (ended.args, len(benchmark.runs)) == ([False], 2)

@@ -15,7 +15,7 @@ from rdchat.inference.requests import ChatMessage, Dtype, Role, SamplingParams, 
 from rdchat.inference.statistics import Statistics
 from rdchat.services.events import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import WAIT_MS, Window, pause_midway
+from tests.services.window import WAIT_MS, Window, pause_in_prefill, pause_midway
 
 # Sending
 
@@ -132,9 +132,7 @@ def test_a_stopped_reply_keeps_its_text_and_can_be_continued(window: Window, eng
 def test_a_stop_during_prefill_leaves_an_empty_reply_that_continue_answers(
     window: Window, engine: ScriptedEngine
 ) -> None:
-    engine.gate.shut()
-    window.controller.send("Hi")
-    window.wait_for(EngineState.PREFILL)
+    pause_in_prefill(window, engine)
     window.controller.stop()
     window.wait_for(EngineState.IDLE)
     reply = window.controller.messages[-1]
@@ -179,6 +177,24 @@ def test_closing_while_a_prompt_waits_for_the_model_leaves_it_interrupted(
     engine.load_gate.allow(1)
     assert window.controller.close()
     assert window.store.message(reply_id).status is MessageStatus.INTERRUPTED
+
+
+def test_closing_while_the_prompt_is_read_leaves_the_reply_interrupted(window: Window, engine: ScriptedEngine) -> None:
+    """It was told as stopped, as if the person had done so."""
+    reply_id = pause_in_prefill(window, engine)
+    assert window.controller.close()
+    reply = window.store.message(reply_id)
+    assert (reply.text, reply.status, reply.finish_reason) == ("", MessageStatus.INTERRUPTED, None)
+
+
+def test_a_reply_that_the_person_stopped_stays_stopped_when_the_app_closes(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    reply_id = pause_in_prefill(window, engine)
+    window.controller.stop()
+    assert window.controller.close()
+    reply = window.store.message(reply_id)
+    assert (reply.text, reply.finish_reason) == ("", FinishReason.CANCELLED)
 
 
 def test_text_is_on_the_disk_within_half_a_second(window: Window, engine: ScriptedEngine) -> None:
@@ -426,15 +442,30 @@ def test_another_precision_is_for_the_model_that_did_not_load(
     engine.load_errors["/models/big"] = OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")
     window.controller.load_model("/models/big")
     window.wait_for(EngineState.NO_MODEL)
-    assert (settings.settings.model, settings.settings.recent_models) == ("/models/big", ("/models/big",))
+    assert (settings.settings.model, settings.settings.recent_models) == ("/models/big", ())
     engine.load_errors.clear()
     window.controller.load_precision(Dtype.FOUR_BIT)
     window.wait_for(EngineState.IDLE)
     assert engine.loads[-1] == ("/models/big", Dtype.FOUR_BIT)
+    assert settings.settings.recent_models == ("/models/big",)
     assert settings.settings.dtype is Dtype.FOUR_BIT
     window.controller.load_model("/models/small")  # in the precision that was chosen last
     window.wait_for(EngineState.IDLE)
     assert engine.loads[-1] == ("/models/small", Dtype.FOUR_BIT)
+
+
+def test_what_does_not_load_leaves_the_recent_models_as_they_were(
+    window: Window, engine: ScriptedEngine, settings: SettingsStore
+) -> None:
+    """A folder without a model stood first among them for good."""
+    for name in ("/models/a", "/models/b"):
+        window.controller.load_model(name)
+        window.wait_for(EngineState.IDLE)
+    for name in ("/downloads", "/models/a"):
+        engine.load_errors[name] = ModelError("There is no model.", "Choose another.")
+        window.controller.load_model(name)
+        window.wait_for(EngineState.NO_MODEL)
+        assert settings.settings.recent_models == ("/models/b", "/models/a")
 
 
 def test_a_choice_is_kept_only_once_its_outcome_is_known(

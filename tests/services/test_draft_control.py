@@ -138,3 +138,17 @@ def test_folders_chosen_before_are_offered_again(window: Window) -> None:
     window.wait_for(EngineState.IDLE)
     assert drafting.recent_draft_models == ("/models/small", "other")
     assert drafting.recent_drafters == ("/drafters/a",)
+
+
+def test_why_a_reply_was_decoded_plainly_is_not_told_of_another_model(
+    window: Window, engine: ScriptedEngine, shut_gate: Gate
+) -> None:
+    """The reply that a new model stops ends when the old model's words are forgotten already."""
+    engine.replies = [Reply(mode_reason="There is no drafter for tiny.")]
+    shut_gate.allow(4)
+    window.controller.send("Hi")
+    window.wait_for(EngineState.WRITING)
+    window.controller.load_model("other")
+    window.wait_for(EngineState.IDLE)
+    window.qtbot.waitUntil(lambda: not window.controller._recorder.live, timeout=WAIT_MS)
+    assert window.controller.drafting.plain_reason == ""

@@ -288,7 +288,7 @@ def test_a_thread_that_ends_by_itself_fails_open_and_later_requests(
 
 
 @pytest.mark.parametrize("permits", [0, 3])
-def test_shutdown_midway_ends_the_reply_and_frees_the_model(
+def test_shutdown_midway_ends_the_reply_and_closes_the_engine(
     qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine, shut_gate: Gate, permits: int
 ) -> None:
     client = make_client()
@@ -300,9 +300,9 @@ def test_shutdown_midway_ends_the_reply_and_frees_the_model(
     qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
     assert client.shutdown()
     assert [end.finish_reason for end in record.of(ReplyEnd)] == [FinishReason.CANCELLED] * 2
-    assert engine.unloads == 1
+    assert engine.closings == 1
     assert client.shutdown()
-    assert engine.unloads == 1
+    assert engine.closings == 1
 
 
 def test_shutdown_during_a_load_reports_a_thread_that_does_not_come_back(

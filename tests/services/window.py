@@ -69,6 +69,15 @@ class Window(QObject):
         return [conversation.title for conversation in self.controller.conversations()]
 
 
+def pause_in_prefill(window: Window, engine: ScriptedEngine) -> int:
+    """Send a prompt and hold its reply before anything of the prompt is read; return the reply's id."""
+    engine.gate.shut()
+    window.controller.send("Hi")
+    window.wait_for(EngineState.PREFILL)
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+    return window.controller.messages[-1].id
+
+
 def pause_midway(window: Window, engine: ScriptedEngine, prompt: str = "Hi") -> int:
     """Send a prompt and hold its reply after `Hello,`; return the reply's id."""
     engine.gate.shut()

@@ -1,0 +1,97 @@
+"""The engine's end: nothing is left for MLX to free while a thread or the process is taken apart."""
+
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import mlx.core as mx
+
+from rdchat.inference.engine import LocalEngine
+from rdchat.inference.events import ReplyEnd
+from rdchat.inference.requests import Dtype
+from tests.inference.fakes import ask
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Label(str):
+    """Part of what a compiled function returns, so kept by MLX for its thread; unlike `str` it can be referred to."""
+
+
+def on_a_thread[Result](work: Callable[[], Result]) -> Result:
+    """Return what `work` returns on a thread of its own, after that thread has ended."""
+    results: list[Result] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def first_words(engine: LocalEngine, model: Path) -> tuple[int, ...]:
+    engine.load(str(model), Dtype.AUTO, lambda _: None)
+    *_, end = engine.generate(ask("Hello", max_tokens=4))
+    assert isinstance(end, ReplyEnd)
+    return end.token_ids
+
+
+def test_a_closed_engine_leaves_nothing_compiled_on_its_thread(small_model: Path) -> None:
+    labels = [Label("label")]
+    compiled = mx.compile(lambda x: {"label": labels.pop(), "twice": 2 * x})  # outlives the thread, as a module's does
+
+    def work() -> tuple[bool, bool, mx.array]:
+        engine = LocalEngine()
+        first_words(engine, small_model)
+        label = weakref.ref(labels[0])
+        twice = compiled(mx.ones(3))["twice"]
+        mx.async_eval(twice)  # may be under way as its stream goes
+        kept = label() is not None
+        engine.close()
+        return kept, label() is not None, twice
+
+    kept, still_kept, twice = on_a_thread(work)
+    assert kept
+    assert not still_kept
+    assert (twice + 1).tolist() == [3, 3, 3]  # what was computed there is of use everywhere
+
+
+def test_an_engine_works_after_another_was_closed_on_its_thread(small_model: Path) -> None:
+    def work() -> tuple[int, ...]:
+        engine = LocalEngine()
+        try:
+            return first_words(engine, small_model)
+        finally:
+            engine.close()
+
+    first = on_a_thread(work)
+    assert len(first) == 4
+    assert on_a_thread(work) == first
+    assert first_words(LocalEngine(), small_model) == first
+
+
+TWO_THREADS = """
+import ctypes, threading
+
+def compile_for_good():
+    import rdchat.inference
+    import mlx.core as mx
+    compiled = mx.compile(lambda x: {f"times {n}": n * x for n in range(3)})
+    compiled(mx.ones(1))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(compiled))
+
+def test_mlx_is_imported_on_another_thread_and_used_on_this_one():
+    worker = threading.Thread(target=compile_for_good)
+    worker.start()
+    worker.join()
+    compile_for_good()
+"""
+
+
+def test_a_test_run_ends_in_good_order_where_another_thread_imported_mlx(tmp_path: Path) -> None:
+    (tmp_path / "test_two_threads.py").write_text(TWO_THREADS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "--rootdir", tmp_path, tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout
+    assert done.returncode == 0, done.stderr
