@@ -51,7 +51,8 @@ class TrainingSettings:
         vocabulary: Tokens that can be drafted, at most.
         size: Width of the head's layers; 0 is the target's.
         cell: How a token changes the head's state.
-        target_layers: Layers of the target that are read behind the trunk's output.
+        target_layers: Layers of the target that are read behind the trunk's output; None is those after a quarter, a
+            half and three quarters of the trunk.
         recipe: How it is trained.
 
     Raises:
@@ -65,10 +66,10 @@ class TrainingSettings:
     prompts: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
     lanes: int = 128
-    vocabulary: int = 8192
+    vocabulary: int = 12288
     size: int = 0
     cell: Cell = Cell.RNN
-    target_layers: tuple[int, ...] = ()
+    target_layers: tuple[int, ...] | None = None
     recipe: Recipe = field(default_factory=Recipe)
 
     def __post_init__(self) -> None:
@@ -105,11 +106,18 @@ class TrainingPlan:
     left_out: int
     resumed: bool
 
+    @property
+    def target_layers(self) -> tuple[int, ...]:
+        """The layers that are read behind the trunk's output."""
+        assert self.settings.target_layers is not None
+        return self.settings.target_layers
+
     def head_config(self, hidden_size: int, vocabulary: int) -> HeadConfig:
         """Return the shape of the head for a target's width and the draft vocabulary that the data gave."""
         size = self.settings.size or hidden_size
-        layers = self.settings.target_layers
-        return HeadConfig(hidden_size, vocabulary, size, size, cell=self.settings.cell, target_layers=layers)
+        return HeadConfig(
+            hidden_size, vocabulary, size, size, cell=self.settings.cell, target_layers=self.target_layers
+        )
 
 
 def make_plan(
@@ -131,7 +139,9 @@ def make_plan(
         StorageFullError: If there is no room for the data.
         OutOfMemoryError: If there is not enough memory.
     """
-    width = _check_hidden_states(model, settings.target_layers)
+    layers = spread_layers(model) if settings.target_layers is None else settings.target_layers
+    settings = replace(settings, target_layers=layers)
+    width = _check_hidden_states(model, layers)
     check_lockstep(model)
     binding = TargetBinding.of(model.info)
     _check_out(settings.out, binding)
@@ -152,6 +162,16 @@ def make_plan(
     budget = make_budget(need, tokens, fitting.lanes, folder, begun.keep_states if begun else None)
     template = begun.template if begun else chat_template(model)
     return TrainingPlan(fitting, binding, folder, template, budget, left_out=left_out, resumed=begun is not None)
+
+
+def spread_layers(model: LoadedModel) -> tuple[int, ...]:
+    """Return the layers after a quarter, a half and three quarters of the trunk; none where they cannot be read.
+
+    The last layer's output has what the next token needs; those before it still hold more of the text (Li et al. 2025,
+    "EAGLE-3", arXiv 2503.01840, reads three layers for that).
+    """
+    count = len(getattr(model.network, "layers", ()))
+    return tuple(sorted({layer for layer in (count // 4, count // 2, count - count // 4) if layer < count}))
 
 
 def _check_hidden_states(model: LoadedModel, layers: tuple[int, ...]) -> int:

@@ -41,10 +41,10 @@ class Recipe:
     """
 
     epochs: int = 2
-    batch: int = 256
-    learning_rate: float = 1e-3
+    batch: int = 128
+    learning_rate: float = 3.5e-4
     warm_up: int = 100
-    weight_decay: float = 0.02
+    weight_decay: float = 0.05
     clip: float = 1.0
     dropout: float = 0.2
     steps: int = 4
@@ -106,7 +106,7 @@ class Trainer:
         windows = self._windows
         self._roots = [self._reader.roots(*windows.span(window), held_out=False) for window in range(len(windows))]
         self.step, self.total = 0, recipe.epochs * sum(self._steps_in(window) for window in range(len(windows)))
-        self._optimizer = optim.AdamW(self._learning_rate, weight_decay=recipe.weight_decay)
+        self._optimizer = optim.AdamW(self._learning_rate, weight_decay=recipe.weight_decay, bias_correction=True)
         self._optimizer.init(head.trainable_parameters())
         self._compile()
 

@@ -47,7 +47,13 @@ def model() -> LoadedModel:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> TrainingSettings:
-    return TrainingSettings(tmp_path / "out", tokens=5000)
+    return TrainingSettings(tmp_path / "out", tokens=5000, target_layers=())
+
+
+def test_three_layers_are_read_unless_others_are_named(model: LoadedModel, settings: TrainingSettings) -> None:
+    plan = make_plan(model, replace(settings, target_layers=None), resume=False)
+    assert plan.target_layers == (0, 1)  # of two; there is none after three quarters
+    assert plan.head_config(32, 50).target_layers == (0, 1)
 
 
 def test_a_plan_says_what_it_takes(model: LoadedModel, settings: TrainingSettings, cache: Path) -> None:
