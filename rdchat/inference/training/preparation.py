@@ -1,13 +1,15 @@
 """From conversations to what a trainer needs: vocabulary, coordinates, the target's word on every token."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.target_embeddings import TargetEmbeddings
+from rdchat.inference.training.progress import Phase, TrainingProgress
 from rdchat.inference.training.samples import Answers, Ints, SampleReader, StateWindows, Teacher, draft_vocabulary
 from rdchat.inference.training.shards import Conversation
 from rdchat.inference.training.whitening import Coordinates
@@ -52,6 +54,7 @@ class Prepared:
 
 def prepare(
     embeddings: TargetEmbeddings,
+    curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]],
     vocabulary_size: int,
     shards: Sequence[Sequence[Conversation]],
     read_states: Callable[[int], npt.NDArray[np.float16]],
@@ -59,17 +62,24 @@ def prepare(
     candidates: int,
     steps: int,
     window_tokens: int,
-) -> Prepared:
-    """Read all data once.
+    kept: Path | None = None,
+) -> Generator[TrainingProgress, None, Prepared]:
+    """Read all data once; tell after each window how far it is, and return what was found.
 
     Args:
         embeddings: The target's.
+        curve: What the target makes of the products of its states and output rows: see `LogitCurve`.
         vocabulary_size: Tokens of the target.
         shards: Their conversations.
         read_states: Returns the (answer tokens, width) hidden states of a shard; the first columns are the trunk's.
         candidates: Tokens that can be drafted, at most.
         steps: Tokens drafted behind the root.
         window_tokens: Answer tokens whose states are in memory together.
+        kept: Folder where the target's word on each window is kept, so that an interruption costs one window.
+
+    Raises:
+        StorageFullError: If the disk is full.
+        StorageError: If what is kept cannot be written.
     """
     answers = Answers.of([item for shard in shards for item in shard])
     vocabulary = draft_vocabulary(answers, candidates)
@@ -83,13 +93,19 @@ def prepare(
     draw = np.random.default_rng(0)
     for window in range(len(windows)):
         (start, stop), states = windows.span(window), windows.load(window)
-        teacher.fill(start, states[:, : rows.shape[1]], rows)
+        part = teacher.part(start, stop)
+        file = kept / f"teacher-{window:04}.npz" if kept else None
+        if file is None or not part.read(file):
+            part.fill(states[:, : rows.shape[1]], rows, curve)
+            if file is not None:
+                part.write(file)
         share = -(-_MEASURED_STATES * (stop - start) // len(answers))
         some.append(states[draw.permutation(stop - start)[:share]])
         roots = reader.roots(start, stop, held_out=True)
         roots = roots[answers.greedy[roots]]
-        held_roots.append(roots)
-        held_states.append(states[roots - start])
+        held_roots.append(roots[:_SIMULATED])
+        held_states.append(states[roots[:_SIMULATED] - start])
+        yield TrainingProgress(Phase.PREPARE, stop / len(answers))
     table = np.array(embeddings.embed(mx.arange(vocabulary_size)).astype(mx.float32))
     frequencies = np.bincount(answers.tokens, minlength=vocabulary_size).astype(np.int32)
     measured = np.concatenate(some).astype(np.float32)
@@ -101,3 +117,13 @@ def prepare(
         frequencies[vocabulary],
         HeldOut(np.concatenate(held_roots)[:_SIMULATED], np.concatenate(held_states)[:_SIMULATED]),
     )
+
+
+def at_once(steps: Generator[TrainingProgress, None, Prepared]) -> Prepared:
+    """Go through all of a preparation, for those who need not know how far it is."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            prepared: Prepared = end.value
+            return prepared

@@ -29,8 +29,9 @@ from rdchat.inference.training.data import DataMaker, answer_tokens
 from rdchat.inference.training.data_phase import DataPhase
 from rdchat.inference.training.evaluate import Evaluation
 from rdchat.inference.training.hidden_states import answer_states
+from rdchat.inference.training.logit_curve import LogitCurve
 from rdchat.inference.training.plan import TrainingPlan
-from rdchat.inference.training.preparation import Prepared, prepare
+from rdchat.inference.training.preparation import Prepared, at_once, prepare
 from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
 from rdchat.inference.training.prompts import PromptSource
 from rdchat.inference.training.samples import TEACHER_TOKENS, Answers
@@ -109,11 +110,13 @@ class DrafterTraining:
         trained = place / "trained.json"
         if not trained.exists():
             yield TrainingProgress(Phase.PREPARE, 0.0)
-            prepared = self._prepare(shards)
+            prepared = yield from self._prepare(shards, place)
             trainer = self._fresh_trainer(prepared)
             yield from self._train_phase(trainer, prepared, place).run()
             save_drafter(place / "drafter", self._finished(trainer, prepared), "")
             write_json(trained, {"steps": trainer.step, "all_steps": trainer.total})
+            for file in place.glob("teacher-*"):
+                file.unlink()
         drafter = load_drafter(place / "drafter", self._model)
         results: list[Result] = []
         yield from self._evaluate(drafter, self._held_out(conversations), place, results)
@@ -155,7 +158,7 @@ class DrafterTraining:
         """Measure on the first shard what training on the data will take."""
         recipe, began = self._plan.settings.recipe, self._now()
         shard = self._shards.read(0)
-        prepared = self._prepare([shard])
+        prepared = at_once(self._prepare([shard]))
         prepared_s = self._now() - began
         step_s = measured_step_s(self._fresh_trainer(prepared), self._now)
         readings = 1 if self._plan.budget.keep_states else 1 + recipe.epochs
@@ -166,21 +169,24 @@ class DrafterTraining:
         """Return what the evaluation takes at most: one call of the target for each token."""
         return _EVALUATED * len(_SETUPS) * _EVALUATED_TOKENS * measured_call_s(self._model, self._now)
 
-    def _prepare(self, shards: Shards) -> Prepared:
+    def _prepare(self, shards: Shards, kept: Path | None = None) -> Generator[TrainingProgress, None, Prepared]:
         def read_states(number: int) -> npt.NDArray[np.float16]:
             kept = self._shards.states(number)
             return answer_states(self._model, shards[number]) if kept is None else kept
 
         self._check_answers([item for shard in shards for item in shard])
         settings, size = self._plan.settings, self._model.info.vocabulary_size
+        embeddings = TargetEmbeddings(self._model.network, size)
         return prepare(
-            TargetEmbeddings(self._model.network, size),
+            embeddings,
+            LogitCurve.of(self._model, embeddings),
             size,
             shards,
             read_states,
             candidates=settings.vocabulary,
             steps=settings.recipe.steps,
             window_tokens=self._plan.budget.window_tokens,
+            kept=kept,
         )
 
     def _check_answers(self, conversations: list[Conversation]) -> None:

@@ -7,12 +7,15 @@ predict tokens i+1, i+2, ... User tokens are never predicted.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
+from zipfile import BadZipFile
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.training.shards import Conversation
+from rdchat.inference.whole_file import whole_file
 
 TEACHER_TOKENS = 16  # likeliest tokens that are distilled
 _TEACHER_ROWS = 1024  # hidden states turned into logits at a time
@@ -109,21 +112,47 @@ class Teacher:
         columns = np.empty((count, TEACHER_TOKENS), np.uint16 if candidates <= 2**16 else np.uint32)
         return cls(columns, np.empty((count, TEACHER_TOKENS), np.float16))
 
-    def fill(self, start: int, states: npt.NDArray[np.floating], output_rows: mx.array) -> None:
-        """Compute the tokens from `start` on.
+    def part(self, start: int, stop: int) -> "Teacher":
+        """Return the tokens from `start` to `stop`; what is filled in there is filled in here."""
+        return Teacher(self.columns[start:stop], self.probs[start:stop])
+
+    def fill(
+        self,
+        states: npt.NDArray[np.floating],
+        output_rows: mx.array,
+        curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]],
+    ) -> None:
+        """Compute all tokens.
 
         Args:
-            start: The first one.
-            states: (tokens, width): what the target multiplies with its output rows.
+            states: (N, width): what the target multiplies with its output rows.
             output_rows: (candidates, width) those of the draft vocabulary.
+            curve: What it makes of the products, rising: see `LogitCurve`.
         """
         for first in range(0, len(states), _TEACHER_ROWS):
-            logits = np.array(mx.array(states[first : first + _TEACHER_ROWS]).astype(mx.float32) @ output_rows.T)
-            best = np.argpartition(-logits, TEACHER_TOKENS, axis=-1)[:, :TEACHER_TOKENS]
-            values = np.take_along_axis(logits, best, axis=-1)
+            products = np.array(mx.array(states[first : first + _TEACHER_ROWS]).astype(mx.float32) @ output_rows.T)
+            best = np.argpartition(-products, TEACHER_TOKENS, axis=-1)[:, :TEACHER_TOKENS]
+            values = curve(np.take_along_axis(products, best, axis=-1))
             likely = np.exp(values - values.max(axis=-1, keepdims=True))
-            here = slice(start + first, start + first + len(best))
+            here = slice(first, first + len(best))
             self.columns[here], self.probs[here] = best, likely / likely.sum(axis=-1, keepdims=True)
+
+    def write(self, path: Path) -> None:
+        """Keep it in a file; see `whole_file`."""
+        with whole_file(path) as draft, draft.open("wb") as file:
+            np.savez(file, columns=self.columns, probs=self.probs)
+
+    def read(self, path: Path) -> bool:
+        """Take what `write` kept; tell whether it was there, whole and of this size."""
+        try:
+            with path.open("rb") as file, np.load(file) as kept:
+                columns, probs = kept["columns"], kept["probs"]
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+            return False
+        if columns.shape != self.columns.shape or columns.dtype != self.columns.dtype:
+            return False
+        self.columns[:], self.probs[:] = columns, probs
+        return True
 
 
 @dataclass(frozen=True, slots=True)

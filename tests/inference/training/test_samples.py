@@ -30,7 +30,7 @@ STATES = states_of([10, 11, 12, 13, 20, 21])
 
 def reader(vocabulary: list[int], steps: int = 3) -> SampleReader:
     teacher = Teacher.blank(6, CANDIDATES)
-    teacher.fill(0, STATES, mx.random.normal((CANDIDATES, WIDTH)))
+    teacher.fill(STATES, mx.random.normal((CANDIDATES, WIDTH)), np.asarray)
     return SampleReader(Answers.of(CONVERSATIONS), teacher, np.array(vocabulary, np.int32), steps)
 
 
@@ -74,8 +74,8 @@ def test_the_teacher_is_the_targets_distribution_over_its_likeliest_tokens() -> 
     mx.random.seed(1)
     rows = mx.random.normal((CANDIDATES, WIDTH)) * 0.1
     teacher = Teacher.blank(6, CANDIDATES)
-    teacher.fill(0, STATES[:2], rows)
-    teacher.fill(2, STATES[2:], rows)
+    teacher.part(0, 2).fill(STATES[:2], rows, np.asarray)
+    teacher.part(2, 6).fill(STATES[2:], rows, np.asarray)
     logits = STATES.astype(np.float32) @ np.array(rows).T
     for row, columns, probs in zip(logits, teacher.columns, teacher.probs, strict=True):
         assert set(columns) == set(np.argsort(-row)[:TEACHER_TOKENS])
@@ -95,3 +95,17 @@ def test_a_large_vocabulary_takes_four_bytes(tmp_path: Path) -> None:
     item = Conversation(4, [100_000, 1], 1, 0.5)
     folder.append([item])
     assert folder.read(0) == [item]
+
+
+def test_what_the_teacher_said_is_kept(tmp_path: Path) -> None:
+    teacher, file = Teacher.blank(6, CANDIDATES), tmp_path / "teacher.npz"
+    assert not teacher.read(file)
+    teacher.fill(STATES, mx.random.normal((CANDIDATES, WIDTH)), np.asarray)
+    teacher.write(file)
+    again = Teacher.blank(6, CANDIDATES)
+    assert again.read(file)
+    assert (again.columns == teacher.columns).all()
+    assert (again.probs == teacher.probs).all()
+    assert not Teacher.blank(5, CANDIDATES).read(file)
+    file.write_bytes(file.read_bytes()[:-30])
+    assert not again.read(file)

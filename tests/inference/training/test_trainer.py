@@ -1,6 +1,9 @@
 """Training learns, and stopping at any step and going on ends in the same weights."""
 
+from dataclasses import astuple
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -8,7 +11,8 @@ import pytest
 from mlx.utils import tree_flatten
 
 from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.training.preparation import prepare
+from rdchat.inference.training.preparation import at_once, prepare
+from rdchat.inference.training.samples import Teacher
 from rdchat.inference.training.shards import Conversation
 from rdchat.inference.training.simulate import simulate
 from rdchat.inference.training.trainer import Recipe, Trainer
@@ -38,8 +42,10 @@ class Task:
             [self._conversation(number, draw) for number in range(first, first + 15)] for first in range(0, 60, 15)
         ]
         states = [np.concatenate([4 * table[item.answer] for item in shard]).astype(np.float16) for shard in shards]
-        self.prepared = prepare(
+        self.prepare = partial(
+            prepare,
             Table(mx.array(table)),  # type: ignore[arg-type]
+            np.asarray,
             TOKENS,
             shards,
             states.__getitem__,
@@ -47,6 +53,7 @@ class Task:
             steps=recipe.steps,
             window_tokens=700,
         )
+        self.prepared = at_once(self.prepare())
         assert len(self.prepared.windows) == 2
         self._recipe = recipe
 
@@ -111,3 +118,24 @@ def test_another_seed_trains_other_weights() -> None:
         list(trainer.run())
         heads.append(trainer.head.output.weight)
     assert not mx.array_equal(*heads).item()
+
+
+def test_a_preparation_that_was_broken_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(Recipe())
+    steps = task.prepare(kept=tmp_path)
+    assert 0 < next(steps).fraction < 1
+    steps.close()
+    filled: list[int] = []
+    fill = Teacher.fill
+
+    def counted(teacher: Teacher, states: Any, *output: Any) -> None:
+        filled.append(len(states))
+        fill(teacher, states, *output)
+
+    monkeypatch.setattr(Teacher, "fill", counted)
+    again = at_once(task.prepare(kept=tmp_path))
+    assert len(filled) == 1  # of two windows
+    roots = again.reader.roots(0, 1200, held_out=False)
+    states = np.zeros((len(roots), WIDTH), np.float32)
+    ours, fresh = (astuple(prepared.reader.batch(roots, states)) for prepared in (again, task.prepared))
+    assert all(mx.array_equal(a, b) for a, b in zip(ours, fresh, strict=True))
