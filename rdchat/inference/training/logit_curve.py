@@ -1,7 +1,7 @@
 """What a target makes of the products of its hidden states and output rows, before they are its logits.
 
-Most families take them as they are; Cohere's and Granite's scale them, Gemma's caps them with a tanh. All leave the order
-as it is, so a curve that is read off the target itself serves every family.
+Most families take them as they are; Cohere's and Granite's scale them, Gemma's caps them with a tanh. All of them keep
+their order, so a curve that is read off the target itself serves every family.
 """
 
 from dataclasses import dataclass

@@ -129,7 +129,8 @@ class DrafterTraining:
             "version": __version__,
         }
         text = card(self._plan, drafter.head.config, facts, report(results))
-        save_drafter(self._plan.settings.out, drafter, text)
+        # read again: the evaluation brought the weights to the target's precision
+        save_drafter(self._plan.settings.out, load_drafter(place / "drafter", self._model), text)
         yield TrainingProgress(Phase.DONE, 1.0)
 
     def _data_phase(self) -> DataPhase:

@@ -103,6 +103,13 @@ def test_the_log_holds_every_event_and_drops_a_line_that_was_cut_short(
     assert all(line["at"] > 0 for line in lines)
 
 
+def test_a_weight_takes_two_bytes(model: LoadedModel, settings: TrainingSettings) -> None:
+    """Whatever precision the target has, in which the drafter was evaluated."""
+    train(model, settings)
+    floats = [array for name, array in weights(settings).items() if "vocabulary" not in name]
+    assert {array.dtype for array in floats} == {mx.float16}
+
+
 def test_more_tokens_make_more_data(model: LoadedModel, settings: TrainingSettings, tmp_path: Path) -> None:
     """A training that was finished before must not be handed out again for what was asked this time."""
     train(model, settings)
