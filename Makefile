@@ -3,6 +3,8 @@
 BIN := .venv/bin
 # More for pytest: make test ARGS="-m 'not slow' -x"
 ARGS ?=
+# Two test files at a time, each on one core; make test JOBS=0 runs one after the other in this process.
+JOBS ?= 2
 # The tests draw into memory; QT_QPA_PLATFORM=xcb or =cocoa shows their windows.
 QT_QPA_PLATFORM ?= offscreen
 
@@ -22,7 +24,8 @@ run: setup ## Open the app
 	@$(BIN)/rdchat
 
 test: setup ## Run all tests, with coverage
-	@QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) $(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+	@QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=term $(ARGS)
 
 check: setup ## Check format, lint, types, layers, scripts, files and constraints
 	@$(MAKE) --no-print-directory -k $(CHECKS)

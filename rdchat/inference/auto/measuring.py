@@ -33,7 +33,7 @@ _ROWS_FAR = (1, 4, 8, 16, MOST_ROWS)
 _BEAMS = ((1, 2), (1, 6), (4, 2), (4, 6), (8, 2), (8, 6))
 _FED = (1, 4, 16)  # rows that a draft model is fed
 _TRIALS = 3
-_SLOW_MS = 60  # two calls above this are a slice, not more: a prompt may be waiting
+_SLOW_MS = 60  # steps above this are measured once in a slice, not more: a prompt may be waiting
 
 
 def measure_calls(model: LoadedModel) -> Measurement:
@@ -138,21 +138,17 @@ class _Scratch:
     def plain_step(self) -> float:
         """Return the milliseconds of a plain step, each next one queued before the last is read.
 
-        That takes two calls; quick ones are made twice more. Their tokens stay: a few make the cache no deeper to
-        speak of, and not every cache can give them back.
+        Only what lies between two reads with a step queued in between is one step's time: a read may wait for all that
+        is queued, as it does on a CPU, or for its own step alone. Tokens stay: a few make the cache no deeper to speak
+        of, and not every cache can give them back.
         """
-        began, running = perf_counter(), self._step(mx.array([0]))
-        following = self._step(running)
-        mx.eval(running)
-        reads = [perf_counter()]
-        quick = reads[0] - began < _SLOW_MS / 1000
-        for _ in range(2 if quick else 0):
-            running, following = following, self._step(following)
+        running, reads = self._step(mx.array([0])), list[float]()
+        while len(reads) < 2 or (len(reads) < 4 and reads[-1] - reads[-2] < _SLOW_MS / 1000):
+            following = self._step(running)
             mx.eval(running)
             reads.append(perf_counter())
-        mx.eval(following)
-        if not quick:
-            reads.append(perf_counter())
+            running = following
+        mx.eval(running)
         return float(np.diff(reads).min()) * 1000
 
     def _step(self, token: mx.array) -> mx.array:

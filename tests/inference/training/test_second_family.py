@@ -33,7 +33,6 @@ pytestmark = pytest.mark.slow
 PROGRAM = "import rdchat.inference; from tests.inference.training.small_language import main; main()"
 # so that there is something to resume: the data in its second wave, which was put aside
 EVENTS_BEFORE_THE_KILL = {Phase.DATA: 300, Phase.TRAIN: 200, Phase.EVALUATE: 2}
-Say = Callable[[str], None]
 FRESH = [Prompt(f"say {word}") for word in ("fox", "river", "garden", "cat", "house", "child")]
 
 
@@ -43,28 +42,14 @@ def model() -> LoadedModel:
 
 
 @pytest.fixture(scope="module")
-def say(request: pytest.FixtureRequest) -> Say:
-    """Put a line into pytest's own output, whether or not it captures."""
-    plugins = request.config.pluginmanager
-    reporter, capture = plugins.get_plugin("terminalreporter"), plugins.get_plugin("capturemanager")
-
-    def write(line: str) -> None:
-        with capture.global_and_fixture_disabled():
-            reporter.ensure_newline()
-            reporter.write_line(line)
-
-    return write
-
-
-@pytest.fixture(scope="module")
-def trained(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory, say: Say) -> Path:
-    """A folder with a drafter `out`, trained without interruption, and the cache of that training."""
+def trained(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a drafter `out`, trained without interruption, that training's cache, and how long it took."""
     place = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RDCHAT_CACHE_DIR", str(place / "cache"))
         began = time.monotonic()
         phases = [progress.phase for progress in training(model, place / "out", resume=False).run()]
-        say(f"the training of a second family took {time.monotonic() - began:.0f} s")
+        (place / "seconds").write_text(f"{time.monotonic() - began:.0f}")
     assert list(dict.fromkeys(phases)) == list(Phase)
     return place
 
@@ -113,7 +98,9 @@ def figure(evaluation: Evaluation) -> float:
     return found
 
 
-def test_it_beats_the_most_frequent_next_token(model: LoadedModel, trained: Path, say: Say) -> None:
+def test_it_beats_the_most_frequent_next_token(
+    model: LoadedModel, trained: Path, record_property: Callable[[str, object], None]
+) -> None:
     """On the same fresh prompts, by decoding."""
     stored, sampling = load_drafter(trained / "out", model), SamplingParams(temperature=0, max_tokens=80)
     ours, others = figure(Evaluation(model, stored, sampling)), {}
@@ -121,7 +108,8 @@ def test_it_beats_the_most_frequent_next_token(model: LoadedModel, trained: Path
         baseline = FrequentEvaluation(model, stored, sampling)
         baseline.following = following
         others[name] = figure(baseline)
-    say(f"tokens per target call {ours:.2f}; by the next token that is {others}")
+    record_property("seconds of the training of a second family", (trained / "seconds").read_text())
+    record_property("tokens per target call", f"{ours:.2f}; by the next token that is {others}")
     assert ours >= 1.15
     assert ours > max(others.values())
 
