@@ -1,6 +1,7 @@
 """What every test shares: folders of its own, and the real default model where a test asks for it."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +11,11 @@ from rdchat import paths
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
+
+
+def pytest_configure() -> None:
+    """Listen to Ctrl-C: a shell's background jobs do not, and the programs that tests start would inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure() -> None:
