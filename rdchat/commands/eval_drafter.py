@@ -14,7 +14,7 @@ from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import ModelError
 from rdchat.inference.events import LoadProgress
-from rdchat.inference.prompt_files import Prompt, first_of_each_group, read_prompts
+from rdchat.inference.prompt_files import Prompt, by_group, first_of_each_group, read_prompts
 from rdchat.inference.requests import Dtype, SamplingParams, check_seed, require
 
 if TYPE_CHECKING:
@@ -153,9 +153,7 @@ class _Measuring:
         self._progress = progress
         self._table = table
         self._replies = len(prompts) * len(setups)
-        self._groups: dict[str, list[Prompt]] = {}
-        for prompt in prompts:
-            self._groups.setdefault(prompt.group, []).append(prompt)
+        self._groups = by_group(prompts)
         self.results: list[Result] = []
         self.cancelled = False
 

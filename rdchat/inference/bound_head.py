@@ -1,5 +1,7 @@
 """A recurrent head bound to its target's embeddings: token ids in, logits of the draft vocabulary out."""
 
+from copy import deepcopy
+
 import mlx.core as mx
 import mlx.nn as nn
 
@@ -12,7 +14,7 @@ class BoundHead:
     """What a beam search needs of a drafter.
 
     Args:
-        head: The network; brought to the precision of the target's embeddings.
+        head: The network; used in the precision of the target's embeddings, and left as it is.
         vocabulary: (candidates,) int32 ids of the tokens it drafts.
         embeddings: The target's.
 
@@ -28,8 +30,8 @@ class BoundHead:
                 "Use a drafter that was trained for this model.",
             )
         self._dtype = embeddings.dtype
-        head.set_dtype(self._dtype)
-        self._head = head
+        self._head = deepcopy(head)
+        self._head.set_dtype(self._dtype)
         self._embeddings = embeddings
         self._output = embeddings.output_for(vocabulary) if head.config.output is Output.TIED else nn.Identity()
         self.vocabulary = vocabulary

@@ -44,10 +44,15 @@ def read_prompts(path: Path) -> list[Prompt]:
 
 def first_of_each_group(prompts: Sequence[Prompt], count: int, stride: int = 1) -> list[Prompt]:
     """Return the first `count` prompts of every group, taking every `stride`-th; groups in order of appearance."""
+    return [prompt for members in by_group(prompts).values() for prompt in members[::stride][:count]]
+
+
+def by_group(prompts: Sequence[Prompt]) -> dict[str, list[Prompt]]:
+    """Return the prompts of every group; groups in order of appearance."""
     groups: dict[str, list[Prompt]] = {}
     for prompt in prompts:
         groups.setdefault(prompt.group, []).append(prompt)
-    return [prompt for members in groups.values() for prompt in members[::stride][:count]]
+    return groups
 
 
 def _prompt(path: Path, number: int, line: str) -> Prompt:

@@ -129,8 +129,7 @@ class DrafterTraining:
             "version": __version__,
         }
         text = card(self._plan, drafter.head.config, facts, report(results))
-        # read again: the evaluation brought the weights to the target's precision
-        save_drafter(self._plan.settings.out, load_drafter(place / "drafter", self._model), text)
+        save_drafter(self._plan.settings.out, drafter, text)
         yield TrainingProgress(Phase.DONE, 1.0)
 
     def _data_phase(self) -> DataPhase:

@@ -14,7 +14,6 @@ from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
 from rdchat.inference.training.simulate import simulate
 from rdchat.inference.training.time_limit import TimeLimit
 from rdchat.inference.training.trainer import StepReport, Trainer
-from rdchat.inference.whole_file import whole_file
 
 _SAVE_EVERY = 45.0  # seconds of training that an interruption may cost
 _LOOK_EVERY = 60.0  # seconds between two looks at held-out answers
@@ -72,8 +71,7 @@ class TrainPhase:
             out_of_time = self._limit.left_s < self._reserve  # slower than it was measured to be
             last = step.step == step.total or out_of_time
             if last or self._now() - saved > _SAVE_EVERY:
-                with whole_file(self._checkpoint) as draft:
-                    trainer.save(draft)
+                trainer.save(self._checkpoint)
                 saved = self._now()
             if pace.due() or last:
                 accuracy: tuple[float, ...] = ()

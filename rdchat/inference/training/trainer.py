@@ -17,6 +17,7 @@ from rdchat.inference.recurrent_head import RecurrentHead
 from rdchat.inference.training.loss import Candidates, distillation, sampled_distillation, unroll, weighted_mean
 from rdchat.inference.training.preparation import Prepared
 from rdchat.inference.training.samples import Batch
+from rdchat.inference.whole_file import whole_file
 
 _ALWAYS_DRAWN = 2 / 3  # share of the candidates that are the most frequent tokens; the others are drawn evenly
 _FIRST_OUTPUT = 0.1  # a fresh output layer is made this small: logits near 0 to begin with
@@ -124,11 +125,10 @@ class Trainer:
                 losses = []
 
     def save(self, path: Path) -> None:
-        """Write weights, optimiser state and step, all or nothing."""
+        """Write weights, optimiser state and step, all or nothing; see `whole_file`."""
         tensors = dict(tree_flatten({"head": self.head.parameters(), "optimizer": self._optimizer.state}))
-        draft = path.with_name(f"part-{path.name}")
-        mx.save_safetensors(str(draft), tensors, {"step": str(self.step)})
-        draft.replace(path)
+        with whole_file(path) as draft:
+            mx.save_safetensors(str(draft), tensors, {"step": str(self.step)})
 
     def restore(self, path: Path) -> None:
         """Continue from what `save` wrote."""
