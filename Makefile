@@ -4,6 +4,7 @@ BIN := .venv/bin
 # More for pytest: make test ARGS="-m 'not slow' -x"
 ARGS ?=
 # Two test files at a time, each on one core; make test JOBS=0 runs one after the other in this process.
+# A test process that crashes ends the run: pytest-xdist would wait for ever for the rest of its file.
 JOBS ?= 2
 # The tests draw into memory; QT_QPA_PLATFORM=xcb or =cocoa shows their windows.
 QT_QPA_PLATFORM ?= offscreen
@@ -25,7 +26,7 @@ run: setup ## Open the app
 
 test: setup ## Run all tests, with coverage
 	@QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=term $(ARGS)
+		$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart=0 --cov --cov-report=term $(ARGS)
 
 check: setup ## Check format, lint, types, layers, scripts, files and constraints
 	@$(MAKE) --no-print-directory -k $(CHECKS)

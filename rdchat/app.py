@@ -15,6 +15,7 @@ from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.protocol import Engine
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine_client import EngineClient
+from rdchat.services.garbage_collector import GarbageCollector
 from rdchat.services.quit_signals import QuitSignals
 from rdchat.services.single_instance import SingleInstance
 from rdchat.ui.icons import app_icon
@@ -45,12 +46,15 @@ class App:
         self._store = store
         theme = Theme(qt, settings.settings.text_size)
         transcript = TranscriptView(theme)
+        self._garbage = GarbageCollector()
         engine = EngineClient(engine_factory, host.keep_awake)
+        engine.model_loaded.connect(self._garbage.spare_what_is_there)
         try:
             self.controller = ChatController(store, settings, engine)
             self.window = MainWindow(self.controller, theme, transcript)
         except BaseException:
             engine.shutdown()  # Qt aborts the process where a running thread is destroyed
+            self._garbage.release()
             raise
 
     def start(self) -> None:
@@ -62,6 +66,8 @@ class App:
         """Stop, save and free everything; False if the engine thread did not come back."""
         ended = self.controller.close()
         self._store.close()
+        if ended:
+            self._garbage.release()
         return ended
 
 

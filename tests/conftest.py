@@ -1,21 +1,35 @@
 """What every test shares: folders of its own, and the real default model where a test asks for it."""
 
+import gc
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rdchat import paths
+from rdchat.services.garbage_collector import collect_if_due
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
 
 
 def pytest_configure() -> None:
-    """Listen to Ctrl-C: a shell's background jobs do not, and the programs that tests start would inherit that."""
+    """Listen to Ctrl-C: a shell's background jobs do not, and the programs that tests start would inherit that.
+
+    Cycles are collected between tests, as the app does it: the engine threads of some tests must not collect the
+    widgets of others.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.disable()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Collect what a test left."""
+    collect_if_due()
 
 
 def pytest_unconfigure() -> None:
@@ -71,3 +85,19 @@ def default_model(own_folders: None, default_model_folder: Path) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(default_model_folder, target_is_directory=True)
     return place
+
+
+@pytest.fixture
+def collected_on() -> Iterator[set[int]]:
+    """The threads that collections run on, in a Python that collects by itself, as it starts."""
+    threads: set[int] = set()
+
+    def note(_phase: str, _facts: dict[str, int]) -> None:
+        threads.add(threading.get_ident())
+
+    gc.collect()  # none is due
+    gc.callbacks.append(note)
+    gc.enable()
+    yield threads
+    gc.disable()
+    gc.callbacks.remove(note)

@@ -1,6 +1,5 @@
 """The engine as the engine thread drives it: one model at a time, one reply at a time."""
 
-import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -81,8 +80,6 @@ class LocalEngine:
         on_progress(LoadProgress("Warming up", None))
         self._session = ChatSession(loaded)
         self._session.warm_up()
-        gc.collect()
-        gc.freeze()  # hundreds of thousands of long-lived objects: a collection over them would stop the window
         return loaded.info
 
     def _loaded(self) -> ChatSession:
@@ -98,6 +95,4 @@ class LocalEngine:
 
     def _unload(self) -> None:
         self._session = None
-        gc.unfreeze()
-        gc.collect()
         mx.clear_cache()

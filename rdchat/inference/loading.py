@@ -1,6 +1,5 @@
 """Loading an mlx-lm model folder into memory, in the precision asked for."""
 
-import gc
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -183,7 +182,6 @@ def _make_real(network: nn.Module, on_progress: Callable[[LoadProgress], None]) 
             done, waiting, pending = done + waiting, 0, []
             on_progress(LoadProgress("Reading weights", done / total))
     mx.eval(pending)
-    gc.collect()
     mx.clear_cache()
     on_progress(LoadProgress("Reading weights", 1.0))
 

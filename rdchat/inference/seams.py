@@ -4,12 +4,15 @@ Masks come from the caches (`round_cache`). Positions come from each layer's `ro
 offset; `mx.fast.rope` takes an array of offsets, one for each batch row, so with the token axis moved to the batch axis
 every packed token gets its own position. The hidden states come from a wrapper around the trunk, in the same call.
 
-Objects are given a subclass of their own class, so nothing in the model's structure or weights changes.
+Objects are given a subclass of their own class, so nothing in the model's structure or weights changes. Those classes
+know the seams, which must not hold the network in turn: a class goes only when Python's cycle collector runs, and a
+model that is let go of has to give its memory back at once.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import ref
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -31,7 +34,7 @@ class Seams:
     """
 
     def __init__(self, network: nn.Module) -> None:
-        self._network = network
+        self._network = ref(network)
         self._depths: mx.array | None = None
         self._layers: tuple[int, ...] = ()
         self._outputs: dict[int, mx.array] = {}  # of wrapped layers, in the last call
@@ -54,7 +57,7 @@ class Seams:
         Raises:
             ModelError: If the model has no such layers.
         """
-        modules = getattr(self._network, "layers", ())
+        modules = getattr(self._network(), "layers", ())
         if any(layer >= len(modules) for layer in layers):
             raise ModelError(f"The model has {len(modules)} layers that can be read, and no layer {max(layers)}.")
         for layer in set(layers) - self._wrapped:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.events import FinishReason
 from rdchat.inference.requests import Role
 from rdchat.services.events import EngineState
-from tests.e2e.windows import running_app, shown_messages, type_and_send
+from tests.e2e.windows import ask, assert_usable, running_app, shown_messages, type_and_send
 
 pytestmark = pytest.mark.slow
 
@@ -66,6 +67,16 @@ def test_a_person_asks_stops_restarts_and_finds_both(qapp: QApplication, qtbot: 
         assert [conversation.title for conversation in found.conversations()] == ["Name three colours."]
         shown = [widget.copied_text() for widget in shown_messages(app)]
         assert shown == [text for _, text in said]
+
+
+def test_the_engine_thread_never_takes_widgets_apart(
+    qapp: QApplication, qtbot: QtBot, default_model: Path, small_model: Path, collected_on: set[int]
+) -> None:
+    with running_app(qapp, qtbot) as app:
+        assert ask(qtbot, app, "Name three colours.").status is MessageStatus.COMPLETE
+        assert_usable(qtbot, app, small_model)
+        collected_on.discard(threading.get_ident())
+        assert not collected_on
 
 
 def test_closing_the_window_while_it_writes_ends_cleanly_and_loses_nothing(

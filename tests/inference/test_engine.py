@@ -1,17 +1,21 @@
 """The engine's end: nothing is left for MLX to free while a thread or the process is taken apart."""
 
+import gc
 import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
+import pytest
 
+from rdchat.errors import ModelError
 from rdchat.inference.engine import LocalEngine
 from rdchat.inference.events import ReplyEnd
-from rdchat.inference.requests import Dtype
+from rdchat.inference.requests import DraftSettings, Dtype, Mode
 from tests.inference.fakes import ask
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,3 +99,19 @@ def test_a_test_run_ends_in_good_order_where_another_thread_imported_mlx(tmp_pat
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert "1 passed" in done.stdout
     assert done.returncode == 0, done.stderr
+
+
+def test_a_model_that_is_let_go_of_needs_no_collector(small_model: Path) -> None:
+    """In the app the collector runs on another thread, and the next model may not fit beside the last."""
+    engine = LocalEngine()
+    gc.collect()
+    before = mx.get_active_memory()
+    engine.load(str(small_model), Dtype.AUTO, lambda _: None)
+    for mode in Mode:
+        *_, end = engine.generate(replace(ask("Hello hello hello", max_tokens=8), draft=DraftSettings(mode=mode)))
+        assert isinstance(end, ReplyEnd)
+    del end
+    loaded = mx.get_active_memory()
+    with pytest.raises(ModelError):
+        engine.load("/nowhere", Dtype.AUTO, lambda _: None)
+    assert mx.get_active_memory() - before < 0.1 * (loaded - before)
