@@ -23,6 +23,7 @@ from rdchat.inference.target_binding import TargetBinding
 from rdchat.inference.whole_file import draft_of, make_folder, whole_file
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
+ACCEPTANCE = "acceptance.json"  # may be missing; see `rdchat.inference.auto.acceptance_file`
 _FORMAT = 1
 _VOCABULARY = "draft_vocabulary"  # the tensor of token ids beside the head's weights
 _HINT = "Get the drafter again, train one with `rdchat train-drafter`, or name another one."
@@ -69,7 +70,7 @@ def target_named_in(folder: Path) -> str | None:
     None where a drafter may be written there without asking: an empty folder, or one where writing was cut short.
     """
     names = {path.name for path in folder.iterdir()}
-    ours = {CONFIG, WEIGHTS, CARD}
+    ours = {CONFIG, WEIGHTS, CARD, ACCEPTANCE}
     drafts = {draft_of(folder / name).name for name in ours}
     if names - ours - drafts:
         return ""
@@ -103,7 +104,8 @@ def save_drafter(folder: Path, drafter: StoredDrafter, card: str) -> None:
         config.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         text.write_text(card, encoding="utf-8")
         mx.save_safetensors(str(weights), tensors, {"format": "mlx"})
-        (folder / CONFIG).unlink(missing_ok=True)  # an older drafter's, which does not describe the new weights
+        for older in (CONFIG, ACCEPTANCE):  # which do not describe the new weights
+            (folder / older).unlink(missing_ok=True)
 
 
 def load_drafter(folder: Path, model: LoadedModel) -> StoredDrafter:

@@ -3,7 +3,7 @@
 All counts fade, so that the newest text counts most, and begin with a prior of a few made-up observations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,12 @@ _CHAIN_WEIGHT = 2.0  # of that, so that two rounds which show otherwise end it
 _RUNNER_UP = 0.4  # where it is not, each next candidate is in so many of the cases that are left
 _DRAFT_WEIGHT = 0.08  # of a new draft among those before it
 _MOST_WEIGHT = 0.3  # of one, where a shape was not seen for long
+_USUAL_DRAFTS = 3  # that what texts usually come to counts for, among the first of a text
+_PRIOR_DRAFTS = 50  # that what is known of a drafter beforehand counts for
+_PRIOR_TEXTS = 5  # likewise
+_TEXT_WEIGHT = 0.1  # of a text among those before it
+_LARGEST_CHANGE = 2.0  # of the value of a shape that a draft tells nothing of
+_LONGEST_PATHS = np.array(LENGTHS, dtype=np.float64)[:, None] - 1
 
 
 class Rate:
@@ -163,52 +169,107 @@ class ScoredNodes:
         return kept
 
 
+def tree_values(drawn: ScoredNodes, chances: Floats) -> Floats:
+    """Return the expected accepted length of a draft's best nodes, (widths, lengths, nodes), the root counted.
+
+    A tree's value is the sum of its nodes' chances. A wide and long draft tells of all narrower and shorter ones; what
+    it tells nothing of is not a number.
+    """
+    values = np.full((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1), np.nan)
+    best_first = np.argsort(-drawn.scores, kind="stable")
+    depths = np.repeat(np.arange(drawn.levels + 1), [1, *[drawn.level_size] * drawn.levels])
+    for w, width in enumerate(WIDTHS):
+        if width > drawn.width:
+            break
+        kept = drawn.searched_with(width)
+        for n, length in enumerate(LENGTHS):
+            if length - 1 > drawn.levels:
+                break
+            order = best_first[(kept & (depths < length))[best_first]][1 : MOST_ROWS + 1]
+            sums = np.concatenate([[0.0, 0.0], np.cumsum(chances[order])])[: MOST_ROWS + 1]
+            values[w, n] = np.pad(sums, (0, MOST_ROWS + 1 - len(sums)), mode="edge")
+    return values
+
+
+def promises(drawn: ScoredNodes, text: Sequence[int]) -> Iterator[tuple[float, float]]:
+    """Yield for each depth whether one of a draft's nodes was right, and the probability that it gave them together.
+
+    Nodes whose parent was not right tell nothing.
+    """
+    probs, node = drawn.probs(), 0
+    for token in text:
+        children = drawn.children(node)
+        if not children.size:
+            return
+        right = children[drawn.tokens[children] == token]
+        yield float(right.size > 0), float(probs[children].sum())
+        if not right.size:
+            return
+        node = int(right[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What is known of a recurrent drafter before it is used: means over many texts.
+
+    Attributes:
+        rates: By depth, of what its probabilities promise, what comes true.
+        values: (widths, lengths, nodes) the expected accepted length; see `tree_values`.
+    """
+
+    rates: tuple[float, ...]
+    values: Floats
+
+
 class NodeRates:
     """The chance that a recurrent drafter's node is accepted after its parent: its probability, set right by depth.
 
     Fewer nodes tell of greater depths, so each depth begins with what the one before shows.
 
     Args:
-        prior: Of what its probabilities promise, what comes true where nothing was observed.
+        prior: By depth, of what its probabilities promise, what comes true where nothing was observed; depths beyond
+            begin with what the one before shows.
     """
 
-    def __init__(self, prior: float = _NODE_PRIOR) -> None:
+    def __init__(self, prior: Sequence[float] = (_NODE_PRIOR,)) -> None:
         self._prior = prior
-        self._rates = [Rate(prior) for _ in range(LONGEST)]
+        self._rates = [Rate(_NODE_PRIOR) for _ in range(LONGEST)]
 
     def chances(self, drawn: ScoredNodes) -> Floats:
         """Return (nodes,) the chance that each node lies on the accepted path; 1 for the root."""
         probs, chances = drawn.probs(), np.ones(len(drawn.tokens))
-        rate = self._prior
+        rate = _NODE_PRIOR
         for depth in range(1, drawn.levels + 1):
-            level, rate = drawn.level(depth), self._rates[depth - 1].given(rate)
+            prior = self._prior[depth - 1] if depth <= len(self._prior) else rate
+            level, rate = drawn.level(depth), self._rates[depth - 1].given(prior)
             chances[level] = chances[drawn.parents[level]] * np.minimum(probs[level] * rate, 1.0)
         return chances
 
     def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> None:
-        """Take the tokens that followed the root; nodes whose parent is not among them tell nothing."""
-        probs, node = drawn.probs(), 0
-        for rate, token in zip(self._rates, text, strict=False):
-            children = drawn.children(node)
-            if not children.size:
-                return
-            right = children[drawn.tokens[children] == token]
-            rate.learn(float(right.size > 0), float(probs[children].sum()))
-            if not right.size:
-                return
-            node = int(right[0])
+        """Take the tokens that followed the root."""
+        for rate, (came, promised) in zip(self._rates, promises(drawn, text), strict=False):
+            rate.learn(came, promised)
 
 
 class DraftValues:
     """The expected accepted length of a recurrent drafter's tree, by its shape and size: a mean over recent drafts.
 
-    A tree's value is the sum of its nodes' chances. A wide and long draft tells of all narrower and shorter ones.
+    A text begins with the mean of what all texts came to and what the last one did, since a conversation goes on, and
+    its own first drafts count most. Shapes that a draft tells nothing of become better or worse as the largest of those
+    does that it tells of.
+
+    Args:
+        prior: (widths, lengths, nodes) what texts usually come to; None where nothing is known.
     """
 
-    def __init__(self) -> None:
-        self._means = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
-        self._drafts = np.zeros((len(WIDTHS), len(LENGTHS)))
+    def __init__(self, prior: Floats | None = None) -> None:
+        known = prior is not None
+        self._means = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1)) if prior is None else prior.copy()
+        self._drafts = np.full(self._means.shape[:2], float(_PRIOR_DRAFTS if known else 0))
         self._unseen = np.zeros_like(self._drafts)  # drafts since a shape was seen
+        self._in_text = 0  # drafts
+        self._texts = _PRIOR_TEXTS if known else 0  # in which there were drafts
+        self._usual = self._means.copy()  # of those
 
     @property
     def drafts(self) -> float:
@@ -219,22 +280,27 @@ class DraftValues:
         """Return the expected accepted length, (widths, lengths, nodes); minus infinity for what was not seen yet."""
         return np.where(self._drafts[..., None] > 0, self._means, -np.inf)
 
+    def begin_text(self) -> None:
+        """Go back half the way to what texts usually come to."""
+        if self._in_text:
+            self._texts += 1
+            self._usual += (self._means - self._usual) * max(_TEXT_WEIGHT, 1 / self._texts)
+            self._means = (self._means + self._usual) / 2
+            self._in_text = 0
+
     def learn(self, drawn: ScoredNodes, chances: Floats) -> None:
         """Take a draft and the chances of its nodes."""
+        values = tree_values(drawn, chances)
+        told = np.isfinite(values[..., 0])
+        self._in_text += 1
         self._unseen += 1
-        best_first = np.argsort(-drawn.scores, kind="stable")
-        depths = np.repeat(np.arange(drawn.levels + 1), [1, *[drawn.level_size] * drawn.levels])
-        for w, width in enumerate(WIDTHS):
-            if width > drawn.width:
-                break
-            kept = drawn.searched_with(width)
-            for n, length in enumerate(LENGTHS):
-                if length - 1 > drawn.levels:
-                    break
-                order = best_first[(kept & (depths < length))[best_first]][1 : MOST_ROWS + 1]
-                sums = np.concatenate([[0.0, 0.0], np.cumsum(chances[order])])[: MOST_ROWS + 1]
-                value = np.pad(sums, (0, MOST_ROWS + 1 - len(sums)), mode="edge")
-                self._drafts[w, n] += 1
-                weight = min(1 - (1 - _DRAFT_WEIGHT) ** self._unseen[w, n], _MOST_WEIGHT)
-                self._means[w, n] += max(weight, 1 / self._drafts[w, n]) * (value - self._means[w, n])
-                self._unseen[w, n] = 0
+        self._drafts[told] += 1
+        of_text = max(_DRAFT_WEIGHT, 1 / (_USUAL_DRAFTS + self._in_text))
+        weights = np.minimum(1 - (1 - of_text) ** self._unseen[told], max(_MOST_WEIGHT, of_text))
+        weights = np.maximum(weights, 1 / self._drafts[told])[:, None]
+        self._unseen[told] = 0
+        before = self._means[told]
+        self._means[told] += weights * (values[told] - before)
+        change = self._means[told][-1, -1] / before[-1, -1] if before[-1, -1] else 1.0
+        scaled = self._means[~told] * min(max(change, 1 / _LARGEST_CHANGE), _LARGEST_CHANGE)
+        self._means[~told] = np.minimum(scaled, np.broadcast_to(_LONGEST_PATHS, self._means.shape)[~told])

@@ -18,7 +18,7 @@ from rdchat.inference.auto.plan import (
     Choice,
     Plan,
 )
-from rdchat.inference.auto.planner import Outlook, in_words
+from rdchat.inference.auto.planner import Allowance, Outlook, in_words
 from rdchat.inference.auto.shadow import DraftComparison
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.autoregressive import Step
@@ -33,12 +33,10 @@ from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.statistics import AutoChoice
 from rdchat.inference.verifier import Verified
 
-_SHADOW = BeamShape(WIDEST, 6)  # of drafts that are only compared with the text
-_FIRST_SHADOWS = 6  # without which nothing is known of a recurrent drafter
+LARGEST = BeamShape(WIDEST, LONGEST)  # tells of all smaller drafts
 _WIDE_EVERY = 16  # rounds of the recurrent drafter: that one tells what larger beams would have brought
 _PLAIN_EVERY = 40  # rounds: what plain steps cost is looked at again, where they might be as quick
 _SURELY_FASTER = 1.5  # than plain steps
-_SHARE = 0.007  # of the decoding time, for drafts that only serve to learn
 _MARGIN = 0.03  # by which drafting must look faster than plain steps to begin with it
 _NOTHING: Floats = np.empty(0)
 _LATE = 4  # tokens that a draft model catches up with; a round with more says little of other rounds
@@ -72,6 +70,7 @@ class AutoDrafter(Drafter):
         self._parts: list[Drafter] = [part for part in (self._recurrent, self._draft_model) if part]
         self._shapes = [small.usual_shape(steps) for steps in DRAFT_TOKENS] if small else []
         self._followed.chains.fade(0.5)  # another text: what was given up may do better
+        self._followed.values.begin_text()
         self._planner.fade()
         self._choice: Choice | None = None  # the best plan that drafts
         self._do(PLAIN)
@@ -80,7 +79,7 @@ class AutoDrafter(Drafter):
         self._look_again = False  # whether two plain steps are made to see what they cost
         self._usual = True  # whether what the last round drafted is what its plan was charged for
         self._accepted = 0  # in the last round
-        self._decoding_ms = self._shadows_ms = 0.0
+        self._allowance = Allowance(self._followed.values.drafts)
 
     @property
     def told(self) -> AutoChoice:
@@ -116,8 +115,12 @@ class AutoDrafter(Drafter):
             limit: Tokens that may be drafted.
         """
         self._choice = choice = self._planner.choose(self._outlook(limit, self._index.match()))
-        if choice is None or choice.gain <= -self._switch / 4:
+        if choice is None:
             return False
+        if choice.gain <= -self._switch / 4:
+            if not self._may_try(choice):
+                return False
+            self._allowance.spend(self._price(choice))
         self._look_again = self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER
         if self._look_again:
             return False
@@ -138,7 +141,9 @@ class AutoDrafter(Drafter):
         otherwise = self._planner.choose(self._outlook(limit))
         if not match:
             self._choice = otherwise
-            return otherwise is not None and otherwise.gain > least + _MARGIN * otherwise.cost
+            if otherwise is None:
+                return False
+            return otherwise.gain > least + _MARGIN * otherwise.cost or self._may_try(otherwise)
         # prompt lookup has a guess of the token that is being computed: a path goes on behind it
         right = float(self._followed.lookup.path(match, 1)[0])
         self._choice = best = self._planner.choose(self._outlook(limit, match + 1))
@@ -196,29 +201,46 @@ class AutoDrafter(Drafter):
 
     def draft_in_shadow(self) -> bool:
         """Draft below the last token, now and then, to compare it with the text; tell whether that was done."""
-        if self._recurrent is None:
+        shadow = self.shadow()
+        if self._recurrent is None or shadow is None:
             return False
-        cost = float(self._costs.beams_ms()[WIDTHS.index(_SHADOW.width), LENGTHS.index(_SHADOW.length)])
-        unknown = self._followed.values.drafts + self._comparison.waiting < _FIRST_SHADOWS
-        if not unknown and self._shadows_ms + cost > _SHARE * self._decoding_ms:
-            return False
-        pool = self._recurrent.search(self._text[-1], _SHADOW)
+        shape, price = shadow
+        pool = self._recurrent.search(self._text[-1], shape)
         mx.async_eval(pool.tokens, pool.parents, pool.scores)
-        self._comparison.add(len(self._text), pool, _SHADOW.width, offered=False)
-        self._shadows_ms += cost
+        self._comparison.add(len(self._text), pool, shape.width, offered=False)
+        self._allowance.spend(price)
         return True
+
+    def shadow(self) -> tuple[BeamShape, float] | None:
+        """Return the draft that should be compared with the text, and its price in tokens; None where none should."""
+        if not self._followed.values.drafts + self._comparison.waiting:
+            return LARGEST, 0.0
+        choice = self._choice
+        if choice is None or choice.plan.mode is not Mode.RECURRENT:
+            return None
+        shape = BeamShape(choice.plan.width, choice.plan.length)
+        beams_ms = self._costs.beams_ms()[WIDTHS.index(shape.width), LENGTHS.index(shape.length)]
+        price = float(beams_ms) / choice.plain_ms
+        return (shape, price) if price <= self._price(choice) and self._allowance.affords(price) else None
 
     def took_step(self, ms: float, usual: bool) -> None:
         """Take the time of a plain step; `usual` tells whether nothing else was done in it."""
-        self._decoding_ms += ms
+        self._allowance.earn(1)
         if usual:
             self._costs.learn_plain(len(self._text), ms)
 
     def took_round(self, ms: float, usual: bool) -> None:
         """Take the time of a round; `usual` as for `took_step`."""
-        self._decoding_ms += ms
+        self._allowance.earn(1 + self._accepted)
         assert self._choice is not None
         self._planner.learn(self._choice, self._accepted, ms if usual and self._usual else None)
+
+    def _may_try(self, choice: Choice) -> bool:
+        """Tell whether a round that looks no better than a plain step may be made to learn from it."""
+        return choice.plan.mode is Mode.RECURRENT and self._allowance.affords(self._price(choice))
+
+    def _price(self, choice: Choice) -> float:
+        return max(self._switch - choice.gain, 0.0)
 
     def _do(self, plan: Plan) -> None:
         self._plan = plan

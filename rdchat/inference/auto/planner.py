@@ -22,6 +22,10 @@ _SURE = 16.0  # tokens for which a tree with a branch is taken at its word: its 
 _BRANCHES = (2, 4, LENGTHS[-1] - 1)  # tokens of a lookup path beside beams that are considered
 _DRAFTED = np.array(LENGTHS) - 1  # tokens of the longest path below the root
 _SPREAD = 16  # rounds that a draft model's catching up is spread over
+_GRANT = 0.2  # tokens that a reply may lose on learning how drafts do in it
+_FIRST_GRANT = 1.0  # where little is known of them at all
+_LITTLE = 24  # drafts
+_SHARE = 0.005  # of its tokens, that it may lose so later on
 
 Rows = npt.NDArray[np.int_]
 
@@ -54,6 +58,32 @@ class _Option:
     plan: Plan
     drafted: float  # expected accepted length
     ms: float
+
+
+class Allowance:
+    """What one reply may spend on learning how drafts do in it, in tokens: what its time would bring otherwise.
+
+    A round that looks a little worse than a plain step teaches most for its price, where drafts do about as well as
+    pays; one that looks far worse is dearer than a draft that is only compared with the text.
+
+    Args:
+        drafts: How many drafts what is known comes from.
+    """
+
+    def __init__(self, drafts: float) -> None:
+        self._left = _GRANT if drafts > _LITTLE else _FIRST_GRANT
+
+    def earn(self, tokens: int) -> None:
+        """Take tokens that were made; what is not spent adds up to no more than a reply begins with."""
+        self._left = min(self._left + _SHARE * tokens, max(self._left, _GRANT))
+
+    def affords(self, price: float) -> bool:
+        """Tell whether so much is left."""
+        return price <= self._left
+
+    def spend(self, price: float) -> None:
+        """Take the price of what is done to learn."""
+        self._left -= price
 
 
 class Planner:

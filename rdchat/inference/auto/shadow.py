@@ -9,7 +9,8 @@ from rdchat.inference.auto.acceptance import ScoredNodes
 from rdchat.inference.auto.state import Followed
 from rdchat.inference.recurrent_beam import NodePool
 
-_VALUED = 3  # of so many drafts that were offered, one is asked what other shapes would have brought
+_FIRST = 8  # drafts that were offered, which are asked what other shapes would have brought
+_VALUED = 3  # of so many later ones, one is
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class DraftComparison:
             offered: Whether it was offered to the target.
         """
         self._offered += offered
-        self._waiting.append(_Waiting(start, pool, width, not offered or self._offered % _VALUED == 1))
+        valued = not offered or self._offered <= _FIRST or self._offered % _VALUED == 0
+        self._waiting.append(_Waiting(start, pool, width, valued))
 
     @property
     def waiting(self) -> int:

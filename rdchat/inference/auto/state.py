@@ -8,7 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from rdchat.errors import RdchatError
-from rdchat.inference.auto.acceptance import ChainRates, DraftValues, LookupRates, NodeRates
+from rdchat.inference.auto.acceptance import Acceptance, ChainRates, DraftValues, LookupRates, NodeRates
+from rdchat.inference.auto.acceptance_file import read_acceptance
 from rdchat.inference.auto.cost_file import MEASUREMENTS, CostFile
 from rdchat.inference.auto.costs import CostModel, Part, usable
 from rdchat.inference.auto.measuring import Measurement, measure_beams, measure_calls, measure_draft_model
@@ -48,6 +49,11 @@ class Followed:
     nodes: NodeRates = field(default_factory=NodeRates)
     values: DraftValues = field(default_factory=DraftValues)
 
+    @classmethod
+    def beginning_with(cls, known: Acceptance | None) -> "Followed":
+        """Begin with what is known of the recurrent drafter."""
+        return cls() if known is None else cls(nodes=NodeRates(known.rates), values=DraftValues(known.values))
+
 
 class AutoState:
     """Serves all replies of one target.
@@ -62,6 +68,7 @@ class AutoState:
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._equipment = Equipment()
+        self._known: Acceptance | None = None  # of the recurrent drafter, beforehand
         self._followed: dict[float, Followed] = {}
         self._planner: Planner | None = None
         self._files: dict[Part, CostFile] = {}  # of parts whose costs are known, or asked for
@@ -90,12 +97,13 @@ class AutoState:
 
     def followed(self, sampling: SamplingParams) -> Followed:
         """Return what is known of how drafts are followed at a temperature: the warmer, the less they are."""
-        return self._followed.setdefault(round(sampling.temperature, 1), Followed())
+        return self._followed.setdefault(round(sampling.temperature, 1), Followed.beginning_with(self._known))
 
     def equip(self, equipment: Equipment) -> None:
         """Draft with these from now on; reads what is known of their costs on this machine."""
         if equipment != self._equipment:
             self._equipment = equipment
+            self._known = read_acceptance(equipment.folder) if equipment.folder else None
             self._followed.clear()
             self._planner = None
             self._files.clear()

@@ -11,6 +11,7 @@ class Phase(StrEnum):
     DATA = "data"
     PREPARE = "prepare"
     TRAIN = "train"
+    WATCH = "watch"
     EVALUATE = "evaluate"
     WRITE = "write"
     DONE = "done"

@@ -17,10 +17,14 @@ from mlx.utils import tree_map
 from rdchat import __version__
 from rdchat.errors import ModelError, RdchatError
 from rdchat.file_lock import FileLock
+from rdchat.inference.auto.acceptance import Acceptance
+from rdchat.inference.auto.acceptance_file import write_acceptance
+from rdchat.inference.auto.watching import Watching
 from rdchat.inference.drafter_folder import StoredDrafter, load_drafter, save_drafter
 from rdchat.inference.prompt_files import Prompt
+from rdchat.inference.recurrent_drafter import RecurrentModel
 from rdchat.inference.recurrent_head import RecurrentHead
-from rdchat.inference.requests import SamplingParams
+from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.target_embeddings import TargetEmbeddings
 from rdchat.inference.training.begun import Begun
@@ -47,6 +51,8 @@ from rdchat.inference.whole_file import JsonLines, make_folder, write_json
 _EVALUATION_SHARE = 0.5  # of the most that the evaluation can take, kept free for it where time runs short
 _EVALUATED = 12  # held-out questions that are decoded at the end
 _EVALUATED_TOKENS = 96
+_WATCHED = 24  # held-out questions that are answered to see how drafts are followed
+_WATCHED_TOKENS = 48
 _SETUPS = (Setup(1, 5), Setup(4, 5), Setup(4, 5, lookup_branch=True))
 _CLOCK_SAVED_EVERY = 10.0  # seconds of --hours that an interruption may give back
 
@@ -118,8 +124,9 @@ class DrafterTraining:
             for file in place.glob("teacher-*"):
                 file.unlink()
         drafter = load_drafter(place / "drafter", self._model)
-        results: list[Result] = []
-        yield from self._evaluate(drafter, self._held_out(conversations), place, results)
+        questions, results = self._held_out(conversations), list[Result]()
+        acceptance = yield from self._watch(drafter, questions)
+        yield from self._evaluate(drafter, questions[:_EVALUATED], place, results)
         yield TrainingProgress(Phase.WRITE, 0.0)
         facts = json.loads(trained.read_bytes()) | {
             "answer_tokens": answer_tokens(conversations),
@@ -130,6 +137,8 @@ class DrafterTraining:
         }
         text = card(self._plan, drafter.head.config, facts, report(results))
         save_drafter(self._plan.settings.out, drafter, text)
+        if acceptance is not None:
+            write_acceptance(self._plan.settings.out, acceptance)
         yield TrainingProgress(Phase.DONE, 1.0)
 
     def _data_phase(self) -> DataPhase:
@@ -222,6 +231,20 @@ class DrafterTraining:
         head.config = replace(head.config, sharpen=fit_sharpen(trainer.head, prepared))
         return StoredDrafter(head, prepared.vocabulary, self._plan.binding)
 
+    def _watch(
+        self, drafter: StoredDrafter, prompts: list[Prompt]
+    ) -> Generator[TrainingProgress, None, Acceptance | None]:
+        """Answer held-out questions to see how far drafts are followed, for the automatic mode to begin with."""
+        sampling = SamplingParams(temperature=0, max_tokens=_WATCHED_TOKENS)
+        watching = Watching(self._model, RecurrentModel(self._model, drafter))
+        pace, tokens = Pace(self._now), 0
+        for number, prompt in enumerate(prompts, start=1):
+            tokens += watching.reply(GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling))
+            yield TrainingProgress(Phase.WATCH, number / len(prompts), tokens / pace.spent_s)
+            if self._limit.left_s < 0:
+                break
+        return watching.acceptance
+
     def _evaluate(
         self, drafter: StoredDrafter, prompts: list[Prompt], place: Path, results: list[Result]
     ) -> Iterator[TrainingProgress]:
@@ -246,7 +269,7 @@ class DrafterTraining:
         before, after = len(self._plan.template.before), len(self._plan.template.after)
         held_out = [item for item in conversations if Answers.of([item]).held_out[0]]
         texts = [self._model.decode(item.tokens[before : item.answer_start - after]).strip() for item in held_out]
-        return [Prompt(text) for text in texts if text][:_EVALUATED]
+        return [Prompt(text) for text in texts if text][:_WATCHED]
 
 
 def _in_half_precision(head: RecurrentHead) -> RecurrentHead:

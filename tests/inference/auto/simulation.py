@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rdchat.inference.auto.acceptance import DraftValues, NodeRates, ScoredNodes
-from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Plan
-from rdchat.inference.auto.planner import Outlook, Planner
+from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Choice, Plan
+from rdchat.inference.auto.planner import Allowance, Outlook, Planner
 from rdchat.inference.requests import Mode
 from tests.inference.auto.chips import STEP_MS, Chip
 
@@ -107,30 +107,51 @@ class Simulation:
     def __init__(self, chip: Chip, drafting: Drafting, seed: int = 0) -> None:
         self.chip, self.drafting = chip, drafting
         self.planner = Planner(chip.costs())
-        self.nodes, self.values = NodeRates(), DraftValues()
+        self.nodes, self.values, self.allowance = NodeRates(), DraftValues(), Allowance(0)
         self.rng = np.random.default_rng(seed)
         self.tokens, self.ms, self.rounds = 0, 0.0, 0
         self.last = Plan()
+        self._learn(drafting.draw(), drafting.text(self.rng))
+
+    def begin_text(self, drafting: Drafting) -> None:
+        """Begin another reply."""
+        self.drafting, self.allowance = drafting, Allowance(self.values.drafts)
+        self.values.begin_text()
 
     def run(self, calls: int) -> float:
         """Make so many target calls; return the tokens a plain step's time that they gave."""
         tokens, ms = self.tokens, self.ms
         for _ in range(calls):
-            choice = self.planner.choose(Outlook(128, MOST_ROWS, beams=self.values.table()))
-            text = self.drafting.text(self.rng)
-            self.last = choice.plan if choice and choice.gain > 0 else Plan()
-            if self.last.mode is Mode.OFF:
-                self._learn(self.drafting.draw(), text)  # the shadow
-                self.tokens, self.ms = self.tokens + 1, self.ms + STEP_MS
-                continue
-            self.rounds += 1
-            drawn = self.drafting.draw(self.last.width, self.last.length)
-            length = accepted(drawn, self.last.nodes, text)
-            real = self.chip.beams(self.last.width, self.last.length) + self.chip.calls_of()[self.last.rows]
-            self.planner.learn(choice, length, real * STEP_MS)
-            self._learn(drawn if self.rounds % 16 else self.drafting.draw(), text)
-            self.tokens, self.ms = self.tokens + 1 + length, self.ms + real * STEP_MS
+            self._call()
         return (self.tokens - tokens) / (self.ms - ms) * STEP_MS
+
+    def _call(self) -> None:
+        choice = self.planner.choose(Outlook(128, MOST_ROWS, beams=self.values.table()))
+        assert choice is not None
+        text, self.last = self.drafting.text(self.rng), choice.plan
+        price = max(-choice.gain, 0.0)
+        if price and not self.allowance.affords(price):
+            self._plain(choice, text)
+            return
+        self.allowance.spend(price)
+        self.rounds += 1
+        drawn = self.drafting.draw(self.last.width, self.last.length)
+        length = accepted(drawn, self.last.nodes, text)
+        real = self.chip.beams(self.last.width, self.last.length) + self.chip.calls_of()[self.last.rows]
+        self.planner.learn(choice, length, real * STEP_MS)
+        self._learn(drawn if self.rounds % 16 else self.drafting.draw(), text)
+        self.allowance.earn(1 + length)
+        self.tokens, self.ms = self.tokens + 1 + length, self.ms + real * STEP_MS
+
+    def _plain(self, choice: Choice, text: list[int]) -> None:
+        shadow = self.chip.beams(choice.plan.width, choice.plan.length)
+        if shadow < -choice.gain and self.allowance.affords(shadow):
+            self.allowance.spend(shadow)
+            self.ms += shadow * STEP_MS
+            self._learn(self.drafting.draw(choice.plan.width, choice.plan.length), text)
+        self.allowance.earn(1)
+        self.last = Plan()
+        self.tokens, self.ms = self.tokens + 1, self.ms + STEP_MS
 
     def _learn(self, drawn: ScoredNodes, text: list[int]) -> None:
         self.nodes.learn(drawn, text[: drawn.levels])

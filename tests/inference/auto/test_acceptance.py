@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.auto.acceptance import ChainRates, DraftValues, LookupRates, NodeRates, Rate, ScoredNodes
-from rdchat.inference.auto.plan import LENGTHS, WIDTHS
+from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
 
 # Two beams of two tokens; four nodes of each level are kept:
 #   0 -> 1 (0.5), 2 (0.25), 3 (0.1), 4 (0.05);  1 -> 5 (0.4), 8 (0.04);  2 -> 6 (0.6), 7 (0.2)
@@ -19,11 +19,11 @@ def test_a_nodes_probability_is_what_its_score_adds() -> None:
 
 
 def test_chances_are_products_along_the_path() -> None:
-    assert NodeRates(1.0).chances(DRAWN) == pytest.approx(PATHS)
+    assert NodeRates((1.0,)).chances(DRAWN) == pytest.approx(PATHS)
 
 
 def test_rates_are_set_right_by_depth_on_nodes_whose_parent_was_accepted() -> None:
-    rates = NodeRates(1.0)
+    rates = NodeRates((1.0,))
     for _ in range(400):
         rates.learn(DRAWN, [12, 99])  # node 2 is right, none of its children is
     chances = rates.chances(DRAWN)
@@ -33,7 +33,7 @@ def test_rates_are_set_right_by_depth_on_nodes_whose_parent_was_accepted() -> No
 
 
 def test_nodes_below_a_rejected_one_tell_nothing() -> None:
-    right, wrong = NodeRates(1.0), NodeRates(1.0)
+    right, wrong = NodeRates((1.0,)), NodeRates((1.0,))
     for _ in range(50):
         right.learn(DRAWN, [99, 16])
         wrong.learn(DRAWN, [99, 99])
@@ -41,7 +41,7 @@ def test_nodes_below_a_rejected_one_tell_nothing() -> None:
 
 
 def test_depths_of_which_nothing_is_known_are_believed_as_the_ones_before() -> None:
-    rates = NodeRates(1.0)
+    rates = NodeRates((1.0,))
     for _ in range(400):
         rates.learn(DRAWN, [14])  # expected: 0.9
     chances = rates.chances(DRAWN)
@@ -56,7 +56,7 @@ def test_a_narrower_search_keeps_what_its_one_beam_reaches() -> None:
 def test_a_trees_value_is_the_sum_of_its_best_nodes() -> None:
     values = DraftValues()
     assert not np.isfinite(values.table()).any()
-    values.learn(DRAWN, NodeRates(1.0).chances(DRAWN))
+    values.learn(DRAWN, NodeRates((1.0,)).chances(DRAWN))
     table = values.table()
     two, three = LENGTHS.index(2), LENGTHS.index(3)
     assert table[WIDTHS.index(2), three, 1:6] == pytest.approx([0, 0.5, 0.75, 0.95, 1.1])
@@ -64,6 +64,40 @@ def test_a_trees_value_is_the_sum_of_its_best_nodes() -> None:
     assert table[WIDTHS.index(1), three, 1:5] == pytest.approx([0, 0.5, 0.7, 0.7])
     assert not np.isfinite(table[WIDTHS.index(4)]).any(), "two beams tell nothing of four"
     assert not np.isfinite(table[:, LENGTHS.index(4)]).any(), "nor two tokens of three"
+
+
+def usual_values() -> np.ndarray:
+    return np.broadcast_to(np.minimum(0.1 * np.arange(MOST_ROWS + 1), 1.0), (len(WIDTHS), len(LENGTHS), 33)).copy()
+
+
+def test_what_a_draft_tells_nothing_of_goes_with_what_it_tells_of() -> None:
+    values = DraftValues(usual_values())
+    for _ in range(20):
+        values.learn(DRAWN, np.array(PATHS) * 0.25)
+    small, large = values.table()[1, 1, -1], values.table()[3, 5, -1]
+    assert small < 0.5
+    assert large == pytest.approx(small, rel=1e-6), "both began with 1"
+    for _ in range(40):
+        values.learn(DRAWN, np.array(PATHS) * 4)
+    assert values.table()[1, 1, -1] > 4
+    assert (values.table()[..., -1] <= np.maximum(np.array(LENGTHS) - 1, values.table()[1, 1, -1])).all()
+
+
+def test_the_first_drafts_of_a_text_count_most_and_the_next_text_begins_near_the_usual() -> None:
+    values = DraftValues(usual_values())
+    good = np.array(PATHS) * 2  # 2.38 in all
+    values.learn(DRAWN, good)
+    first = values.table()[1, 1, -1]
+    assert first > 1.2
+    for _ in range(30):
+        values.learn(DRAWN, good)
+    before = values.table()[1, 1, -1]
+    assert before == pytest.approx(2.38, rel=0.15)
+    values.begin_text()
+    after = values.table()[1, 1, -1]
+    assert 1 < after < (1 + before) / 2 + 0.2
+    values.begin_text()
+    assert values.table()[1, 1, -1] == after, "a text without drafts tells nothing"
 
 
 def test_a_shape_that_was_not_seen_for_long_is_judged_by_newer_drafts_sooner() -> None:

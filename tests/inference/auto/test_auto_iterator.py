@@ -9,7 +9,7 @@ from rdchat.inference.auto.costs import Part
 from rdchat.inference.auto.curve import PLAIN_STEP
 from rdchat.inference.auto.drafter import AutoDrafter
 from rdchat.inference.auto.iterator import AutoIterator
-from rdchat.inference.auto.plan import MOST_ROWS, Choice, Plan
+from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Outlook, Planner
 from rdchat.inference.auto.state import AutoState, Equipment
 from rdchat.inference.draft_model import DraftModel
@@ -36,11 +36,10 @@ class RandomPlanner(Planner):
 
     def choose(self, outlook: Outlook) -> Choice | None:
         mode = self._modes[self._rng.integers(len(self._modes))]
-        depth = int(self._rng.integers(1, 8))
         if outlook.limit == 0 or (mode is Mode.LOOKUP and not outlook.lookup.size):
             return None
-        depth = min(depth, outlook.limit)
-        width = int(self._rng.integers(1, 5)) if mode is Mode.RECURRENT and self._trees else 1
+        depth = int(self._rng.choice([length for length in LENGTHS if length <= outlook.limit + 1])) - 1
+        width = int(self._rng.choice(WIDTHS[:3])) if mode is Mode.RECURRENT and self._trees else 1
         nodes = 1 + depth * width
         branch = min(len(outlook.lookup), depth) if mode is Mode.RECURRENT and self._trees else 0
         rows = min(nodes + int(self._rng.integers(0, 6)), MOST_ROWS)

@@ -27,6 +27,7 @@ LANES = 16
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rdchat.inference.training.run._EVALUATED", 2)
     monkeypatch.setattr("rdchat.inference.training.run._EVALUATED_TOKENS", 8)
+    monkeypatch.setattr("rdchat.inference.training.run._WATCHED", 2)
     monkeypatch.setattr(Pace, "EVERY", 0.0)
 
 
@@ -185,7 +186,7 @@ def test_evaluation_goes_on_where_it_stopped(
     plain = Evaluation._decode
     monkeypatch.setattr(Evaluation, "_decode", lambda *arguments: decoded.append(1) or plain(*arguments))
     events = train(model, settings)
-    assert phases(events) == [Phase.EVALUATE, Phase.WRITE, Phase.DONE]  # nothing is prepared or trained again
+    assert phases(events) == [Phase.WATCH, Phase.EVALUATE, Phase.WRITE, Phase.DONE], "nothing is trained again"
     assert len(decoded) == total - 1 > 0
 
 
@@ -225,7 +226,8 @@ def test_a_full_disk_leaves_an_older_drafter_whole(
         disk.fill()
         with pytest.raises(StorageFullError, match="the disk is full"):
             list(DrafterTraining(model, plan).run())
-        assert {path.name for path in out.iterdir()} == {"config.json", "model.safetensors", "card.md"}
+        files = {"config.json", "model.safetensors", "card.md", "acceptance.json"}
+        assert {path.name for path in out.iterdir()} == files
         kept = load_drafter(out, model).head
         assert mx.array_equal(kept.output.weight, before["output.weight"]).item()
 

@@ -1,0 +1,111 @@
+"""Measures how far a target follows a recurrent drafter, on replies that are decoded plainly."""
+
+from collections.abc import Sequence
+from typing import override
+
+import numpy as np
+
+from rdchat.inference.auto.acceptance import (
+    Acceptance,
+    DraftValues,
+    NodeRates,
+    ScoredNodes,
+    promises,
+    tree_values,
+)
+from rdchat.inference.auto.curve import Floats
+from rdchat.inference.auto.drafter import LARGEST, AutoDrafter
+from rdchat.inference.auto.iterator import AutoIterator
+from rdchat.inference.auto.plan import LONGEST
+from rdchat.inference.auto.state import AutoState, Equipment, Followed
+from rdchat.inference.events import ReplyEnd
+from rdchat.inference.ledger import Ledger
+from rdchat.inference.recurrent_beam import BeamShape
+from rdchat.inference.recurrent_drafter import RecurrentModel
+from rdchat.inference.reply import Clock, ReplyJob
+from rdchat.inference.requests import GenerationRequest, SamplingParams
+from rdchat.inference.target import KVCache, LoadedModel
+
+_PRIOR = 4.0  # promised nodes that came true, with which each depth begins
+
+
+class _Drafts(NodeRates):
+    """Keeps drafts and the texts that followed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[ScoredNodes, list[int]]] = []
+
+    @override
+    def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> None:
+        self.seen.append((drawn, list(text)))
+
+
+class _Nothing(DraftValues):
+    @override
+    def learn(self, drawn: ScoredNodes, chances: Floats) -> None:
+        pass
+
+
+class _Watcher(AutoDrafter):
+    """Decodes plainly, with as many drafts of the largest shape as can be compared with the text."""
+
+    @override
+    def wants_round(self, limit: int) -> bool:
+        return False
+
+    @override
+    def wants_to_stop(self, limit: int) -> bool:
+        return False
+
+    @override
+    def shadow(self) -> tuple[BeamShape, float]:
+        return LARGEST, 0.0
+
+
+class _WatchedState(AutoState):
+    def __init__(self, model: LoadedModel, drafts: _Drafts) -> None:
+        super().__init__(model)
+        self._drafts = drafts
+
+    @override
+    def followed(self, sampling: SamplingParams) -> Followed:
+        return Followed(nodes=self._drafts, values=_Nothing())
+
+
+class Watching:
+    """Compares drafts with replies.
+
+    Args:
+        model: The target.
+        recurrent: Its drafter.
+    """
+
+    def __init__(self, model: LoadedModel, recurrent: RecurrentModel) -> None:
+        self._model = model
+        self._drafts = _Drafts()
+        self._state = _WatchedState(model, self._drafts)
+        self._state.equip(Equipment(recurrent))
+
+    def reply(self, request: GenerationRequest) -> int:
+        """Decode a reply and compare drafts with it; return its number of tokens."""
+        prompt = self._model.encode_chat(request.messages, continue_last=False)
+        job = ReplyJob(self._model, KVCache(self._model.network), prompt, request, Ledger(), Clock())
+        *_, end = AutoIterator(job, _Watcher(self._state, prompt, request, job.ledger))
+        assert isinstance(end, ReplyEnd)
+        return len(end.token_ids)
+
+    @property
+    def acceptance(self) -> Acceptance | None:
+        """What all replies together show; None where there were no drafts to compare."""
+        seen = self._drafts.seen
+        if not seen:
+            return None
+        sums = np.zeros((LONGEST, 2))
+        for drawn, text in seen:
+            for depth, (came, promised) in enumerate(promises(drawn, text)):
+                sums[depth] += came, promised
+        told = int((sums[:, 1] > 0).sum())
+        rates = tuple(float((came + _PRIOR) / (promised + _PRIOR)) for came, promised in sums[:told])
+        calibrated = NodeRates(rates)
+        return Acceptance(rates, np.mean([tree_values(drawn, calibrated.chances(drawn)) for drawn, _ in seen], axis=0))
