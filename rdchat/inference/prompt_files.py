@@ -42,9 +42,9 @@ def read_prompts(path: Path) -> list[Prompt]:
     return prompts
 
 
-def first_of_each_group(prompts: Sequence[Prompt], count: int, stride: int = 1) -> list[Prompt]:
-    """Return the first `count` prompts of every group, taking every `stride`-th; groups in order of appearance."""
-    return [prompt for members in by_group(prompts).values() for prompt in members[::stride][:count]]
+def first_of_each_group(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
+    """Return the first `count` prompts of every group; groups in order of appearance."""
+    return [prompt for members in by_group(prompts).values() for prompt in members[:count]]
 
 
 def by_group(prompts: Sequence[Prompt]) -> dict[str, list[Prompt]]:

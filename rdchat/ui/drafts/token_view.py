@@ -5,10 +5,7 @@ from functools import cache
 
 from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import (
-    QAccessible,
-    QAccessibleAnnouncementEvent,
     QColor,
-    QFocusEvent,
     QFontMetricsF,
     QKeyEvent,
     QMouseEvent,
@@ -17,10 +14,11 @@ from PySide6.QtGui import (
     QPen,
     QResizeEvent,
 )
-from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QWidget
+from PySide6.QtWidgets import QFrame, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.ui.drafts.drafters import ink, underline
+from rdchat.ui.drafts.painted_area import PaintedArea
 from rdchat.ui.drafts.token_lines import LINE_BREAK, NO_CHARACTER, Run, TokenLines
 from rdchat.ui.drafts.words import token_words
 from rdchat.ui.theme import MEDIUM, Theme
@@ -29,7 +27,7 @@ _LEADING = 1.55  # line height over the font's, so that underlines and outlines 
 _TINT = 40  # of 255
 
 
-class TokenView(QAbstractScrollArea):
+class TokenView(PaintedArea):
     """Paints what is in view of a trace. A token is looked at by the pointer, else by the cursor that arrow keys move.
 
     Attributes:
@@ -195,7 +193,7 @@ class TokenView(QAbstractScrollArea):
             super().keyPressEvent(event)  # pages scroll
             return
         self.move_to(min(max(places[key](), 0), last))
-        self._announce()
+        self.announce()
 
     def _round_step(self, step: int) -> int:
         """Return the first token of the round before or after the cursor's; outside of rounds, that a line on."""
@@ -210,18 +208,6 @@ class TokenView(QAbstractScrollArea):
         if before < 0 or not tokens[before].round:
             return before
         return self._trace.rounds[tokens[before].round - 1].first
-
-    def _announce(self) -> None:
-        if QAccessible.isActive():
-            QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, self.accessibleDescription()))
-
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        self.viewport().update()
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        self.viewport().update()
 
     # --- painting
 

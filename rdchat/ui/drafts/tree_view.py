@@ -2,10 +2,7 @@
 
 from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
-    QAccessible,
-    QAccessibleAnnouncementEvent,
     QColor,
-    QFocusEvent,
     QFontMetricsF,
     QHelpEvent,
     QKeyEvent,
@@ -17,10 +14,11 @@ from PySide6.QtGui import (
     QResizeEvent,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QToolTip, QWidget
+from PySide6.QtWidgets import QFrame, QToolTip, QWidget
 
 from rdchat.inference.events import RoundTree
 from rdchat.ui.drafts.drafters import drafter_words, ink, line_pen
+from rdchat.ui.drafts.painted_area import PaintedArea
 from rdchat.ui.drafts.tree_layout import PlacedNode, place_nodes
 from rdchat.ui.drafts.words import probability, spelt
 from rdchat.ui.focus import paint_focus
@@ -34,7 +32,7 @@ _MIN_ZOOM, _MAX_ZOOM, _ZOOM_STEP = 0.4, 2.0, 1.2
 _REJECTED = 130  # opacity of what was not accepted, of 255
 
 
-class TreeView(QAbstractScrollArea):
+class TreeView(PaintedArea):
     """Draws a `RoundTree`: accepted nodes filled on thick lines, rejected ones in outline, the correction framed twice.
 
     Arrow keys step through the rounds; Shift with them scrolls, plus and minus zoom.
@@ -136,8 +134,7 @@ class TreeView(QAbstractScrollArea):
         shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
         if key in steps and not shift:
             self.step_requested.emit(steps[key])
-            if QAccessible.isActive():
-                QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, self.accessibleDescription()))
+            self.announce()
         elif key in steps:
             across = key in (Qt.Key.Key_Left, Qt.Key.Key_Right)
             bar = self.horizontalScrollBar() if across else self.verticalScrollBar()
@@ -148,14 +145,6 @@ class TreeView(QAbstractScrollArea):
             self.set_zoom(1.0)
         else:
             super().keyPressEvent(event)
-
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        self.viewport().update()
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        self.viewport().update()
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if event.modifiers() & Qt.KeyboardModifier.ControlModifier:

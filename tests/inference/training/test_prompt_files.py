@@ -61,4 +61,3 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
 def test_some_of_each_group() -> None:
     prompts = [Prompt(f"{group}{number}", group) for group in "ab" for number in range(6)]
     assert [prompt.text for prompt in first_of_each_group(prompts, 2)] == ["a0", "a1", "b0", "b1"]
-    assert [prompt.text for prompt in first_of_each_group(prompts, 2, stride=3)] == ["a0", "a3", "b0", "b3"]
