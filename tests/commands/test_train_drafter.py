@@ -131,7 +131,7 @@ def test_a_training_with_the_persons_own_questions(
     assert shown.out == f"The drafter is in {out}. Its data is kept in {data}.\n"
     assert "of disk in" in shown.err  # the budget, before anything else
     phases = [line.split()[0] for line in shown.err.splitlines()[1:]]
-    assert list(dict.fromkeys(phases)) == ["data", "prepare", "train", "evaluate", "write", "done"]
+    assert list(dict.fromkeys(phases)) == ["data", "prepare", "train", "watch", "evaluate", "write", "done"]
 
     assert load_drafter(out, model).target is not None
     card = (out / "card.md").read_text(encoding="utf-8")
