@@ -36,6 +36,7 @@ bench: setup ## Measure speed against mlx-lm, what a round costs, and the window
 	@$(BIN)/python scripts/bench_round.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_engine_thread.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py --json
+	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_panels.py --json
 
 format: ## Format the code and mend what ruff can
 	@$(BIN)/ruff check --fix .

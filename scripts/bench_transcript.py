@@ -9,6 +9,7 @@ import json
 import re
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -88,12 +89,13 @@ class Meter(QApplication):
 
     def __init__(self, arguments: list[str]) -> None:
         super().__init__(arguments)
+        self._home = threading.get_ident()  # Qt asks it for the events of all threads
         self._depth = 0
         self.busy = self.longest = self.longest_cpu = 0.0
         self.longest_what = ""
 
     def notify(self, receiver: QObject, event: QEvent) -> bool:
-        if self._depth or receiver.objectName() == "bench":
+        if self._depth or threading.get_ident() != self._home or receiver.objectName() == "bench":
             return super().notify(receiver, event)
         self._depth += 1
         what = f"{type(receiver).__name__} {event.type().name}"

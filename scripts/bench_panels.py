@@ -1,0 +1,236 @@
+"""Measures what the speed panel and the windows beside it cost the main thread while a drafted reply streams in.
+
+The whole app writes a reply of about 2,000 tokens, drafted in rounds with their trees, at 150 tokens a second: once
+with the panel closed, and once with the panel, the time ledger and the reply's tokens open. `--json` prints one object.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench_transcript import DelayProbe, Meter, synthetic_reply, wait
+from PySide6.QtCore import QEventLoop
+
+from rdchat import paths
+from rdchat.app import App
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import ModelError
+from rdchat.inference.benchmark.plan import BenchPlan
+from rdchat.inference.benchmark.results import BenchRunner
+from rdchat.inference.events import (
+    DraftOptions,
+    FinishReason,
+    GenerationEvent,
+    LoadProgress,
+    ModelInfo,
+    ModeOption,
+    ReplyEnd,
+    RoundTree,
+    TokenEvent,
+)
+from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest, Mode
+from rdchat.inference.statistics import LedgerEntry, RoundStatistics, Statistics
+from rdchat.services.events import EngineState
+from rdchat.ui.windows import show_in_front
+
+TOKENS_PER_SECOND = 150
+PER_ROUND, NODES = 3, 16
+_STAGES = (
+    "draft",
+    "draft/beam search",
+    "draft/select nodes",
+    "verify",
+    "choose",
+    "accept",
+    "accept/detokenize",
+    "commit",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Smoothness:
+    """One reply.
+
+    Attributes:
+        busy_share: Of the time, what the main thread worked on events, in processor time.
+        longest_handler_ms: The longest of them.
+        longest_handler: Which one that was.
+        delay_p999_ms: What a click would have waited, 99.9th percentile.
+        longest_delay_ms: At most.
+    """
+
+    busy_share: float
+    longest_handler_ms: float
+    longest_handler: str
+    delay_p999_ms: float
+    longest_delay_ms: float
+
+
+class DraftingEngine:
+    """Writes the same reply for every request, three tokens a round, and waits for its device in between."""
+
+    def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
+        return ModelInfo("drafting", Path(), "none", "none", "CPU", 8192, 100, 1000, 4000, 0.0)
+
+    def generate(self, request: GenerationRequest) -> "DraftedReply":
+        return DraftedReply(request.request_id)
+
+    def draft_options(self, settings: DraftSettings) -> DraftOptions:
+        return DraftOptions(Path(), tuple(ModeOption(mode, True) for mode in Mode))
+
+    def idle(self) -> bool:
+        return False
+
+    def benchmark(self, plan: BenchPlan) -> BenchRunner:
+        raise ModelError("This engine measures nothing.")
+
+    def close(self) -> None: ...
+
+
+class DraftedReply:
+    """A reply in rounds, at a steady pace."""
+
+    def __init__(self, request_id: int) -> None:
+        self._device = threading.Event()
+        self._made = 0
+        self._began = time.perf_counter()
+        self._events = self._make(request_id)
+
+    def __iter__(self) -> Iterator[GenerationEvent]:
+        return self._events
+
+    def __next__(self) -> GenerationEvent:
+        return next(self._events)
+
+    def _make(self, request_id: int) -> Iterator[GenerationEvent]:
+        texts = synthetic_reply()
+        for number, batch in enumerate(itertools.batched(texts, PER_ROUND), start=1):
+            self._device.wait(max(0.0, self._began + self._made / TOKENS_PER_SECOND - time.perf_counter()))
+            for place, text in enumerate(batch, start=1):
+                last = place == len(batch)
+                yield TokenEvent(
+                    request_id,
+                    self._made,
+                    self._made,
+                    text,
+                    drafter="" if last else "recurrent",
+                    position=0 if last else place,
+                    round=RoundStatistics(number, 4, len(batch) - 1, len(batch), NODES) if last else None,
+                    tree=_tree(batch) if last else None,
+                    log_prob=-0.5,
+                )
+                self._made += 1
+        yield ReplyEnd(request_id, "".join(texts), tuple(range(len(texts))), "", FinishReason.EOS, self.statistics)
+
+    def update(self, settings: DraftSettings) -> None: ...
+
+    def cancel(self) -> None:
+        self._device.set()
+
+    def close(self) -> None: ...
+
+    @property
+    def statistics(self) -> Statistics:
+        rounds, ms = max(self._made // PER_ROUND, 1), (time.perf_counter() - self._began) * 1000
+        stages = [LedgerEntry("round", "", rounds, ms)]
+        for number, path in enumerate(_STAGES, start=2):
+            parent, _, name = f"round/{path}".rpartition("/")
+            stages.append(LedgerEntry(name, parent, rounds, ms / number))
+        return Statistics(
+            prompt_tokens=20,
+            generated_tokens=self._made,
+            prefill_ms=50.0,
+            ttft_ms=52.0,
+            decode_ms=ms,
+            rounds=rounds,
+            drafted=4 * rounds,
+            accepted=2 * rounds,
+            target_calls=rounds,
+            verified_nodes=NODES * rounds,
+            host_syncs=rounds,
+            drafted_lengths=(0, 0, 0, 0, rounds),
+            accepted_lengths=(rounds // 4, rounds // 4, rounds - 2 * (rounds // 4)),
+            peak_memory_bytes=10**9,
+            context_tokens=20 + self._made,
+            ledger=tuple(stages),
+            plain_step_ms=12.0,
+        )
+
+
+def _tree(batch: tuple[str, ...]) -> RoundTree:
+    path = tuple(range(len(batch)))
+    parents = (-1, *(max(node - 2, 0) if node > len(batch) else node - 1 for node in range(1, NODES)))
+    texts = tuple(batch[node % len(batch)] for node in range(NODES))
+    drafters = ("", *["recurrent"] * (NODES - 1))
+    return RoundTree(
+        tuple(range(NODES)), parents, drafters, (0.0, *[-1.0] * (NODES - 1)), path, 1, texts, batch[-1], -0.2
+    )
+
+
+def measure(qt: Meter, panels: bool) -> Smoothness:
+    """Write one reply in the app, in a fresh folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
+        store = ConversationStore.open(paths.database_path())
+        app = App(qt, store, SettingsStore(paths.settings_path()), DraftingEngine)
+        app.start()
+        wait(2.0)
+        controller, window = app.controller, app.window
+        assert controller.state is EngineState.IDLE
+        window.resize(1280, 800)
+        if window.panel.isVisible() != panels:
+            window.actions_.panel.trigger()
+        controller.send("How does a hash table work?")
+        if panels:
+            window.windows.show_tokens(controller.messages[-1].id)
+            show_in_front(window.windows.ledger)
+        wait(1.0)  # the windows are built, the first code is highlighted
+        loop = QEventLoop()
+        controller.state_changed.connect(lambda: loop.quit() if controller.state is EngineState.IDLE else None)
+        qt.reset()
+        probe, began = DelayProbe(), time.perf_counter()
+        loop.exec()
+        probe.stop()
+        delays, seconds = sorted(probe.delays), time.perf_counter() - began
+        window.close()
+        assert app.finish()
+        window.deleteLater()
+    return Smoothness(
+        busy_share=round(qt.busy / seconds, 4),
+        longest_handler_ms=round(qt.longest * 1000, 2),
+        longest_handler=qt.longest_what,
+        delay_p999_ms=round(delays[int(len(delays) * 0.999)], 2),
+        longest_delay_ms=round(delays[-1], 2),
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    parser.add_argument("--runs", type=int, default=2, help="of each kind, alternating; the best counts")
+    options = parser.parse_args()
+    qt = Meter(sys.argv[:1])
+    runs: dict[str, list[Smoothness]] = {"closed": [], "open": []}
+    for _ in range(options.runs):
+        for kind, made in runs.items():
+            made.append(measure(qt, panels=kind == "open"))
+    best = {kind: asdict(min(made, key=lambda run: run.delay_p999_ms)) for kind, made in runs.items()}
+    if options.json:
+        print(json.dumps(best))
+    else:
+        for kind, figures in best.items():
+            print(f"panels {kind}: {figures}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
