@@ -27,7 +27,7 @@ _DRAFT_WEIGHT = 0.08  # of a new draft among those before it
 _MOST_WEIGHT = 0.3  # of one, where a shape was not seen for long
 _USUAL_DRAFTS = 3  # that what texts usually come to counts for, among the first of a text
 _PRIOR_DRAFTS = 50  # that what is known of a drafter beforehand counts for
-_PRIOR_TEXTS = 5  # likewise
+_PRIOR_TEXTS = 2  # likewise: people ask other things than a model does
 _TEXT_WEIGHT = 0.1  # of a text among those before it
 _LARGEST_CHANGE = 2.0  # of the value of a shape that a draft tells nothing of
 _LONGEST_PATHS = np.array(LENGTHS, dtype=np.float64)[:, None] - 1
