@@ -18,7 +18,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.events import FinishReason
 from rdchat.inference.requests import Role
 from rdchat.services.events import EngineState
-from tests.e2e.windows import ask, assert_usable, running_app, shown_messages, type_and_send
+from tests.e2e.windows import assert_usable, running_app, shown_messages, type_and_send
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,13 @@ def test_the_engine_thread_never_takes_widgets_apart(
     qapp: QApplication, qtbot: QtBot, default_model: Path, small_model: Path, collected_on: set[int]
 ) -> None:
     with running_app(qapp, qtbot) as app:
-        assert ask(qtbot, app, "Name three colours.").status is MessageStatus.COMPLETE
+        controller = app.controller
+        type_and_send(qtbot, app, "Write a very long story about the sea.")
+        qtbot.waitUntil(
+            lambda: len(controller.messages) == 2 and len(controller.messages[-1].text) > 20, timeout=120_000
+        )
+        qtbot.keyClick(app.window.conversation.composer.field, Qt.Key.Key_Escape)
+        qtbot.waitUntil(lambda: controller.messages[-1].finish_reason is FinishReason.CANCELLED, timeout=20_000)
         assert_usable(qtbot, app, small_model)
         collected_on.discard(threading.get_ident())
         assert not collected_on
