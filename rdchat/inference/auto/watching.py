@@ -1,7 +1,9 @@
 """Measures how far a target follows a recurrent drafter, on replies that are decoded plainly."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import override
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -25,7 +27,9 @@ from rdchat.inference.recurrent_drafter import RecurrentModel
 from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.requests import GenerationRequest, SamplingParams
 from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.whole_file import whole_file
 
+_Compared = tuple[ScoredNodes, list[int]]  # a draft, and the text that followed
 _PRIOR = 4.0  # promised nodes that came true, with which each depth begins
 
 
@@ -34,7 +38,7 @@ class _Drafts(NodeRates):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[ScoredNodes, list[int]]] = []
+        self.seen: list[_Compared] = []
 
     @override
     def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> None:
@@ -87,12 +91,27 @@ class Watching:
         self._state = _WatchedState(model, self._drafts)
         self._state.equip(Equipment(recurrent))
 
-    def reply(self, request: GenerationRequest) -> int:
-        """Decode a reply and compare drafts with it; return its number of tokens."""
+    def reply(self, request: GenerationRequest, file: Path) -> int:
+        """Decode a reply and compare drafts with it; return its number of tokens, 0 where the comparison was kept.
+
+        Args:
+            request: What to answer.
+            file: Keeps what the comparison showed (`.npz`), so that an interruption costs one reply.
+
+        Raises:
+            StorageFullError: If the disk is full.
+            StorageError: If the file cannot be written.
+        """
+        seen = self._drafts.seen
+        if (kept := _read(file)) is not None:
+            seen += kept
+            return 0
+        before = len(seen)
         prompt = self._model.encode_chat(request.messages, continue_last=False)
         job = ReplyJob(self._model, KVCache(self._model.network), prompt, request, Ledger(), Clock())
         *_, end = AutoIterator(job, _Watcher(self._state, prompt, request, job.ledger))
         assert isinstance(end, ReplyEnd)
+        _keep(file, seen[before:])
         return len(end.token_ids)
 
     @property
@@ -109,3 +128,28 @@ class Watching:
         rates = tuple(float((came + _PRIOR) / (promised + _PRIOR)) for came, promised in sums[:told])
         calibrated = NodeRates(rates)
         return Acceptance(rates, np.mean([tree_values(drawn, calibrated.chances(drawn)) for drawn, _ in seen], axis=0))
+
+
+def _keep(file: Path, drafts: list[_Compared]) -> None:
+    levels = LARGEST.length - 1
+    columns = {
+        "tokens": np.array([drawn.tokens for drawn, _ in drafts], dtype=np.int64),
+        "parents": np.array([drawn.parents for drawn, _ in drafts], dtype=np.int64),
+        "scores": np.array([drawn.scores for drawn, _ in drafts], dtype=np.float64),
+        "texts": np.array([text for _, text in drafts], dtype=np.int64).reshape(len(drafts), levels),
+    }
+    with whole_file(file) as draft:
+        np.savez(draft, **columns)  # type: ignore[arg-type]
+
+
+def _read(file: Path) -> list[_Compared] | None:
+    try:
+        with np.load(file) as data:
+            columns = [data[name] for name in ("tokens", "parents", "scores", "texts")]
+    except (OSError, ValueError, KeyError, BadZipFile):
+        return None
+    levels = LARGEST.length - 1
+    return [
+        (ScoredNodes(tokens, parents, scores, (len(tokens) - 1) // levels, levels, LARGEST.width), text.tolist())
+        for tokens, parents, scores, text in zip(*columns, strict=True)
+    ]

@@ -125,7 +125,7 @@ class DrafterTraining:
                 file.unlink()
         drafter = load_drafter(place / "drafter", self._model)
         questions, results = self._held_out(conversations), list[Result]()
-        acceptance = yield from self._watch(drafter, questions)
+        acceptance = yield from self._watch(drafter, questions, place)
         yield from self._evaluate(drafter, questions[:_EVALUATED], place, results)
         yield TrainingProgress(Phase.WRITE, 0.0)
         facts = json.loads(trained.read_bytes()) | {
@@ -232,14 +232,15 @@ class DrafterTraining:
         return StoredDrafter(head, prepared.vocabulary, self._plan.binding)
 
     def _watch(
-        self, drafter: StoredDrafter, prompts: list[Prompt]
+        self, drafter: StoredDrafter, prompts: list[Prompt], place: Path
     ) -> Generator[TrainingProgress, None, Acceptance | None]:
         """Answer held-out questions to see how far drafts are followed, for the automatic mode to begin with."""
         sampling = SamplingParams(temperature=0, max_tokens=_WATCHED_TOKENS)
         watching = Watching(self._model, RecurrentModel(self._model, drafter))
         pace, tokens = Pace(self._now), 0
         for number, prompt in enumerate(prompts, start=1):
-            tokens += watching.reply(GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling))
+            request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling)
+            tokens += watching.reply(request, place / f"watched-{number}.npz")
             yield TrainingProgress(Phase.WATCH, number / len(prompts), tokens / pace.spent_s)
             if self._limit.left_s < 0:
                 break

@@ -70,16 +70,24 @@ def test_the_automatic_mode_begins_with_it(tmp_path: Path) -> None:
     assert state.followed(SamplingParams(temperature=1)) is not followed, "warmer text is followed less"
 
 
-def test_drafts_are_compared_with_plain_replies() -> None:
+def test_drafts_are_compared_with_plain_replies(tmp_path: Path) -> None:
     model = tiny_llama()
     model.tokenizer.eos_token_ids = frozenset()
     watching = Watching(model, random_drafter(model))
     assert watching.acceptance is None
-    tokens = sum(watching.reply(ask(text, temperature=0, max_tokens=60)) for text in ("abcabc", "bca", "c"))
-    assert tokens == 180
+    replies = [(ask(text, temperature=0, max_tokens=60), tmp_path / f"{text}.npz") for text in ("abcabc", "bca", "c")]
+    assert sum(watching.reply(*reply) for reply in replies) == 180
     found = watching.acceptance
     assert found is not None
     assert 0 < len(found.rates) <= LONGEST
     assert found.values.shape == SHAPE
     assert (np.diff(found.values, axis=2) >= 0).all(), "a node more is worth something"
     assert 0 < found.values[-1, -1, -1] < LONGEST
+
+    again = Watching(model, random_drafter(model))
+    assert [again.reply(*reply) for reply in replies] == [0, 0, 0], "what was kept is not decoded again"
+    assert again.acceptance is not None
+    assert again.acceptance.rates == found.rates
+    assert (again.acceptance.values == found.values).all()
+    replies[1][1].write_bytes(b"cut short")
+    assert [Watching(model, random_drafter(model)).reply(*reply) for reply in replies] == [0, 60, 0]
