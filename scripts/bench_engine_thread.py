@@ -6,27 +6,15 @@ timer of the main thread notes how late it is. Prints the 99.9th percentile, bes
 
 import itertools
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
-from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEventLoop, Qt, QTimer
+from stand_in_engine import StandInEngine, StandInReply
 
-from rdchat.errors import ModelError
-from rdchat.inference.benchmark.plan import BenchPlan
-from rdchat.inference.benchmark.results import BenchRunner
-from rdchat.inference.events import (
-    DraftOptions,
-    FinishReason,
-    GenerationEvent,
-    LoadProgress,
-    ModelInfo,
-    ReplyEnd,
-    TokenEvent,
-)
-from rdchat.inference.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Role
+from rdchat.inference.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
+from rdchat.inference.requests import ChatMessage, GenerationRequest, Role
 from rdchat.inference.statistics import Statistics
 from rdchat.services.engine_client import EngineClient
 
@@ -36,37 +24,8 @@ TICK_S = 0.002
 RUNS = 3
 
 
-class BusyEngine:
+class BusyReply(StandInReply):
     """Keeps Python busy as a real model does, and waits for its device without it."""
-
-    def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
-        return ModelInfo("busy", Path(), "none", "none", "CPU", 1, 1, 0, 0, 0.0)
-
-    def generate(self, request: GenerationRequest) -> "BusyReply":
-        return BusyReply(request.request_id)
-
-    def draft_options(self, settings: DraftSettings) -> DraftOptions:
-        return DraftOptions(Path(), ())
-
-    def idle(self) -> bool:
-        return False
-
-    def benchmark(self, plan: BenchPlan) -> BenchRunner:
-        raise ModelError("This engine measures nothing.")
-
-    def close(self) -> None: ...
-
-
-class BusyReply:
-    def __init__(self, request_id: int) -> None:
-        self._device = threading.Event()
-        self._events = self._make(request_id)
-
-    def __iter__(self) -> Iterator[GenerationEvent]:
-        return self._events
-
-    def __next__(self) -> GenerationEvent:
-        return next(self._events)
 
     def _make(self, request_id: int) -> Iterator[GenerationEvent]:
         due = time.perf_counter()
@@ -78,16 +37,6 @@ class BusyReply:
             self._device.wait(max(0.0, due - time.perf_counter()))
             yield TokenEvent(request_id, index, index, "word ")
         yield ReplyEnd(request_id, "", (), "", FinishReason.EOS, Statistics())
-
-    def update(self, settings: DraftSettings) -> None: ...
-
-    def cancel(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    @property
-    def statistics(self) -> Statistics:
-        return Statistics()
 
 
 def late_ms(client: EngineClient, request_id: int) -> float:
@@ -107,7 +56,7 @@ def late_ms(client: EngineClient, request_id: int) -> float:
 
 def main() -> None:
     qt = QCoreApplication([])
-    client = EngineClient(BusyEngine, nullcontext)
+    client = EngineClient(lambda: StandInEngine(BusyReply), nullcontext)
     runs = [late_ms(client, run) for run in range(1, RUNS + 1)]
     client.shutdown()
     print(json.dumps({"event_loop_delay_p999_ms": {"best": min(runs), "runs": runs}}))

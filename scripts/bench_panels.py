@@ -10,34 +10,19 @@ import json
 import os
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from bench_transcript import DelayProbe, Meter, synthetic_reply, wait
 from PySide6.QtCore import QEventLoop
+from stand_in_engine import StandInEngine, StandInReply
 
 from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.errors import ModelError
-from rdchat.inference.benchmark.plan import BenchPlan
-from rdchat.inference.benchmark.results import BenchRunner
-from rdchat.inference.events import (
-    DraftOptions,
-    FinishReason,
-    GenerationEvent,
-    LoadProgress,
-    ModelInfo,
-    ModeOption,
-    ReplyEnd,
-    RoundTree,
-    TokenEvent,
-)
-from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest, Mode
+from rdchat.inference.events import FinishReason, GenerationEvent, ReplyEnd, RoundTree, TokenEvent
 from rdchat.inference.statistics import LedgerEntry, RoundStatistics, Statistics
 from rdchat.services.events import EngineState
 from rdchat.ui.windows import show_in_front
@@ -75,41 +60,13 @@ class Smoothness:
     longest_delay_ms: float
 
 
-class DraftingEngine:
-    """Writes the same reply for every request, three tokens a round, and waits for its device in between."""
-
-    def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
-        return ModelInfo("drafting", Path(), "none", "none", "CPU", 8192, 100, 1000, 4000, 0.0)
-
-    def generate(self, request: GenerationRequest) -> "DraftedReply":
-        return DraftedReply(request.request_id)
-
-    def draft_options(self, settings: DraftSettings) -> DraftOptions:
-        return DraftOptions(Path(), tuple(ModeOption(mode, True) for mode in Mode))
-
-    def idle(self) -> bool:
-        return False
-
-    def benchmark(self, plan: BenchPlan) -> BenchRunner:
-        raise ModelError("This engine measures nothing.")
-
-    def close(self) -> None: ...
-
-
-class DraftedReply:
-    """A reply in rounds, at a steady pace."""
+class DraftedReply(StandInReply):
+    """A reply in rounds of three tokens, at a steady pace."""
 
     def __init__(self, request_id: int) -> None:
-        self._device = threading.Event()
+        super().__init__(request_id)
         self._made = 0
         self._began = time.perf_counter()
-        self._events = self._make(request_id)
-
-    def __iter__(self) -> Iterator[GenerationEvent]:
-        return self._events
-
-    def __next__(self) -> GenerationEvent:
-        return next(self._events)
 
     def _make(self, request_id: int) -> Iterator[GenerationEvent]:
         texts = synthetic_reply()
@@ -130,13 +87,6 @@ class DraftedReply:
                 )
                 self._made += 1
         yield ReplyEnd(request_id, "".join(texts), tuple(range(len(texts))), "", FinishReason.EOS, self.statistics)
-
-    def update(self, settings: DraftSettings) -> None: ...
-
-    def cancel(self) -> None:
-        self._device.set()
-
-    def close(self) -> None: ...
 
     @property
     def statistics(self) -> Statistics:
@@ -181,7 +131,7 @@ def measure(qt: Meter, panels: bool) -> Smoothness:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
         store = ConversationStore.open(paths.database_path())
-        app = App(qt, store, SettingsStore(paths.settings_path()), DraftingEngine)
+        app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
         app.start()
         wait(2.0)
         controller, window = app.controller, app.window

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
+from rdchat.app import App
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.events import FinishReason
@@ -39,6 +40,15 @@ sys.exit(qt.exec())
 """
 
 
+def begin_a_long_story(qtbot: QtBot, app: App, timeout_ms: int = 120_000) -> None:
+    """Ask for one and return as it is being written."""
+    controller, before = app.controller, len(app.controller.messages)
+    type_and_send(qtbot, app, "Write a very long story about the sea.")
+    qtbot.waitUntil(
+        lambda: len(controller.messages) == before + 2 and len(controller.messages[-1].text) > 20, timeout=timeout_ms
+    )
+
+
 def test_a_person_asks_stops_restarts_and_finds_both(qapp: QApplication, qtbot: QtBot, default_model: Path) -> None:
     with running_app(qapp, qtbot) as app:
         controller = app.controller
@@ -51,10 +61,7 @@ def test_a_person_asks_stops_restarts_and_finds_both(qapp: QApplication, qtbot: 
         assert answer.statistics.generated_tokens > 3
         qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=5_000)
 
-        type_and_send(qtbot, app, "Write a very long story about the sea.")
-        qtbot.waitUntil(
-            lambda: len(controller.messages) == 4 and len(controller.messages[-1].text) > 20, timeout=60_000
-        )
+        begin_a_long_story(qtbot, app, timeout_ms=60_000)
         qtbot.keyClick(app.window.conversation.composer.field, Qt.Key.Key_Escape)
         qtbot.waitUntil(lambda: controller.messages[-1].finish_reason is FinishReason.CANCELLED, timeout=20_000)
         said = [(message.role, message.text) for message in controller.messages]
@@ -74,10 +81,7 @@ def test_the_engine_thread_never_takes_widgets_apart(
 ) -> None:
     with running_app(qapp, qtbot) as app:
         controller = app.controller
-        type_and_send(qtbot, app, "Write a very long story about the sea.")
-        qtbot.waitUntil(
-            lambda: len(controller.messages) == 2 and len(controller.messages[-1].text) > 20, timeout=120_000
-        )
+        begin_a_long_story(qtbot, app)
         qtbot.keyClick(app.window.conversation.composer.field, Qt.Key.Key_Escape)
         qtbot.waitUntil(lambda: controller.messages[-1].finish_reason is FinishReason.CANCELLED, timeout=20_000)
         assert_usable(qtbot, app, small_model)
@@ -90,10 +94,7 @@ def test_closing_the_window_while_it_writes_ends_cleanly_and_loses_nothing(
 ) -> None:
     with running_app(qapp, qtbot) as app:
         controller = app.controller
-        type_and_send(qtbot, app, "Write a very long story about the sea.")
-        qtbot.waitUntil(
-            lambda: len(controller.messages) == 2 and len(controller.messages[-1].text) > 20, timeout=120_000
-        )
+        begin_a_long_story(qtbot, app)
         written = controller.messages[-1].text
     store = ConversationStore.open(paths.database_path())
     [conversation] = store.conversations()

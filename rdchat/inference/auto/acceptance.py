@@ -30,7 +30,7 @@ _PRIOR_DRAFTS = 50  # that what is known of a drafter beforehand counts for
 _PRIOR_TEXTS = 2  # likewise: people ask other things than a model does
 _TEXT_WEIGHT = 0.1  # of a text among those before it
 _LARGEST_CHANGE = 2.0  # of the value of a shape that a draft tells nothing of
-_LONGEST_PATHS = np.array(LENGTHS, dtype=np.float64)[:, None] - 1
+DRAFTED = np.array(LENGTHS) - 1  # tokens of the longest path below the root
 
 
 class Rate:
@@ -303,4 +303,4 @@ class DraftValues:
         self._means[told] += weights * (values[told] - before)
         change = self._means[told][-1, -1] / before[-1, -1] if before[-1, -1] else 1.0
         scaled = self._means[~told] * min(max(change, 1 / _LARGEST_CHANGE), _LARGEST_CHANGE)
-        self._means[~told] = np.minimum(scaled, np.broadcast_to(_LONGEST_PATHS, self._means.shape)[~told])
+        self._means[~told] = np.minimum(scaled, np.broadcast_to(DRAFTED[:, None], self._means.shape)[~told])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.auto.acceptance import Rate
+from rdchat.inference.auto.acceptance import DRAFTED, Rate
 from rdchat.inference.auto.costs import CostModel
 from rdchat.inference.auto.curve import ROWS, Floats
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
@@ -20,7 +20,6 @@ from rdchat.inference.requests import Mode
 
 _SURE = 16.0  # tokens for which a tree with a branch is taken at its word: its worth is reckoned roughly
 _BRANCHES = (2, 4, LENGTHS[-1] - 1)  # tokens of a lookup path beside beams that are considered
-_DRAFTED = np.array(LENGTHS) - 1  # tokens of the longest path below the root
 _SPREAD = 16  # rounds that a draft model's catching up is spread over
 _GRANT = 0.2  # tokens that a reply may lose on learning how drafts do in it
 _FIRST_GRANT = 1.0  # where little is known of them at all
@@ -168,7 +167,7 @@ class Planner:
         ms, rows = self._calls(Mode.RECURRENT, outlook.depth)
         drafted = outlook.beams[: self._widths].copy()
         drafted[:, :, :2] = -np.inf
-        drafted[:, outlook.limit < _DRAFTED] = -np.inf
+        drafted[:, outlook.limit < DRAFTED] = -np.inf
         return _BeamGrid(drafted, self._costs.beams_ms()[: self._widths, :, None] + ms, rows)
 
     def _branches(self, outlook: Outlook, grid: "_BeamGrid | None", rate: float) -> Iterator[_Option]:
@@ -182,8 +181,8 @@ class Planner:
             looked_up, wrong = float(outlook.lookup[:branch].sum()), 1 - outlook.lookup[0]
             drafted = np.full_like(grid.drafted, -np.inf)
             drafted[:, :, 2 + branch :] = looked_up + wrong * grid.drafted[:, :, 2:-branch]
-            drafted = np.minimum(drafted * self._branch_kept.value, _DRAFTED[:, None])
-            drafted[:, branch > _DRAFTED] = -np.inf
+            drafted = np.minimum(drafted * self._branch_kept.value, DRAFTED[:, None])
+            drafted[:, branch > DRAFTED] = -np.inf
             yield _BeamGrid(drafted, grid.ms, grid.rows).best(rate, branch)
 
     def _draft_model(self, outlook: Outlook) -> Iterator[_Option]:

@@ -62,7 +62,6 @@ def test_the_automatic_mode_begins_with_it(tmp_path: Path) -> None:
     (tmp_path / "config.json").touch()
     model = tiny_llama()
     state = AutoState(model)
-    state._files = {}
     state.equip(Equipment(random_drafter(model), tmp_path))
     followed = state.followed(SamplingParams(temperature=0))
     assert followed.values.drafts > 0

@@ -1,0 +1,68 @@
+"""An engine without a model, for benchmarks of what is around it: it writes whatever reply it is given."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rdchat.errors import ModelError
+from rdchat.inference.benchmark.plan import BenchPlan
+from rdchat.inference.benchmark.results import BenchRunner
+from rdchat.inference.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo, ModeOption
+from rdchat.inference.protocol import TokenIterator
+from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest, Mode
+from rdchat.inference.statistics import Statistics
+
+
+class StandInEngine:
+    """Writes the same reply for every request.
+
+    Args:
+        reply: Makes it, from the request's id.
+    """
+
+    def __init__(self, reply: Callable[[int], TokenIterator]) -> None:
+        self._reply = reply
+
+    def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
+        return ModelInfo("stand-in", Path(), "none", "none", "CPU", 8192, 100, 1000, 4000, 0.0)
+
+    def generate(self, request: GenerationRequest) -> TokenIterator:
+        return self._reply(request.request_id)
+
+    def draft_options(self, settings: DraftSettings) -> DraftOptions:
+        return DraftOptions(Path(), tuple(ModeOption(mode, True) for mode in Mode))
+
+    def idle(self) -> bool:
+        return False
+
+    def benchmark(self, plan: BenchPlan) -> BenchRunner:
+        raise ModelError("This engine measures nothing.")
+
+    def close(self) -> None: ...
+
+
+class StandInReply:
+    """A reply whose events `_make` yields; it waits on `_device` as a real one waits for its device."""
+
+    def __init__(self, request_id: int) -> None:
+        self._device = threading.Event()
+        self._events = self._make(request_id)
+
+    def __iter__(self) -> Iterator[GenerationEvent]:
+        return self._events
+
+    def __next__(self) -> GenerationEvent:
+        return next(self._events)
+
+    def _make(self, request_id: int) -> Iterator[GenerationEvent]:
+        raise NotImplementedError
+
+    def update(self, settings: DraftSettings) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    @property
+    def statistics(self) -> Statistics:
+        return Statistics()
