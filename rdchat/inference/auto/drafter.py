@@ -37,6 +37,7 @@ LARGEST = BeamShape(WIDEST, LONGEST)  # tells of all smaller drafts
 _WIDE_EVERY = 16  # rounds of the recurrent drafter: that one tells what larger beams would have brought
 _PLAIN_EVERY = 40  # rounds: what plain steps cost is looked at again, where they might be as quick
 _SURELY_FASTER = 1.5  # than plain steps
+_LOOKS = 3  # plain steps of which one tells: the first has nothing before it, and the last nothing behind it
 _MARGIN = 0.03  # by which drafting must look faster than plain steps to begin with it
 _NOTHING: Floats = np.empty(0)
 _LATE = 4  # tokens that a draft model catches up with; a round with more says little of other rounds
@@ -76,7 +77,7 @@ class AutoDrafter(Drafter):
         self._do(PLAIN)
         self._beam_rounds = 0
         self._rounds = 0  # since the last plain steps
-        self._look_again = False  # whether two plain steps are made to see what they cost
+        self._looks = 0  # plain steps to come before the next round, to see what they cost
         self._usual = True  # whether what the last round drafted is what its plan was charged for
         self._accepted = 0  # in the last round
         self._allowance = Allowance(self._followed.values.drafts)
@@ -121,8 +122,8 @@ class AutoDrafter(Drafter):
             if not self._may_try(choice):
                 return False
             self._allowance.spend(self._price(choice))
-        self._look_again = self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER
-        if self._look_again:
+        if self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER:
+            self._looks = _LOOKS
             return False
         self._do(choice.plan)
         self._rounds += 1
@@ -134,8 +135,8 @@ class AutoDrafter(Drafter):
         Args:
             limit: Tokens that might be drafted below that token.
         """
-        if limit < 1 or self._look_again:
-            self._look_again = False
+        self._looks = max(self._looks - 1, 0)
+        if limit < 1 or self._looks:
             return False
         match, least = self._index.match(), self._switch / 2
         otherwise = self._planner.choose(self._outlook(limit))

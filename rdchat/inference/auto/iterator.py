@@ -79,10 +79,11 @@ class AutoIterator(RoundIterator):
         if len(tokens) == 1:
             self._auto.begin(tokens[0])
             return
+        usual = usual and queued  # one with nothing behind it may have been computed before it was waited for
         self._auto.took_step(ms, usual)
         with self._ledger.stage("follow"):
             self._auto.follow(tokens[-2], tokens[-1], step)
-            if queued and usual and self._auto.draft_in_shadow():
+            if usual and self._auto.draft_in_shadow():
                 self._mixed = 2  # the host works on it beside the queued call, the device between that and the next
 
     def _lap(self) -> tuple[float, bool]:

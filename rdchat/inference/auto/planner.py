@@ -173,14 +173,16 @@ class Planner:
     def _branches(self, outlook: Outlook, grid: "_BeamGrid | None", rate: float) -> Iterator[_Option]:
         """Yield the best recurrent drafts with a branch from prompt lookup, which is no longer than the beams.
 
-        The branch's nodes and the others are rivals: where its first token is right, the others add nothing.
+        A depth is reached by the branch or by the beams; how likely both fail there is reckoned as if they had nothing
+        to do with each other, and what then comes is held against it.
         """
         if grid is None or not self._trees:
             return
+        reached = _reached(grid.drafted)
         for branch in sorted({min(length, outlook.limit, len(outlook.lookup)) for length in _BRANCHES}):
-            looked_up, wrong = float(outlook.lookup[:branch].sum()), 1 - outlook.lookup[0]
+            beside = np.tensordot(outlook.lookup[:branch], 1 - reached[:, :branch], axes=(0, 1))
             drafted = np.full_like(grid.drafted, -np.inf)
-            drafted[:, :, 2 + branch :] = looked_up + wrong * grid.drafted[:, :, 2:-branch]
+            drafted[:, :, 2 + branch :] = (grid.drafted + beside[:, None])[:, :, 2:-branch]
             drafted = np.minimum(drafted * self._branch_kept.value, DRAFTED[:, None])
             drafted[:, branch > DRAFTED] = -np.inf
             yield _BeamGrid(drafted, grid.ms, grid.rows).best(rate, branch)
@@ -216,6 +218,14 @@ class _BeamGrid:
         width, length, nodes = WIDTHS[best[0]], LENGTHS[best[1]], int(best[2])
         plan = Plan(Mode.RECURRENT, width, length, nodes, int(self.rows[nodes]), branch)
         return _Option(plan, float(self.drafted[best]), float(self.ms[best]))
+
+
+def _reached(drafted: Floats) -> Floats:
+    """Return (widths, depths, nodes) how likely each depth is reached, by drafts' lengths and their accepted ones."""
+    known = np.where(np.isfinite(drafted), drafted, 0.0)
+    depths = np.diff(DRAFTED, prepend=0)
+    by_length = np.diff(known, axis=1, prepend=0.0) / depths[:, None]
+    return np.clip(np.repeat(by_length, depths, axis=1), 0.0, 1.0)
 
 
 def in_words(choice: Choice | None, drafts: bool, measured: bool) -> str:

@@ -1,5 +1,6 @@
 """Going over between plain steps and rounds changes nothing of what is said, counted or cached."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,14 @@ def test_the_time_of_a_shadow_is_not_taken_for_that_of_plain_steps() -> None:
         assert laps[place - 1] == ("step", True), "the one before was like others, and the next call was queued"
         assert [usual for _, usual in laps[place + 1 : place + 3]] == [False, False]
     assert sum(usual for what, usual in laps if what == "step") > 50
+
+
+def test_the_last_of_some_plain_steps_is_not_taken_for_one_that_waits_for_a_whole_call() -> None:
+    """With no call queued behind it, it may have been computed already: drafts looked dear beside such steps."""
+    laps = watched(better=True)
+    last = [usual for (what, usual), (then, _) in pairwise(laps) if (what, then) == ("step", "round")]
+    assert len(last) >= 3
+    assert not any(last)
 
 
 def test_plain_steps_among_many_rounds_are_learnt_from() -> None:
