@@ -19,6 +19,7 @@ from rdchat.inference.sampling import TokenChooser
 from rdchat.inference.tracing import token_log_probs
 
 _FREE_BUFFERS_EVERY = 256  # tokens; MLX keeps freed buffers for reuse, which grow with the context
+_SLOWLY, _SLOWLY_AT_MOST = 4, 64  # tokens that are chosen by the definition after a quick choice that was not sure
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Step:
         hidden: (1, 1, width): what the trunk returned with them; None where it has no seam.
         seen: (vocabulary,) bool: tokens before it; None without a repetition penalty.
         token: (1,) its id, quickly chosen.
-        sure: (1,) bool: whether that is surely the right one.
+        sure: (1,) bool: whether that is surely the right one; None where it was not chosen quickly.
         log_prob: (1,) the target's log-probability of the token; None without a trace.
     """
 
@@ -40,7 +41,7 @@ class Step:
     hidden: mx.array | None
     seen: mx.array | None
     token: mx.array
-    sure: mx.array
+    sure: mx.array | None
     log_prob: mx.array | None
 
 
@@ -63,15 +64,19 @@ class PlainSteps:
         self._reply = reply
         self._chooser = chooser
         self._can_step_back = can_step_back(job.cache.layers)
+        self._slowly = 0  # tokens to come that are chosen by the definition
+        self._next_slowly = _SLOWLY
         self.trace = job.request.draft.trace
 
     def first(self, logits: mx.array, position: int, seen: mx.array | None) -> Step:
         """Begin with the token at a position whose logits, (1, vocabulary), are those of the last call."""
         with self._ledger.stage("choose"):
-            if self._can_step_back:
+            sure = None
+            if self._can_step_back and not self._slowly:
                 token, sure = self._chooser.choose_quickly(logits, position, mx.array([0]), 0, seen)
             else:
-                token, sure = self._chooser.choose(logits, mx.array([position]), seen), mx.array([True])
+                token = self._chooser.choose(logits, mx.array([position]), seen)
+                self._slowly = max(self._slowly - 1, 0)
             log_prob = token_log_probs(logits, token) if self.trace else None
             mx.async_eval(token, sure, log_prob)
             self._ledger.settle(token, sure)
@@ -125,12 +130,24 @@ class PlainSteps:
             The token, whether it is the one that the next call was queued for, and its log-probability.
         """
         chosen, as_queued, log_prob = step.token, True, step.log_prob
-        if not np.array(step.sure)[0]:
+        if step.sure is not None and not self._was_sure(step.sure):
             chosen = self._chooser.choose(step.logits, mx.array([step.position]), step.seen)
             as_queued = bool(np.array(chosen)[0] == np.array(step.token)[0])
             if log_prob is not None and not as_queued:
                 log_prob = token_log_probs(step.logits, chosen)
         return int(np.array(chosen)[0]), as_queued, None if log_prob is None else float(np.array(log_prob)[0])
+
+    def _was_sure(self, sure: mx.array) -> bool:
+        """Wait for whether a quick choice was sure; the more often none is, the longer none is made.
+
+        A flat distribution keeps more candidates than are looked at, and a call that was queued for a wrong token is
+        lost, which costs more than to sort the vocabulary.
+        """
+        if np.array(sure)[0]:
+            self._next_slowly = _SLOWLY
+            return True
+        self._slowly, self._next_slowly = self._next_slowly, min(2 * self._next_slowly, _SLOWLY_AT_MOST)
+        return False
 
     def _take(self, token_id: int) -> TokenEvent:
         reply, index = self._reply, len(self._reply.token_ids)

@@ -50,6 +50,28 @@ def test_tokens_are_those_of_the_oracle(sampling: dict[str, float], window: int 
     assert list(end.token_ids) == oracle(model, request)
 
 
+def test_quick_choices_that_are_never_sure_are_soon_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a high temperature each queued call was for a wrong token: plain decoding took twice its time."""
+    quick = 0
+
+    def never_sure(
+        self: TokenChooser, logits: mx.array, start: int, depths: mx.array, *_: object
+    ) -> tuple[mx.array, mx.array]:
+        nonlocal quick
+        quick += 1
+        return mx.zeros(depths.shape, mx.uint32), mx.zeros(depths.shape, mx.bool_)
+
+    model = tiny_llama()
+    model.tokenizer.eos_token_ids = frozenset()
+    request = ask(seed=7, temperature=1, max_tokens=200)
+    expected = end_of(list(ChatSession(model).generate(request)))
+    monkeypatch.setattr(TokenChooser, "choose_quickly", never_sure)
+    end = end_of(list(ChatSession(model).generate(request)))
+    assert end.token_ids == expected.token_ids
+    assert len(end.token_ids) == 200
+    assert quick < 20
+
+
 def test_events_come_in_order_and_add_up() -> None:
     session = ChatSession(tiny_llama())
     events = list(session.generate(ask("a" * 40, temperature=0, max_tokens=9)))

@@ -166,18 +166,23 @@ class DraftsWindow(QDialog):
 
     def _step(self, rounds: int) -> None:
         """Go some rounds on from the one that is shown, or from the cursor to the next one there is."""
-        number = self._trace.tokens[self.tokens.current].round if self._trace.tokens else 0
+        if number := self._number_after(rounds):
+            self.tokens.move_to(self._trace.rounds[number - 1].first)
+
+    def _number_after(self, rounds: int) -> int:
+        """Return the number of the round that so many steps lead to; 0 where there is none."""
+        cursor, trace = self.tokens.current, self._trace
+        number = trace.tokens[cursor].round if trace.tokens else 0
         if not number:
-            number = sum(each.first <= self.tokens.current for each in self._trace.rounds) + (rounds < 0)
-        if 1 <= number + rounds <= len(self._trace.rounds):
-            self.tokens.move_to(self._trace.rounds[number + rounds - 1].first)
+            number = sum(each.first <= cursor for each in trace.rounds) + (rounds < 0)
+        return number + rounds if 1 <= number + rounds <= len(trace.rounds) else 0
 
     def _show_round(self) -> None:
         """Show the round that the cursor stands in."""
-        count, cursor = len(self._trace.rounds), self.tokens.current
+        cursor = self.tokens.current
         number = self._trace.tokens[cursor].round if cursor >= 0 else 0
-        self.previous.setEnabled(count > 0 and number != 1)
-        self.next.setEnabled(count > 0 and number != count)
+        self.previous.setEnabled(self._number_after(-1) > 0)
+        self.next.setEnabled(self._number_after(1) > 0)
         if not number:
             self.heading.setText("No draft" if cursor >= 0 else "")
             self.tree.show_tree(None, _NO_DRAFT, _NO_DRAFT)

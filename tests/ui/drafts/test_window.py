@@ -96,6 +96,7 @@ def test_the_cursor_is_kept_in_view(finished: DraftsWindow) -> None:
 
 
 def test_the_tree_steps_through_rounds_with_arrow_keys(finished: DraftsWindow) -> None:
+    assert not finished.previous.isEnabled(), "the cursor stands before the first round"
     for key, number in ((Qt.Key.Key_Right, 1), (Qt.Key.Key_Down, 2), (Qt.Key.Key_Left, 1), (Qt.Key.Key_Up, 1)):
         QTest.keyClick(finished.tree, key)
         assert finished.heading.text().startswith(f"Round {number} of")
