@@ -44,6 +44,7 @@ from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.requests import ChatMessage, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.target_binding import target_hash
 from rdchat.inference.verifier import Verified
 from rdchat.inference.whole_file import whole_file
 from tests.inference.auto.chips import CHIPS, Chip
@@ -95,17 +96,19 @@ def record(model: LoadedModel, recurrent: RecurrentModel, request: GenerationReq
     job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
     recorder = Recorder(recurrent.drafter(prompt, request, RecurrentSettings(lookup_branch=False), job.ledger))
     *_, end = RoundIterator(job, recorder)
-    columns = {"prompt": mx.array(prompt), "reply": mx.array(end.token_ids)}  # type: ignore[union-attr]
+    columns = {"prompt": np.array(prompt), "reply": np.array(end.token_ids)}  # type: ignore[union-attr]
     for width, pools in recorder.pools.items():
         for name in ("tokens", "parents", "scores"):
-            columns[f"{name} {width}"] = mx.stack([getattr(pool, name) for pool in pools])
+            columns[f"{name} {width}"] = np.array([np.array(getattr(pool, name)) for pool in pools])
     with whole_file(file) as draft:
-        np.savez(draft, **{name: np.array(column) for name, column in columns.items()})  # type: ignore[arg-type]
+        np.savez(draft, **columns)  # type: ignore[arg-type]
 
 
-def read(file: Path) -> Record:
-    """Read what `record` kept."""
+def read(file: Path) -> Record | None:
+    """Read what `record` kept; None where nothing could be drafted in the reply."""
     with np.load(file) as data:
+        if len(data["reply"]) < 2:
+            return None
         pools: dict[int, list[NodePool]] = {}
         for width in WIDTHS:
             columns = [data[f"{name} {width}"] for name in ("tokens", "parents", "scores")]
@@ -138,7 +141,12 @@ class Recorded(RecurrentDrafter):
 
 
 class World:
-    """Stands in for what serves all replies of a target, on a simulated machine."""
+    """Stands in for what serves all replies of a target that takes trees.
+
+    Args:
+        costs: What it takes a machine to cost, and learns from.
+        followed: What it knows of drafts.
+    """
 
     def __init__(self, costs: CostModel, followed: Followed) -> None:
         self.costs, self.planner = costs, Planner(costs)
@@ -202,43 +210,45 @@ def fixed_ms(record: Record, costs: CostModel, width: int) -> float:
     return total
 
 
-def automatic_ms(record: Record, world: World) -> float:
-    """Return the time of a reply decoded automatically, in the order of `AutoIterator`."""
+def automatic_ms(record: Record, world: World, costs: CostModel) -> float:
+    """Return the time of a reply decoded automatically, in the order of `AutoIterator`, where these are the costs."""
     world.record = record
     request = GenerationRequest((ChatMessage(Role.USER, "?"),), SamplingParams(temperature=0))
-    auto, costs = AutoDrafter(cast(AutoState, world), record.prompt, request, Ledger()), world.costs
+    auto = AutoDrafter(cast(AutoState, world), record.prompt, request, Ledger())
+    queued = not auto.wants_to_stop(record.last - 1)
     auto.begin(record.reply[0])
-    total, at, queued = 0.0, 0, False
+    total, at, mixed = 0.0, 0, 2
     while at < record.last:
         room, depth = record.last - at - 1, len(record.prompt) + at
         if not queued and auto.wants_round(room):
             draft, tokens = round_of(auto, record, at)
             ms = round_ms(costs, Mode(auto.name), depth, draft)
             auto.took_round(ms, usual=True)
-            at, total = at + tokens, total + ms
+            at, total, mixed = at + tokens, total + ms, max(mixed, 1)
             continue
-        ms = costs.plain_ms(depth) if queued else float(costs.calls_ms(Mode.LOOKUP, depth)[1])
-        usual, queued = queued, room > 0 and not auto.wants_to_stop(room - 1)
-        auto.took_step(ms, usual and queued)
+        ms = costs.plain_ms(depth) if queued else float(costs.calls_ms(Mode.OFF, depth)[1])
+        queued = room > 0 and not auto.wants_to_stop(room - 1)
+        usual, mixed = queued and not mixed, max(mixed - 1, 0)
+        auto.took_step(ms, usual)
         auto.follow(record.reply[at], record.reply[at + 1], STEP)
         at, total = at + 1, total + ms
-        shadow = auto.shadow() if usual and queued else None
+        shadow = auto.shadow() if usual else None
         if shadow and auto.draft_in_shadow():
-            total += beams_ms(costs, shadow[0])
+            total, mixed = total + beams_ms(costs, shadow[0]), 2
     return total
 
 
 def compare(records: dict[str, list[Record]], chip: Chip, known: Acceptance | None) -> Iterator[str]:
     """Yield the cells of a machine's row: over all, then by group."""
-    world = World(chip.costs(), Followed.beginning_with(known))
+    world, costs = World(chip.costs(), Followed.beginning_with(known)), chip.costs()
     ratios: dict[str, dict[str, list[float]]] = {group: {name: [] for name in (AUTO, *FIXED)} for group in records}
     for turn in zip_longest(*records.values()):
         for group, record in zip(records, turn, strict=True):
             if record is not None:
-                plain = plain_ms(record, world.costs)
-                ratios[group][AUTO].append(plain / automatic_ms(record, world))
+                plain = plain_ms(record, costs)
+                ratios[group][AUTO].append(plain / automatic_ms(record, world, costs))
                 for name, width in FIXED.items():
-                    ratios[group][name].append(plain / fixed_ms(record, world.costs, width))
+                    ratios[group][name].append(plain / fixed_ms(record, costs, width))
     everything = {name: [ratio for of_group in ratios.values() for ratio in of_group[name]] for name in (AUTO, *FIXED)}
     for of_group in (everything, *ratios.values()):
         medians = {name: float(np.median(values)) for name, values in of_group.items()}
@@ -259,17 +269,20 @@ def main() -> None:
     if folder is None:
         sys.exit(f"{model.info.name} has no recurrent drafter.")
     recurrent = RecurrentModel(model, load_drafter(folder, model))
+    weights = (folder / "model.safetensors").read_bytes()
+    made_with = f"{target_hash(model.info.path)} {model.info.dtype} {sha256(weights).hexdigest()}"
     args.records.mkdir(parents=True, exist_ok=True)
     records: dict[str, list[Record]] = {}
     prompts = read_prompts(args.prompts)
     for number, prompt in enumerate(prompts, start=1):
         message = ChatMessage(Role.USER, prompt.text)
         request = GenerationRequest((message,), SamplingParams(temperature=0, max_tokens=args.tokens))
-        file = args.records / f"{sha256(f'{args.tokens} {prompt.text}'.encode()).hexdigest()[:16]}.npz"
+        file = args.records / f"{sha256(f'{made_with} {args.tokens} {prompt.text}'.encode()).hexdigest()[:16]}.npz"
         if not file.exists():
             print(f"Reply {number} of {len(prompts)}", file=sys.stderr)
             record(model, recurrent, request, file)
-        records.setdefault(prompt.group, []).append(read(file))
+        if (kept := read(file)) is not None:
+            records.setdefault(prompt.group, []).append(kept)
     print(f"| machine | all | {' | '.join(records)} |\n{'|---' * (2 + len(records))}|")
     for chip in CHIPS:
         print(f"| {chip.name} | {' | '.join(compare(records, chip, read_acceptance(folder)))} |", flush=True)

@@ -118,13 +118,13 @@ class AutoDrafter(Drafter):
         self._choice = choice = self._planner.choose(self._outlook(limit, self._index.match()))
         if choice is None:
             return False
+        if self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER:
+            self._looks = _LOOKS
+            return False
         if choice.gain <= -self._switch / 4:
             if not self._may_try(choice):
                 return False
             self._allowance.spend(self._price(choice))
-        if self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER:
-            self._looks = _LOOKS
-            return False
         self._do(choice.plan)
         self._rounds += 1
         return True

@@ -137,9 +137,12 @@ class Planner:
         return Choice(best.plan, 1 + best.drafted, best.ms, plain_ms, gain)
 
     def switch_tokens(self, depth: int) -> float:
-        """Return what one change between rounds and plain steps costs, in tokens: a step with nothing queued before."""
+        """Return what one change between rounds and plain steps costs, in tokens: a step with nothing queued before.
+
+        What is learnt of plain steps holds for both kinds of them alike.
+        """
         plain_ms = self._costs.plain_ms(depth)
-        alone = float(self._costs.calls_ms(Mode.LOOKUP, depth)[1])
+        alone = float(self._costs.calls_ms(Mode.OFF, depth)[1])
         return max(alone / plain_ms - 1, 0.0) if plain_ms else 0.0
 
     def _calls(self, mode: Mode, depth: int) -> tuple[Floats, Rows]:
@@ -168,6 +171,8 @@ class Planner:
         drafted = outlook.beams[: self._widths].copy()
         drafted[:, :, :2] = -np.inf
         drafted[:, outlook.limit < DRAFTED] = -np.inf
+        if not self._padding:
+            drafted[0][1 + DRAFTED[:, None] < ROWS] = -np.inf  # a chain has no more nodes than tokens
         return _BeamGrid(drafted, self._costs.beams_ms()[: self._widths, :, None] + ms, rows)
 
     def _branches(self, outlook: Outlook, grid: "_BeamGrid | None", rate: float) -> Iterator[_Option]:

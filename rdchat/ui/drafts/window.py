@@ -100,6 +100,8 @@ class DraftsWindow(QDialog):
         self.tree.step_requested.connect(self._step)
         self.previous.clicked.connect(lambda: self._step(-1))
         self.next.clicked.connect(lambda: self._step(1))
+        for button in (self.previous, self.next):
+            self._theme.changed.connect(button.restyle)
         self._throttle.due.connect(self._show_growth)
         self._traces.tokens_added.connect(self._on_tokens)
         self._traces.trace_ended.connect(self._on_end)

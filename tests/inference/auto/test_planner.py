@@ -6,7 +6,7 @@ import pytest
 from rdchat.inference.auto.acceptance import ChainRates, DraftValues
 from rdchat.inference.auto.costs import CostModel, Part
 from rdchat.inference.auto.curve import PLAIN_STEP
-from rdchat.inference.auto.plan import DRAFT_TOKENS, MOST_ROWS, Choice, Plan
+from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Outlook, Planner, in_words
 from rdchat.inference.candidates import DraftShape
 from rdchat.inference.requests import Mode
@@ -105,6 +105,29 @@ def test_no_more_is_drafted_than_there_is_room_for(limit: int) -> None:
     outlook = Outlook(128, limit, lookup=path[:limit], beams=values, draft_model=accepted)
     choice = Planner(M2_ULTRA.costs()).choose(outlook)
     assert choice is None if limit == 0 else choice is not None and 1 < choice.plan.length <= limit + 1
+
+
+def test_where_rows_cannot_be_padded_a_chain_has_no_more_than_it_is_long() -> None:
+    """A chain of 6 was planned with 16 rows where those are cheaper, and then verified with 6."""
+    costs, values = Chip("pair", PAIR).costs(), np.full((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1), -np.inf)
+    for n, length in enumerate(LENGTHS):
+        reached = 0.6 ** np.arange(1, MOST_ROWS)
+        values[0, n, 2:] = np.cumsum(np.where(np.arange(1, MOST_ROWS) < length, reached, 0.0))
+    choice = Planner(costs, trees=False, padding=False).choose(Outlook(128, MOST_ROWS, beams=values))
+    assert choice is not None
+    assert choice.plan.rows == choice.plan.nodes <= choice.plan.length
+
+
+@pytest.mark.parametrize("dearer", [0.8, 1.3])
+def test_what_a_change_to_rounds_costs_does_not_drift_with_what_rounds_cost(dearer: float) -> None:
+    """It grew to half a token where rounds were dearer than measured, and drafting was left for good."""
+    costs = CPU.costs()
+    planner = Planner(costs)
+    before, plan = planner.switch_tokens(128), Plan(Mode.RECURRENT, 1, 4, 4, 4)
+    for _ in range(400):
+        costs.learn(plan, dearer * CPU.calls_of()[4] * STEP_MS / costs.calls_ms(Mode.RECURRENT, 128)[4])
+        costs.learn_plain(128, STEP_MS)
+    assert planner.switch_tokens(128) == pytest.approx(before)
 
 
 def test_a_draft_model_is_charged_for_catching_up() -> None:

@@ -107,6 +107,15 @@ def test_the_tree_steps_through_rounds_with_arrow_keys(finished: DraftsWindow) -
     assert finished.heading.text().startswith("Round 2 of")
 
 
+def test_the_arrows_follow_a_change_to_dark(finished: DraftsWindow, theme: Theme) -> None:
+    """They stayed in the grey of the light scheme, and looked disabled."""
+    theme.set_scheme(Qt.ColorScheme.Light)
+    before = [button.icon().cacheKey() for button in (finished.previous, finished.next)]
+    theme.set_scheme(Qt.ColorScheme.Dark)
+    after = [button.icon().cacheKey() for button in (finished.previous, finished.next)]
+    assert all(old != new for old, new in zip(before, after, strict=True))
+
+
 def test_the_pane_tells_of_the_token_under_the_pointer_else_of_the_cursors(finished: DraftsWindow) -> None:
     first = finished.tokens._trace.rounds[0].first
     press(finished, Qt.Key.Key_Right)
