@@ -19,10 +19,14 @@ _PRIOR = 4.0  # observations that the prior counts for
 _MATCHES = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # least lengths of an ending that occurred before, by class
 _MATCH_PRIOR = (0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.9, 0.95)  # prompt lookup's next token is right
 _CLASSES = [max(sum(match >= least for least in _MATCHES) - 1, 0) for match in range(_MATCHES[-1] + 1)]
+_NODE_FADE = 0.96  # likewise of a recurrent draft's nodes: within a text they are followed alike
+_NODE_WEIGHT = 2.0  # observations that what is believed of them beforehand counts for
 _NODE_PRIOR = 0.8  # a recurrent drafter is surer of itself than it should be on text that it was not trained on
-_DRAFT_PRIOR = 0.75  # a draft model's token is the target's, as measured for `candidates`: untried, it is not learnt
-_CHAIN_WEIGHT = 2.0  # of that, so that two rounds which show otherwise end it
-_RUNNER_UP = 0.4  # where it is not, each next candidate is in so many of the cases that are left
+_DRAFT_PRIOR = 0.7  # a draft model's token is the target's: of 419 of the pair in docs/benchmarks.md 0.79 were
+_RUNNER_UP = 0.85  # where it is not, n runner-ups miss it in (1 + n) ** -0.85 of the cases: likewise
+_LONGER = 2  # tokens that a draft model may be asked for beyond those that it got furthest with in a text
+_LAST_TEXT = 0.15  # of what the last text showed of its first choices, that counts in the next
+_LAST_RUNNER_UPS = 0.5  # likewise of runner-ups, which hang more on the two models than on the text
 _DRAFT_WEIGHT = 0.08  # of a new draft among those before it
 _MOST_WEIGHT = 0.3  # of one, where a shape was not seen for long
 _USUAL_DRAFTS = 3  # that what texts usually come to counts for, among the first of a text
@@ -39,10 +43,11 @@ class Rate:
     Args:
         prior: Where nothing was observed.
         weight: Expectation that the prior counts for.
+        fade: Share of earlier observations that stays, at each new one.
     """
 
-    def __init__(self, prior: float, weight: float = _PRIOR) -> None:
-        self._prior, self._weight = prior, weight
+    def __init__(self, prior: float, weight: float = _PRIOR, fade: float = _FADE) -> None:
+        self._prior, self._weight, self._fade = prior, weight, fade
         self._expected = self._came = 0.0
 
     @property
@@ -55,8 +60,8 @@ class Rate:
 
     def learn(self, came: float, expected: float = 1.0) -> None:
         """Take an observation."""
-        self._expected = self._expected * _FADE + expected
-        self._came = self._came * _FADE + came
+        self._expected = self._expected * self._fade + expected
+        self._came = self._came * self._fade + came
 
     def fade(self, share: float) -> None:
         """Keep a share of what was observed, so that the prior weighs more."""
@@ -86,19 +91,28 @@ class LookupRates:
 
 
 class ChainRates:
-    """The chance that a draft model's tokens are accepted, by depth; a runner-up may be, and ends the path."""
+    """The chance that a draft model's tokens are accepted, by depth; a runner-up may be, and ends the path.
+
+    Fewer drafts tell of greater depths, so each depth begins with what the one before shows.
+    """
 
     def __init__(self) -> None:
-        self._first = [Rate(_DRAFT_PRIOR, _CHAIN_WEIGHT) for _ in range(LONGEST + 1)]
+        self._first = [Rate(_DRAFT_PRIOR) for _ in range(LONGEST + 1)]
         self._beside = [Rate(0.0) for _ in range(LONGEST + 1)]  # where the first choice was not
+        self._furthest = 0
+
+    @property
+    def longest(self) -> int:
+        """Tokens that may be drafted: a text begins with short drafts, which lose little where they fail."""
+        return self._furthest + _LONGER
 
     def expected(self, steps: int, runner_ups: Sequence[int] = ()) -> float:
         """Return the expected accepted length of a draft of so many steps, with runner-ups beside them."""
-        total, reached = 0.0, 1.0
+        total, reached, first = 0.0, 1.0, _DRAFT_PRIOR
         for depth in range(steps):
             candidates = runner_ups[depth] if depth < len(runner_ups) else 0
-            first = self._first[depth].value
-            beside = self._beside[depth].given(1 - (1 - _RUNNER_UP) ** candidates) if candidates else 0.0
+            first = self._first[depth].given(first)
+            beside = self._beside[depth].given(1 - (1 + candidates) ** -_RUNNER_UP) if candidates else 0.0
             total += reached * (first + (1 - first) * beside)
             reached *= first
         return total
@@ -115,6 +129,14 @@ class ChainRates:
             self._first[depth].learn(depth < chain)
         if chain < steps:
             self._beside[chain].learn(accepted > chain)
+        self._furthest = max(self._furthest, accepted)
+
+    def begin_text(self) -> None:
+        """Forget most of what the last text showed: another one may be followed better, or worse."""
+        for rates, share in ((self._first, _LAST_TEXT), (self._beside, _LAST_RUNNER_UPS)):
+            for rate in rates:
+                rate.fade(share)
+        self._furthest = 0
 
     def fade(self, share: float) -> None:
         """See `Rate.fade`."""
@@ -233,7 +255,7 @@ class NodeRates:
 
     def __init__(self, prior: Sequence[float] = (_NODE_PRIOR,)) -> None:
         self._prior = prior
-        self._rates = [Rate(_NODE_PRIOR) for _ in range(LONGEST)]
+        self._rates = [Rate(_NODE_PRIOR, _NODE_WEIGHT, _NODE_FADE) for _ in range(LONGEST)]
 
     def chances(self, drawn: ScoredNodes) -> Floats:
         """Return (nodes,) the chance that each node lies on the accepted path; 1 for the root."""

@@ -70,7 +70,7 @@ class AutoDrafter(Drafter):
         self._draft_model = small.drafter(prompt, request, ledger=ledger) if small else None
         self._parts: list[Drafter] = [part for part in (self._recurrent, self._draft_model) if part]
         self._shapes = [small.usual_shape(steps) for steps in DRAFT_TOKENS] if small else []
-        self._followed.chains.fade(0.5)  # another text: what was given up may do better
+        self._followed.chains.begin_text()
         self._followed.values.begin_text()
         self._planner.fade()
         self._choice: Choice | None = None  # the best plan that drafts
@@ -255,13 +255,16 @@ class AutoDrafter(Drafter):
             match: Length of the ending that prompt lookup goes by; 0 leaves it out.
         """
         limit, followed = min(limit, MOST_ROWS - 1), self._followed
+        chains = followed.chains
         return Outlook(
             depth=len(self._text),
             limit=limit,
             lookup=followed.lookup.path(match, limit) if match else _NOTHING,
             beams=followed.values.table() if self._recurrent else None,
             draft_model=tuple(
-                (followed.chains.expected(shape.draft_tokens, shape.runner_ups), shape.nodes) for shape in self._shapes
+                (chains.expected(shape.draft_tokens, shape.runner_ups), shape.nodes)
+                for shape in self._shapes
+                if shape.draft_tokens <= chains.longest
             ),
             late=self._draft_model.late if self._draft_model else 0,
         )

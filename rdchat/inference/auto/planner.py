@@ -39,8 +39,8 @@ class Outlook:
         lookup: (tokens,) the chance that a path from prompt lookup is accepted up to each token; empty without one.
         beams: (widths, lengths, nodes) expected accepted length of recurrent drafts (`DraftValues.table`); None without
             such a drafter.
-        draft_model: For each of `DRAFT_TOKENS`, the expected accepted length, and the nodes that are verified for it;
-            empty without a draft model.
+        draft_model: For the first of `DRAFT_TOKENS`, the expected accepted length, and the nodes that are verified for
+            it; empty without a draft model.
         late: Tokens that the draft model has not read yet.
     """
 
