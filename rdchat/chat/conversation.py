@@ -45,11 +45,13 @@ class Drafting:
         mode: The drafting mode that ran.
         reason: A sentence that says why it is not the one asked for; empty where it is.
         drafter: Path or name of what drafted; empty where nothing did.
+        last_part: Whether the reply was continued: this, and the statistics beside it, are of its last part alone.
     """
 
     mode: Mode = Mode.OFF
     reason: str = ""
     drafter: str = ""
+    last_part: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing, redirect_stdout
+from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,11 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, or show what was measured; the exit status is 0, or 130 after Ctrl-C."""
+    """Measure, or show what was measured; the exit status is 0, or 130 after Ctrl-C.
+
+    Raises:
+        Exception: What the measuring failed of, after what was measured until then is shown.
+    """
     check_pictures(args.picture)
     if args.source:
         if given := [name for name in _MEASURING if getattr(args, name) is not None]:
@@ -99,21 +103,27 @@ def run(args: argparse.Namespace) -> int:
         bench.run()
     except KeyboardInterrupt:  # before or after the measuring itself
         bench.cancelled = True
-    finally:
-        problem = bench.save()
-    _show(args, bench.record(), complete=not bench.cancelled)
-    if problem is not None:
-        raise problem
+    except Exception:
+        if bench.measured:
+            with suppress(RdchatError):  # of several errors the first is told
+                _report(args, bench)
+        raise
+    _report(args, bench)
     return INTERRUPTED if bench.cancelled else 0
 
 
-def _show(args: argparse.Namespace, record: BenchRecord, *, complete: bool = True) -> None:
-    reports = summarise(record.plan, record.runs)
+def _report(args: argparse.Namespace, bench: "_Bench") -> None:
+    problem = bench.save()
+    _show(args, bench.record())
+    if problem is not None:
+        raise problem
+
+
+def _show(args: argparse.Namespace, record: BenchRecord) -> None:
     if args.json:
-        report = as_json(record.environment, record.plan, reports) | {"complete": complete}
-        print(json.dumps(report, ensure_ascii=False))
+        print(json.dumps(as_json(record), ensure_ascii=False))
     else:
-        print(bench_table(record, reports))
+        print(bench_table(record, summarise(record.plan, record.runs)))
     save_pictures(args.picture, record)
 
 
@@ -130,6 +140,12 @@ class _Bench:
         self._environment: dict[str, Any] = environment(None)
         self._runs: list[BenchRun] = []
         self.cancelled = False
+        self._complete = False
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything was run."""
+        return bool(self._runs)
 
     def run(self) -> None:
         """Load the model and measure."""
@@ -148,10 +164,11 @@ class _Bench:
                         progress.show(_shown(event))
                     else:
                         self._runs.append(event)
+        self._complete = not self.cancelled
 
     def record(self) -> BenchRecord:
         """Return what was run."""
-        return BenchRecord(self._plan, tuple(self._runs), self._environment)
+        return BenchRecord(self._plan, tuple(self._runs), self._environment, self._complete)
 
     def save(self) -> RdchatError | None:
         """Write the CSV file, if one was named and anything was run.
@@ -159,7 +176,7 @@ class _Bench:
         Returns:
             What went wrong, if anything did; the figures are shown all the same.
         """
-        if not self._args.csv or not self._runs:
+        if not self._args.csv or not self.measured:
             return None
         try:
             with Path(self._args.csv).open("w", encoding="utf-8", newline="") as file:

@@ -67,11 +67,11 @@ def _note(report: CellReport) -> str:
 
 
 def _difference_words(difference: Difference, dtype: str) -> str:
-    place = f"first differs in prompt {difference.prompt + 1} at token {difference.index + 1}"
+    place = f"differs most in prompt {difference.prompt + 1}, from token {difference.index + 1} on"
     if difference.gap is None:
         return f"{place}, where one reply had ended."
     near = ", a near-tie" if difference.near_tie(dtype) else ""
-    return f"{place}, {difference.other!r} for {difference.plain!r}; scores differ by {difference.gap:.2g}{near}."
+    return f"{place}: {difference.other!r} for {difference.plain!r}; scores differ by {difference.gap:.2g}{near}."
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -31,6 +31,7 @@ from rdchat.inference.verifier import Verified
 from rdchat.inference.vocabularies import PairVerdict, compare_vocabularies, read_tokenizer
 
 _CPU_NODES = 16
+_SIZES = (4, 8, 16)  # nodes of drafts with runner-ups
 _OTHER_PAIR = "Pick a smaller model of the target's own family; `rdchat models check-pair` compares two models."
 
 
@@ -80,6 +81,11 @@ class DraftModel:
         on the weights' precision, so there the shape is a chain.
         """
         return DraftShape.of_size(draft_tokens, _CPU_NODES if self._trees and not on_gpu() else 0)
+
+    def shapes(self, draft_tokens: int) -> list[DraftShape]:
+        """Return the shapes of that depth among which measured costs may decide: a chain, and ones with runner-ups."""
+        sizes = [size for size in _SIZES if self._trees and size > draft_tokens + 1]
+        return [DraftShape.of_size(draft_tokens, size) for size in (0, *sizes)]
 
     @property
     def cached_tokens(self) -> list[int]:
@@ -179,7 +185,11 @@ class DraftModelDrafter(Drafter):
     @override
     def update(self, settings: DraftSettings) -> None:
         """See `Drafter`."""
-        self._shape = self._draft.usual_shape(settings.draft_tokens)
+        self.take_shape(self._draft.usual_shape(settings.draft_tokens))
+
+    def take_shape(self, shape: DraftShape) -> None:
+        """Draft so from the next round on."""
+        self._shape = shape
 
     @override
     def propose(self, root: int, limit: int) -> Draft:

@@ -21,6 +21,8 @@ from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.target_binding import TargetBinding
 
+NO_DRAFT_MODEL = "No draft model is chosen: it is a smaller model that knows the same tokens."
+
 Progress = Callable[[LoadProgress], None]
 _LOG = logging.getLogger(__name__)
 
@@ -102,10 +104,16 @@ class Drafters:
         return None
 
     def try_load(self, settings: DraftSettings) -> Unavailable | None:
-        """Load what a mode needs; what is wrong with a drafter or a draft model is a reason as any other."""
+        """Load what a mode needs; what is wrong with a drafter or a draft model is a reason as any other.
+
+        The automatic mode does without what is wrong.
+        """
         try:
             return self.load(settings)
         except RdchatError as error:
+            if settings.mode is Mode.AUTO:
+                _LOG.warning("The automatic mode does without: %s", error)
+                return None
             return Unavailable(str(error))
 
     def drafter(self, prompt: list[int], request: GenerationRequest, ledger: Ledger) -> ReadyDrafter | None:
@@ -134,19 +142,29 @@ class Drafters:
             draft.cache.reset()
 
     def _load_all(self, settings: DraftSettings, on_progress: Progress) -> None:
-        """Load what the automatic mode can choose from: the recurrent drafter, and a draft model that is named."""
-        found = None
+        """Load what the automatic mode can choose from: the recurrent drafter, and a draft model that is named.
+
+        Raises:
+            RdchatError: If one that was named is wrong; what is left is ready nevertheless.
+        """
+        found, draft_model, wrong = None, None, list[RdchatError]()
         try:
             found = self._load_recurrent(settings.drafter)
         except RdchatError as error:
             if settings.drafter is not None:
-                raise
-            _LOG.warning("The model's own drafter cannot be used: %s", error)
+                wrong.append(error)
+            else:
+                _LOG.warning("The model's own drafter cannot be used: %s", error)
         if settings.draft_model is not None:
-            self._load_draft_model(settings.draft_model, on_progress)
+            try:
+                self._load_draft_model(settings.draft_model, on_progress)
+                draft_model = self._draft_models[settings.draft_model]
+            except RdchatError as error:
+                wrong.append(error)
         folder, recurrent = found or (None, None)
-        draft_model = self._draft_models[settings.draft_model] if settings.draft_model else None
         self.auto.equip(Equipment(recurrent, folder, draft_model))
+        if wrong:
+            raise wrong[0]
 
     def _auto_sources(self) -> str:
         equipment = self.auto.equipment
@@ -156,7 +174,7 @@ class Drafters:
 
     def _load_draft_model(self, name: str | None, on_progress: Progress) -> Unavailable | None:
         if name is None:
-            return Unavailable("No draft model was named (--draft-model).")
+            return Unavailable(NO_DRAFT_MODEL)
         if name not in self._draft_models:
             self._draft_models = {name: load_draft_model(name, self._model, on_progress=on_progress)}
         return None

@@ -7,7 +7,7 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.inference.draft_model import check_draft_model
 from rdchat.inference.drafter_folder import check_drafter
-from rdchat.inference.drafters import Drafters, cannot_verify, no_drafter
+from rdchat.inference.drafters import NO_DRAFT_MODEL, Drafters, cannot_verify, no_drafter
 from rdchat.inference.events import ModeOption
 from rdchat.inference.model_files import display_name
 from rdchat.inference.probe import DraftKind
@@ -37,7 +37,8 @@ class ModeOptions:
             return ModeOption(mode, available=True)
         problem = cannot_verify(self._model)
         if mode is Mode.AUTO:
-            return ModeOption(mode, available=True, reason=f"{problem} Replies are decoded plainly." if problem else "")
+            told = f"{problem} Replies are decoded plainly." if problem else self._left_out(settings)
+            return ModeOption(mode, available=True, reason=told)
         try:
             if not problem:
                 return self._drafting_option(mode, settings)
@@ -52,10 +53,16 @@ class ModeOptions:
             return self._recurrent(settings.drafter)
         return ModeOption(mode, available=True)
 
+    def _left_out(self, settings: DraftSettings) -> str:
+        """Say what the automatic mode cannot choose from, of what the settings name; empty where it can from all."""
+        named = {Mode.SPECULATIVE: settings.draft_model, Mode.RECURRENT: settings.drafter}
+        options = [self._option(mode, settings) for mode, name in named.items() if name is not None]
+        wrong = [option.reason for option in options if not option.available]
+        return " ".join([*wrong, "Auto does without."]) if wrong else ""
+
     def _draft_model(self, name: str | None) -> ModeOption:
         if name is None:
-            reason = "No draft model is chosen: it is a smaller model that knows the same tokens."
-            return ModeOption(Mode.SPECULATIVE, available=False, reason=reason)
+            return ModeOption(Mode.SPECULATIVE, available=False, reason=NO_DRAFT_MODEL)
         if name not in self._pairs:
             check_draft_model(name, self._model)
             self._pairs.add(name)

@@ -117,6 +117,8 @@ class DraftControl(QObject):
         self._save(replace(kept, drafts=(ModelDraft(model, settings), *others)[:_MODELS_KEPT]))
         self._tell_running()
         if (settings.draft_model, settings.drafter) != (before.draft_model, before.drafter):
+            self._check_options()
+        elif settings.mode is not before.mode:
             self.refresh_options()
         self.changed.emit()
 
@@ -129,10 +131,19 @@ class DraftControl(QObject):
 
     @Slot()
     def refresh_options(self) -> None:
-        """Ask the engine anew: a drafter may have been trained since."""
+        """Ask the engine anew: a drafter may have been trained since. What it told before holds until it answers.
+
+        It only reads small files. A reply under way would hold it up, so then it is asked when the reply has ended.
+        """
+        if self.ready and self._running is None:
+            self._engine.ask_options(self.settings)
+
+    @Slot()
+    def _check_options(self) -> None:
+        """Ask about what was not asked before."""
         if self.ready:
             self.checking = True
-            self._engine.ask_options(self.settings)
+            self.refresh_options()
 
     def begin(self, request_id: int) -> DraftSettings:
         """Return what a reply that begins now is drafted by; changes are sent to it until it ends."""
@@ -154,7 +165,11 @@ class DraftControl(QObject):
     def _on_options(self, told: DraftOptions) -> None:
         if self._model.info is not None and told.model == self._model.info.path:
             self.checking = False
+            mode, before = self.settings.mode, self._options
             self._options = {option.mode: option for option in told.modes}
+            was, now = before.get(mode), self._options.get(mode)
+            if was and now and now.available and not was.available:
+                self.plain_reason = ""  # it is mended
             self.changed.emit()
 
     @Slot()
@@ -166,7 +181,7 @@ class DraftControl(QObject):
     @Slot(ModelInfo)
     def _on_loaded(self, _info: ModelInfo) -> None:
         self.changed.emit()
-        QTimer.singleShot(0, self.refresh_options)  # behind a reply that waited for the model
+        QTimer.singleShot(0, self._check_options)  # behind a reply that waited for the model
 
     @Slot(ReplyEnd)
     def _on_finished(self, end: ReplyEnd) -> None:
@@ -180,6 +195,7 @@ class DraftControl(QObject):
         if self._running is not None and self._running.request_id == request_id:
             self._running, self.plain_reason = None, plain_reason
             self.changed.emit()
+            self.refresh_options()
 
 
 def _distinct(names: Iterable[str | None]) -> tuple[str, ...]:

@@ -112,6 +112,7 @@ class Race(QObject):
         self._turns = count()
         self._benchmark.started.connect(self.started)
         self._benchmark.progressed.connect(self.progressed)
+        self._benchmark.runs_made.connect(self._on_runs_made)
         self._benchmark.failed.connect(self.failed)
         self._benchmark.ended.connect(self._on_ended)
 
@@ -141,6 +142,12 @@ class Race(QObject):
     def stop(self) -> None:
         """End early; `stopped` follows."""
         self._benchmark.stop()
+
+    @Slot()
+    def _on_runs_made(self) -> None:
+        """End where the mode turns out not to be had, as it does in the warm-up: a plain reply alone is no race."""
+        if any(run.mode_reason for run in self._benchmark.runs):
+            self._benchmark.stop()
 
     @Slot(bool)
     def _on_ended(self, stopped: bool) -> None:

@@ -99,7 +99,9 @@ class ReplyRecorder(QObject):
         drafting: Drafting | None = None,
         model: str | None = None,
     ) -> None:
-        """End a reply with the text of the engine's last word on it."""
+        """End a reply with the text of the engine's last word on it; of a continued one, it knows the last part."""
+        if drafting is not None and reply.begins_at:
+            drafting = replace(drafting, last_part=True)  # each part has a prefill: the counters would not add up
         reply.message = replace(
             reply.message,
             text=reply.message.text[: reply.begins_at] + text,

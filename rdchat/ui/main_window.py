@@ -161,6 +161,14 @@ class MainWindow(QMainWindow):
         self.conversation.choose_model_requested.connect(self.choose_model)
         self.header.model.folder_requested.connect(self.choose_model)
         self.sidebar.list.write_requested.connect(self.conversation.composer.setFocus)
+        app = QApplication.instance()
+        assert isinstance(app, QApplication), "a widget was built before it"
+        app.applicationStateChanged.connect(self._on_application_state)
+
+    def _on_application_state(self, state: Qt.ApplicationState) -> None:
+        """Look what is to be had where the person comes back: perhaps from training a drafter in a terminal."""
+        if state is Qt.ApplicationState.ApplicationActive:
+            self._controller.drafting.refresh_options()
 
     def _restore(self, settings: Settings) -> None:
         if not self.restoreGeometry(_decode(settings.window_geometry)):

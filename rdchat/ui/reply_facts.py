@@ -6,7 +6,7 @@ from pathlib import Path
 from rdchat.chat.conversation import Drafting, Message
 from rdchat.inference.requests import Mode
 from rdchat.inference.statistics import Statistics
-from rdchat.ui import figures
+from rdchat.ui import definitions, figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,14 @@ def summary(message: Message) -> list[str]:
     said = [
         _mode_words(drafting) if drafting else "",
         _with_unit(figures.rate(statistics.decode_tps), "tokens/s"),
+        figures.ratio(statistics.speedup) if statistics.speedup and statistics.rounds else "",
         _with_unit(figures.decimal(statistics.tokens_per_target_call), "per call"),
         _with_unit(figures.percent(statistics.acceptance_rate), "accepted"),
         figures.counted(statistics.rounds, "round") if statistics.rounds else "",
         f"first token {figures.duration(statistics.ttft_ms)}" if statistics.ttft_ms else "",
         f"prefill {figures.duration(statistics.prefill_ms)}" if statistics.prefill_ms else "",
         f"drafter {drafter_name(drafting)}" if drafting and drafting.mode in _NAMED else "",
+        _LAST_PART if drafting and drafting.last_part else "",
     ]
     return [part for part in said if part]
 
@@ -42,7 +44,13 @@ def facts(message: Message) -> list[Fact]:
     statistics = message.statistics
     if statistics is None:
         return []
-    return [*_how(message.drafting), *_speed(statistics), *_drafts(statistics), *_sizes(statistics)]
+    return [
+        *_how(message.drafting),
+        *_speed(statistics),
+        *_drafts(statistics),
+        *_rounds(statistics),
+        *_sizes(statistics),
+    ]
 
 
 def drafter_name(drafting: Drafting) -> str:
@@ -51,6 +59,8 @@ def drafter_name(drafting: Drafting) -> str:
 
 
 _NAMED = {Mode.SPECULATIVE, Mode.RECURRENT}  # prompt lookup is its own name
+_LAST_PART = "of the last part"
+_POSITIONS_SHOWN = 4
 
 
 def _how(drafting: Drafting | None) -> list[Fact]:
@@ -60,28 +70,33 @@ def _how(drafting: Drafting | None) -> list[Fact]:
     found = [Fact("Drafting", _mode_words(drafting), f"The drafting mode that ran.{reason}")]
     if drafting.drafter:
         found.append(Fact("Drafter", drafter_name(drafting), f"What proposed the tokens: {drafting.drafter}"))
+    if drafting.last_part:
+        told = "The reply was continued: all figures are those of the part that was written last."
+        found.append(Fact("Figures", _LAST_PART, told))
     return found
 
 
 def _speed(statistics: Statistics) -> list[Fact]:
     prefill = figures.rate(statistics.prefill_tps)
     return [
-        Fact(
-            "Speed",
-            _with_unit(figures.rate(statistics.decode_tps), "tokens/s") or figures.NONE,
-            "Tokens written a second, after the first one.",
-        ),
-        Fact(
-            "Time to first token",
-            figures.duration(statistics.ttft_ms),
-            "From the request until the first token of the reply was known.",
-        ),
+        Fact("Speed", _with_unit(figures.rate(statistics.decode_tps), "tokens/s") or figures.NONE, definitions.SPEED),
+        *_baseline(statistics),
+        Fact("Time to first token", figures.duration(statistics.ttft_ms), definitions.TTFT),
         Fact(
             "Prefill",
             f"{figures.duration(statistics.prefill_ms)}{'' if prefill == figures.NONE else f', {prefill} tokens/s'}",
             "Reading the prompt; tokens kept from the turn before do not count.",
         ),
-        Fact("Decode", figures.duration(statistics.decode_ms), "From the first token to the last."),
+        Fact("Decode", figures.duration(statistics.decode_ms), definitions.DECODE_TIME),
+    ]
+
+
+def _baseline(statistics: Statistics) -> list[Fact]:
+    if not statistics.speedup:
+        return []
+    return [
+        Fact("Plain decoding", f"{figures.rate(statistics.plain_tps)} tokens/s", definitions.PLAIN),
+        Fact("Ratio to plain decoding", figures.ratio(statistics.speedup), definitions.RATIO),
     ]
 
 
@@ -90,27 +105,58 @@ def _drafts(statistics: Statistics) -> list[Fact]:
         return []
     accepted = f"{figures.percent(statistics.acceptance_rate)}, {statistics.accepted:,} of {statistics.drafted:,}"
     return [
-        Fact(
-            "Tokens per call",
-            figures.decimal(statistics.tokens_per_target_call),
-            "Tokens written for each target call; plain decoding has 1.",
-        ),
-        Fact(
-            "Accepted",
-            accepted if statistics.drafted else figures.NONE,
-            "Drafted tokens that the model took, of those drafted along the chosen path.",
-        ),
-        Fact("Rounds", figures.count(statistics.rounds), "Target calls that verified a draft."),
+        Fact("Tokens per call", figures.decimal(statistics.tokens_per_target_call), definitions.TOKENS_PER_CALL),
+        Fact("Accepted", accepted if statistics.drafted else figures.NONE, definitions.ACCEPTANCE),
+        *_positions(statistics),
+        *_lengths(statistics),
     ]
+
+
+def _positions(statistics: Statistics) -> list[Fact]:
+    """Show as many of the shares as there is room for; the definition has them all."""
+    shares = [f"{share * 100:.0f}" for share in statistics.acceptance_by_position]
+    if not shares:
+        return []
+    more = "…" if len(shares) > _POSITIONS_SHOWN else ""
+    told = f"{definitions.POSITIONS} From the first place on: {', '.join(shares)}."
+    return [Fact("Accepted by position, %", ", ".join(shares[:_POSITIONS_SHOWN]) + more, told)]
+
+
+def _lengths(statistics: Statistics) -> list[Fact]:
+    """Show the mean; the definition has the number of rounds of each length."""
+    if not statistics.accepted_lengths:
+        return []
+    rounds = ", ".join(str(number) for number in statistics.accepted_lengths)
+    told = f"{definitions.LENGTHS} Shown is the mean. Rounds that accepted none, 1 and so on: {rounds}."
+    return [Fact("Accepted length", figures.decimal(statistics.accepted / statistics.rounds), told)]
+
+
+def _rounds(statistics: Statistics) -> list[Fact]:
+    rounds, calls = statistics.rounds, statistics.target_calls
+    if not rounds:
+        return []
+    found = [Fact("Rounds", figures.count(rounds), definitions.ROUNDS)]
+    if statistics.verified_nodes:
+        nodes = figures.decimal(statistics.verified_nodes / rounds)
+        found.append(Fact("Verified nodes per round", nodes, definitions.NODES))
+    if statistics.host_syncs and calls:
+        syncs = figures.decimal(statistics.host_syncs / calls)
+        found.append(Fact("Host syncs per round", syncs, definitions.HOST_SYNCS))
+    return found
 
 
 def _sizes(statistics: Statistics) -> list[Fact]:
     prompt = figures.count(statistics.prompt_tokens)
     kept = f", {statistics.cached_prompt_tokens:,} kept" if statistics.cached_prompt_tokens else ""
-    return [
-        Fact("Tokens written", figures.count(statistics.generated_tokens), "Tokens of the reply, its end token too."),
+    found = [
+        Fact("Tokens written", figures.count(statistics.generated_tokens), definitions.TOKENS_WRITTEN),
         Fact("Prompt tokens", f"{prompt}{kept}", "Tokens of the conversation; kept ones were in the cache already."),
     ]
+    if statistics.context_tokens:
+        found.append(Fact("Context", figures.counted(statistics.context_tokens, "token"), definitions.CONTEXT))
+    if statistics.peak_memory_bytes:
+        found.append(Fact("Peak memory", figures.memory(statistics.peak_memory_bytes), definitions.PEAK_MEMORY))
+    return found
 
 
 def _mode_words(drafting: Drafting) -> str:

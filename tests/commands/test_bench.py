@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.cli import main
+from rdchat.errors import ModelError
 from rdchat.inference.benchmark.plan import BenchPlan
 from rdchat.inference.benchmark.results import FIGURES, BenchRun
 from rdchat.inference.events import ModelInfo
@@ -78,7 +79,7 @@ def test_a_file_is_shown_as_what_was_measured_is(tmp_path: Path, capsys: pytest.
     table = capsys.readouterr().out
     assert "Recurrent W2 L3" in table
     assert "Prompt lookup K3: not run. No, it cannot." in table
-    assert "first differs in prompt 1 at token 2, '\"b,\\n' for 'a'; scores differ by 0.5." in table
+    assert "differs most in prompt 1, from token 2 on: '\"b,\\n' for 'a'; scores differ by 0.5." in table
 
 
 def test_apples_files_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +114,8 @@ def talkative(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_libraries_print_is_no_part_of_the_report(talkative: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--modes", "lookup", "--json"]) == 0
     shown = capsys.readouterr()
-    assert json.loads(shown.out)["modes"][0]["ratio_to_plain"]["median"] == 1
+    report = json.loads(shown.out)
+    assert (report["modes"][0]["ratio_to_plain"]["median"], report["complete"]) == (1, True)
     assert "much memory" in shown.err
 
 
@@ -128,6 +130,48 @@ def test_a_full_disk_does_not_cost_the_report(
     shown = capsys.readouterr()
     assert json.loads(shown.out)["modes"][0]["mode"] == "lookup"
     assert "runs.csv cannot be written: No space left on device. Name another." in shown.err.splitlines()[-1]
+
+
+class _EngineOfOnePrecision(_TalkativeEngine):
+    """Fails where a precision other than float32 begins."""
+
+    def benchmark(self, plan: BenchPlan) -> Iterator[BenchRun]:
+        if plan.cells[0].dtype is Dtype.FLOAT32:
+            yield run(plan, 0, 10)
+            yield run(plan, len(plan.baselines), 10)
+        raise ModelError("The model cannot be had in this precision.", "Pick another.")
+
+
+def test_what_was_measured_before_a_failure_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rdchat.inference.engine.LocalEngine", _EngineOfOnePrecision)
+    runs = tmp_path / "runs.csv"
+    arguments = ["bench", "--modes", "lookup", "--no-mlx-lm", "--json", "--csv", str(runs)]
+    assert main([*arguments, "--dtype", "float32,4bit"]) == 1
+    shown = capsys.readouterr()
+    report = json.loads(shown.out)
+    assert report["complete"] is False
+    assert report["modes"][0]["decode_tps"]["n"] == 1
+    assert "The model cannot be had in this precision. Pick another." in shown.err.splitlines()[-1]
+    assert len(runs.read_text(encoding="utf-8").splitlines()) == 3
+    assert main([*arguments, "--dtype", "4bit"]) == 1
+    assert capsys.readouterr().out == "", "nothing was measured"
+
+
+def test_of_two_failures_the_first_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_file: object, _record: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("rdchat.inference.engine.LocalEngine", _EngineOfOnePrecision)
+    monkeypatch.setattr("rdchat.commands.bench.write_csv", full)
+    arguments = ["bench", "--modes", "lookup", "--dtype", "float32,4bit", "--csv", str(tmp_path / "runs.csv")]
+    assert main(arguments) == 1
+    shown = capsys.readouterr()
+    assert "Prompt lookup K4" in shown.out
+    assert "cannot be had in this precision" in shown.err.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -93,3 +93,19 @@ def test_a_session_decodes_plainly_where_the_draft_model_that_is_named_is_missin
     assert str(tmp_path / "gone") in end.mode_reason
     with pytest.raises(ModelError, match="gone"):
         session.load_drafter(settings, lambda _progress: None)
+
+
+def test_auto_says_what_it_does_without_and_drafts_with_the_rest(tmp_path: Path) -> None:
+    """A draft model that was wrong made every reply plain, though prompt lookup needs none."""
+    settings = DraftSettings(draft_model=str(tmp_path / "gone"))
+    told = _told(fakes.tiny_llama(), settings)[Mode.AUTO]
+    assert told.available
+    assert str(tmp_path / "gone") in told.reason
+    assert told.reason.endswith("Auto does without.")
+    session = ChatSession(fakes.tiny_llama())
+    *_, end = session.generate(replace(fakes.ask(max_tokens=3), draft=settings))
+    assert (end.mode, end.mode_reason) == (Mode.AUTO, None)
+    with pytest.raises(ModelError, match="gone"):
+        session.load_drafter(settings, lambda _progress: None)
+    missing = DraftSettings(drafter=str(tmp_path / "none"))
+    assert str(tmp_path / "none") in _told(fakes.tiny_llama(), missing)[Mode.AUTO].reason

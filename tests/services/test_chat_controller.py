@@ -7,7 +7,7 @@ from time import perf_counter
 
 import pytest
 
-from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.conversation import Drafting, MessageStatus
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.errors import ModelError, OutOfMemoryError, PromptTooLongError
 from rdchat.inference.events import FinishReason
@@ -127,6 +127,22 @@ def test_a_stopped_reply_keeps_its_text_and_can_be_continued(window: Window, eng
     assert engine.requests[-1].continue_last
     assert engine.requests[-1].messages[-1] == ChatMessage(Role.ASSISTANT, "Hello,")
     assert engine.requests[-1].seed == reply.seed
+
+
+def test_the_figures_of_a_continued_reply_are_marked_as_those_of_its_last_part(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    """A reply of 520 tokens said that it had 20."""
+    first = window.ask("Hi")
+    engine.replies = [Reply(tokens=(" And", " you?"))]
+    window.controller.continue_reply(first.id)
+    window.wait_for(EngineState.IDLE)
+    continued = window.store.message(first.id)
+    assert continued.statistics == Statistics(prompt_tokens=8, generated_tokens=2)
+    assert (first.drafting, continued.drafting) == (Drafting(), Drafting(last_part=True))
+    window.controller.regenerate(first.id)
+    window.wait_for(EngineState.IDLE)
+    assert window.controller.messages[-1].drafting == Drafting()
 
 
 def test_a_stop_during_prefill_leaves_an_empty_reply_that_continue_answers(

@@ -7,11 +7,17 @@ from rdchat.chat.settings import ModelDraft
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.inference.events import DraftOptions, ModeOption
 from rdchat.inference.requests import DraftSettings, Mode
+from rdchat.services.draft_control import DraftControl
 from rdchat.services.events import EngineState
 from tests.services.fakes import Gate, Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_midway
 
 _LOOKUP = DraftSettings(mode=Mode.LOOKUP, draft_tokens=7)
+
+
+def _to_be_had(drafting: DraftControl, mode: Mode) -> bool:
+    option = drafting.option(mode)
+    return option is not None and option.available
 
 
 def test_a_request_carries_the_settings_and_asks_for_traces(window: Window, engine: ScriptedEngine) -> None:
@@ -100,10 +106,40 @@ def test_options_are_told_after_loading_and_asked_for_again_when_a_model_is_name
     drafting.change(DraftSettings(mode=Mode.SPECULATIVE, draft_model="small"))
     assert drafting.checking
     window.qtbot.waitUntil(lambda: not drafting.checking, timeout=WAIT_MS)
-    assert [settings.draft_model for settings in engine.options_asked[asked:]] == ["small"]
+    assert [settings.draft_model for settings in engine.options_asked[asked:]] == [None, "small"]
     told = drafting.option(Mode.SPECULATIVE)
     assert told is not None
     assert told.reason == "Other tokens."
+
+
+def test_a_drafter_that_was_trained_meanwhile_is_found_when_a_reply_ends(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    """The panel said that there was none until a menu was opened."""
+    drafting = window.controller.drafting
+    window.qtbot.waitUntil(lambda: _to_be_had(drafting, Mode.RECURRENT), timeout=WAIT_MS)
+    engine.options = DraftOptions(Path(), (ModeOption(Mode.RECURRENT, False, "There is no drafter."),))
+    drafting.change(DraftSettings(mode=Mode.RECURRENT))
+    window.qtbot.waitUntil(lambda: not _to_be_had(drafting, Mode.RECURRENT), timeout=WAIT_MS)
+    engine.options = DraftOptions(Path(), (ModeOption(Mode.RECURRENT, True),))
+    engine.replies = [Reply(mode_reason="There is no drafter.")]
+    window.ask("One")
+    window.qtbot.waitUntil(lambda: _to_be_had(drafting, Mode.RECURRENT), timeout=WAIT_MS)
+    assert drafting.plain_reason == "", "what it told of is mended"
+
+
+def test_options_are_not_asked_for_while_a_reply_holds_the_answer_up(window: Window, engine: ScriptedEngine) -> None:
+    drafting = window.controller.drafting
+    window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
+    pause_midway(window, engine)
+    asked = len(engine.options_asked)
+    for _ in range(3):
+        drafting.refresh_options()
+    engine.gate.open()
+    window.wait_for(EngineState.IDLE)
+    window.qtbot.waitUntil(lambda: len(engine.options_asked) > asked, timeout=WAIT_MS)
+    window.ask("Again")
+    window.qtbot.waitUntil(lambda: len(engine.options_asked) == asked + 2, timeout=WAIT_MS)
 
 
 def test_options_of_the_model_before_are_forgotten(window: Window, engine: ScriptedEngine) -> None:

@@ -95,6 +95,19 @@ def test_a_mode_that_is_not_to_be_had_fails_the_race_with_its_reason(
     assert failed.args[0].message == "There is no drafter for this model."
 
 
+def test_a_race_ends_as_soon_as_its_mode_turns_out_not_to_be_had(
+    qtbot: QtBot, race: Race, engine: ScriptedEngine, shut_gate: Gate
+) -> None:
+    """The reason came only after a whole plain reply."""
+    missing = bench_run(1, 0, pieces=(), mode_reason="There is no drafter for this model.")
+    engine.bench_events = (BenchProgress(0, 2, "Warming up"), missing, bench_run(0, 20))
+    with qtbot.waitSignal(race.failed) as failed, qtbot.assertNotEmitted(race.stopped):
+        race.start("Say hello", LOOKUP, 0.7, 7, 32)
+        shut_gate.allow(2)
+    assert failed.args[0].message == "There is no drafter for this model."
+    assert not race.running
+
+
 def test_a_race_that_is_stopped_has_no_result(
     qtbot: QtBot, race: Race, engine: ScriptedEngine, shut_gate: Gate
 ) -> None:

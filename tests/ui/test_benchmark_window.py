@@ -15,6 +15,7 @@ from rdchat.services.events import EngineState
 from rdchat.ui.benchmark import BenchmarkWindow
 from rdchat.ui.benchmark.report_table import ReportTable, TableCell
 from rdchat.ui.main_window import MainWindow
+from tests.inference.benchmark.test_csv_format import APPLE_DRAFTED, APPLE_PLAIN
 from tests.services.bench_runs import bench_run
 from tests.ui.conftest import Chat
 
@@ -68,6 +69,7 @@ def test_the_number_of_replies_follows_the_choices(qtbot: QtBot, bench: Benchmar
     ],
 )
 def test_a_wrong_number_is_told_and_cannot_be_run(bench: BenchmarkWindow, field: str, text: str, problem: str) -> None:
+    bench.form.modes[Mode.RECURRENT].setChecked(True)
     getattr(bench.form, field).setText(text)
     assert bench.status.text().startswith(problem)
     assert not bench.start.isEnabled()
@@ -75,8 +77,36 @@ def test_a_wrong_number_is_told_and_cannot_be_run(bench: BenchmarkWindow, field:
 
 def test_something_must_be_chosen(bench: BenchmarkWindow) -> None:
     bench.form.modes[Mode.LOOKUP].setChecked(False)
-    assert bench.status.text() == "There is nothing to measure. Name at least one mode and one prompt."
+    assert bench.status.text() == "There is nothing to measure. Name at least one mode."
     assert not bench.start.isEnabled()
+    bench.form.dtypes[Dtype.AUTO].setChecked(False)
+    assert bench.status.text() == "There is nothing to measure. Name at least one mode and one precision."
+    bench.form.modes[Mode.LOOKUP].setChecked(True)
+    assert bench.status.text() == "There is nothing to measure. Name at least one precision."
+
+
+def test_a_size_that_no_chosen_mode_has_is_neither_typed_nor_read(
+    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow
+) -> None:
+    form = bench.form
+
+    def enabled() -> tuple[bool, ...]:
+        return tuple(field.isEnabled() for field in (form.beam_widths, form.beam_lengths, form.draft_tokens))
+
+    assert enabled() == (False, False, True)
+    form.modes[Mode.RECURRENT].setChecked(True)
+    assert enabled() == (True, True, True)
+    form.beam_widths.setText("many")
+    assert not bench.start.isEnabled()
+    form.modes[Mode.RECURRENT].setChecked(False)
+    assert enabled() == (False, False, True)
+    assert bench.start.isEnabled()
+    assert bench.status.text() == "54 replies of at most 64 tokens"
+    form.modes[Mode.RECURRENT].setChecked(True)
+    chat.engine.options = DraftOptions(Path(), tuple(ModeOption(mode, mode is Mode.LOOKUP, "No.") for mode in Mode))
+    chat.controller.drafting.refresh_options()
+    qtbot.waitUntil(lambda: enabled() == (False, False, True))
+    assert bench.start.isEnabled()
 
 
 def test_modes_that_are_not_to_be_had_say_why(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
@@ -107,7 +137,7 @@ def test_results_are_shown_by_setting_and_by_group(qtbot: QtBot, chat: Chat, ben
 
 
 def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(
-    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow
+    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, tmp_path: Path
 ) -> None:
     chat.engine.gate.shut()
     bench.start.click()
@@ -118,6 +148,8 @@ def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(
     with qtbot.waitSignal(chat.controller.benchmark.ended):
         bench.start.click()
     assert bench.status.text() == "Stopped after 1 of 54 replies."
+    bench.save(str(tmp_path / "bench.json"))
+    assert json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))["complete"] is False
     assert (bench.start.text(), bench.form.isEnabled()) == ("Run benchmark", True)
 
 
@@ -142,8 +174,9 @@ def test_it_is_exported_and_opened_again(qtbot: QtBot, chat: Chat, bench: Benchm
         bench.save(str(tmp_path / f"bench.{kind}"))
         assert bench.status.text() == f"Saved as bench.{kind}"
     assert not QImage(str(tmp_path / "bench.png")).isNull()
-    modes = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))["modes"]
-    assert [(mode["mode"], mode["ratio_to_plain"]["median"]) for mode in modes] == [("lookup", 2.0)]
+    report = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
+    assert [(mode["mode"], mode["ratio_to_plain"]["median"]) for mode in report["modes"]] == [("lookup", 2.0)]
+    assert report["complete"] is True
     before = row(bench.results.results.table, 0)
     read = read_csv([tmp_path / "bench.csv"])
     assert len(read.runs) == 2
@@ -162,6 +195,19 @@ def test_files_that_cannot_be_are_told(qtbot: QtBot, chat: Chat, bench: Benchmar
     run(qtbot, chat, bench)
     bench.save(str(tmp_path / "missing" / "bench.csv"))
     assert "cannot be written" in bench.status.text()
+    bench.save(str(tmp_path / "x.txt"))
+    words = "x.txt cannot be exported: its name must end in .csv, .json, .png, .svg or .pdf."
+    assert bench.status.text() == words
+
+
+def test_whether_texts_are_the_same_is_not_claimed_where_a_file_holds_none(
+    bench: BenchmarkWindow, tmp_path: Path
+) -> None:
+    (tmp_path / "autoregression.csv").write_text(APPLE_PLAIN, encoding="utf-8")
+    (tmp_path / "drafted.csv").write_text(APPLE_DRAFTED, encoding="utf-8")
+    bench.open_files([str(tmp_path / "drafted.csv")])
+    found = row(bench.results.results.table, 1)
+    assert (found["Of plain"], found["Same text"]) == ("2.00x", "\N{EN DASH}")
 
 
 def test_prompts_come_from_a_file(qtbot: QtBot, bench: BenchmarkWindow, tmp_path: Path) -> None:

@@ -94,6 +94,49 @@ def test_why_there_is_no_drafter_and_the_command_that_makes_one(
     assert controls.copy.text() == "Copied"
 
 
+def test_sizes_of_a_mode_that_is_not_to_be_had_cannot_be_changed(
+    qtbot: QtBot, chat: Chat, controls: DraftControls
+) -> None:
+    _offer(chat, ModeOption(Mode.RECURRENT, False, "There is no drafter."))
+    chat.start()
+    _choose(controls, Mode.RECURRENT)
+    qtbot.waitUntil(lambda: not controls.width_.isEnabled())
+    assert {field.accessibleName() for field in controls._used_in if field.isEnabled()} == {"Drafter"}
+    _offer(chat, ModeOption(Mode.RECURRENT, True))
+    chat.controller.drafting.refresh_options()
+    qtbot.waitUntil(lambda: controls.width_.isEnabled() and controls.lookup_branch.isEnabled())
+
+
+@pytest.mark.parametrize("looked", ["box", "mode", "application"])
+def test_a_drafter_trained_in_a_terminal_is_found(qtbot: QtBot, chat: Chat, window: MainWindow, looked: str) -> None:
+    """The panel said that there was none until another drafter was picked."""
+    _offer(chat, ModeOption(Mode.RECURRENT, False, "There is no drafter.", command=_COMMAND))
+    chat.start()
+    controls = window.panel.drafting
+    _choose(controls, Mode.RECURRENT)
+    qtbot.waitUntil(controls.copy.isVisible)
+    if looked == "mode":
+        _choose(controls, Mode.LOOKUP)
+    _wait_for_answers(qtbot, chat)
+    _offer(chat, ModeOption(Mode.RECURRENT, True))
+    if looked == "box":
+        controls.mode.showPopup()
+        controls.mode.hidePopup()
+    elif looked == "mode":
+        _choose(controls, Mode.RECURRENT)
+    else:
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        app.applicationStateChanged.emit(Qt.ApplicationState.ApplicationActive)
+    qtbot.waitUntil(lambda: not controls.problem.isVisible() and not controls.copy.isVisible())
+
+
+def _wait_for_answers(qtbot: QtBot, chat: Chat) -> None:
+    """Wait until nothing that was asked before can be answered by what is offered next."""
+    with qtbot.waitSignal(chat.controller.drafting.changed):
+        chat.controller.drafting.refresh_options()
+
+
 def test_a_limit_of_a_mode_that_runs_is_told_calmly(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
     _offer(chat, ModeOption(Mode.LOOKUP, True, "tiny verifies a single path."))
     chat.start()

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
@@ -6,6 +7,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError
 from rdchat.inference.benchmark.results import BenchProgress, Difference
+from rdchat.inference.events import DraftOptions, ModeOption
 from rdchat.inference.requests import Mode
 from rdchat.services.events import EngineState
 from rdchat.ui.main_window import MainWindow
@@ -140,6 +142,22 @@ def test_what_stands_in_the_way_is_told(qtbot: QtBot, chat: Chat, race: RaceWind
     chat.controller.load_model("broken")
     chat.wait_for(EngineState.NO_MODEL)
     assert (race.start.isEnabled(), race.status.text()) == (False, "No model is loaded. Choose one first.")
+
+
+def test_no_race_begins_with_a_mode_that_is_not_to_be_had(
+    qtbot: QtBot, chat: Chat, window: MainWindow, race: RaceWindow
+) -> None:
+    reason = "There is no recurrent drafter for tiny on this machine."
+    chat.engine.options = DraftOptions(Path(), tuple(ModeOption(m, m is not Mode.RECURRENT, reason) for m in Mode))
+    window.actions_.race.trigger()
+    race.mode.setCurrentIndex(race.mode.findData(Mode.RECURRENT))
+    qtbot.waitUntil(lambda: not race.start.isEnabled())
+    assert race.problem.isVisible()
+    assert race.problem.text() == f"{reason} Choose another way of drafting."
+    race.resize(race.minimumSize())
+    qtbot.waitUntil(lambda: race.verdict.geometry().bottom() <= race.height())
+    race.mode.setCurrentIndex(race.mode.findData(Mode.LOOKUP))
+    assert (race.start.isEnabled(), race.problem.isVisible()) == (True, False)
 
 
 def test_the_race_takes_the_mode_of_the_chat(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:

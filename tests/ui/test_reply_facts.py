@@ -3,7 +3,8 @@ from dataclasses import replace
 from rdchat.chat.conversation import Drafting
 from rdchat.inference.requests import Mode
 from rdchat.inference.statistics import Statistics
-from rdchat.ui.reply_facts import facts, summary
+from rdchat.ui import definitions
+from rdchat.ui.reply_facts import Fact, facts, summary
 from tests.ui.transcript.conftest import reply
 
 NNBSP = "\N{NARROW NO-BREAK SPACE}"
@@ -56,6 +57,48 @@ def test_every_fact_is_defined() -> None:
     assert values["Prefill"] == "80 ms, 400 tokens/s"
     assert values["Drafter"] == "prompt lookup"
     assert all(fact.definition.endswith(".") or fact.name == "Drafter" for fact in facts(message))
+
+
+def test_the_ratio_to_plain_decoding_stands_beside_the_speed() -> None:
+    measured = replace(DRAFTED, plain_step_ms=50.0)
+    message = reply(2, "Hi", statistics=measured, drafting=Drafting(Mode.LOOKUP))
+    assert summary(message)[:3] == ["Prompt lookup", "30.0 tokens/s", "1.50x"]
+    told = {fact.name: fact for fact in facts(message)}
+    assert told["Plain decoding"] == Fact("Plain decoding", "20.0 tokens/s", definitions.PLAIN)
+    assert told["Ratio to plain decoding"].value == "1.50x"
+    plain = replace(measured, rounds=0, target_calls=60)
+    assert "1.50x" not in summary(reply(2, "Hi", statistics=plain, drafting=Drafting(Mode.OFF)))
+
+
+def test_all_that_the_panel_showed_of_a_reply_is_kept_with_it() -> None:
+    whole = replace(
+        DRAFTED,
+        drafted=150,
+        accepted=33,
+        verified_nodes=480,
+        host_syncs=33,
+        drafted_lengths=(0, 0, 0, 0, 0, 30),
+        accepted_lengths=(15, 5, 5, 3, 1, 1),
+        context_tokens=1101,
+        peak_memory_bytes=812_000_000,
+    )
+    told = {fact.name: fact for fact in facts(reply(2, "Hi", statistics=whole, drafting=Drafting(Mode.RECURRENT)))}
+    assert told["Accepted by position, %"].value == "50, 33, 17, 7…"
+    assert told["Accepted by position, %"].definition.endswith("From the first place on: 50, 33, 17, 7, 3.")
+    assert told["Accepted length"].value == "1.10"
+    assert told["Accepted length"].definition.endswith("Rounds that accepted none, 1 and so on: 15, 5, 5, 3, 1, 1.")
+    assert told["Verified nodes per round"] == Fact("Verified nodes per round", "16.0", definitions.NODES)
+    assert told["Host syncs per round"].value == "1.10"
+    assert told["Context"].value == "1,101 tokens"
+    assert told["Peak memory"].value == "812 MB"
+    names = [fact.name for fact in facts(reply(2, "Hi", statistics=DRAFTED))]
+    assert "Host syncs per round" not in names, "what an older version did not keep is left out"
+
+
+def test_a_continued_reply_says_that_its_figures_are_of_its_last_part() -> None:
+    message = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.LOOKUP, last_part=True))
+    assert summary(message)[-1] == "of the last part"
+    assert [fact.value for fact in facts(message) if fact.name == "Figures"] == ["of the last part"]
 
 
 def test_one_round_is_not_several() -> None:

@@ -1,6 +1,7 @@
 """The automatic mode's drafter: before each target call it picks who drafts, and how much, or nobody."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import override
 
 import mlx.core as mx
@@ -22,6 +23,7 @@ from rdchat.inference.auto.planner import Allowance, Outlook, in_words
 from rdchat.inference.auto.shadow import DraftComparison
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.autoregressive import Step
+from rdchat.inference.candidates import DraftShape
 from rdchat.inference.draft import Draft, Drafter
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.lookup import LookupIndex
@@ -29,7 +31,7 @@ from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.prefix_tree import PrefixTree
 from rdchat.inference.recurrent_beam import BeamShape
 from rdchat.inference.recurrent_drafter import RecurrentSettings
-from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.requests import GenerationRequest, Mode
 from rdchat.inference.statistics import AutoChoice
 from rdchat.inference.verifier import Verified
 
@@ -69,7 +71,7 @@ class AutoDrafter(Drafter):
         self._recurrent = recurrent.drafter(prompt, request, alone, ledger) if recurrent else None
         self._draft_model = small.drafter(prompt, request, ledger=ledger) if small else None
         self._parts: list[Drafter] = [part for part in (self._recurrent, self._draft_model) if part]
-        self._shapes = [small.usual_shape(steps) for steps in DRAFT_TOKENS] if small else []
+        self._shapes = [shape for steps in DRAFT_TOKENS for shape in small.shapes(steps)] if small else []
         self._followed.chains.begin_text()
         self._followed.values.begin_text()
         self._planner.fade()
@@ -147,11 +149,14 @@ class AutoDrafter(Drafter):
             return otherwise.gain > least + _MARGIN * otherwise.cost or self._may_try(otherwise)
         # prompt lookup has a guess of the token that is being computed: a path goes on behind it
         right = float(self._followed.lookup.path(match, 1)[0])
-        self._choice = best = self._planner.choose(self._outlook(limit, match + 1))
+        best = self._planner.choose(self._outlook(limit, match + 1))
         if best is None:
+            self._choice = None
             return False
         instead = max(otherwise.gain if otherwise else -np.inf, -self._switch)
         expected = right * best.gain + (1 - right) * instead
+        # told while decoding plainly: what is to be had for sure, or else that path as likely as it is
+        self._choice = otherwise or replace(best, tokens=1 + right * (best.tokens - 1))
         return expected > least + _MARGIN * best.cost
 
     @override
@@ -164,7 +169,7 @@ class AutoDrafter(Drafter):
         if plan.mode is Mode.SPECULATIVE:
             assert self._draft_model is not None
             late = self._draft_model.late
-            self._draft_model.update(DraftSettings(draft_tokens=plan.length - 1))
+            self._draft_model.take_shape(DraftShape.of_size(plan.length - 1, plan.nodes))
             draft = self._draft_model.propose(root, limit)
             self._usual = late <= _LATE and len(draft.tree) > 1  # its context may be full
         elif plan.mode is Mode.RECURRENT:
@@ -262,7 +267,7 @@ class AutoDrafter(Drafter):
             lookup=followed.lookup.path(match, limit) if match else _NOTHING,
             beams=followed.values.table() if self._recurrent else None,
             draft_model=tuple(
-                (chains.expected(shape.draft_tokens, shape.runner_ups), shape.nodes)
+                (shape.draft_tokens, chains.expected(shape.draft_tokens, shape.runner_ups), shape.nodes)
                 for shape in self._shapes
                 if shape.draft_tokens <= chains.longest
             ),

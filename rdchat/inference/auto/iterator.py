@@ -87,8 +87,12 @@ class AutoIterator(RoundIterator):
                 self._mixed = 2  # the host works on it beside the queued call, the device between that and the next
 
     def _lap(self) -> tuple[float, bool]:
-        """Return the milliseconds since it was last asked for, and whether one call alone took them."""
+        """Return the milliseconds since it was last asked for, and whether one call alone took them.
+
+        Where exact times are asked for, each stage is waited for: that says nothing of calls that are not.
+        """
         now = perf_counter()
         ms, self._marked = (now - self._marked) * 1000, now
-        usual, self._mixed = self._mixed == 0, max(self._mixed - 1, 0)
+        usual = self._mixed == 0 and not self._ledger.exact
+        self._mixed = max(self._mixed - 1, 0)
         return ms, usual

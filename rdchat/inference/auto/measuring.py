@@ -33,7 +33,7 @@ _ROWS_FAR = (1, 4, 8, 16, MOST_ROWS)
 _BEAMS = ((1, 2), (1, 6), (4, 2), (4, 6), (8, 2), (8, 6))
 _FED = (1, 4, 16)  # rows that a draft model is fed
 _TRIALS = 3
-_SLOW_MS = 60  # steps above this are measured once in a slice, not more: a prompt may be waiting
+_SLOW_MS = 40  # steps above this are measured once in a slice, not more: a prompt may be waiting
 
 
 def measure_calls(model: LoadedModel) -> Measurement:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rdchat.inference.auto.acceptance import DRAFTED, Rate
 from rdchat.inference.auto.costs import CostModel
 from rdchat.inference.auto.curve import ROWS, Floats
-from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
+from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
 from rdchat.inference.requests import Mode
 
 _SURE = 16.0  # tokens for which a tree with a branch is taken at its word: its worth is reckoned roughly
@@ -39,8 +39,8 @@ class Outlook:
         lookup: (tokens,) the chance that a path from prompt lookup is accepted up to each token; empty without one.
         beams: (widths, lengths, nodes) expected accepted length of recurrent drafts (`DraftValues.table`); None without
             such a drafter.
-        draft_model: For the first of `DRAFT_TOKENS`, the expected accepted length, and the nodes that are verified for
-            it; empty without a draft model.
+        draft_model: Drafts of a draft model: its steps, the expected accepted length, and the nodes that are verified
+            for it; empty without one.
         late: Tokens that the draft model has not read yet.
     """
 
@@ -48,7 +48,7 @@ class Outlook:
     limit: int
     lookup: Floats = field(default_factory=lambda: np.empty(0))
     beams: Floats | None = None
-    draft_model: tuple[tuple[float, int], ...] = ()
+    draft_model: tuple[tuple[int, float, int], ...] = ()
     late: int = 0
 
 
@@ -194,7 +194,7 @@ class Planner:
 
     def _draft_model(self, outlook: Outlook) -> Iterator[_Option]:
         ms, rows = self._calls(Mode.SPECULATIVE, outlook.depth)
-        for steps, (accepted, nodes) in zip(DRAFT_TOKENS, outlook.draft_model, strict=False):
+        for steps, accepted, nodes in outlook.draft_model:
             if steps <= outlook.limit and nodes <= MOST_ROWS:
                 plan = Plan(Mode.SPECULATIVE, 1, steps + 1, nodes, int(rows[nodes]))
                 late = min(outlook.late, 1)
@@ -248,4 +248,5 @@ def in_words(choice: Choice | None, drafts: bool, measured: bool) -> str:
     figures = f"{choice.tokens:.1f} tokens per call, a call of {choice.plan.rows} costs {choice.cost:.1f}"
     if drafts:
         return f"Drafting is {choice.speedup:.2f}x here: {figures}."
-    return f"Drafting would be {choice.speedup:.2f}x here: {figures}."
+    enough = ", too little to change yet" if choice.speedup > 1 else ""
+    return f"Drafting would be {choice.speedup:.2f}x here{enough}: {figures}."

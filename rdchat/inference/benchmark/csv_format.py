@@ -3,7 +3,8 @@
 So that Apple's analysis can be done again on the file as it stands, its columns mean what theirs do (`apple_csv`), in
 milliseconds. Every row carries the plain decoding of mlx-lm and of rdchat from its own turn; plain decoding is a beam
 of width 1 and length 1, and a chain of K draft tokens one of width 1 and length K + 1. `mode` tells them apart.
-Texts are not stored, tokens are. No MLX and no Qt here.
+A cell whose mode did not run has a row with the reason and no figures: zeros would be some. Texts are not
+stored, tokens are. No MLX and no Qt here.
 """
 
 import csv
@@ -35,6 +36,9 @@ _CELL_COLUMNS = (
 )  # fmt: skip
 _COUNTERS = ("rounds", "drafted", "accepted", "verified_nodes", "host_syncs", "peak_memory_bytes")
 _TIMES = ("prefill_ms", "ttft_ms", "decode_ms")
+_MEASURED = (
+    "steps", "prompt_length", "prompt_and_generated_length", "comprehension_and_generation_time", *_TIMES, *_COUNTERS,
+)  # fmt: skip
 _FOUND_COLUMNS = (
     *_TIMES, *_COUNTERS, "overhead", "mode_reason", "chosen",
     "difference_index", "difference_plain", "difference_other", "difference_gap", "token_ids", "times_ms",
@@ -56,6 +60,8 @@ def write_csv(file: TextIO, record: BenchRecord) -> None:
         times = _plain_times("mlx", outside.get(place)) | _plain_times("ours", plain.get(place))
         environment = {name: record.environment.get(name, "") for name in _ENVIRONMENT}
         row = _cell_cells(record.plan, run) | times | _found_cells(run) | environment
+        if run.mode_reason:
+            row |= dict.fromkeys(_MEASURED, "")
         writer.writerow({name: guarded(cell) if isinstance(cell, str) else cell for name, cell in row.items()})
 
 
@@ -212,8 +218,6 @@ def _cell(row: Row) -> BenchCell:
 def _our_run(row: Row, plan: BenchPlan, places: Mapping[int, int]) -> BenchRun:
     part, prompt = row.cells["part"], row.whole("prompt")
     baseline = plan.baseline_of(_cell(row))
-    counts: dict[str, Any] = {name: row.number(name) for name in _TIMES}
-    counts |= {name: row.whole(name) for name in _COUNTERS}
     return BenchRun(
         cell={_CELL: places.get(row.whole("cell"), 0), _BASELINE: baseline, _MLX_LM: MLX_LM}[_known_part(row, part)],
         prompt=prompt,
@@ -222,18 +226,24 @@ def _our_run(row: Row, plan: BenchPlan, places: Mapping[int, int]) -> BenchRun:
         token_ids=tuple(int(token) for token in _words(row, "token_ids")),
         pieces=(),
         times_ms=tuple(_words(row, "times_ms")),
-        statistics=Statistics(
-            prompt_tokens=row.whole("prompt_length"),
-            generated_tokens=row.whole("prompt_and_generated_length") - row.whole("prompt_length"),
-            target_calls=row.whole("steps"),
-            **counts,
-        ),
+        statistics=Statistics() if row.cells["mode_reason"] else _statistics(row),
         mode_reason=row.text("mode_reason") or None,
         chosen=row.text("chosen"),
         difference=_difference(row, prompt),
         baseline=baseline,
         dtype=_precision(row),
         overhead=row.number_or_none("overhead"),
+    )
+
+
+def _statistics(row: Row) -> Statistics:
+    counts: dict[str, Any] = {name: row.number(name) for name in _TIMES}
+    counts |= {name: row.whole(name) for name in _COUNTERS}
+    return Statistics(
+        prompt_tokens=row.whole("prompt_length"),
+        generated_tokens=row.whole("prompt_and_generated_length") - row.whole("prompt_length"),
+        target_calls=row.whole("steps"),
+        **counts,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
-from rdchat.inference.benchmark.results import FIGURES, MLX_LM, BenchRun, CellReport, Figure
+from rdchat.inference.benchmark.results import FIGURES, MLX_LM, BenchRecord, BenchRun, CellReport, Difference, Figure
 from rdchat.inference.requests import Mode
 from rdchat.inference.statistics import Statistics
 
@@ -28,17 +28,19 @@ def summarise(plan: BenchPlan, runs: Sequence[BenchRun]) -> tuple[CellReport, ..
     )
 
 
-def as_json(environment: Mapping[str, Any], plan: BenchPlan, reports: Sequence[CellReport]) -> dict[str, Any]:
+def as_json(record: BenchRecord) -> dict[str, Any]:
     """Return the one object that `rdchat bench --json` prints and the window exports."""
+    plan = record.plan
     return {
-        "environment": dict(environment),
+        "environment": dict(record.environment),
         "settings": {
             "prompts": len(plan.prompts),
             "max_tokens": plan.max_tokens,
             "trials": plan.trials,
             "seed": plan.seed,
         },
-        "modes": [_report_json(report) for report in reports],
+        "modes": [_report_json(report) for report in summarise(plan, record.runs)],
+        "complete": record.complete,
     }
 
 
@@ -76,11 +78,17 @@ def _cell_report(cell: BenchCell, runs: Sequence[BenchRun], plain: _Beside, outs
         _figures([found for _, found in values]),
         {name: _figures([found for group, found in values if group == name]) for name in groups},
         all(run.difference is None for run in runs) if runs and all(run.token_ids for run in runs) else None,
-        next((run.difference for run in runs if run.difference), None),
+        _worst_difference(runs),
         reason,
         Counter(run.chosen for run in runs if run.chosen),
         next((run.dtype for run in runs), ""),
     )
+
+
+def _worst_difference(runs: Iterable[BenchRun]) -> Difference | None:
+    """Return the most serious difference, of equals the first: a near-tie before it must not hide it."""
+    found = [(run.difference, run.dtype) for run in runs if run.difference]
+    return max(found, key=lambda one: one[0].seriousness(one[1]), default=(None, ""))[0]
 
 
 def _values(run: BenchRun, plain: _Beside, outside: _Beside) -> dict[str, float | None]:

@@ -37,6 +37,10 @@ class Difference:
         """Whether the two scores are so close that rounding in this precision decides between them."""
         return self.gap is not None and self.gap <= _NEAR_TIES.get(dtype, _NEAR_TIE)
 
+    def seriousness(self, dtype: str) -> tuple[bool, float]:
+        """Return what sorts differences: near-ties first, then replies that ended, then by growing gap."""
+        return not self.near_tie(dtype), self.gap or 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class BenchRun:
@@ -117,7 +121,7 @@ class CellReport:
         groups: The same for each group of prompts.
         identical_text: Whether every reply equals plain decoding's; None where there are none, or they are not known,
             as in Apple's files.
-        first_difference: The first one that does not; None where all do.
+        first_difference: Where the reply that differs most seriously first does; None where none is known to.
         mode_reason: Why its mode did not run; None where it did.
         chosen: For an automatic cell, how many replies ended with each choice.
         dtype: Precision that the model's weights had, which the cell's `auto` does not tell; empty where nothing ran.
@@ -141,11 +145,13 @@ class BenchRecord:
         plan: What was asked; read from a file, its prompts have no text.
         runs: What was run of it.
         environment: Where; see `benchmark.environment`.
+        complete: Whether it ran to its end, neither stopped nor failed; a file does not tell, and counts as whole.
     """
 
     plan: BenchPlan
     runs: tuple[BenchRun, ...]
     environment: Mapping[str, Any]
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)

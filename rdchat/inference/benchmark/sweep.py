@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from rdchat.errors import InvalidSettingError
 from rdchat.inference.benchmark.plan import BenchCell
 from rdchat.inference.requests import DraftSettings, Dtype, Mode
 
@@ -14,8 +15,8 @@ class Sweep:
 
     Attributes:
         modes: In the order they are reported.
-        beam_widths, beam_lengths: For the recurrent drafter.
-        draft_tokens: For a draft model and prompt lookup.
+        beam_widths, beam_lengths: For the recurrent drafter; not read without it.
+        draft_tokens: For a draft model and prompt lookup; not read without them.
         temperatures: 0 is greedy.
         dtypes: Precisions of the model's weights.
         draft_model: For `speculative`, and for `auto` to choose from.
@@ -35,8 +36,11 @@ class Sweep:
         """Return the cells, grouped by precision, then temperature, then mode.
 
         Raises:
-            InvalidSettingError: If a value is out of range.
+            InvalidSettingError: If no mode or no precision is named, or a value is out of range.
         """
+        missing = [name for name, given in (("mode", self.modes), ("precision", self.dtypes)) if not given]
+        if missing:
+            raise InvalidSettingError("There is nothing to measure.", f"Name at least one {' and one '.join(missing)}.")
         return tuple(
             BenchCell(draft, temperature, dtype)
             for dtype, temperature, mode in product(self.dtypes, self.temperatures, self.modes)

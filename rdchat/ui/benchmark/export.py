@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from rdchat.errors import StorageError
+from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.csv_format import write_csv
 from rdchat.inference.benchmark.picture_data import picture_data
-from rdchat.inference.benchmark.report import as_json, summarise
+from rdchat.inference.benchmark.report import as_json
 from rdchat.inference.benchmark.results import BenchRecord
 from rdchat.ui.plots.picture_files import PICTURE_TYPES, plot_of, save_picture
 
@@ -20,6 +20,10 @@ def export(record: BenchRecord, path: Path) -> None:
         RdchatError: If the name ends in another one, or the file cannot be written.
     """
     kind = path.suffix.lower()
+    if kind not in EXPORT_TYPES:
+        *others, last = EXPORT_TYPES
+        ends = f"{', '.join(others)} or {last}"
+        raise InvalidSettingError(f"{path.name} cannot be exported: its name must end in {ends}.")
     if kind not in {".csv", ".json"}:
         save_picture(plot_of(picture_data(record.plan, record.runs)), path)
         return
@@ -28,7 +32,6 @@ def export(record: BenchRecord, path: Path) -> None:
             if kind == ".csv":
                 write_csv(file, record)
             else:
-                report = as_json(record.environment, record.plan, summarise(record.plan, record.runs))
-                json.dump(report, file, ensure_ascii=False, indent=2)
+                json.dump(as_json(record), file, ensure_ascii=False, indent=2)
     except OSError as error:
         raise StorageError(f"The file {path} cannot be written: {error.strerror}.", "Choose another place.") from error

@@ -3,7 +3,7 @@
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QFormLayout, QGridLayout, QSpinBox, QVBoxLayout, QWidget
 
-from rdchat.inference.benchmark.plan import BenchPlan
+from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
 from rdchat.inference.benchmark.sweep import Sweep
 from rdchat.inference.prompt_files import first_of_each_group
 from rdchat.inference.requests import DraftSettings, Dtype, Mode
@@ -49,10 +49,10 @@ class PlanForm(QWidget):
         """
         drafting = self._drafting.settings
         sweep = Sweep(
-            modes=tuple(mode for mode, box in self.modes.items() if box.isChecked() and box.isEnabled()),
-            beam_widths=self.beam_widths.numbers(),
-            beam_lengths=self.beam_lengths.numbers(),
-            draft_tokens=self.draft_tokens.numbers(),
+            modes=self._chosen(),
+            beam_widths=self._numbers(self.beam_widths),
+            beam_lengths=self._numbers(self.beam_lengths),
+            draft_tokens=self._numbers(self.draft_tokens),
             temperatures=self.temperatures.numbers(),
             dtypes=tuple(dtype for dtype, box in self.dtypes.items() if box.isChecked()),
             draft_model=drafting.draft_model,
@@ -64,6 +64,13 @@ class PlanForm(QWidget):
         return BenchPlan(
             sweep.cells(), prompts, self.max_tokens.value(), self.trials.value(), mlx_lm=self.mlx_lm.isChecked()
         )
+
+    def _chosen(self) -> tuple[Mode, ...]:
+        return tuple(mode for mode, box in self.modes.items() if box.isChecked() and box.isEnabledTo(self))
+
+    def _numbers(self, field: NumberField[int]) -> tuple[int, ...]:
+        """Return the numbers of a size; none where no chosen mode has it, whatever the field holds."""
+        return field.numbers() if field.isEnabledTo(self) else ()
 
     def _build_prompts(self) -> None:
         form = self._section("Prompts")
@@ -81,7 +88,8 @@ class PlanForm(QWidget):
         self.modes = {mode: QCheckBox(_MODE_NAMES.get(mode, mode.words)) for mode in Mode}
         for mode, box in self.modes.items():
             box.setChecked(mode in _CHECKED)
-            box.toggled.connect(self.changed)
+            box.toggled.connect(self._show_sizes)
+            box.toggled.connect(self.changed)  # after the sizes: who hears it reads the plan
             self._column.addWidget(box)
 
     def _build_sizes(self) -> None:
@@ -101,6 +109,11 @@ class PlanForm(QWidget):
         for field in (self.beam_widths, self.beam_lengths, self.draft_tokens, self.temperatures):
             form.addRow(field.accessibleName(), field)
             field.textChanged.connect(self.changed)
+        self._sizes = {
+            "beam_width": self.beam_widths,
+            "beam_length": self.beam_lengths,
+            "draft_tokens": self.draft_tokens,
+        }
 
     def _build_precisions(self) -> None:
         self._heading("Precision", "Another one than the loaded model's loads it anew, and yours again at the end.")
@@ -154,6 +167,13 @@ class PlanForm(QWidget):
             explanation = AGAIN if mode is Mode.OFF else figures.MODE_EXPLANATIONS[mode]
             box.setToolTip(wrapped(reason or explanation))
             box.setAccessibleDescription(reason or explanation)
+        self._show_sizes()
+
+    def _show_sizes(self) -> None:
+        """Let only those sizes be typed that a chosen mode has."""
+        used = {name for mode in self._chosen() for name in BenchCell(DraftSettings(mode)).shape}
+        for name, field in self._sizes.items():
+            field.setEnabled(name in used)
 
     def _reason(self, mode: Mode) -> str:
         if mode is Mode.SPECULATIVE and not self._drafting.settings.draft_model:

@@ -37,6 +37,7 @@ _FIGURES = {
 }
 AGAIN = "Plain decoding beside plain decoding: how far its ratio scatters is the error bar of all others."
 _SAME = "Whether every reply equals plain decoding's, token for token."
+_UNKNOWN = "Nobody can tell: not every reply is known."
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +179,8 @@ def _same(report: CellReport) -> TableCell:
     if report.figures["decode_tps"] is None:
         return TableCell(figures.NONE)
     if difference is None:
-        return TableCell("Yes")
-    where = f"First in prompt {difference.prompt + 1} at token {difference.index + 1}"
+        return TableCell("Yes") if report.identical_text else TableCell(figures.NONE, _UNKNOWN)
+    where = f"Differs most in prompt {difference.prompt + 1}, from token {difference.index + 1} on"
     if difference.gap is None:
         return TableCell("No", f"{where}, where one reply had ended.")
     near = difference.near_tie(report.dtype)

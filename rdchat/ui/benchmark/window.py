@@ -51,6 +51,7 @@ class BenchmarkWindow(QDialog):
         self._benchmark = controller.benchmark
         self._environment = environment(None)
         self._record: BenchRecord | None = None
+        self._complete = False  # whether the last benchmark ran to its end
         self._told: tuple[str, str] | None = None  # what came of what was done last, and its colour
         self.setWindowTitle("Benchmark")
         self.setMinimumSize(720, 460)
@@ -174,13 +175,14 @@ class BenchmarkWindow(QDialog):
             self._tell(str(error))
             return
         self._environment, self._record, self._told = environment(self._controller.model), None, None
+        self._complete = False
         self.stack.setCurrentIndex(0)
         self._benchmark.start(plan)
 
     def _show_runs(self) -> None:
         plan = self._benchmark.plan
         if plan is not None and self._benchmark.runs:
-            self.show_record(BenchRecord(plan, tuple(self._benchmark.runs), self._environment))
+            self.show_record(BenchRecord(plan, tuple(self._benchmark.runs), self._environment, self._complete))
 
     def _show_state(self) -> None:
         running = self._benchmark.running
@@ -227,6 +229,7 @@ class BenchmarkWindow(QDialog):
         self._say(f"{progress.done:,} of {progress.total:,}{left}: {progress.words}", "muted")
 
     def _on_ended(self, stopped: bool) -> None:
+        self._complete = not stopped
         self._show_runs()
         self._show_state()
         made, planned = len(self._benchmark.runs), self._benchmark.plan.runs if self._benchmark.plan else 0

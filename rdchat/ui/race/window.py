@@ -82,6 +82,8 @@ class RaceWindow(QDialog):
         self.start.setDefault(True)
         self.status = ThemedLabel(self._theme, "", "muted")
         self.status.setWordWrap(True)
+        self.problem = ThemedLabel(self._theme, "", "warning")
+        self.problem.setWordWrap(True)
 
     def _lay_out(self) -> None:
         choices = QHBoxLayout()
@@ -102,6 +104,7 @@ class RaceWindow(QDialog):
         column.setSpacing(MEDIUM)
         column.addWidget(self.prompt)
         column.addLayout(choices)
+        column.addWidget(self.problem)
         column.addWidget(Separator(self._theme))
         column.addLayout(lanes, 1)
         column.addWidget(self.playback)
@@ -112,6 +115,7 @@ class RaceWindow(QDialog):
         race, controller = self._race, self._controller
         self.start.clicked.connect(self._press)
         self.prompt.textChanged.connect(self._show_state)
+        self.mode.currentIndexChanged.connect(self._show_state)
         self.playback.moved.connect(self.plain.show_moment)
         self.playback.moved.connect(self.drafted.show_moment)
         self.playback.finished.connect(self._show_outcome)
@@ -139,6 +143,7 @@ class RaceWindow(QDialog):
         if not self.isVisible():
             chosen = self._controller.drafting.settings.mode
             self.mode.setCurrentIndex(self.mode.findData(Mode.AUTO if chosen is Mode.OFF else chosen))
+        self._controller.drafting.refresh_options()
         show_in_front(self)
         (self.start if self.prompt.toPlainText().strip() else self.prompt).setFocus()
 
@@ -220,18 +225,24 @@ class RaceWindow(QDialog):
         for part in (self.prompt, self.mode, self.most_tokens):
             part.setEnabled(not running)
         reason = "" if running else self._reason_not_to_start()
+        problem = "" if running else self._problem(Mode(self.mode.currentData()))
+        self.problem.setText(f"{problem} Choose another way of drafting." if problem else "")
+        self.problem.setVisible(bool(problem))
         self.start.setText("Stop race" if running else "Start race")
-        self.start.setEnabled(running or not reason)
+        self.start.setEnabled(running or not (reason or problem))
         self.status.setText((self._race.words or waiting_words(self._controller)) if running else reason)
 
     def _reason_not_to_start(self) -> str:
         return obstacle(self._controller) or ("" if self.prompt.toPlainText().strip() else "Type a prompt first.")
 
+    def _problem(self, mode: Mode) -> str:
+        """Return why a mode is not to be had; empty where it is, or the engine has not told yet."""
+        option = self._controller.drafting.option(mode)
+        return option.reason if option is not None and not option.available else ""
+
     def _show_modes(self) -> None:
         """Tell of each mode whether the loaded model can have it; one that cannot is named with its reason."""
         for place, mode in enumerate(_MODES):
-            option = self._controller.drafting.option(mode)
-            reason = option.reason if option is not None and not option.available else ""
-            tip = reason or figures.MODE_EXPLANATIONS[mode]
+            tip = self._problem(mode) or figures.MODE_EXPLANATIONS[mode]
             self.mode.setItemData(place, wrapped(tip), Qt.ItemDataRole.ToolTipRole)
         self.mode.setToolTip(self.mode.itemData(self.mode.currentIndex(), Qt.ItemDataRole.ToolTipRole) or "")

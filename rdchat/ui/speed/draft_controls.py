@@ -111,6 +111,7 @@ class DraftControls(Section):
 
     def _connect(self) -> None:
         self._drafting.changed.connect(self.refresh)
+        self.mode.opened.connect(self._drafting.refresh_options)
         self.mode.activated.connect(lambda: self._change(mode=Mode(self.mode.currentData())))
         self.width_.valueChanged.connect(lambda value: self._change(beam_width=value))
         self.length.valueChanged.connect(lambda value: self._change(beam_length=value))
@@ -139,8 +140,11 @@ class DraftControls(Section):
         self.drafter.show_chosen(settings.drafter)
         self.draft_model.show_chosen(settings.draft_model)
         self.mode.setEnabled(self._drafting.ready)
+        option = self._drafting.option(settings.mode)
+        missing = option is not None and not option.available
         for field, modes in self._used_in.items():
             used = self._drafting.ready and settings.mode in modes
+            used = used and (not missing or isinstance(field, FolderPicker))  # what is picked may be what is missing
             for part in (field, self._labels.get(field)):
                 if part is not None:
                     part.setEnabled(used)

@@ -3,17 +3,11 @@
 from collections.abc import Sequence
 
 from rdchat.inference.statistics import Statistics
-from rdchat.ui import figures
+from rdchat.ui import definitions, figures
 from rdchat.ui.labels import ThemedLabel, wrapped
 from rdchat.ui.speed.bars import Bar, BarChart
 from rdchat.ui.speed.rows import Section
 from rdchat.ui.theme import TIGHT, Theme
-
-_LENGTHS = (
-    "Rounds by accepted length: drafted tokens that a round accepted. The one token that the model itself adds in each "
-    "round is not counted."
-)
-_POSITIONS = "Of the rounds that offered a token at this place in the draft, the share that accepted it."
 
 
 class DraftFigures(Section):
@@ -21,23 +15,13 @@ class DraftFigures(Section):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Drafts")
-        self.acceptance = self.add_figure(
-            "Acceptance rate", "Drafted tokens that were accepted, of those that were offered along the chosen path."
-        )
-        self.per_call = self.add_figure(
-            "Tokens per target call",
-            "Tokens written for each call of the model while decoding; 1 in plain decoding.",
-        )
-        self.rounds = self.add_figure("Rounds", "Calls of the model that verified a draft; none in plain decoding.")
-        self.nodes = self.add_figure(
-            "Verified nodes per round",
-            "Tokens that a call of the model verified, the one it had chosen before included; padding does not count.",
-        )
-        self.syncs = self.add_figure(
-            "Host syncs per round", "Times the processor waited for the device, for each call of the model."
-        )
-        self.lengths = self._add_chart("Accepted length", _LENGTHS)
-        self.positions = self._add_chart("Acceptance by position, %", _POSITIONS)
+        self.acceptance = self.add_figure("Acceptance rate", definitions.ACCEPTANCE)
+        self.per_call = self.add_figure("Tokens per target call", definitions.TOKENS_PER_CALL)
+        self.rounds = self.add_figure("Rounds", definitions.ROUNDS)
+        self.nodes = self.add_figure("Verified nodes per round", definitions.NODES)
+        self.syncs = self.add_figure("Host syncs per round", definitions.HOST_SYNCS)
+        self.lengths = self._add_chart("Accepted length", definitions.LENGTHS)
+        self.positions = self._add_chart("Acceptance by position, %", definitions.POSITIONS)
 
     def _add_chart(self, name: str, definition: str) -> BarChart:
         heading = self.add(ThemedLabel(self.theme, name, "muted"))

@@ -15,6 +15,12 @@ _MENU_ROOM = 36  # pixels of a button's frame and its menu arrow
 class CalmComboBox(QComboBox):
     """A combo box that the wheel does not change while the panel scrolls under the pointer."""
 
+    opened = Signal()
+
+    def showPopup(self) -> None:
+        self.opened.emit()
+        super().showPopup()
+
     def wheelEvent(self, event: QWheelEvent) -> None:
         event.ignore()
 

@@ -4,7 +4,7 @@ from PySide6.QtWidgets import QProgressBar
 
 from rdchat.inference.events import FinishReason, ModelInfo
 from rdchat.inference.statistics import Statistics
-from rdchat.ui import figures
+from rdchat.ui import definitions, figures
 from rdchat.ui.speed.rows import Section
 from rdchat.ui.theme import Theme
 
@@ -16,10 +16,7 @@ class ReplySection(Section):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Reply")
-        self.tokens = self.add_figure(
-            "Tokens written",
-            "Tokens of the reply: the first one and a final end token included, what a stop string cuts excluded.",
-        )
+        self.tokens = self.add_figure("Tokens written", definitions.TOKENS_WRITTEN)
         self.prompt = self.add_figure("Prompt tokens", "Tokens of the whole conversation that the model was given.")
         self.cached = self.add_figure(
             "Kept from before", "Prompt tokens that were in the cache already and were not read again."
@@ -43,14 +40,13 @@ class MemorySection(Section):
         super().__init__(theme, "Memory")
         self._used = self._limit = 0
         self.context = self.add_figure(
-            "Context",
-            "Tokens in the model's context at this moment, of the most that prompt and reply may have together.",
+            "Context", f"{definitions.CONTEXT} The second number is the most that they may be together."
         )
         self.context_bar = self.add(QProgressBar(textVisible=False, maximum=1000))
         self.context_bar.setFixedHeight(6)
         self.context_bar.setAccessibleName("Context used")
         self.weights = self.add_figure("Weights", "Memory that the model's weights take.")
-        self.peak = self.add_figure("Peak memory", "The most memory MLX held during the reply.")
+        self.peak = self.add_figure("Peak memory", definitions.PEAK_MEMORY)
 
     def show_model(self, model: ModelInfo | None) -> None:
         self._limit = model.context_length if model else 0

@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from rdchat.inference.requests import Mode
 from rdchat.inference.statistics import AutoChoice, Statistics
-from rdchat.ui import figures
+from rdchat.ui import definitions, figures
 from rdchat.ui.labels import ElidedLabel, ThemedLabel, wrapped
 from rdchat.ui.sparkline import Sparkline
 from rdchat.ui.speed.rows import Section
@@ -24,11 +24,7 @@ class SpeedSection(Section):
         self.decode = ThemedLabel(theme, figures.NONE, points_more=12, bold=True, tabular=True)
         self.ratio = ThemedLabel(theme, "", points_more=3, bold=True, tabular=True)
         self.add(self._build_head())
-        self.plain = self.add_figure(
-            "Plain decoding",
-            "What the reply would be written at without drafting, from what a plain call of the model was measured "
-            "to take at this length of context. It is measured while the app is idle, after the first reply.",
-        )
+        self.plain = self.add_figure("Plain decoding", definitions.PLAIN)
         self.choice = self.add(ThemedLabel(theme, "", "muted", -1))
         self.choice.setWordWrap(True)
         self.choice.setAlignment(Qt.AlignmentFlag.AlignTop)
@@ -48,10 +44,8 @@ class SpeedSection(Section):
             "Prompt tokens read a second, until the first token is known. Tokens kept from the turn before do not "
             "count.",
         )
-        self.ttft = self.add_figure(
-            "Time to first token", "From the request until the first token of the reply is known."
-        )
-        self.decode_time = self.add_figure("Decode time", "From the first token of the reply to its last one so far.")
+        self.ttft = self.add_figure("Time to first token", definitions.TTFT)
+        self.decode_time = self.add_figure("Decode time", definitions.DECODE_TIME)
 
     def _build_head(self) -> QWidget:
         head = QWidget()
@@ -65,13 +59,10 @@ class SpeedSection(Section):
         row.addWidget(self.ratio, 0, bottom)
         unit.setContentsMargins(0, 0, 0, 4)
         self.ratio.setContentsMargins(0, 0, 0, 2)
-        definition = wrapped(
-            "Tokens written a second, after the first one: (tokens written - 1) / decode time. "
-            "Reading the prompt is not part of it."
-        )
+        definition = wrapped(definitions.SPEED)
         self.decode.setToolTip(definition)
         unit.setToolTip(definition)
-        self.ratio.setToolTip(wrapped("How many times as fast as plain decoding this reply is."))
+        self.ratio.setToolTip(wrapped(definitions.RATIO))
         return head
 
     def show_statistics(self, statistics: Statistics) -> None:

@@ -1,5 +1,6 @@
 """Going over between plain steps and rounds changes nothing of what is said, counted or cached."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -172,8 +173,9 @@ class _WatchedDrafter(AutoDrafter):
         return drafted
 
 
-def watched(better: bool) -> list[tuple[str, bool]]:
+def watched(better: bool, profile: bool = False) -> list[tuple[str, bool]]:
     model, request = tiny_llama(), ask("abcabcabc", temperature=1, max_tokens=300)
+    request = replace(request, draft=DraftSettings(Mode.AUTO, profile=profile))
     model.tokenizer.eos_token_ids = frozenset()
     state = AutoState(model)
     state.equip(Equipment(random_drafter(model)))
@@ -203,6 +205,12 @@ def test_the_last_of_some_plain_steps_is_not_taken_for_one_that_waits_for_a_whol
     last = [usual for (what, usual), (then, _) in pairwise(laps) if (what, then) == ("step", "round")]
     assert len(last) >= 3
     assert not any(last)
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_exact_times_are_not_learnt_from(better: bool) -> None:
+    """Each stage is waited for then, so that plain steps look dearer than they are."""
+    assert not any(usual for _, usual in watched(better, profile=True))
 
 
 def test_plain_steps_among_many_rounds_are_learnt_from() -> None:

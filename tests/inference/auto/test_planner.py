@@ -1,5 +1,7 @@
 """The planner finds what trying every plan finds, follows changes, and never does much worse than plain steps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -101,7 +103,7 @@ def test_a_target_that_takes_chains_gets_chains() -> None:
 def test_no_more_is_drafted_than_there_is_room_for(limit: int) -> None:
     values = Drafting(0.49).true_values()
     path = np.cumprod(np.full(MOST_ROWS - 1, 0.99))
-    accepted = tuple((steps * 0.99, steps + 1) for steps in DRAFT_TOKENS)
+    accepted = tuple((steps, steps * 0.99, steps + 1) for steps in DRAFT_TOKENS)
     outlook = Outlook(128, limit, lookup=path[:limit], beams=values, draft_model=accepted)
     choice = Planner(M2_ULTRA.costs()).choose(outlook)
     assert choice is None if limit == 0 else choice is not None and 1 < choice.plan.length <= limit + 1
@@ -133,7 +135,7 @@ def test_what_a_change_to_rounds_costs_does_not_drift_with_what_rounds_cost(dear
 def test_a_draft_model_is_charged_for_catching_up() -> None:
     costs = M2_ULTRA.costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): 2.0, (16, 0): 20.0})
-    accepted = tuple((steps * 0.8, steps + 1) for steps in DRAFT_TOKENS)
+    accepted = tuple((steps, steps * 0.8, steps + 1) for steps in DRAFT_TOKENS)
     planner = Planner(costs)
     soon = planner.choose(Outlook(128, 16, draft_model=accepted))
     late = planner.choose(Outlook(128, 16, draft_model=accepted, late=4000))
@@ -151,7 +153,7 @@ def pair_choice(rates: ChainRates, late: int = 0) -> Choice:
     costs = Chip("pair", PAIR).costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3, (16, 0): 1.64 * STEP_MS / 3})
     shapes = [DraftShape.of_size(steps, 16) for steps in DRAFT_TOKENS]
-    accepted = tuple((rates.expected(shape.draft_tokens, shape.runner_ups), shape.nodes) for shape in shapes)
+    accepted = tuple((s.draft_tokens, rates.expected(s.draft_tokens, s.runner_ups), s.nodes) for s in shapes)
     choice = Planner(costs).choose(Outlook(128, 16, draft_model=accepted, late=late))
     assert choice is not None
     return choice
@@ -224,7 +226,7 @@ def test_words_say_what_and_why() -> None:
     costs = CostModel()
     costs.use(Part.CALLS, {(PLAIN_STEP, 128): STEP_MS, (1, 128): STEP_MS, (5, 128): 1.7 * STEP_MS})
     choice = Planner(costs, padding=False).choose(
-        Outlook(128, 4, draft_model=((0.1, 33), (0.2, 33), (0.3, 33), (0.4, 5)))
+        Outlook(128, 4, draft_model=((1, 0.1, 33), (2, 0.2, 33), (3, 0.3, 33), (4, 0.4, 5)))
     )
     assert choice is not None
     assert choice.plan == Plan(Mode.SPECULATIVE, 1, 5, 5, 5)
@@ -232,3 +234,5 @@ def test_words_say_what_and_why() -> None:
     assert words.startswith("Drafting would be 0.")
     assert "1.4 tokens per call, a call of 5 costs" in words
     assert in_words(None, drafts=False, measured=True) == "There is nothing to draft with here."
+    little = replace(choice, tokens=1.05, ms=choice.plain_ms)
+    assert "1.05x here, too little to change yet: " in in_words(little, drafts=False, measured=True)

@@ -11,8 +11,9 @@ from rdchat.inference.benchmark.apple_csv import PLAIN_COLUMNS, RECURRENT_COLUMN
 from rdchat.inference.benchmark.csv_format import COLUMNS, read_csv, write_csv
 from rdchat.inference.benchmark.picture_data import picture_data
 from rdchat.inference.benchmark.report import as_json, summarise
-from rdchat.inference.benchmark.results import MLX_LM, BenchRecord, Difference
+from rdchat.inference.benchmark.results import MLX_LM, BenchRecord, BenchRun, Difference
 from rdchat.inference.requests import Mode
+from rdchat.inference.statistics import Statistics
 from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
 
 APPLE_PLAIN = """\
@@ -56,7 +57,7 @@ def written(path: Path, of: BenchRecord) -> Path:
 def test_what_is_read_back_comes_to_the_same_figures(tmp_path: Path) -> None:
     before = record()
     after = read_csv([written(tmp_path / "runs.csv", before)])
-    reports = [as_json(r.environment, r.plan, summarise(r.plan, r.runs)) for r in (before, after)]
+    reports = [as_json(r) for r in (before, after)]
     for report in reports:
         report["settings"] = None  # the texts and the number of prompts that were not reached are not in the file
     assert reports[0] == reports[1]
@@ -80,6 +81,21 @@ def test_texts_that_a_spreadsheet_would_take_for_formulas_are_guarded_and_come_b
         (one.difference, one.chosen, one.group) for one in runs
     ]
     assert (found.runs[-1].mode_reason, found.environment["model"]) == ("@once", "=m")
+
+
+def test_a_mode_that_could_not_run_has_no_figures(tmp_path: Path) -> None:
+    """Zeros in Apple's columns would go into Apple's averages."""
+    asked = plan(LOOKUP)
+    missing = BenchRun(1, 0, "", 0, (), (), (), Statistics(), "It cannot.", dtype="float32")
+    path = written(tmp_path / "runs.csv", BenchRecord(asked, (run(asked, 0, 10), missing), {"cores": 2}))
+    with path.open(newline="") as file:
+        plain, row = csv.DictReader(file)
+    names = ("steps", "prompt_length", "prompt_and_generated_length", "comprehension_and_generation_time", "decode_ms")
+    assert [row[name] for name in names] == [""] * 5
+    assert all(plain[name] for name in names)
+    found = read_csv([path])
+    assert found.runs[1] == missing
+    assert [report.mode_reason for report in summarise(found.plan, found.runs)] == ["It cannot."]
 
 
 def test_a_reply_as_long_as_a_context_can_be_read_back(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from rdchat.inference.benchmark.picture_data import picture_data
 from rdchat.inference.benchmark.plan import BenchCell
 from rdchat.inference.benchmark.report import as_json, summarise
-from rdchat.inference.benchmark.results import FIGURES, MLX_LM, Difference, Figure
+from rdchat.inference.benchmark.results import FIGURES, MLX_LM, BenchRecord, Difference, Figure
 from rdchat.inference.requests import DraftSettings, Dtype, Mode
 from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
 
@@ -77,7 +77,7 @@ def test_what_the_automatic_mode_chose_is_counted() -> None:
     asked = plan(BenchCell(DraftSettings(Mode.AUTO)), trials=3)
     choices = ("off", "recurrent W4 L5", "off")
     runs = [run(asked, FIRST, 10, trial=trial, chosen=chosen) for trial, chosen in enumerate(choices)]
-    (mode,) = as_json({}, asked, summarise(asked, runs))["modes"]
+    (mode,) = as_json(BenchRecord(asked, tuple(runs), {}))["modes"]
     assert mode["chosen"] == {"off": 2, "recurrent W4 L5": 1}
 
 
@@ -85,8 +85,8 @@ def test_json_holds_every_cell_with_its_settings_and_the_first_difference() -> N
     asked = plan(OFF, beam(2, 3), beam(4, 3))
     difference = Difference(0, 3, "a", "b", 1e-6)
     runs = [run(asked, BASE, 10), run(asked, 1, 10), run(asked, 2, 20, difference=difference), run(asked, 3, 30)]
-    report = json.loads(json.dumps(as_json({"rdchat": "1"}, asked, summarise(asked, runs))))
-    assert report["environment"] == {"rdchat": "1"}
+    report = json.loads(json.dumps(as_json(BenchRecord(asked, tuple(runs), {"rdchat": "1"}, complete=False))))
+    assert (report["environment"], report["complete"]) == ({"rdchat": "1"}, False)
     assert [mode["mode"] for mode in report["modes"]] == ["off", "recurrent", "recurrent"]
     _, narrow, wide = report["modes"]
     assert (narrow["beam_width"], wide["beam_width"]) == (2, 4)
@@ -95,6 +95,29 @@ def test_json_holds_every_cell_with_its_settings_and_the_first_difference() -> N
     assert wide["first_difference"] is None
     assert wide["ratio_to_plain"] == {"median": 3, "low": 3, "high": 3, "n": 1}
     assert wide["overhead"] is None
+
+
+@pytest.mark.parametrize(
+    ("gaps", "worst"),
+    [
+        ((1e-5, 2.5, 1e-6, 0.3), 2.5),
+        ((1e-5, 2e-5), 2e-5),
+        ((1e-5, None, 1e-6), None),  # one reply had ended
+        ((None, 0.3), 0.3),
+    ],
+)
+def test_a_near_tie_does_not_hide_a_difference_that_comes_later(
+    gaps: tuple[float | None, ...], worst: float | None
+) -> None:
+    asked = plan(LOOKUP, trials=1 + len(gaps))
+    runs = [run(asked, FIRST, 10, trial=0, dtype="float32")] + [
+        run(asked, FIRST, 10, trial=1 + n, difference=Difference(0, n, "a", "b", gap), dtype="float32")
+        for n, gap in enumerate(gaps)
+    ]
+    (report,) = summarise(asked, runs)
+    assert report.first_difference is not None
+    assert (report.first_difference.gap, report.first_difference.index) == (worst, gaps.index(worst))
+    assert report.identical_text is False
 
 
 def test_bars_show_the_fastest_shape_of_each_mode_and_maps_all_of_them() -> None:

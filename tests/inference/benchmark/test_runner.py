@@ -14,6 +14,7 @@ from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
 from rdchat.inference.benchmark.recording import Recording, measure_overhead, record
 from rdchat.inference.benchmark.results import MLX_LM, BenchEvent, BenchProgress, BenchRun
 from rdchat.inference.benchmark.runner import InterleavedRunner
+from rdchat.inference.drafters import NO_DRAFT_MODEL
 from rdchat.inference.engine import LocalEngine
 from rdchat.inference.loading import load_model
 from rdchat.inference.prompt_files import Prompt
@@ -92,7 +93,7 @@ def test_the_session_of_the_app_keeps_its_cache() -> None:
 def test_a_mode_that_cannot_run_gives_one_run_with_the_reason() -> None:
     events = list(InterleavedRunner(plan(SPECULATIVE, LOOKUP), session_of))
     (missing,) = [run for run in runs_of(events) if run.cell == 1]
-    assert missing.mode_reason == "No draft model was named (--draft-model)."
+    assert missing.mode_reason == NO_DRAFT_MODEL
     assert (missing.token_ids, missing.baseline) == ((), 0)
     assert len(runs_of(events)) == 1 + 8
     assert [event for event in events if isinstance(event, BenchProgress)][-1].total == 8
