@@ -78,6 +78,15 @@ def test_a_target_that_verifies_chains_only_gets_chains() -> None:
     assert end.statistics.verified_nodes == end.statistics.drafted + end.statistics.rounds
 
 
+def test_measured_costs_may_choose_between_a_chain_and_runner_ups() -> None:
+    target = tiny_llama()
+    chains = replace(target, try_out=lambda: Capability(DraftKind.CHAIN, "it is so"))
+    shapes = DraftModel(target, near(target), SIZE).shapes(4)
+    assert [shape.nodes for shape in shapes] == [5, 8, 16]
+    assert all(DraftShape.of_size(shape.draft_tokens, shape.nodes) == shape for shape in shapes), "a plan has these two"
+    assert DraftModel(chains, near(target), SIZE).shapes(4) == shapes[:1]
+
+
 def test_new_settings_count_from_the_next_round_on() -> None:
     target = tiny_llama()
     request = ask(temperature=1.0, top_p=1.0, max_tokens=60, seed=3)

@@ -159,6 +159,17 @@ def pair_choice(rates: ChainRates, late: int = 0) -> Choice:
     return choice
 
 
+@pytest.mark.parametrize(("calls", "nodes"), [({1: 1, 3: 1.2, 16: 1.8}, 3), ({1: 1, 3: 1.2, 16: 1.25}, 16)])
+def test_a_draft_model_gets_runner_ups_where_their_rows_cost_little(calls: dict[int, float], nodes: int) -> None:
+    costs, rates = Chip("made up", calls).costs(), ChainRates()
+    costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3})
+    shapes = (DraftShape(2), DraftShape.of_size(2, 16))
+    drafts = tuple((2, rates.expected(2, shape.runner_ups), shape.nodes) for shape in shapes)
+    choice = Planner(costs).choose(Outlook(128, 16, draft_model=drafts))
+    assert choice is not None
+    assert choice.plan.nodes == nodes
+
+
 def test_a_draft_model_is_tried_left_and_tried_again_after_enough_other_text() -> None:
     """It used to be taken for too poor to be tried, so that nothing was ever learnt of it."""
     rates = ChainRates()
