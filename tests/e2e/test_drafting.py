@@ -66,21 +66,45 @@ def reply(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
     return end
 
 
-def check_same(model: LoadedModel, asked: GenerationRequest, plain: tuple[int, ...], drafted: tuple[int, ...]) -> None:
-    """Assert equal tokens, up to a near-tie that a perturbation of 1e-3 of the float32 logits explains."""
+def check_same(
+    model: LoadedModel,
+    asked: GenerationRequest,
+    plain: tuple[int, ...],
+    drafted: tuple[int, ...],
+    bits: int | None = None,
+) -> None:
+    """Assert equal tokens, up to a near-tie that the rounding of float32 logits explains: 1e-3, or more where it is
+    measured to be more, as on a quantised KV cache, where a last bit may move a value by a whole step.
+    """
     differing = [i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b]
     if not differing and len(plain) == len(drafted):
         return
-    first = differing[0]
+    first, params = differing[0], asked.sampling
     prompt = model.encode_chat(asked.messages, False)
-    logits = model.network(mx.array([[*prompt, *plain[:first]]]), cache=make_prompt_cache(model.network))[:, -1]
-    params = asked.sampling
+    logits = logits_by_rows(model, prompt, plain[:first], bits, 1)
+    others = [logits_by_rows(model, prompt, plain[:first], bits, rows) for rows in (2, 5, 16)]
+    rounding = max(1e-3, *(mx.abs(other - logits).max().item() for other in others))
+    assert rounding < (1e-3 if bits is None else 2), "that is no rounding"
     ordered = mx.sort(logits, axis=-1)[:, ::-1]
     border = filter_border(ordered, mass(logits), params).item()
     pair = np.array(logits)[0, [plain[first], drafted[first]]]
-    at_border = np.abs(pair - border).min() < 1e-3
+    at_border = np.abs(pair - border).min() < rounding
     gap = abs(pair[0] - pair[1])
-    assert at_border or (params.greedy and gap < 2e-3), f"diverged at token {first}: logits {pair}, border {border}"
+    told = f"diverged at token {first}: logits {pair}, border {border}, rounding {rounding}"
+    assert at_border or (params.greedy and gap < 2 * rounding), told
+
+
+def logits_by_rows(
+    model: LoadedModel, prompt: list[int], text: tuple[int, ...], bits: int | None, rows: int
+) -> mx.array:
+    """Return (1, vocabulary) what follows a text that was fed so many rows at a time."""
+    cache = KVCache(model.network, bits).layers
+    mx.eval(model.network(mx.array([prompt[:-1]]), cache=cache))
+    rest = [prompt[-1], *text]
+    for start in range(0, len(rest), rows):
+        logits = model.network(mx.array([rest[start : start + rows]]), cache=cache)[:, -1]
+        mx.eval(logits)
+    return logits
 
 
 @pytest.mark.parametrize(("prompt", "sampling", "draft", "bits"), COVER, ids=str)
@@ -92,7 +116,7 @@ def test_drafts_do_not_change_the_reply(
     drafted = reply(ChatSession(model, bits), request(prompt, sampling, **draft, **named))
     assert (drafted.mode, drafted.mode_reason) == (draft["mode"], None)
     assert drafted.drafter is not None
-    check_same(model, request(prompt, sampling), plain.token_ids, drafted.token_ids)
+    check_same(model, request(prompt, sampling), plain.token_ids, drafted.token_ids, bits)
     assert drafted.statistics.host_syncs <= 2 * drafted.statistics.rounds
     if draft["mode"] is Mode.SPECULATIVE and bits is None:  # the draft model is the target: it knows every token
         assert drafted.statistics.acceptance_rate == 1
