@@ -100,7 +100,9 @@ class CandidateRanker:
         self._seed = seed
         self._token_ids = mx.arange(vocabulary_size, dtype=mx.uint32)
 
-    def rank(self, logits: mx.array, position: int, count: int, seen: mx.array | None = None) -> mx.array:
+    def rank(
+        self, logits: mx.array, position: int, count: int, seen: mx.array | None = None
+    ) -> tuple[mx.array, mx.array]:
         """Return the best tokens of one step.
 
         Args:
@@ -110,10 +112,14 @@ class CandidateRanker:
             seen: (vocabulary,) bool: tokens that occurred before; None without a repetition penalty.
 
         Returns:
-            (count,) int32, best first.
+            (count,) int32, best first; and the margin, (1,) float32, by which the first one's score exceeds the
+            second's: where the target's logits, over the temperature, differ by less than half of it, it takes the
+            same token.
         """
         ids, scores = self._scores(logits, position, seen)
-        return ids[_best(scores, min(count, ids.shape[0]))].astype(mx.int32)
+        best = _best(scores, min(max(count, 2), ids.shape[0]))
+        margin = scores[best[0]] - scores[best[-1 if len(best) == 1 else 1]]
+        return ids[mx.concatenate(best[:count])].astype(mx.int32), margin
 
     def _scores(self, logits: mx.array, position: int, seen: mx.array | None) -> tuple[mx.array, mx.array]:
         """Return (m,) tokens and their (m,) float32 scores."""
@@ -133,10 +139,10 @@ class CandidateRanker:
         return ids[0], (values / params.temperature + mx.where(kept, noise, -1e4))[0]
 
 
-def _best(scores: mx.array, count: int) -> mx.array:
-    """Return the indices, (count,), of the largest of (m,) scores, best first."""
+def _best(scores: mx.array, count: int) -> list[mx.array]:
+    """Return the indices, each (1,), of the largest of (m,) scores, best first."""
     found = [mx.argmax(scores, keepdims=True)]
     for _ in range(count - 1):  # a pass each, cheaper than partitioning the vocabulary
         scores = mx.where(mx.arange(scores.shape[0]) == found[-1], -mx.inf, scores)
         found.append(mx.argmax(scores, keepdims=True))
-    return mx.concatenate(found)
+    return found

@@ -5,12 +5,13 @@ chosen by the reply's own rule, with the same noise at the same position, so whe
 they agree on the token, at every temperature.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import override
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
@@ -169,6 +170,8 @@ class DraftModelDrafter(Drafter):
         self._root: int | None = None
         self._steps = 0  # of the open round
         self._finite: mx.array | None = None
+        self._goes_on: Callable[[Sequence[float]], bool] | None = None
+        self._margins: list[mx.array] = []
         self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens)
         self._chooser = chooser
         self._seen = chooser.seen([t for t in prompt if t < draft.shared_tokens]) if chooser.needs_seen else None
@@ -187,25 +190,43 @@ class DraftModelDrafter(Drafter):
         """See `Drafter`."""
         self.take_shape(self._draft.usual_shape(settings.draft_tokens))
 
-    def take_shape(self, shape: DraftShape) -> None:
-        """Draft so from the next round on."""
-        self._shape = shape
+    def take_shape(self, shape: DraftShape, goes_on: Callable[[Sequence[float]], bool] | None = None) -> None:
+        """Draft so from the next round on.
+
+        Args:
+            shape: Of the longest draft.
+            goes_on: Is told the margins (`CandidateRanker.rank`) of the tokens that are drafted, and says whether
+                another one should be; each token is then waited for. None drafts them all.
+        """
+        self._shape, self._goes_on = shape, goes_on
+
+    @property
+    def margins(self) -> list[float]:
+        """The margins of the tokens that the open or last round drafted; see `CandidateRanker.rank`."""
+        return [float(np.array(margin)[0]) for margin in self._margins]
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
         self._root = root
-        self._steps = max(min(self._shape.draft_tokens, limit, self._room), 0)
-        if self._steps == 0:
+        self._steps, self._margins = 0, []
+        most = max(min(self._shape.draft_tokens, limit, self._room), 0)
+        if most == 0:
             return Draft(self._shape.pack(root, []))
         seen = self._with_token(self._seen, mx.array([root]))
         ranked = [self._rank(self._feed_certain(root), 0, seen)]
         for layer in self._cache.layers:
-            layer.begin(RoundShape(mx.arange(self._steps)))
-        for step in range(1, self._steps):
+            layer.begin(RoundShape(mx.arange(most)))
+        for step in range(1, most):
+            if self._goes_on is not None:
+                with self._ledger.stage("wait"):
+                    self._ledger.wait(self._margins[-1])
+                if not self._goes_on(self.margins):
+                    break
             token = ranked[-1][:1]
             seen = self._with_token(seen, token)
             ranked.append(self._rank(self._feed(token), step, seen))
+        self._steps = len(ranked)
         return Draft(self._shape.pack(root, ranked))
 
     @override
@@ -267,8 +288,9 @@ class DraftModelDrafter(Drafter):
     def _rank(self, logits: mx.array, step: int, seen: mx.array | None) -> mx.array:
         position = len(self._committed) + 1 + step
         with self._ledger.stage("rank"):
-            ranked = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
-            mx.async_eval(ranked)  # the device works on it while the next step's graph is built
+            ranked, margin = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
+            self._margins.append(margin)
+            mx.async_eval(ranked, *([margin] if self._goes_on else []))  # while the next step's graph is built
             self._ledger.settle(ranked)
         return ranked
 

@@ -42,11 +42,15 @@ class Ledger:
     def settle(self, *arrays: mx.array | None) -> None:
         """Wait for what the open stage made, where exact times are asked for."""
         if self.exact:
-            mx.eval(*arrays)
-            self._waits += 1
+            self.wait(*arrays)
+
+    def wait(self, *arrays: mx.array | None) -> None:
+        """Wait for what the open stage made."""
+        mx.eval(*arrays)
+        self._waits += 1
 
     def take_waits(self) -> int:
-        """Return how often `settle` waited since this was last asked."""
+        """Return how often stages waited since this was last asked."""
         waits, self._waits = self._waits, 0
         return waits
 

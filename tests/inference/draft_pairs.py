@@ -48,7 +48,7 @@ class Pair:
         prompt = self.target.encode_chat(request.messages, continue_last=False)
         self.cache.keep_prefix_of(prompt)
         job = ReplyJob(self.target, self.cache, prompt, request, Ledger(), Clock())
-        return RoundIterator(job, self.draft.drafter(prompt, request, shape))
+        return RoundIterator(job, self.draft.drafter(prompt, request, shape, job.ledger))
 
     def reply(self, request: GenerationRequest, shape: DraftShape = TREE) -> ReplyEnd:
         *_, end = self.start(request, shape)

@@ -21,7 +21,7 @@ def test_the_first_candidate_is_what_the_target_would_choose(temperature: float,
         logits = 3 * mx.random.normal((1, 500))
         seen = chooser.seen(list(range(0, 500, 3))) if chooser.needs_seen else None
         expected = chooser.choose(logits, mx.array([position]), seen).item()
-        ranked = np.array(ranker.rank(logits, position, 3, seen)).tolist()
+        ranked = np.array(ranker.rank(logits, position, 3, seen)[0]).tolist()
         assert ranked[0] == expected
         assert len(set(ranked)) == 3
 
@@ -31,9 +31,24 @@ def test_runner_ups_are_the_next_choices_were_the_first_not_there() -> None:
     ranker, chooser = CandidateRanker(params, 3, 100), TokenChooser(params, 3, 100)
     mx.random.seed(1)
     logits = mx.random.normal((1, 100))
-    for token in np.array(ranker.rank(logits, 7, 4)).tolist():
+    for token in np.array(ranker.rank(logits, 7, 4)[0]).tolist():
         assert token == chooser.choose(logits, mx.array([7])).item()
         logits[0, token] = -1e9
+
+
+@pytest.mark.parametrize("temperature", [0, 0.7, 1.3])
+def test_logits_that_differ_by_less_than_half_the_margin_give_the_same_token(temperature: float) -> None:
+    params = SamplingParams(temperature=temperature, top_p=1.0)
+    chooser, ranker = TokenChooser(params, 9, 500), CandidateRanker(params, 9, 500)
+    mx.random.seed(4)
+    for position in range(40):
+        logits = 3 * mx.random.normal((1, 500))
+        (first, second), margin = ranker.rank(logits, position, 2)
+        assert margin.item() > 0
+        less, more = (share * margin.item() * (temperature or 1) / 2 for share in (0.99, 1.01))
+        for apart, chosen in ((less, first), (more, second)):
+            others = logits - apart * (mx.arange(500) == first) + apart * (mx.arange(500) == second)
+            assert chooser.choose(others, mx.array([position])).item() == chosen.item()
 
 
 def test_a_shape_of_a_size_spends_its_nodes_on_the_likeliest_runner_ups() -> None:

@@ -1,5 +1,6 @@
 """A draft model in the loop: the same text as plain decoding, and drafts that the reply's own rule would take."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,14 @@ from mlx_lm.models import llama
 
 from rdchat.errors import ModelError
 from rdchat.inference.candidates import CandidateRanker, DraftShape
-from rdchat.inference.draft_model import DraftModel
+from rdchat.inference.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.events import ReplyEnd, TokenEvent
 from rdchat.inference.loading import load_model
 from rdchat.inference.probe import Capability, DraftKind
 from rdchat.inference.requests import DraftSettings, SamplingParams
 from tests.inference.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, near, plain
 from tests.inference.fakes import ask, loaded, tiny_llama
+from tests.inference.families import CHAINS, network_of
 
 
 @pytest.mark.parametrize("sampling", FILTERS, ids=str)
@@ -103,6 +105,30 @@ def test_new_settings_count_from_the_next_round_on() -> None:
     assert last.token_ids == plain(target, request).token_ids
 
 
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_draft_may_end_at_any_token_for_what_is_known_of_it(stateful: bool) -> None:
+    name, options = CHAINS["qwen3_next"]
+    target = loaded(network_of(name, {**options, "vocab_size": SIZE})) if stateful else tiny_llama()
+    target.tokenizer.eos_token_ids = frozenset()
+    pair = Pair.of(target, target if stateful else near(target))
+    request, lengths, rng = ask(temperature=1.0, max_tokens=120), Counter[int](), np.random.default_rng(2)
+    iterator = pair.start(request)
+    drafter = iterator._drafter
+    assert isinstance(drafter, DraftModelDrafter)
+    shape = DraftShape(5, () if stateful else (2, 1))
+    drafter.take_shape(shape, lambda margins: min(margins) > 0 and rng.random() < 0.7)
+    for event in iterator:
+        if isinstance(event, TokenEvent) and event.round:
+            lengths[event.round.drafted] += 1
+            assert len(drafter.margins) == event.round.drafted
+        last = event
+    assert isinstance(last, ReplyEnd)
+    assert last.token_ids == plain(target, request).token_ids
+    assert set(lengths) >= {1, 2, 3, 5}
+    assert last.statistics.host_syncs > last.statistics.rounds + lengths[2]
+    pair.assert_in_step()
+
+
 def test_a_draft_model_whose_rows_cannot_be_taken_back_is_refused() -> None:
     target = tiny_llama()
     draft = replace(tiny_llama(), try_out=lambda: Capability(DraftKind.NONE, "its cache type is not known"))
@@ -131,7 +157,7 @@ def test_tokens_that_only_the_draft_models_padding_has_are_never_offered() -> No
     assert Pair.of(target, wide, SIZE + 9).reply(request).token_ids == plain(target, request).token_ids
     logits = wide.network(mx.array([[3]]))[:, -1]
     for params in (SamplingParams(temperature=0), SamplingParams(temperature=1.0), SamplingParams(top_p=0.5)):
-        ranked = np.array(CandidateRanker(params, 1, SIZE).rank(logits, 4, SIZE))
+        ranked = np.array(CandidateRanker(params, 1, SIZE).rank(logits, 4, SIZE)[0])
         assert sorted(ranked.tolist()) == list(range(SIZE))
 
 

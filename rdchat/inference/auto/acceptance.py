@@ -24,7 +24,10 @@ _NODE_WEIGHT = 2.0  # observations that what is believed of them beforehand coun
 _NODE_PRIOR = 0.8  # a recurrent drafter is surer of itself than it should be on text that it was not trained on
 _DRAFT_PRIOR = 0.7  # a draft model's token is the target's: of 419 of the pair in docs/benchmarks.md 0.79 were
 _RUNNER_UP = 0.85  # where it is not, n runner-ups miss it in (1 + n) ** -0.85 of the cases: likewise
-_LONGER = 2  # tokens that a draft model may be asked for beyond those that it got furthest with in a text
+_CHAIN_FADE = 0.95  # of what was observed of it, at each new token
+_MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # least ones of a draft model's choice, by class
+_MARGIN_PRIOR = (0.4, 0.55, 0.65, 0.8, 0.88, 0.95, 0.98, 0.99)  # it is the target's: likewise of 808
+_MARGIN_WEIGHT = 8.0  # observations that this counts for
 _LAST_TEXT = 0.15  # of what the last text showed of its first choices, that counts in the next
 _LAST_RUNNER_UPS = 0.5  # likewise of runner-ups, which hang more on the two models than on the text
 _DRAFT_WEIGHT = 0.08  # of a new draft among those before it
@@ -91,57 +94,64 @@ class LookupRates:
 
 
 class ChainRates:
-    """The chance that a draft model's tokens are accepted, by depth; a runner-up may be, and ends the path.
+    """The chance that a draft model's tokens are accepted; a runner-up may be, by depth, and ends the path.
 
-    Fewer drafts tell of greater depths, so each depth begins with what the one before shows.
+    Before they are drafted, its first choices have one chance at all depths, each after accepted ones: of the pair in
+    docs/benchmarks.md 0.79, 0.81, 0.81 and 0.84 of them were the target's, while from text to text it went from 0.53 to
+    0.96. Once they are, each is believed by its margin over the second choice.
     """
 
     def __init__(self) -> None:
-        self._first = [Rate(_DRAFT_PRIOR) for _ in range(LONGEST + 1)]
+        self._first = Rate(_DRAFT_PRIOR, fade=_CHAIN_FADE)
         self._beside = [Rate(0.0) for _ in range(LONGEST + 1)]  # where the first choice was not
-        self._furthest = 0
+        self._sure = [Rate(prior, _MARGIN_WEIGHT) for prior in _MARGIN_PRIOR]
 
     @property
-    def longest(self) -> int:
-        """Tokens that may be drafted: a text begins with short drafts, which lose little where they fail."""
-        return self._furthest + _LONGER
+    def chance(self) -> float:
+        """That a first choice is accepted after accepted ones."""
+        return self._first.value
 
-    def expected(self, steps: int, runner_ups: Sequence[int] = ()) -> float:
-        """Return the expected accepted length of a draft of so many steps, with runner-ups beside them."""
-        total, reached, first = 0.0, 1.0, _DRAFT_PRIOR
-        for depth in range(steps):
+    def chances(self, margins: Sequence[float]) -> list[float]:
+        """Return the same of drafted tokens by their margins; see `CandidateRanker.rank`."""
+        return [self._by_margin(margin).value for margin in margins]
+
+    def expected(self, chances: Sequence[float], runner_ups: Sequence[int] = ()) -> float:
+        """Return the expected accepted length of a draft by its first choices' chances and the runner-ups beside."""
+        total, reached = 0.0, 1.0
+        for depth, first in enumerate(chances):
             candidates = runner_ups[depth] if depth < len(runner_ups) else 0
-            first = self._first[depth].given(first)
             beside = self._beside[depth].given(1 - (1 + candidates) ** -_RUNNER_UP) if candidates else 0.0
             total += reached * (first + (1 - first) * beside)
             reached *= first
         return total
 
-    def learn(self, steps: int, chain: int, accepted: int) -> None:
+    def learn(self, margins: Sequence[float], chain: int, accepted: int) -> None:
         """Take a draft.
 
         Args:
-            steps: Its depth.
+            margins: Of its first choices; see `CandidateRanker.rank`.
             chain: How many of its first choices were accepted.
             accepted: The accepted length; one more than `chain` where a runner-up was taken.
         """
-        for depth in range(min(steps, chain + 1)):
-            self._first[depth].learn(depth < chain)
-        if chain < steps:
+        for depth, margin in enumerate(margins[: chain + 1]):
+            self._first.learn(depth < chain)
+            self._by_margin(margin).learn(depth < chain)
+        if chain < len(margins):
             self._beside[chain].learn(accepted > chain)
-        self._furthest = max(self._furthest, accepted)
 
     def begin_text(self) -> None:
         """Forget most of what the last text showed: another one may be followed better, or worse."""
-        for rates, share in ((self._first, _LAST_TEXT), (self._beside, _LAST_RUNNER_UPS)):
-            for rate in rates:
-                rate.fade(share)
-        self._furthest = 0
+        self._first.fade(_LAST_TEXT)
+        for rate in self._beside:
+            rate.fade(_LAST_RUNNER_UPS)
 
     def fade(self, share: float) -> None:
         """See `Rate.fade`."""
-        for rate in (*self._first, *self._beside):
+        for rate in (self._first, *self._beside):
             rate.fade(share)
+
+    def _by_margin(self, margin: float) -> Rate:
+        return self._sure[max(sum(margin >= least for least in _MARGINS) - 1, 0)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,9 +111,13 @@ class CostModel:
             steps: Tokens it drafts.
             late: Tokens of the conversation that it has not read yet, the root excluded.
         """
-        step = self.draft_model_share * self._plain(0)
-        costs = self._draft_model or {1: step, 16: 2.5 * step}
-        return line(1 + late, costs) + (steps - 1) * costs[1]
+        step = self.draft_model_step_ms
+        return line(1 + late, self._draft_model or {1: step, 16: 2.5 * step}) + (steps - 1) * step
+
+    @property
+    def draft_model_step_ms(self) -> float:
+        """What a draft model takes for one more token."""
+        return self._draft_model.get(1, self.draft_model_share * self._plain(0))
 
     def learn_plain(self, depth: int, ms: float) -> None:
         """Take the time of a real plain step."""

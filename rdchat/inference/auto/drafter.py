@@ -1,7 +1,8 @@
 """The automatic mode's drafter: before each target call it picks who drafts, and how much, or nobody."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from typing import override
 
 import mlx.core as mx
@@ -167,25 +168,22 @@ class AutoDrafter(Drafter):
             part.propose(root, 0)
         self._usual = True
         if plan.mode is Mode.SPECULATIVE:
-            assert self._draft_model is not None
-            late = self._draft_model.late
-            self._draft_model.take_shape(DraftShape.of_size(plan.length - 1, plan.nodes))
-            draft = self._draft_model.propose(root, limit)
-            self._usual = late <= _LATE and len(draft.tree) > 1  # its context may be full
+            draft = self._draft_while_it_pays(root, limit)
         elif plan.mode is Mode.RECURRENT:
             draft = self._beams(root, limit)
         else:
             chain = [root, *self._look_up(plan.length - 1)]
             draft = Draft(PackedTree.of(PrefixTree.from_beams([chain])))
-        return Draft(draft.tree, draft.looked_up, plan.rows, draft.pool)
+        return Draft(draft.tree, draft.looked_up, self._plan.rows, draft.pool)
 
     @override
     def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """See `Drafter`."""
         self._accepted = len(path) - 1
         if self._plan.mode is Mode.SPECULATIVE:
-            steps = self._plan.length - 1 if len(verified.logits) > 1 else 0
-            self._followed.chains.learn(steps, sum(0 < node <= steps for node in path), self._accepted)
+            assert self._draft_model is not None
+            margins = self._draft_model.margins
+            self._followed.chains.learn(margins, sum(0 < node <= len(margins) for node in path), self._accepted)
         for part in self._parts:
             part.observe(tokens, verified, path)
         for token in tokens:
@@ -267,9 +265,9 @@ class AutoDrafter(Drafter):
             lookup=followed.lookup.path(match, limit) if match else _NOTHING,
             beams=followed.values.table() if self._recurrent else None,
             draft_model=tuple(
-                (shape.draft_tokens, chains.expected(shape.draft_tokens, shape.runner_ups), shape.nodes)
+                (steps, chains.expected([chains.chance] * steps, shape.runner_ups), shape.nodes)
                 for shape in self._shapes
-                if shape.draft_tokens <= chains.longest
+                for steps in [shape.draft_tokens]
             ),
             late=self._draft_model.late if self._draft_model else 0,
         )
@@ -281,6 +279,31 @@ class AutoDrafter(Drafter):
     def _look_up(self, length: int) -> list[int]:
         with self._ledger.stage("lookup"):
             return self._index.continuation(length)
+
+    def _draft_while_it_pays(self, root: int, limit: int) -> Draft:
+        """Let the draft model draft as planned, but go on only while it is sure enough of what it drafted."""
+        model, choice, chains, depth = self._draft_model, self._choice, self._followed.chains, len(self._text)
+        assert model is not None
+        assert choice is not None
+        beside = DraftShape.of_size(choice.plan.length - 1, choice.plan.nodes).runner_ups
+        longest = min(DRAFT_TOKENS[-1], limit)
+        nodes = [1 + steps + sum(beside[:steps]) for steps in range(longest + 1)]
+        known: list[float] = []  # chances of the tokens that are drafted; the last one need not be waited for
+
+        def goes_on(margins: Sequence[float]) -> bool:
+            known[:] = chains.chances(margins)
+            return self._planner.goes_on(choice, depth, nodes[len(known) :], prod(known), chains.chance)
+
+        self._usual = model.late <= _LATE
+        model.take_shape(DraftShape(DRAFT_TOKENS[-1], beside), goes_on)
+        draft = model.propose(root, limit)
+        if not (steps := draft.tree.deepest):  # its context is full
+            self._usual = False
+            return draft
+        accepted = chains.expected([*known, chains.chance][:steps], beside)
+        self._choice = self._planner.drafted(choice, depth, steps, len(draft.tree), accepted)
+        self._do(self._choice.plan)
+        return draft
 
     def _beams(self, root: int, limit: int) -> Draft:
         plan = self._plan

@@ -44,14 +44,19 @@ class Choice:
         tokens: Expected tokens of the call.
         ms: Expected time of the call, draft and host included.
         plain_ms: What a plain step costs at the same place.
-        gain: Tokens it brings beyond those that its time would bring otherwise; below 0 plain decoding is better.
+        rate: Tokens per millisecond that its time would bring otherwise.
     """
 
     plan: Plan
     tokens: float
     ms: float
     plain_ms: float
-    gain: float
+    rate: float
+
+    @property
+    def gain(self) -> float:
+        """Tokens it brings beyond those that its time would bring otherwise; below 0 plain decoding is better."""
+        return self.tokens - 1 - self.rate * (self.ms - self.plain_ms)
 
     @property
     def cost(self) -> float:

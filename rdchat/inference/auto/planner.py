@@ -6,8 +6,8 @@ be had, plain decoding among them. Maximising this maximises the ratio of the su
 is to be had only now and then, a path from prompt lookup, is taken where it beats that.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -133,8 +133,31 @@ class Planner:
         if not options:
             return None
         best = max(options, key=lambda option: option.drafted - rate * option.ms)
-        gain = (1 + best.drafted - rate * best.ms) - (1 - rate * plain_ms)
-        return Choice(best.plan, 1 + best.drafted, best.ms, plain_ms, gain)
+        return Choice(best.plan, 1 + best.drafted, best.ms, plain_ms, rate)
+
+    def goes_on(self, choice: Choice, depth: int, nodes: Sequence[int], reached: float, chance: float) -> bool:
+        """Tell whether a draft model should draft another token: whether some number of them is worth its time.
+
+        Args:
+            choice: What began the draft.
+            depth: Tokens in the target's cache.
+            nodes: Nodes of the draft as it is, and with one token more, two, and so on.
+            reached: The chance that the target follows it as far as it is.
+            chance: That it then follows each further token.
+        """
+        ms, _ = self._calls(Mode.SPECULATIVE, depth)
+        more = np.arange(1, len(nodes))
+        gained = reached * np.cumsum(chance**more)
+        spent = more * self._costs.draft_model_step_ms + ms[nodes[1:]] - ms[nodes[0]]
+        return bool(np.any(gained > choice.rate * spent))
+
+    def drafted(self, choice: Choice, depth: int, steps: int, nodes: int, accepted: float) -> Choice:
+        """Return a draft model's choice as it turned out: its steps, its nodes, and the expected accepted length."""
+        ms, rows = self._calls(Mode.SPECULATIVE, depth)
+        plan = Plan(Mode.SPECULATIVE, 1, steps + 1, nodes, int(rows[nodes]))
+        longer_ms = (steps + 1 - choice.plan.length) * self._costs.draft_model_step_ms
+        draft_ms = longer_ms + float(ms[nodes] - ms[choice.plan.nodes])
+        return replace(choice, plan=plan, tokens=1 + accepted, ms=choice.ms + draft_ms)
 
     def switch_tokens(self, depth: int) -> float:
         """Return what one change between rounds and plain steps costs, in tokens: a step with nothing queued before.

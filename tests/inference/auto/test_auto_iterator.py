@@ -46,7 +46,7 @@ class RandomPlanner(Planner):
         branch = min(len(outlook.lookup), depth) if mode is Mode.RECURRENT and self._trees else 0
         rows = min(nodes + int(self._rng.integers(0, 6)), MOST_ROWS)
         plan = Plan(mode, width, depth + 1, nodes, rows, branch)
-        return Choice(plan, 1.5, 1.5, 1.0, float(self._rng.choice([-5.0, 5.0])))
+        return Choice(plan, 1.5, 1.5, 1.0, rate=float(self._rng.choice([-9.0, 11.0])))  # a gain of 5, or -5
 
 
 def automatic(
@@ -148,7 +148,7 @@ class _SteadyPlanner(Planner):
 
     def choose(self, outlook: Outlook) -> Choice | None:
         plan = Plan(Mode.RECURRENT, 1, 2, 2, 2)
-        return Choice(plan, 1.5, 1.25, 1.0, 5.0 if self._better else -5.0) if outlook.limit else None
+        return Choice(plan, 1.5, 1.25, 1.0, rate=-18.0 if self._better else 22.0) if outlook.limit else None
 
 
 class _WatchedDrafter(AutoDrafter):

@@ -149,14 +149,48 @@ def test_a_draft_model_is_charged_for_catching_up() -> None:
 PAIR = {1: 1.02, 2: 1.28, 3: 1.6, 4: 1.9, 8: 2.01, 12: 3.2, 16: 1.64, 32: 2.45}
 
 
+def expected(rates: ChainRates, shape: DraftShape) -> float:
+    return rates.expected([rates.chance] * shape.draft_tokens, shape.runner_ups)
+
+
 def pair_choice(rates: ChainRates, late: int = 0) -> Choice:
     costs = Chip("pair", PAIR).costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3, (16, 0): 1.64 * STEP_MS / 3})
     shapes = [DraftShape.of_size(steps, 16) for steps in DRAFT_TOKENS]
-    accepted = tuple((s.draft_tokens, rates.expected(s.draft_tokens, s.runner_ups), s.nodes) for s in shapes)
+    accepted = tuple((s.draft_tokens, expected(rates, s), s.nodes) for s in shapes)
     choice = Planner(costs).choose(Outlook(128, 16, draft_model=accepted, late=late))
     assert choice is not None
     return choice
+
+
+@pytest.mark.parametrize(("reached", "longer"), [(1.0, True), (0.9, True), (0.1, False), (0.0, False)])
+def test_a_draft_model_goes_on_while_it_is_sure_enough(reached: float, longer: bool) -> None:
+    costs = Chip("pair", PAIR).costs()
+    costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3})
+    begun = Choice(Plan(Mode.SPECULATIVE, 1, 3, 3, 3), 2.2, 2 * STEP_MS, STEP_MS, 1.1 / STEP_MS)
+    assert Planner(costs).goes_on(begun, 128, range(3, 9), reached, 0.8) == longer
+    assert not Planner(costs).goes_on(begun, 128, range(3, 4), reached, 0.8), "there is no room for more"
+
+
+def test_a_draft_model_goes_on_over_dear_rows_to_cheap_ones() -> None:
+    costs = Chip("a step in it", {1: 1, 2: 1.1, 3: 1.2, 4: 1.3, 5: 2.2, 6: 2.2, 8: 2.2, 16: 2.3}).costs()
+    costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 20})
+    begun = Choice(Plan(Mode.SPECULATIVE, 1, 4, 4, 4), 3.4, 1.5 * STEP_MS, STEP_MS, 2.2 / STEP_MS)
+    assert not Planner(costs).goes_on(begun, 128, range(4, 6), 1.0, 0.98), "a row alone costs more than it brings"
+    assert Planner(costs).goes_on(begun, 128, range(4, 9), 1.0, 0.98)
+
+
+def test_a_draft_that_ended_sooner_is_charged_for_what_it_was() -> None:
+    costs = Chip("pair", PAIR).costs()
+    costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3, (16, 0): STEP_MS / 2})
+    planner = Planner(costs)
+    long, short = (planner.choose(Outlook(128, 8, draft_model=((n, 1.5, 1 + n),), late=1)) for n in (6, 2))
+    assert long is not None
+    assert short is not None
+    ended = planner.drafted(long, 128, 2, 3, 1.5)
+    assert ended.plan == short.plan
+    assert ended.ms == pytest.approx(short.ms)
+    assert ended.tokens == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize(("calls", "nodes"), [({1: 1, 3: 1.2, 16: 1.8}, 3), ({1: 1, 3: 1.2, 16: 1.25}, 16)])
@@ -164,7 +198,7 @@ def test_a_draft_model_gets_runner_ups_where_their_rows_cost_little(calls: dict[
     costs, rates = Chip("made up", calls).costs(), ChainRates()
     costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3})
     shapes = (DraftShape(2), DraftShape.of_size(2, 16))
-    drafts = tuple((2, rates.expected(2, shape.runner_ups), shape.nodes) for shape in shapes)
+    drafts = tuple((2, expected(rates, shape), shape.nodes) for shape in shapes)
     choice = Planner(costs).choose(Outlook(128, 16, draft_model=drafts))
     assert choice is not None
     assert choice.plan.nodes == nodes
@@ -175,7 +209,7 @@ def test_a_draft_model_is_tried_left_and_tried_again_after_enough_other_text() -
     rates = ChainRates()
     assert pair_choice(rates).gain > 0.1
     for _ in range(3):
-        rates.learn(4, chain=0, accepted=0)
+        rates.learn([1.0] * 4, chain=0, accepted=0)
     assert pair_choice(rates).gain < 0
     plain_steps = 0
     while pair_choice(rates, late=plain_steps).gain < 0:
