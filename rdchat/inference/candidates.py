@@ -7,6 +7,7 @@ few more rows is cheap. The tree's shape is known beforehand; only its tokens ar
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import mlx.core as mx
 import numpy as np
@@ -44,6 +45,7 @@ class DraftShape:
         check_draft_tokens(self.draft_tokens)
 
     @classmethod
+    @cache
     def of_size(cls, draft_tokens: int, nodes: int) -> "DraftShape":
         """Return the shape of at most `nodes` nodes, root and chain included, that should be accepted the furthest.
 
@@ -112,37 +114,41 @@ class CandidateRanker:
             seen: (vocabulary,) bool: tokens that occurred before; None without a repetition penalty.
 
         Returns:
-            (count,) int32, best first; and the margin, (1,) float32, by which the first one's score exceeds the
-            second's: where the target's logits, over the temperature, differ by less than half of it, it takes the
-            same token.
+            (count,) int32, best first; and the margin, float32, of the first one: where the target's logits, over the
+            temperature, differ by less than half of it, it takes the same token; that is roughly so where a filter
+            drops tokens.
         """
-        ids, scores = self._scores(logits, position, seen)
-        best = _best(scores, min(max(count, 2), ids.shape[0]))
-        margin = scores[best[0]] - scores[best[-1 if len(best) == 1 else 1]]
-        return ids[mx.concatenate(best[:count])].astype(mx.int32), margin
+        ids, scores, rivals = self._scores(logits, position, seen)
+        best = _best(scores, min(count, ids.shape[0]))
+        margin = scores[best[0]] - mx.where(mx.arange(ids.shape[0]) == best[0], -mx.inf, rivals).max()
+        return ids[best].astype(mx.int32), margin
 
-    def _scores(self, logits: mx.array, position: int, seen: mx.array | None) -> tuple[mx.array, mx.array]:
-        """Return (m,) tokens and their (m,) float32 scores."""
+    def _scores(self, logits: mx.array, position: int, seen: mx.array | None) -> tuple[mx.array, mx.array, mx.array]:
+        """Return (m,) tokens, their (m,) float32 scores, and how near, (m,), each comes to being the first one."""
         params = self._params
         logits = logits[:, : self._token_ids.shape[0]].astype(mx.float32)
         if seen is not None:
             logits = penalize(logits, seen, params.repetition_penalty)
         if params.greedy:
-            return self._token_ids, logits[0]
+            return self._token_ids, logits[0], logits[0]
         at = mx.array([position])
         if not has_filter(params):
-            return self._token_ids, (logits / params.temperature + gumbel_noise(self._seed, at, self._token_ids))[0]
+            scores = (logits / params.temperature + gumbel_noise(self._seed, at, self._token_ids))[0]
+            return self._token_ids, scores, scores
         ids, values = likeliest(logits, min(max(params.top_k, _FILTERED), logits.shape[-1]))
-        kept = values >= filter_border(values, mass(logits), params)
-        noise = gumbel_noise(self._seed, at, ids)
+        border = filter_border(values, mass(logits), params)
+        noisy = values / params.temperature + gumbel_noise(self._seed, at, ids)
         # what a filter drops may still be offered beside the first choice, behind all that it keeps
-        return ids[0], (values / params.temperature + mx.where(kept, noise, -1e4))[0]
+        scores = mx.where(values >= border, noisy, values / params.temperature - 1e4)
+        # to be the first choice, it would have to rise to the border too
+        rivals = mx.minimum(noisy, scores.max() - mx.maximum(border - values, 0) / params.temperature)
+        return ids[0], scores[0], rivals[0]
 
 
-def _best(scores: mx.array, count: int) -> list[mx.array]:
-    """Return the indices, each (1,), of the largest of (m,) scores, best first."""
+def _best(scores: mx.array, count: int) -> mx.array:
+    """Return the indices, (count,), of the largest of (m,) scores, best first."""
     found = [mx.argmax(scores, keepdims=True)]
     for _ in range(count - 1):  # a pass each, cheaper than partitioning the vocabulary
         scores = mx.where(mx.arange(scores.shape[0]) == found[-1], -mx.inf, scores)
         found.append(mx.argmax(scores, keepdims=True))
-    return found
+    return mx.concatenate(found)

@@ -202,8 +202,8 @@ class DraftModelDrafter(Drafter):
 
     @property
     def margins(self) -> list[float]:
-        """The margins of the tokens that the open or last round drafted; see `CandidateRanker.rank`."""
-        return [float(np.array(margin)[0]) for margin in self._margins]
+        """The margins of the tokens that the open or last round drafted, where `goes_on` was told them."""
+        return [float(np.array(margin)) for margin in self._margins]
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
@@ -289,9 +289,10 @@ class DraftModelDrafter(Drafter):
         position = len(self._committed) + 1 + step
         with self._ledger.stage("rank"):
             ranked, margin = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
-            self._margins.append(margin)
-            mx.async_eval(ranked, *([margin] if self._goes_on else []))  # while the next step's graph is built
-            self._ledger.settle(ranked)
+            found = [ranked] if self._goes_on is None else [ranked, margin]
+            self._margins += found[1:]
+            mx.async_eval(*found)  # the device works on it while the next step's graph is built
+            self._ledger.settle(*found)
         return ranked
 
     def _with_token(self, seen: mx.array | None, token: mx.array) -> mx.array | None:

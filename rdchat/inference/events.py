@@ -159,6 +159,7 @@ class ModeOption:
         reason: A sentence that says why not, or what limits it; empty where there is nothing to say.
         source: What would draft: a path or a name; empty where there is none.
         command: A shell command that makes it available; empty where there is none.
+        trees: Whether beams of the mode make a tree; else a draft is a single path, however many there are.
     """
 
     mode: Mode
@@ -166,6 +167,7 @@ class ModeOption:
     reason: str = ""
     source: str = ""
     command: str = ""
+    trees: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class Ledger:
             self.wait(*arrays)
 
     def wait(self, *arrays: mx.array | None) -> None:
-        """Wait for what the open stage made."""
+        """Wait for results, in the stage that is open."""
         mx.eval(*arrays)
         self._waits += 1
 

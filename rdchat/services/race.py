@@ -136,8 +136,10 @@ class Race(QObject):
             InvalidSettingError: If a value is out of range.
         """
         cell = BenchCell(draft, temperature)
-        turn = next(self._turns)
-        self._benchmark.start(BenchPlan((cell,), (Prompt(prompt),), max_tokens, 1, seed, mlx_lm=False, turn=turn))
+        plan = BenchPlan(
+            (cell,), (Prompt(prompt),), max_tokens, 1, seed, mlx_lm=False, overhead=False, turn=next(self._turns)
+        )
+        self._benchmark.start(plan)
 
     def stop(self) -> None:
         """End early; `stopped` follows."""

@@ -54,13 +54,15 @@ def facts(message: Message) -> list[Fact]:
 
 
 def drafter_name(drafting: Drafting) -> str:
-    """Return a folder's own name, or what else the drafter is called."""
-    return Path(drafting.drafter).name or figures.NONE
+    """Return a folder's own name, or what else the drafter is called; of several, all names."""
+    sources = drafting.drafter.split(", ") if drafting.mode is Mode.AUTO else [drafting.drafter]
+    return ", ".join(Path(source).name for source in sources) or figures.NONE
 
 
 _NAMED = {Mode.SPECULATIVE, Mode.RECURRENT}  # prompt lookup is its own name
 _LAST_PART = "of the last part"
 _POSITIONS_SHOWN = 4
+_NAME_SHOWN = 24  # characters; the definition has all of it
 
 
 def _how(drafting: Drafting | None) -> list[Fact]:
@@ -69,7 +71,9 @@ def _how(drafting: Drafting | None) -> list[Fact]:
     reason = f" {drafting.reason}" if drafting.reason else ""
     found = [Fact("Drafting", _mode_words(drafting), f"The drafting mode that ran.{reason}")]
     if drafting.drafter:
-        found.append(Fact("Drafter", drafter_name(drafting), f"What proposed the tokens: {drafting.drafter}"))
+        name = drafter_name(drafting)
+        short = name if len(name) <= _NAME_SHOWN else f"{name[: _NAME_SHOWN - 1].rstrip(' ,')}…"
+        found.append(Fact("Drafter", short, f"What proposed the tokens: {drafting.drafter}"))
     if drafting.last_part:
         told = "The reply was continued: all figures are those of the part that was written last."
         found.append(Fact("Figures", _LAST_PART, told))

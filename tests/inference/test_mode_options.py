@@ -85,6 +85,16 @@ def test_a_drafter_that_is_named_must_be_there(tmp_path: Path) -> None:
     assert told.reason.startswith(f"There is no drafter at {tmp_path / 'none'}")
 
 
+def test_beams_are_of_no_use_to_a_model_that_verifies_a_single_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("rdchat.inference.mode_options.check_drafter", lambda *_: None)
+    for kind, trees in ((DraftKind.TREE, True), (DraftKind.CHAIN, False)):
+        model = replace(fakes.tiny_llama(), try_out=lambda kind=kind: Capability(kind, "it is so"))
+        told = _told(model, DraftSettings(drafter=str(tmp_path)))[Mode.RECURRENT]
+        assert (told.available, told.trees) == (True, trees)
+
+
 def test_a_session_decodes_plainly_where_the_draft_model_that_is_named_is_missing(tmp_path: Path) -> None:
     session = ChatSession(fakes.tiny_llama())
     settings = DraftSettings(mode=Mode.SPECULATIVE, draft_model=str(tmp_path / "gone"))

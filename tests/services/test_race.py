@@ -43,6 +43,7 @@ def test_a_race_is_one_prompt_with_and_without_drafting(qtbot: QtBot, race: Race
     plan = engine.plans[0]
     assert plan.prompts == (Prompt("Say hello"),)
     assert [cell.draft.mode.value for cell in plan.all_cells] == ["off", "lookup"]
+    assert not plan.overhead, "nothing shows it"
     assert (plan.runs, plan.seed, plan.max_tokens, plan.all_cells[1].temperature) == (2, 7, 32, 0.7)
     assert result.ratio == 2.0
     assert result.speed_words == "Prompt lookup K3 wrote 2.00x as fast."

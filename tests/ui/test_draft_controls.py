@@ -145,6 +145,16 @@ def test_a_limit_of_a_mode_that_runs_is_told_calmly(qtbot: QtBot, chat: Chat, co
     assert controls.problem._color == "muted"
 
 
+@pytest.mark.parametrize("trees", [True, False])
+def test_a_model_that_verifies_a_single_path_has_no_beam_width(
+    qtbot: QtBot, chat: Chat, controls: DraftControls, trees: bool
+) -> None:
+    _offer(chat, ModeOption(Mode.RECURRENT, True, trees=trees))
+    chat.start()
+    _choose(controls, Mode.RECURRENT)
+    qtbot.waitUntil(lambda: controls.length.isEnabled() and controls.width_.isEnabled() == trees)
+
+
 def test_what_waits_for_the_next_reply_says_so(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
     chat.start()
     chat.engine.gate.shut()

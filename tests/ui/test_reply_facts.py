@@ -59,6 +59,15 @@ def test_every_fact_is_defined() -> None:
     assert all(fact.definition.endswith(".") or fact.name == "Drafter" for fact in facts(message))
 
 
+def test_the_automatic_modes_drafters_are_all_named_and_cut_where_they_are_long() -> None:
+    drafting = Drafting(Mode.AUTO, drafter="/models/mine, prompt lookup")
+    assert facts(reply(2, "Hi", statistics=DRAFTED, drafting=drafting))[1].value == "mine, prompt lookup"
+    drafting = replace(drafting, drafter="/models/redrafter-smollm2-135m, /models/small, prompt lookup")
+    fact = facts(reply(2, "Hi", statistics=DRAFTED, drafting=drafting))[1]
+    assert fact.value == "redrafter-smollm2-135m…"
+    assert fact.definition.endswith("/models/small, prompt lookup")
+
+
 def test_the_ratio_to_plain_decoding_stands_beside_the_speed() -> None:
     measured = replace(DRAFTED, plain_step_ms=50.0)
     message = reply(2, "Hi", statistics=measured, drafting=Drafting(Mode.LOOKUP))

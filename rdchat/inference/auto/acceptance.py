@@ -125,18 +125,19 @@ class ChainRates:
             reached *= first
         return total
 
-    def learn(self, margins: Sequence[float], chain: int, accepted: int) -> None:
+    def learn(self, margins: Sequence[float], chain: int, accepted: int, runner_ups: Sequence[int] = ()) -> None:
         """Take a draft.
 
         Args:
             margins: Of its first choices; see `CandidateRanker.rank`.
             chain: How many of its first choices were accepted.
             accepted: The accepted length; one more than `chain` where a runner-up was taken.
+            runner_ups: How many there were beside each first choice.
         """
         for depth, margin in enumerate(margins[: chain + 1]):
             self._first.learn(depth < chain)
             self._by_margin(margin).learn(depth < chain)
-        if chain < len(margins):
+        if chain < min(len(margins), len(runner_ups)) and runner_ups[chain]:
             self._beside[chain].learn(accepted > chain)
 
     def begin_text(self) -> None:

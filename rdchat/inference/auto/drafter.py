@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from math import prod
 from typing import override
 
 import mlx.core as mx
@@ -72,11 +71,13 @@ class AutoDrafter(Drafter):
         self._recurrent = recurrent.drafter(prompt, request, alone, ledger) if recurrent else None
         self._draft_model = small.drafter(prompt, request, ledger=ledger) if small else None
         self._parts: list[Drafter] = [part for part in (self._recurrent, self._draft_model) if part]
-        self._shapes = [shape for steps in DRAFT_TOKENS for shape in small.shapes(steps)] if small else []
+        self._shapes = [(steps, shape) for steps in DRAFT_TOKENS for shape in small.shapes(steps)] if small else []
         self._followed.chains.begin_text()
         self._followed.values.begin_text()
         self._planner.fade()
         self._choice: Choice | None = None  # the best plan that drafts
+        self._made: Choice | None = None  # the one of the last round, as it turned out
+        self._drafted: tuple[mx.array, tuple[int, ...]]  # a draft model's tokens in it, and runner-ups beside them
         self._do(PLAIN)
         self._beam_rounds = 0
         self._rounds = 0  # since the last plain steps
@@ -129,6 +130,7 @@ class AutoDrafter(Drafter):
                 return False
             self._allowance.spend(self._price(choice))
         self._do(choice.plan)
+        self._made = choice
         self._rounds += 1
         return True
 
@@ -168,22 +170,20 @@ class AutoDrafter(Drafter):
             part.propose(root, 0)
         self._usual = True
         if plan.mode is Mode.SPECULATIVE:
-            draft = self._draft_while_it_pays(root, limit)
-        elif plan.mode is Mode.RECURRENT:
+            return self._draft_while_it_pays(root, limit)
+        if plan.mode is Mode.RECURRENT:
             draft = self._beams(root, limit)
         else:
             chain = [root, *self._look_up(plan.length - 1)]
             draft = Draft(PackedTree.of(PrefixTree.from_beams([chain])))
-        return Draft(draft.tree, draft.looked_up, self._plan.rows, draft.pool)
+        return Draft(draft.tree, draft.looked_up, plan.rows, draft.pool)
 
     @override
     def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """See `Drafter`."""
         self._accepted = len(path) - 1
         if self._plan.mode is Mode.SPECULATIVE:
-            assert self._draft_model is not None
-            margins = self._draft_model.margins
-            self._followed.chains.learn(margins, sum(0 < node <= len(margins) for node in path), self._accepted)
+            self._learn_chain(tokens)
         for part in self._parts:
             part.observe(tokens, verified, path)
         for token in tokens:
@@ -236,8 +236,8 @@ class AutoDrafter(Drafter):
     def took_round(self, ms: float, usual: bool) -> None:
         """Take the time of a round; `usual` as for `took_step`."""
         self._allowance.earn(1 + self._accepted)
-        assert self._choice is not None
-        self._planner.learn(self._choice, self._accepted, ms if usual and self._usual else None)
+        assert self._made is not None
+        self._planner.learn(self._made, self._accepted, ms if usual and self._usual else None)
 
     def _may_try(self, choice: Choice) -> bool:
         """Tell whether a round that looks no better than a plain step may be made to learn from it."""
@@ -265,9 +265,8 @@ class AutoDrafter(Drafter):
             lookup=followed.lookup.path(match, limit) if match else _NOTHING,
             beams=followed.values.table() if self._recurrent else None,
             draft_model=tuple(
-                (steps, chains.expected([chains.chance] * steps, shape.runner_ups), shape.nodes)
-                for shape in self._shapes
-                for steps in [shape.draft_tokens]
+                (steps, chains.expected(steps * [chains.chance], shape.runner_ups), shape.nodes)
+                for steps, shape in self._shapes
             ),
             late=self._draft_model.late if self._draft_model else 0,
         )
@@ -290,9 +289,13 @@ class AutoDrafter(Drafter):
         nodes = [1 + steps + sum(beside[:steps]) for steps in range(longest + 1)]
         known: list[float] = []  # chances of the tokens that are drafted; the last one need not be waited for
 
+        def accepted(steps: int) -> float:
+            return chains.expected([*known, *[chains.chance] * steps][:steps], beside)
+
         def goes_on(margins: Sequence[float]) -> bool:
             known[:] = chains.chances(margins)
-            return self._planner.goes_on(choice, depth, nodes[len(known) :], prod(known), chains.chance)
+            further = range(len(known), longest + 1)
+            return self._planner.goes_on(choice, depth, nodes[len(known) :], [accepted(steps) for steps in further])
 
         self._usual = model.late <= _LATE
         model.take_shape(DraftShape(DRAFT_TOKENS[-1], beside), goes_on)
@@ -300,10 +303,19 @@ class AutoDrafter(Drafter):
         if not (steps := draft.tree.deepest):  # its context is full
             self._usual = False
             return draft
-        accepted = chains.expected([*known, chains.chance][:steps], beside)
-        self._choice = self._planner.drafted(choice, depth, steps, len(draft.tree), accepted)
-        self._do(self._choice.plan)
-        return draft
+        self._drafted = draft.tree.tokens[1 : 1 + steps], beside  # the chain comes first
+        self._made = self._planner.drafted(choice, depth, steps, len(draft.tree), accepted(steps))
+        return Draft(draft.tree, rows=self._made.plan.rows)
+
+    def _learn_chain(self, tokens: Sequence[int]) -> None:
+        """Take what came of a draft model's tokens; one that ends the reply was accepted as any other."""
+        assert self._draft_model is not None
+        if not (margins := self._draft_model.margins):  # its context is full
+            return
+        drafted, beside = self._drafted
+        right = [mine == came for mine, came in zip(np.array(drafted).tolist(), tokens, strict=False)]
+        chain = [*right, False].index(False)
+        self._followed.chains.learn(margins[: len(right)], chain, max(self._accepted, chain), beside)
 
     def _beams(self, root: int, limit: int) -> Draft:
         plan = self._plan

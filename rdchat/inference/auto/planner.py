@@ -135,21 +135,19 @@ class Planner:
         best = max(options, key=lambda option: option.drafted - rate * option.ms)
         return Choice(best.plan, 1 + best.drafted, best.ms, plain_ms, rate)
 
-    def goes_on(self, choice: Choice, depth: int, nodes: Sequence[int], reached: float, chance: float) -> bool:
+    def goes_on(self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float]) -> bool:
         """Tell whether a draft model should draft another token: whether some number of them is worth its time.
 
         Args:
             choice: What began the draft.
             depth: Tokens in the target's cache.
             nodes: Nodes of the draft as it is, and with one token more, two, and so on.
-            reached: The chance that the target follows it as far as it is.
-            chance: That it then follows each further token.
+            accepted: Likewise, the expected accepted length.
         """
         ms, _ = self._calls(Mode.SPECULATIVE, depth)
-        more = np.arange(1, len(nodes))
-        gained = reached * np.cumsum(chance**more)
-        spent = more * self._costs.draft_model_step_ms + ms[nodes[1:]] - ms[nodes[0]]
-        return bool(np.any(gained > choice.rate * spent))
+        spent = np.arange(len(nodes)) * self._costs.draft_model_step_ms + ms[list(nodes)]
+        worth = np.array(accepted) - choice.rate * spent
+        return bool(np.any(worth[1:] > worth[0]))
 
     def drafted(self, choice: Choice, depth: int, steps: int, nodes: int, accepted: float) -> Choice:
         """Return a draft model's choice as it turned out: its steps, its nodes, and the expected accepted length."""

@@ -61,6 +61,7 @@ class BenchPlan:
         trials: Runs of each cell on each prompt.
         seed: Of every reply; the same for all cells.
         mlx_lm: Whether stock `mlx_lm.stream_generate` is run as the outside baseline.
+        overhead: Whether each drafted run's rounds are made once more, to tell what they cost beyond draft and verify.
         turn: Shifts which cell comes first, so that benchmarks repeated by hand alternate too.
 
     Raises:
@@ -73,6 +74,7 @@ class BenchPlan:
     trials: int = 3
     seed: int = 0
     mlx_lm: bool = True
+    overhead: bool = True
     turn: int = 0
 
     def __post_init__(self) -> None:

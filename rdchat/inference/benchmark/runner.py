@@ -136,7 +136,7 @@ class InterleavedRunner:
             if recording is None:
                 break
             run = self._found(session, index, baseline, (prompt, trial), recording)
-            if trial == 0 and cell.draft.mode not in {Mode.OFF, Mode.AUTO}:
+            if self._plan.overhead and trial == 0 and cell.draft.mode not in {Mode.OFF, Mode.AUTO}:
                 run = replace(run, overhead=measure_overhead(session, request, recording, self._cancelled.is_set))
             runs.append(run)
             self._progress.done += 1

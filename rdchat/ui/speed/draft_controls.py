@@ -145,6 +145,7 @@ class DraftControls(Section):
         for field, modes in self._used_in.items():
             used = self._drafting.ready and settings.mode in modes
             used = used and (not missing or isinstance(field, FolderPicker))  # what is picked may be what is missing
+            used = used and (field is not self.width_ or option is None or option.trees)
             for part in (field, self._labels.get(field)):
                 if part is not None:
                     part.setEnabled(used)

@@ -149,9 +149,21 @@ def chain(rates: ChainRates, steps: int, runner_ups: Sequence[int] = ()) -> floa
 def test_a_draft_models_chain_ends_at_a_runner_up() -> None:
     rates = ChainRates()
     for _ in range(600):
-        rates.learn([MIDDLING] * 3, chain=0, accepted=1)  # the first token is always the runner-up
+        rates.learn([MIDDLING] * 3, chain=0, accepted=1, runner_ups=(1, 1))  # the first token is always the runner-up
     assert chain(rates, 3) < 0.2, "there is no runner-up in such a draft"
     assert chain(rates, 3, (1, 1)) == pytest.approx(1, abs=0.2)
+
+
+def test_chains_that_fail_tell_nothing_of_runner_ups() -> None:
+    """They used to count as misses, so that none were offered any more."""
+    rates, untold = ChainRates(), ChainRates()
+    for _ in range(50):
+        rates.learn([MIDDLING] * 3, chain=0, accepted=0)
+        rates.learn([MIDDLING] * 3, chain=1, accepted=1, runner_ups=(2,))
+    assert rates.expected([0.5, 0.5], (2, 2)) == untold.expected([0.5, 0.5], (2, 2))
+    for _ in range(50):
+        rates.learn([MIDDLING] * 3, chain=0, accepted=0, runner_ups=(2,))
+    assert rates.expected([0.5], (2,)) < 0.55
 
 
 def test_runner_ups_are_believed_the_more_there_are_of_them() -> None:

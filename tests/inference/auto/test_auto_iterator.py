@@ -1,5 +1,6 @@
 """Going over between plain steps and rounds changes nothing of what is said, counted or cached."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -43,10 +44,20 @@ class RandomPlanner(Planner):
         depth = int(self._rng.choice([length for length in LENGTHS if length <= outlook.limit + 1])) - 1
         width = int(self._rng.choice(WIDTHS[:3])) if mode is Mode.RECURRENT and self._trees else 1
         nodes = 1 + depth * width
+        if mode is Mode.SPECULATIVE and self._trees:
+            nodes += int(self._rng.choice([0, 3, 8]))  # runner-ups
         branch = min(len(outlook.lookup), depth) if mode is Mode.RECURRENT and self._trees else 0
         rows = min(nodes + int(self._rng.integers(0, 6)), MOST_ROWS)
         plan = Plan(mode, width, depth + 1, nodes, rows, branch)
         return Choice(plan, 1.5, 1.5, 1.0, rate=float(self._rng.choice([-9.0, 11.0])))  # a gain of 5, or -5
+
+    def goes_on(self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float]) -> bool:
+        assert len(nodes) == len(accepted) > 1
+        return bool(self._rng.random() < 0.6)
+
+    def drafted(self, choice: Choice, depth: int, steps: int, nodes: int, accepted: float) -> Choice:
+        made = super().drafted(replace(choice, ms=50.0), depth, steps, nodes, accepted)
+        return replace(made, plan=replace(made.plan, rows=made.plan.rows + int(self._rng.integers(0, 6))))
 
 
 def automatic(

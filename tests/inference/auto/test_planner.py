@@ -168,16 +168,18 @@ def test_a_draft_model_goes_on_while_it_is_sure_enough(reached: float, longer: b
     costs = Chip("pair", PAIR).costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3})
     begun = Choice(Plan(Mode.SPECULATIVE, 1, 3, 3, 3), 2.2, 2 * STEP_MS, STEP_MS, 1.1 / STEP_MS)
-    assert Planner(costs).goes_on(begun, 128, range(3, 9), reached, 0.8) == longer
-    assert not Planner(costs).goes_on(begun, 128, range(3, 4), reached, 0.8), "there is no room for more"
+    accepted = 1 + reached * np.concatenate([[1], 1 + np.cumsum(0.8 ** np.arange(1, 6))])
+    assert Planner(costs).goes_on(begun, 128, range(3, 9), accepted) == longer
+    assert not Planner(costs).goes_on(begun, 128, range(3, 4), accepted[:1]), "there is no room for more"
 
 
 def test_a_draft_model_goes_on_over_dear_rows_to_cheap_ones() -> None:
     costs = Chip("a step in it", {1: 1, 2: 1.1, 3: 1.2, 4: 1.3, 5: 2.2, 6: 2.2, 8: 2.2, 16: 2.3}).costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 20})
     begun = Choice(Plan(Mode.SPECULATIVE, 1, 4, 4, 4), 3.4, 1.5 * STEP_MS, STEP_MS, 2.2 / STEP_MS)
-    assert not Planner(costs).goes_on(begun, 128, range(4, 6), 1.0, 0.98), "a row alone costs more than it brings"
-    assert Planner(costs).goes_on(begun, 128, range(4, 9), 1.0, 0.98)
+    accepted = 3 + np.concatenate([[0], np.cumsum(0.98 ** np.arange(1, 5))])
+    assert not Planner(costs).goes_on(begun, 128, range(4, 6), accepted[:2]), "a row alone costs more than it brings"
+    assert Planner(costs).goes_on(begun, 128, range(4, 9), accepted)
 
 
 def test_a_draft_that_ended_sooner_is_charged_for_what_it_was() -> None:

@@ -201,6 +201,11 @@ def test_rounds_are_not_made_again_once_it_is_cancelled() -> None:
     assert looks == [False, False, True]
 
 
+def test_rounds_are_made_again_only_where_that_is_asked_for() -> None:
+    runs = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=1, overhead=False), session_of)))
+    assert [run.overhead for run in runs] == [None] * 4
+
+
 def test_closing_early_ends_in_good_order() -> None:
     ended: list[bool] = []
     runner = InterleavedRunner(plan(OFF), session_of, lambda: ended.append(True))
