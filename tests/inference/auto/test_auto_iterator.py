@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rdchat.inference.auto.acceptance import ChainRates
 from rdchat.inference.auto.costs import Part
 from rdchat.inference.auto.curve import PLAIN_STEP
 from rdchat.inference.auto.drafter import AutoDrafter
@@ -129,6 +130,23 @@ def test_the_text_is_that_of_plain_decoding_on_a_quantised_cache() -> None:
 def test_max_tokens_cut_anywhere(length: int) -> None:
     for seed in range(3):
         check_same(tiny_llama(), ask("abcabcabc", temperature=1, max_tokens=length), ALL, seed)
+
+
+def test_a_drafted_token_that_ends_the_reply_was_accepted_as_any_other() -> None:
+    """It was taken for refused, and in time the surest tokens for unsure ones."""
+    model, margins = tiny_llama(), (0.1, 0.7, 1.2, 1.7, 2.5, 3.5, 5.0, 7.0)
+    state, request = AutoState(model), ask("abcabcabc", temperature=1, max_tokens=24)
+    state.equip(Equipment(draft_model=DraftModel(model, tiny_llama(), len(ALPHABET))))
+    state._planner = RandomPlanner(state, (Mode.SPECULATIVE,), 0)
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
+    text, prompt = plain(model, request).text, model.encode_chat(request.messages, False)
+    for start in range(1, 20):
+        stopped = replace(request, sampling=replace(request.sampling, stop=(text[start : start + 3],)))
+        job = ReplyJob(model, KVCache(model.network), prompt, stopped, Ledger(), Clock(), Mode.AUTO)
+        assert isinstance([*AutoIterator(job, AutoDrafter(state, prompt, stopped, job.ledger))][-1], ReplyEnd)
+    learnt, before = state.followed(request.sampling).chains.chances(margins), ChainRates().chances(margins)
+    assert all(now >= then for now, then in zip(learnt, before, strict=True)), "both models are one"
+    assert sum(now > then for now, then in zip(learnt, before, strict=True)) > 4
 
 
 def test_an_end_token_and_a_stop_string_cut_anywhere() -> None:
