@@ -5,7 +5,7 @@ chosen by the reply's own rule, with the same noise at the same position, so whe
 they agree on the token, at every temperature.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import override
 
@@ -170,7 +170,7 @@ class DraftModelDrafter(Drafter):
         self._root: int | None = None
         self._steps = 0  # of the open round
         self._finite: mx.array | None = None
-        self._goes_on: Callable[[Sequence[float]], bool] | None = None
+        self._goes_on: Callable[[float], bool] | None = None
         self._margins: list[mx.array] = []
         self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens)
         self._chooser = chooser
@@ -190,19 +190,19 @@ class DraftModelDrafter(Drafter):
         """See `Drafter`."""
         self.take_shape(self._draft.usual_shape(settings.draft_tokens))
 
-    def take_shape(self, shape: DraftShape, goes_on: Callable[[Sequence[float]], bool] | None = None) -> None:
+    def take_shape(self, shape: DraftShape, goes_on: Callable[[float], bool] | None = None) -> None:
         """Draft so from the next round on.
 
         Args:
             shape: Of the longest draft.
-            goes_on: Is told the margins (`CandidateRanker.rank`) of the tokens that are drafted, and says whether
-                another one should be; each token is then waited for. None drafts them all.
+            goes_on: Is told the margin (`CandidateRanker.rank`) of each token that is drafted, and says whether another
+                one should be; each is then waited for. None drafts them all.
         """
         self._shape, self._goes_on = shape, goes_on
 
     @property
     def margins(self) -> list[float]:
-        """The margins of the tokens that the open or last round drafted, where `goes_on` was told them."""
+        """The margins of the tokens that the open or last round drafted, where there is a `goes_on`."""
         return [float(np.array(margin)) for margin in self._margins]
 
     @override
@@ -220,8 +220,8 @@ class DraftModelDrafter(Drafter):
         for step in range(1, most):
             if self._goes_on is not None:
                 with self._ledger.stage("wait"):
-                    self._ledger.wait(self._margins[-1])
-                if not self._goes_on(self.margins):
+                    self._ledger.wait(margin := self._margins[-1])
+                if not self._goes_on(float(np.array(margin))):
                     break
             token = ranked[-1][:1]
             seen = self._with_token(seen, token)

@@ -75,8 +75,8 @@ class ModeOptions:
                 Mode.RECURRENT, available=False, reason=no_drafter(self._model), command=training_command(self._model)
             )
         check_drafter(folder, self._model)
-        limit = self._limit()
-        return ModeOption(Mode.RECURRENT, available=True, reason=limit, source=str(folder), trees=not limit)
+        trees = self._model.capability.kind is DraftKind.TREE
+        return ModeOption(Mode.RECURRENT, available=True, reason=self._limit(), source=str(folder), trees=trees)
 
     def _limit(self) -> str:
         """Return what keeps the target from verifying trees; empty where nothing does."""

@@ -116,7 +116,7 @@ def test_a_draft_may_end_at_any_token_for_what_is_known_of_it(stateful: bool) ->
     drafter = iterator._drafter
     assert isinstance(drafter, DraftModelDrafter)
     shape = DraftShape(5, () if stateful else (2, 1))
-    drafter.take_shape(shape, lambda margins: min(margins) > 0 and rng.random() < 0.7)
+    drafter.take_shape(shape, lambda margin: margin > 0 and rng.random() < 0.7)
     for event in iterator:
         if isinstance(event, TokenEvent) and event.round:
             lengths[event.round.drafted] += 1

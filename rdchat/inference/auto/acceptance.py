@@ -111,14 +111,21 @@ class ChainRates:
         """That a first choice is accepted after accepted ones."""
         return self._first.value
 
-    def chances(self, margins: Sequence[float]) -> list[float]:
-        """Return the same of drafted tokens by their margins; see `CandidateRanker.rank`."""
-        return [self._by_margin(margin).value for margin in margins]
+    def chance_of(self, margin: float) -> float:
+        """Return the same of a token that was drafted, by its margin; see `CandidateRanker.rank`."""
+        return self._by_margin(margin).value
 
-    def expected(self, chances: Sequence[float], runner_ups: Sequence[int] = ()) -> float:
-        """Return the expected accepted length of a draft by its first choices' chances and the runner-ups beside."""
+    def expected(self, steps: int, runner_ups: Sequence[int] = (), known: Sequence[float] = ()) -> float:
+        """Return the expected accepted length of a draft of so many steps, with runner-ups beside them.
+
+        Args:
+            steps: Its depth.
+            runner_ups: Beside each of its first choices.
+            known: The chances of those that are drafted already.
+        """
         total, reached = 0.0, 1.0
-        for depth, first in enumerate(chances):
+        for depth in range(steps):
+            first = known[depth] if depth < len(known) else self.chance
             candidates = runner_ups[depth] if depth < len(runner_ups) else 0
             beside = self._beside[depth].given(1 - (1 + candidates) ** -_RUNNER_UP) if candidates else 0.0
             total += reached * (first + (1 - first) * beside)

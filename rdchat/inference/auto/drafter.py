@@ -71,13 +71,13 @@ class AutoDrafter(Drafter):
         self._recurrent = recurrent.drafter(prompt, request, alone, ledger) if recurrent else None
         self._draft_model = small.drafter(prompt, request, ledger=ledger) if small else None
         self._parts: list[Drafter] = [part for part in (self._recurrent, self._draft_model) if part]
-        self._shapes = [(steps, shape) for steps in DRAFT_TOKENS for shape in small.shapes(steps)] if small else []
+        self._shapes = [shape for steps in DRAFT_TOKENS for shape in small.shapes(steps)] if small else []
         self._followed.chains.begin_text()
         self._followed.values.begin_text()
         self._planner.fade()
         self._choice: Choice | None = None  # the best plan that drafts
         self._made: Choice | None = None  # the one of the last round, as it turned out
-        self._drafted: tuple[mx.array, tuple[int, ...]]  # a draft model's tokens in it, and runner-ups beside them
+        self._drafted: mx.array  # a draft model's tokens in it
         self._do(PLAIN)
         self._beam_rounds = 0
         self._rounds = 0  # since the last plain steps
@@ -265,8 +265,8 @@ class AutoDrafter(Drafter):
             lookup=followed.lookup.path(match, limit) if match else _NOTHING,
             beams=followed.values.table() if self._recurrent else None,
             draft_model=tuple(
-                (steps, chains.expected(steps * [chains.chance], shape.runner_ups), shape.nodes)
-                for steps, shape in self._shapes
+                (shape.draft_tokens, chains.expected(shape.draft_tokens, shape.runner_ups), shape.nodes)
+                for shape in self._shapes
             ),
             late=self._draft_model.late if self._draft_model else 0,
         )
@@ -284,38 +284,40 @@ class AutoDrafter(Drafter):
         model, choice, chains, depth = self._draft_model, self._choice, self._followed.chains, len(self._text)
         assert model is not None
         assert choice is not None
-        beside = DraftShape.of_size(choice.plan.length - 1, choice.plan.nodes).runner_ups
-        longest = min(DRAFT_TOKENS[-1], limit)
-        nodes = [1 + steps + sum(beside[:steps]) for steps in range(longest + 1)]
+        beside, late = self._beside, model.late
         known: list[float] = []  # chances of the tokens that are drafted; the last one need not be waited for
 
-        def accepted(steps: int) -> float:
-            return chains.expected([*known, *[chains.chance] * steps][:steps], beside)
+        def goes_on(margin: float) -> bool:
+            known.append(chains.chance_of(margin))
+            further = range(len(known), min(DRAFT_TOKENS[-1], limit) + 1)
+            nodes = [DraftShape(steps, beside[:steps]).nodes for steps in further]
+            accepted = [chains.expected(steps, beside, known) for steps in further]
+            return self._planner.goes_on(choice, depth, nodes, accepted)
 
-        def goes_on(margins: Sequence[float]) -> bool:
-            known[:] = chains.chances(margins)
-            further = range(len(known), longest + 1)
-            return self._planner.goes_on(choice, depth, nodes[len(known) :], [accepted(steps) for steps in further])
-
-        self._usual = model.late <= _LATE
+        self._usual = late <= _LATE
         model.take_shape(DraftShape(DRAFT_TOKENS[-1], beside), goes_on)
         draft = model.propose(root, limit)
         if not (steps := draft.tree.deepest):  # its context is full
             self._usual = False
             return draft
-        self._drafted = draft.tree.tokens[1 : 1 + steps], beside  # the chain comes first
-        self._made = self._planner.drafted(choice, depth, steps, len(draft.tree), accepted(steps))
+        self._drafted = draft.tree.tokens[1 : 1 + steps]  # the chain comes first
+        turned_out = (steps, chains.expected(steps, beside, known), len(draft.tree))
+        self._made = self._planner.drafted(choice, Outlook(depth, steps, draft_model=(turned_out,), late=late))
         return Draft(draft.tree, rows=self._made.plan.rows)
+
+    @property
+    def _beside(self) -> tuple[int, ...]:
+        """Runner-ups beside each token of the draft model that the plan asks for."""
+        return DraftShape.of_size(self._plan.length - 1, self._plan.nodes).runner_ups
 
     def _learn_chain(self, tokens: Sequence[int]) -> None:
         """Take what came of a draft model's tokens; one that ends the reply was accepted as any other."""
         assert self._draft_model is not None
         if not (margins := self._draft_model.margins):  # its context is full
             return
-        drafted, beside = self._drafted
-        right = [mine == came for mine, came in zip(np.array(drafted).tolist(), tokens, strict=False)]
+        right = [mine == came for mine, came in zip(np.array(self._drafted).tolist(), tokens, strict=False)]
         chain = [*right, False].index(False)
-        self._followed.chains.learn(margins[: len(right)], chain, max(self._accepted, chain), beside)
+        self._followed.chains.learn(margins[: len(right)], chain, max(self._accepted, chain), self._beside)
 
     def _beams(self, root: int, limit: int) -> Draft:
         plan = self._plan

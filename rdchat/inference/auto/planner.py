@@ -149,13 +149,10 @@ class Planner:
         worth = np.array(accepted) - choice.rate * spent
         return bool(np.any(worth[1:] > worth[0]))
 
-    def drafted(self, choice: Choice, depth: int, steps: int, nodes: int, accepted: float) -> Choice:
-        """Return a draft model's choice as it turned out: its steps, its nodes, and the expected accepted length."""
-        ms, rows = self._calls(Mode.SPECULATIVE, depth)
-        plan = Plan(Mode.SPECULATIVE, 1, steps + 1, nodes, int(rows[nodes]))
-        longer_ms = (steps + 1 - choice.plan.length) * self._costs.draft_model_step_ms
-        draft_ms = longer_ms + float(ms[nodes] - ms[choice.plan.nodes])
-        return replace(choice, plan=plan, tokens=1 + accepted, ms=choice.ms + draft_ms)
+    def drafted(self, choice: Choice, outlook: Outlook) -> Choice:
+        """Return a draft model's choice as it turned out: by an outlook of the one draft that it made."""
+        (made,) = self._draft_model(outlook)
+        return replace(choice, plan=made.plan, tokens=1 + made.drafted, ms=made.ms)
 
     def switch_tokens(self, depth: int) -> float:
         """Return what one change between rounds and plain steps costs, in tokens: a step with nothing queued before.

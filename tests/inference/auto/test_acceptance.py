@@ -1,7 +1,5 @@
 """How far drafts are followed: estimates from known drafts and texts."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
@@ -142,16 +140,12 @@ def test_prompt_lookup_is_believed_the_more_the_longer_the_match_and_along_its_p
 MIDDLING = 1.2  # a margin at which a draft model is neither sure nor unsure
 
 
-def chain(rates: ChainRates, steps: int, runner_ups: Sequence[int] = ()) -> float:
-    return rates.expected([rates.chance] * steps, runner_ups)
-
-
 def test_a_draft_models_chain_ends_at_a_runner_up() -> None:
     rates = ChainRates()
     for _ in range(600):
         rates.learn([MIDDLING] * 3, chain=0, accepted=1, runner_ups=(1, 1))  # the first token is always the runner-up
-    assert chain(rates, 3) < 0.2, "there is no runner-up in such a draft"
-    assert chain(rates, 3, (1, 1)) == pytest.approx(1, abs=0.2)
+    assert rates.expected(3) < 0.2, "there is no runner-up in such a draft"
+    assert rates.expected(3, (1, 1)) == pytest.approx(1, abs=0.2)
 
 
 def test_chains_that_fail_tell_nothing_of_runner_ups() -> None:
@@ -160,43 +154,43 @@ def test_chains_that_fail_tell_nothing_of_runner_ups() -> None:
     for _ in range(50):
         rates.learn([MIDDLING] * 3, chain=0, accepted=0)
         rates.learn([MIDDLING] * 3, chain=1, accepted=1, runner_ups=(2,))
-    assert rates.expected([0.5, 0.5], (2, 2)) == untold.expected([0.5, 0.5], (2, 2))
+    assert rates.expected(2, (2, 2), [0.5, 0.5]) == untold.expected(2, (2, 2), [0.5, 0.5])
     for _ in range(50):
         rates.learn([MIDDLING] * 3, chain=0, accepted=0, runner_ups=(2,))
-    assert rates.expected([0.5], (2,)) < 0.55
+    assert rates.expected(1, (2,), [0.5]) < 0.55
 
 
 def test_runner_ups_are_believed_the_more_there_are_of_them() -> None:
-    alone, one, three, many = (chain(ChainRates(), 2, (count, count)) for count in (0, 1, 3, 14))
+    alone, one, three, many = (ChainRates().expected(2, (count, count)) for count in (0, 1, 3, 14))
     assert alone == pytest.approx(0.7 + 0.7**2)
     assert alone < one < three < many < 0.98 * (1 + 0.7), "some tokens are none of the likeliest fourteen"
 
 
 def test_drafts_that_fail_end_a_draft_models_trial_and_another_text_gives_it_a_chance() -> None:
     rates = ChainRates()
-    before = chain(rates, 4)
+    before = rates.expected(4)
     for _ in range(3):
         rates.learn([MIDDLING] * 4, chain=0, accepted=0)
-    assert chain(rates, 4) < 0.4 * before
+    assert rates.expected(4) < 0.4 * before
     rates.begin_text()
-    assert chain(rates, 4) > 0.7 * before
+    assert rates.expected(4) > 0.7 * before
 
 
 def test_a_draft_model_is_believed_alike_at_all_depths() -> None:
     rates = ChainRates()
     for _ in range(100):
         rates.learn([MIDDLING] * 2, chain=2, accepted=2)
-    assert chain(rates, 6) > 5
+    assert rates.expected(6) > 5
 
 
 def test_a_drafted_token_is_believed_by_its_margin_as_such_ones_came_true() -> None:
     rates = ChainRates()
-    unsure, sure = rates.chances([0.1, 7.0])
+    unsure, sure = rates.chance_of(0.1), rates.chance_of(7.0)
     assert unsure < 0.5 < 0.95 < sure
     for _ in range(200):
         rates.learn([7.0, 0.1, 7.0], chain=1, accepted=1)  # what lies behind a token that failed tells nothing
-    unsure, sure = rates.chances([0.1, 7.0])
+    unsure, sure = rates.chance_of(0.1), rates.chance_of(7.0)
     assert unsure < 0.1
     assert sure > 0.99
     rates.begin_text()
-    assert rates.chances([0.1, 7.0]) == [unsure, sure], "a margin means the same in every text"
+    assert [rates.chance_of(margin) for margin in (0.1, 7.0)] == [unsure, sure], "a margin means the same in every text"

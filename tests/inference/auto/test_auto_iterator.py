@@ -56,8 +56,8 @@ class RandomPlanner(Planner):
         assert len(nodes) == len(accepted) > 1
         return bool(self._rng.random() < 0.6)
 
-    def drafted(self, choice: Choice, depth: int, steps: int, nodes: int, accepted: float) -> Choice:
-        made = super().drafted(replace(choice, ms=50.0), depth, steps, nodes, accepted)
+    def drafted(self, choice: Choice, outlook: Outlook) -> Choice:
+        made = super().drafted(choice, outlook)
         return replace(made, plan=replace(made.plan, rows=made.plan.rows + int(self._rng.integers(0, 6))))
 
 
@@ -144,7 +144,8 @@ def test_a_drafted_token_that_ends_the_reply_was_accepted_as_any_other() -> None
         stopped = replace(request, sampling=replace(request.sampling, stop=(text[start : start + 3],)))
         job = ReplyJob(model, KVCache(model.network), prompt, stopped, Ledger(), Clock(), Mode.AUTO)
         assert isinstance([*AutoIterator(job, AutoDrafter(state, prompt, stopped, job.ledger))][-1], ReplyEnd)
-    learnt, before = state.followed(request.sampling).chains.chances(margins), ChainRates().chances(margins)
+    rates = (state.followed(request.sampling).chains, ChainRates())
+    learnt, before = ([known.chance_of(margin) for margin in margins] for known in rates)
     assert all(now >= then for now, then in zip(learnt, before, strict=True)), "both models are one"
     assert sum(now > then for now, then in zip(learnt, before, strict=True)) > 4
 

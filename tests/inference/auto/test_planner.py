@@ -149,15 +149,11 @@ def test_a_draft_model_is_charged_for_catching_up() -> None:
 PAIR = {1: 1.02, 2: 1.28, 3: 1.6, 4: 1.9, 8: 2.01, 12: 3.2, 16: 1.64, 32: 2.45}
 
 
-def expected(rates: ChainRates, shape: DraftShape) -> float:
-    return rates.expected([rates.chance] * shape.draft_tokens, shape.runner_ups)
-
-
 def pair_choice(rates: ChainRates, late: int = 0) -> Choice:
     costs = Chip("pair", PAIR).costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3, (16, 0): 1.64 * STEP_MS / 3})
     shapes = [DraftShape.of_size(steps, 16) for steps in DRAFT_TOKENS]
-    accepted = tuple((s.draft_tokens, expected(rates, s), s.nodes) for s in shapes)
+    accepted = tuple((s.draft_tokens, rates.expected(s.draft_tokens, s.runner_ups), s.nodes) for s in shapes)
     choice = Planner(costs).choose(Outlook(128, 16, draft_model=accepted, late=late))
     assert choice is not None
     return choice
@@ -189,7 +185,7 @@ def test_a_draft_that_ended_sooner_is_charged_for_what_it_was() -> None:
     long, short = (planner.choose(Outlook(128, 8, draft_model=((n, 1.5, 1 + n),), late=1)) for n in (6, 2))
     assert long is not None
     assert short is not None
-    ended = planner.drafted(long, 128, 2, 3, 1.5)
+    ended = planner.drafted(long, Outlook(128, 2, draft_model=((2, 1.5, 3),), late=1))
     assert ended.plan == short.plan
     assert ended.ms == pytest.approx(short.ms)
     assert ended.tokens == pytest.approx(2.5)
@@ -200,7 +196,7 @@ def test_a_draft_model_gets_runner_ups_where_their_rows_cost_little(calls: dict[
     costs, rates = Chip("made up", calls).costs(), ChainRates()
     costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3})
     shapes = (DraftShape(2), DraftShape.of_size(2, 16))
-    drafts = tuple((2, expected(rates, shape), shape.nodes) for shape in shapes)
+    drafts = tuple((2, rates.expected(2, shape.runner_ups), shape.nodes) for shape in shapes)
     choice = Planner(costs).choose(Outlook(128, 16, draft_model=drafts))
     assert choice is not None
     assert choice.plan.nodes == nodes
