@@ -4,7 +4,8 @@ Saxena 2023, "Prompt Lookup Decoding"; here over prompt and reply, with an index
 a lookup costs the same however long the conversation is.
 """
 
-from typing import override
+from enum import IntEnum
+from typing import NamedTuple, override
 
 from rdchat.inference.draft import Draft, Drafter
 from rdchat.inference.ledger import Ledger
@@ -15,6 +16,27 @@ from rdchat.inference.verifier import Verified
 
 LONGEST, SHORTEST = 8, 2  # tokens of an ending that is looked up
 _AGREEMENT = 32  # tokens before both places that are compared, to tell how much alike they are
+_DIFFERENT = -1  # in place of a token
+
+
+class Before(IntEnum):
+    """How the text went on where the two tokens before a guess occurred."""
+
+    ONCE = 0  # there was one place only
+    ALIKE = 1  # at all places as is guessed
+    VARIED = 2
+
+
+class Support(NamedTuple):
+    """What speaks for a guess.
+
+    Attributes:
+        match: How long the ending is that it goes by.
+        before: How the text went on before, behind the last two tokens of that ending.
+    """
+
+    match: int
+    before: Before
 
 
 class LookupIndex:
@@ -28,6 +50,7 @@ class LookupIndex:
         self._tokens = list(tokens)
         self._noted = 0  # runs that end at or before here are in `_ends`
         self._ends: dict[tuple[int, ...], int] = {}  # run -> index behind its last occurrence that has a successor
+        self._followers: dict[tuple[int, int], tuple[int, bool]] = {}  # two tokens -> what followed; whether only once
 
     def extend(self, tokens: list[int]) -> None:
         """Add tokens at the end."""
@@ -55,6 +78,23 @@ class LookupIndex:
         most = min(_AGREEMENT, start)
         return next((run for run in range(most) if tokens[start - 1 - run] != tokens[held - 1 - run]), most)
 
+    def support(self, length: int) -> list[Support]:
+        """Return what speaks for each token of `continuation`."""
+        if not (match := self.match()):
+            return []
+        guessed = self.continuation(length)
+        firsts, seconds = [*self._tokens[-2:], *guessed], [self._tokens[-1], *guessed]
+        return [
+            Support(match + depth, self._before((first, second), token))
+            for depth, (first, second, token) in enumerate(zip(firsts, seconds, guessed, strict=False))
+        ]
+
+    def _before(self, pair: tuple[int, int], token: int) -> Before:
+        follower, once = self._followers.get(pair, (token, True))
+        if once:
+            return Before.ONCE
+        return Before.ALIKE if follower == token else Before.VARIED
+
     def _find(self) -> int | None:
         self._note_endings()
         runs = range(min(LONGEST, len(self._tokens)), SHORTEST - 1, -1)
@@ -66,6 +106,11 @@ class LookupIndex:
         for end in range(self._noted + 1, len(self._tokens)):
             for run in range(SHORTEST, min(LONGEST, end) + 1):
                 self._ends[tuple(self._tokens[end - run : end])] = end
+            if end >= SHORTEST:
+                first, second, token = self._tokens[end - 2 : end + 1]
+                follower, _ = self._followers.get((first, second), (token, True))
+                once = (first, second) not in self._followers
+                self._followers[first, second] = token if follower == token else _DIFFERENT, once
         self._noted = max(self._noted, len(self._tokens) - 1)
 
 

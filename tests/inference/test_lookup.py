@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rdchat.inference.lookup import LONGEST, SHORTEST, LookupIndex
+from rdchat.inference.lookup import LONGEST, SHORTEST, Before, LookupIndex
 
 
 def simply(tokens: list[int], length: int) -> list[int]:
@@ -42,3 +42,32 @@ def test_a_match_is_counted_beyond_what_is_looked_up_by_and_up_to_a_limit() -> N
     assert LookupIndex([*text, 99, *text]).match() == 20
     text = list(range(60))
     assert LookupIndex([*text, 99, *text]).match() == 32
+
+
+def supported_simply(tokens: list[int], guessed: list[int]) -> list[Before]:
+    """Look at every earlier place of the two tokens before each guess."""
+    path, found = [*tokens, *guessed], list[Before]()
+    for place, token in enumerate(guessed, start=len(tokens)):
+        followers = [tokens[end] for end in range(2, len(tokens)) if tokens[end - 2 : end] == path[place - 2 : place]]
+        alike = Before.ALIKE if set(followers) == {token} else Before.VARIED
+        found.append(Before.ONCE if len(followers) < 2 else alike)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_guess_is_told_how_the_text_went_on_before(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tokens = rng.integers(0, 3 + seed % 4, size=60).tolist()
+    index, held = LookupIndex(tokens[:4]), 4
+    while held < len(tokens):
+        added = int(rng.integers(1, 5))
+        index.extend(tokens[held : held + added])
+        held += added
+        guessed = index.continuation(6)
+        support = index.support(6)
+        assert [s.before for s in support] == supported_simply(tokens[:held], guessed)
+        assert [s.match for s in support] == [index.match() + depth for depth in range(len(guessed))]
+
+
+def test_a_text_too_short_to_look_anything_up_has_no_support() -> None:
+    assert LookupIndex([]).support(3) == LookupIndex([1]).support(3) == LookupIndex([1, 2]).support(3) == []

@@ -119,7 +119,7 @@ class AutoDrafter(Drafter):
         Args:
             limit: Tokens that may be drafted.
         """
-        self._choice = choice = self._planner.choose(self._outlook(limit, self._index.match()))
+        self._choice = choice = self._planner.choose(self._outlook(limit, self._path(limit)))
         if choice is None:
             return False
         if self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER:
@@ -143,16 +143,16 @@ class AutoDrafter(Drafter):
         self._looks = max(self._looks - 1, 0)
         if limit < 1 or self._looks:
             return False
-        match, least = self._index.match(), self._switch / 2
+        path, least = self._path(1 + limit), self._switch / 2
         otherwise = self._planner.choose(self._outlook(limit))
-        if not match:
+        if not path.size:
             self._choice = otherwise
             if otherwise is None:
                 return False
             return otherwise.gain > least + _MARGIN * otherwise.cost or self._may_try(otherwise)
         # prompt lookup has a guess of the token that is being computed: a path goes on behind it
-        right = float(self._followed.lookup.path(match, 1)[0])
-        best = self._planner.choose(self._outlook(limit, match + 1))
+        right = float(path[0])
+        best = self._planner.choose(self._outlook(limit, path[1:] / right))
         if best is None:
             self._choice = None
             return False
@@ -187,8 +187,8 @@ class AutoDrafter(Drafter):
         for part in self._parts:
             part.observe(tokens, verified, path)
         for token in tokens:
-            if match := self._index.match():
-                self._followed.lookup.learn(match, self._index.continuation(1) == [token])
+            for support in self._index.support(1):
+                self._followed.lookup.learn(support, self._index.continuation(1) == [token])
             self._text.append(token)
             self._index.extend([token])
         self._comparison.look(self._text)
@@ -250,19 +250,23 @@ class AutoDrafter(Drafter):
         self._plan = plan
         self.name = plan.mode.value
 
-    def _outlook(self, limit: int, match: int = 0) -> Outlook:
+    def _path(self, limit: int) -> Floats:
+        """Return (tokens,) the chance that a path from prompt lookup is accepted up to each token; empty without."""
+        return self._followed.lookup.path(self._index.support(min(limit, MOST_ROWS)))
+
+    def _outlook(self, limit: int, lookup: Floats = _NOTHING) -> Outlook:
         """Return what is known of a draft's chances.
 
         Args:
             limit: Tokens that may be drafted.
-            match: Length of the ending that prompt lookup goes by; 0 leaves it out.
+            lookup: What `_path` gave, for these or some more of them; empty leaves prompt lookup out.
         """
         limit, followed = min(limit, MOST_ROWS - 1), self._followed
         chains = followed.chains
         return Outlook(
             depth=len(self._text),
             limit=limit,
-            lookup=followed.lookup.path(match, limit) if match else _NOTHING,
+            lookup=lookup[:limit],
             beams=followed.values.table() if self._recurrent else None,
             draft_model=tuple(
                 (shape.draft_tokens, chains.expected(shape.draft_tokens, shape.runner_ups), shape.nodes)
