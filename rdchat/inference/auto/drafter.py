@@ -84,7 +84,8 @@ class AutoDrafter(Drafter):
         self._looks = 0  # plain steps to come before the next round, to see what they cost
         self._usual = True  # whether what the last round drafted is what its plan was charged for
         self._accepted = 0  # in the last round
-        self._allowance = Allowance(self._followed.values.drafts)
+        # a draft model tells with its first tokens whether it is followed
+        self._allowance = Allowance(self._followed.values.drafts if self._recurrent else np.inf)
 
     @property
     def told(self) -> AutoChoice:
@@ -241,7 +242,7 @@ class AutoDrafter(Drafter):
 
     def _may_try(self, choice: Choice) -> bool:
         """Tell whether a round that looks no better than a plain step may be made to learn from it."""
-        return choice.plan.mode is Mode.RECURRENT and self._allowance.affords(self._price(choice))
+        return choice.plan.mode is not Mode.LOOKUP and self._allowance.affords(self._price(choice))
 
     def _price(self, choice: Choice) -> float:
         return max(self._switch - choice.gain, 0.0)

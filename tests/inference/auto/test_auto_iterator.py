@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.auto.acceptance import ChainRates
-from rdchat.inference.auto.costs import Part
+from rdchat.inference.auto.costs import CostModel, Part
 from rdchat.inference.auto.curve import PLAIN_STEP
 from rdchat.inference.auto.drafter import AutoDrafter
 from rdchat.inference.auto.iterator import AutoIterator
@@ -270,3 +270,31 @@ def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     assert followed.lookup.path(weak).tolist() != known.lookup.path(weak).tolist()
     assert end.statistics.choice is not None
     assert end.statistics.choice.words.startswith("Drafting would be 0.0")
+
+
+@pytest.mark.parametrize(("seed", "followed"), [(None, True), (3, False)])
+def test_a_draft_model_is_tried_where_it_might_pay(
+    monkeypatch: pytest.MonkeyPatch, seed: int | None, followed: bool
+) -> None:
+    """With what is believed of it beforehand it looks a little worse than plain steps; it was never tried then."""
+    monkeypatch.setattr(CostModel, "_learn", lambda *_: None)
+    model = tiny_llama()
+    state, request = AutoState(model), ask("abcabcabc", temperature=1, max_tokens=120)
+    small = tiny_llama() if seed is None else tiny_llama(seed=seed)
+    state.equip(Equipment(draft_model=DraftModel(model, small, len(ALPHABET))))
+    calls = {(rows, 128): 1.0 + 0.4 * (rows > 1) + 0.1 * rows for rows in range(1, 33)}
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.1, **calls})
+    state.costs.use(Part.DRAFT_MODEL, {(1, 0): 0.45, (16, 0): 0.6})
+    outlook = Outlook(128, 8, draft_model=((1, 0.7, 2), (2, 1.19, 3), (4, 1.77, 5)))
+    choice = state.planner.choose(outlook)
+    assert choice is not None
+    assert -0.2 < choice.gain < 0
+    prompt = model.encode_chat(request.messages, False)
+    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock(), Mode.AUTO)
+    *_, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+    assert isinstance(end, ReplyEnd)
+    counters = end.statistics
+    if followed:
+        assert counters.accepted > 0.5 * counters.generated_tokens
+    else:
+        assert 1 <= counters.rounds <= 4
