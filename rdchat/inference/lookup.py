@@ -62,32 +62,35 @@ class LookupIndex:
         A continuation that reaches the end of the text goes on with itself, as a loop does.
         """
         start = self._find()
-        if start is None:
-            return []
-        copied, apart = self._tokens[start : start + length], len(self._tokens) - start
-        while len(copied) < length:
-            copied.append(copied[len(copied) - apart])
-        return copied
+        return [] if start is None else self._copied(start, length)
 
     def match(self) -> int:
         """Return how long the ending is that `continuation` goes by, counted up to 32 tokens; 0 where there is none."""
         start = self._find()
-        if start is None:
-            return 0
-        tokens, held = self._tokens, len(self._tokens)
-        most = min(_AGREEMENT, start)
-        return next((run for run in range(most) if tokens[start - 1 - run] != tokens[held - 1 - run]), most)
+        return 0 if start is None else self._alike(start)
 
     def support(self, length: int) -> list[Support]:
         """Return what speaks for each token of `continuation`."""
-        if not (match := self.match()):
+        start = self._find()
+        if start is None:
             return []
-        guessed = self.continuation(length)
+        match, guessed = self._alike(start), self._copied(start, length)
         firsts, seconds = [*self._tokens[-2:], *guessed], [self._tokens[-1], *guessed]
         return [
             Support(match + depth, self._before((first, second), token))
             for depth, (first, second, token) in enumerate(zip(firsts, seconds, guessed, strict=False))
         ]
+
+    def _copied(self, start: int, length: int) -> list[int]:
+        copied, apart = self._tokens[start : start + length], len(self._tokens) - start
+        while len(copied) < length:
+            copied.append(copied[len(copied) - apart])
+        return copied
+
+    def _alike(self, start: int) -> int:
+        tokens, held = self._tokens, len(self._tokens)
+        most = min(_AGREEMENT, start)
+        return next((run for run in range(most) if tokens[start - 1 - run] != tokens[held - 1 - run]), most)
 
     def _before(self, pair: tuple[int, int], token: int) -> Before:
         follower, once = self._followers.get(pair, (token, True))
@@ -108,9 +111,9 @@ class LookupIndex:
                 self._ends[tuple(self._tokens[end - run : end])] = end
             if end >= SHORTEST:
                 first, second, token = self._tokens[end - 2 : end + 1]
-                follower, _ = self._followers.get((first, second), (token, True))
-                once = (first, second) not in self._followers
-                self._followers[first, second] = token if follower == token else _DIFFERENT, once
+                known = self._followers.get((first, second))
+                follower = token if known is None or known[0] == token else _DIFFERENT
+                self._followers[first, second] = follower, known is None
         self._noted = max(self._noted, len(self._tokens) - 1)
 
 
