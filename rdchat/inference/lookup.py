@@ -27,14 +27,16 @@ class Before(IntEnum):
     VARIED = 2
 
 
-class Support(NamedTuple):
-    """What speaks for a guess.
+class Guess(NamedTuple):
+    """A token of a continuation, and what speaks for it.
 
     Attributes:
+        token: Its id.
         match: How long the ending is that it goes by.
         before: How the text went on before, behind the last two tokens of that ending.
     """
 
+    token: int
     match: int
     before: Before
 
@@ -64,21 +66,16 @@ class LookupIndex:
         start = self._find()
         return [] if start is None else self._copied(start, length)
 
-    def match(self) -> int:
-        """Return how long the ending is that `continuation` goes by, counted up to 32 tokens; 0 where there is none."""
-        start = self._find()
-        return 0 if start is None else self._alike(start)
-
-    def support(self, length: int) -> list[Support]:
-        """Return what speaks for each token of `continuation`."""
+    def guesses(self, length: int) -> list[Guess]:
+        """Return `continuation`, and what speaks for each of its tokens."""
         start = self._find()
         if start is None:
             return []
-        match, guessed = self._alike(start), self._copied(start, length)
-        firsts, seconds = [*self._tokens[-2:], *guessed], [self._tokens[-1], *guessed]
+        match, copied = self._alike(start), self._copied(start, length)
+        firsts, seconds = [*self._tokens[-2:], *copied], [self._tokens[-1], *copied]
         return [
-            Support(match + depth, self._before((first, second), token))
-            for depth, (first, second, token) in enumerate(zip(firsts, seconds, guessed, strict=False))
+            Guess(token, match + depth, self._before((first, second), token))
+            for depth, (first, second, token) in enumerate(zip(firsts, seconds, copied, strict=False))
         ]
 
     def _copied(self, start: int, length: int) -> list[int]:
@@ -88,6 +85,7 @@ class LookupIndex:
         return copied
 
     def _alike(self, start: int) -> int:
+        """Return how many tokens, up to 32, the text before `start` and its end have alike."""
         tokens, held = self._tokens, len(self._tokens)
         most = min(_AGREEMENT, start)
         return next((run for run in range(most) if tokens[start - 1 - run] != tokens[held - 1 - run]), most)

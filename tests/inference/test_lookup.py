@@ -31,23 +31,22 @@ def test_it_is_what_a_plain_search_finds_whenever_it_is_asked(seed: int) -> None
 
 def test_a_match_is_as_long_as_both_places_agree() -> None:
     index = LookupIndex([1, 2, 3, 4, 5, 9, 2, 3, 4, 5])
-    assert (index.match(), index.continuation(2)) == (4, [9, 2])
+    assert [(guess.token, guess.match) for guess in index.guesses(2)] == [(9, 4), (2, 5)]
     index.extend([7])
-    assert (index.match(), index.continuation(2)) == (0, [])
-    assert LookupIndex([1]).match() == 0
+    assert index.guesses(2) == []
 
 
 def test_a_match_is_counted_beyond_what_is_looked_up_by_and_up_to_a_limit() -> None:
     text = list(range(20))
-    assert LookupIndex([*text, 99, *text]).match() == 20
+    assert LookupIndex([*text, 99, *text]).guesses(1)[0].match == 20
     text = list(range(60))
-    assert LookupIndex([*text, 99, *text]).match() == 32
+    assert LookupIndex([*text, 99, *text]).guesses(1)[0].match == 32
 
 
-def supported_simply(tokens: list[int], guessed: list[int]) -> list[Before]:
+def went_on_simply(tokens: list[int], copied: list[int]) -> list[Before]:
     """Look at every earlier place of the two tokens before each guess."""
-    path, found = [*tokens, *guessed], list[Before]()
-    for place, token in enumerate(guessed, start=len(tokens)):
+    path, found = [*tokens, *copied], list[Before]()
+    for place, token in enumerate(copied, start=len(tokens)):
         followers = [tokens[end] for end in range(2, len(tokens)) if tokens[end - 2 : end] == path[place - 2 : place]]
         alike = Before.ALIKE if set(followers) == {token} else Before.VARIED
         found.append(Before.ONCE if len(followers) < 2 else alike)
@@ -63,11 +62,11 @@ def test_each_guess_is_told_how_the_text_went_on_before(seed: int) -> None:
         added = int(rng.integers(1, 5))
         index.extend(tokens[held : held + added])
         held += added
-        guessed = index.continuation(6)
-        support = index.support(6)
-        assert [s.before for s in support] == supported_simply(tokens[:held], guessed)
-        assert [s.match for s in support] == [index.match() + depth for depth in range(len(guessed))]
+        copied, guesses = index.continuation(6), index.guesses(6)
+        assert [guess.token for guess in guesses] == copied
+        assert [guess.before for guess in guesses] == went_on_simply(tokens[:held], copied)
+        assert len({guess.match - depth for depth, guess in enumerate(guesses)}) <= 1
 
 
-def test_a_text_too_short_to_look_anything_up_has_no_support() -> None:
-    assert LookupIndex([]).support(3) == LookupIndex([1]).support(3) == LookupIndex([1, 2]).support(3) == []
+def test_there_is_no_guess_in_a_text_too_short_to_look_anything_up() -> None:
+    assert LookupIndex([]).guesses(3) == LookupIndex([1]).guesses(3) == LookupIndex([1, 2]).guesses(3) == []

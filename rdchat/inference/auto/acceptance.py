@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rdchat.inference.auto.curve import Floats
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
-from rdchat.inference.lookup import Before, Support
+from rdchat.inference.lookup import Before, Guess
 
 Ints = npt.NDArray[np.int64]
 
@@ -89,16 +89,16 @@ class LookupRates:
     def __init__(self) -> None:
         self._rates = {before: [Rate(prior) for prior in priors] for before, priors in _MATCH_PRIORS.items()}
 
-    def path(self, support: Sequence[Support]) -> Floats:
+    def path(self, guesses: Sequence[Guess]) -> Floats:
         """Return (tokens,) the chance that a path from prompt lookup is accepted up to each of its tokens."""
-        return np.cumprod([self._rate(token).value for token in support])
+        return np.cumprod([self._rate(guess).value for guess in guesses])
 
-    def learn(self, support: Support, right: bool) -> None:
-        """Take whether the token that followed was the one looked up."""
-        self._rate(support).learn(right)
+    def learn(self, guess: Guess, token: int) -> None:
+        """Take the token that followed, where the guess was of it."""
+        self._rate(guess).learn(guess.token == token)
 
-    def _rate(self, support: Support) -> Rate:
-        return self._rates[support.before][_CLASSES[min(support.match, _MATCHES[-1])]]
+    def _rate(self, guess: Guess) -> Rate:
+        return self._rates[guess.before][_CLASSES[min(guess.match, _MATCHES[-1])]]
 
 
 class ChainRates:

@@ -188,8 +188,8 @@ class AutoDrafter(Drafter):
         for part in self._parts:
             part.observe(tokens, verified, path)
         for token in tokens:
-            for support in self._index.support(1):
-                self._followed.lookup.learn(support, self._index.continuation(1) == [token])
+            for guess in self._index.guesses(1):
+                self._followed.lookup.learn(guess, token)
             self._text.append(token)
             self._index.extend([token])
         self._comparison.look(self._text)
@@ -253,7 +253,7 @@ class AutoDrafter(Drafter):
 
     def _path(self, limit: int) -> Floats:
         """Return (tokens,) the chance that a path from prompt lookup is accepted up to each token; empty without."""
-        return self._followed.lookup.path(self._index.support(min(limit, MOST_ROWS)))
+        return self._followed.lookup.path(self._index.guesses(min(limit, MOST_ROWS)))
 
     def _outlook(self, limit: int, lookup: Floats = _NOTHING) -> Outlook:
         """Return what is known of a draft's chances.

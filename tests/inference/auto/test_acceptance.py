@@ -5,10 +5,11 @@ import pytest
 
 from rdchat.inference.auto.acceptance import ChainRates, DraftValues, LookupRates, NodeRates, Rate, ScoredNodes
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
-from rdchat.inference.lookup import Before, Support
+from rdchat.inference.lookup import Before, Guess
 
 # Two beams of two tokens; four nodes of each level are kept:
 #   0 -> 1 (0.5), 2 (0.25), 3 (0.1), 4 (0.05);  1 -> 5 (0.4), 8 (0.04);  2 -> 6 (0.6), 7 (0.2)
+RIGHT, WRONG = 7, 8  # tokens
 PROBS = [1, 0.5, 0.25, 0.1, 0.05, 0.4, 0.6, 0.2, 0.08]
 PARENTS = [-1, 0, 0, 0, 0, 1, 2, 2, 1]
 PATHS = [1, 0.5, 0.25, 0.1, 0.05, 0.2, 0.15, 0.05, 0.04]
@@ -130,9 +131,9 @@ def test_a_rate_goes_from_its_prior_to_what_is_seen_and_forgets() -> None:
 def test_prompt_lookup_is_believed_the_more_the_longer_the_match_and_along_its_path() -> None:
     rates = LookupRates()
     for before in Before:
-        firsts = [rates.path([Support(match, before)])[0] for match in range(2, 40)]
+        firsts = [rates.path([Guess(RIGHT, match, before)])[0] for match in range(2, 40)]
         assert firsts == sorted(firsts)
-    path = [Support(3, Before.ONCE), Support(4, Before.ALIKE), Support(5, Before.VARIED)]
+    path = [Guess(RIGHT, 3, Before.ONCE), Guess(RIGHT, 4, Before.ALIKE), Guess(RIGHT, 5, Before.VARIED)]
     assert rates.path(path) == pytest.approx(np.cumprod([rates.path([token])[0] for token in path]))
     assert rates.path([]).size == 0
 
@@ -140,16 +141,16 @@ def test_prompt_lookup_is_believed_the_more_the_longer_the_match_and_along_its_p
 def test_prompt_lookup_is_believed_the_more_if_the_text_went_on_alike_before() -> None:
     rates = LookupRates()
     for match in range(2, 40):
-        varied, once, alike = (rates.path([Support(match, b)])[0] for b in (Before.VARIED, Before.ONCE, Before.ALIKE))
-        assert varied < once < alike
+        firsts = {before: rates.path([Guess(RIGHT, match, before)])[0] for before in Before}
+        assert firsts[Before.VARIED] < firsts[Before.ONCE] < firsts[Before.ALIKE]
 
 
 def test_what_comes_of_lookups_is_learnt_for_others_of_their_kind() -> None:
-    rates, others = LookupRates(), [Support(4, Before.ONCE), Support(3, Before.ALIKE)]
+    rates, others = LookupRates(), [Guess(RIGHT, 4, Before.ONCE), Guess(RIGHT, 3, Before.ALIKE)]
     known = [rates.path([other])[0] for other in others]
     for _ in range(100):
-        rates.learn(Support(3, Before.ONCE), right=False)
-    assert rates.path([Support(3, Before.ONCE)])[0] < 0.1
+        rates.learn(Guess(RIGHT, 3, Before.ONCE), WRONG)
+    assert rates.path([Guess(RIGHT, 3, Before.ONCE)])[0] < 0.1
     assert [rates.path([other])[0] for other in others] == known
 
 

@@ -19,7 +19,7 @@ from rdchat.inference.auto.state import AutoState, Equipment
 from rdchat.inference.draft_model import DraftModel
 from rdchat.inference.events import GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.ledger import Ledger
-from rdchat.inference.lookup import Before, Support
+from rdchat.inference.lookup import Before, Guess
 from rdchat.inference.probe import DraftKind
 from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
@@ -266,7 +266,7 @@ def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     assert end.statistics.rounds == 0, "a round costs fifty steps"
     followed = state.followed(request.sampling)
     assert followed.values.drafts >= 3, "drafts were made in the shadow"
-    known, weak = AutoState(model).followed(request.sampling), [Support(2, before) for before in Before]
+    known, weak = AutoState(model).followed(request.sampling), [Guess(0, 2, before) for before in Before]
     assert followed.lookup.path(weak).tolist() != known.lookup.path(weak).tolist()
     assert end.statistics.choice is not None
     assert end.statistics.choice.words.startswith("Drafting would be 0.0")
