@@ -29,14 +29,16 @@ _CLASSES = [max(sum(match >= least for least in _MATCHES) - 1, 0) for match in r
 _NODE_FADE = 0.96  # likewise of a recurrent draft's nodes: within a text they are followed alike
 _NODE_WEIGHT = 2.0  # observations that what is believed of them beforehand counts for
 _NODE_PRIOR = 0.8  # a recurrent drafter is surer of itself than it should be on text that it was not trained on
-_DRAFT_PRIOR = 0.7  # a draft model's token is the target's: of 419 of the pair in docs/benchmarks.md 0.79 were
+_DRAFT_PRIOR = 0.84  # a draft model's token is the target's: 0.83 to 0.87 of the pair's in docs/benchmarks.md were
+_DRAFT_PRIOR_TOKENS = 30.0  # that this counts for, among those of all texts
+_DRAFT_FADE = 0.999  # of what was observed of them, at each new one
 _RUNNER_UP = 0.85  # where it is not, n runner-ups miss it in (1 + n) ** -0.85 of the cases: likewise
 _CHAIN_FADE = 0.95  # of what was observed of it, at each new token
 _MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # least ones of a draft model's choice, by class
 _MARGIN_PRIOR = (0.4, 0.55, 0.65, 0.8, 0.88, 0.95, 0.98, 0.99)  # it is the target's: likewise of 808
 _MARGIN_WEIGHT = 8.0  # observations that this counts for
-_LAST_TEXT = 0.15  # of what the last text showed of its first choices, that counts in the next
-_LAST_RUNNER_UPS = 0.5  # likewise of runner-ups, which hang more on the two models than on the text
+_UNTRIED = 0.995  # of it, that counts after a plain step
+_LAST_RUNNER_UPS = 0.5  # of what was observed of its runner-ups, that counts in the next text
 _DRAFT_WEIGHT = 0.08  # of a new draft among those before it
 _MOST_WEIGHT = 0.3  # of one, where a shape was not seen for long
 _USUAL_DRAFTS = 3  # that what texts usually come to counts for, among the first of a text
@@ -105,19 +107,21 @@ class ChainRates:
     """The chance that a draft model's tokens are accepted; a runner-up may be, by depth, and ends the path.
 
     Before they are drafted, its first choices have one chance at all depths, each after accepted ones: of the pair in
-    docs/benchmarks.md 0.79, 0.81, 0.81 and 0.84 of them were the target's, while from text to text it went from 0.53 to
-    0.96. Once they are, each is believed by its margin over the second choice.
+    docs/benchmarks.md 0.83, 0.85, 0.87 and 0.87 of them were the target's, while from text to text it went from 0.55 to
+    1.00. So a text begins with what all of them showed. Once they are drafted, each is believed by its margin over the
+    second choice.
     """
 
     def __init__(self) -> None:
-        self._first = Rate(_DRAFT_PRIOR, fade=_CHAIN_FADE)
+        self._usual = Rate(_DRAFT_PRIOR, _DRAFT_PRIOR_TOKENS, _DRAFT_FADE)  # in all texts
+        self._first = Rate(_DRAFT_PRIOR, fade=_CHAIN_FADE)  # in this one
         self._beside = [Rate(0.0) for _ in range(LONGEST + 1)]  # where the first choice was not
         self._sure = [Rate(prior, _MARGIN_WEIGHT) for prior in _MARGIN_PRIOR]
 
     @property
     def chance(self) -> float:
         """That a first choice is accepted after accepted ones."""
-        return self._first.value
+        return self._first.given(self._usual.value)
 
     def chance_of(self, margin: float) -> float:
         """Return the same of a token that was drafted, by its margin; see `CandidateRanker.rank`."""
@@ -150,21 +154,22 @@ class ChainRates:
             runner_ups: How many there were beside each first choice.
         """
         for depth, margin in enumerate(margins[: chain + 1]):
+            self._usual.learn(depth < chain)
             self._first.learn(depth < chain)
             self._by_margin(margin).learn(depth < chain)
         if chain < min(len(margins), len(runner_ups)) and runner_ups[chain]:
             self._beside[chain].learn(accepted > chain)
 
     def begin_text(self) -> None:
-        """Forget most of what the last text showed: another one may be followed better, or worse."""
-        self._first.fade(_LAST_TEXT)
+        """Go back to what texts usually show: another one may be followed better, or worse."""
+        self._first.fade(0)
         for rate in self._beside:
             rate.fade(_LAST_RUNNER_UPS)
 
-    def fade(self, share: float) -> None:
-        """See `Rate.fade`."""
+    def go_untried(self) -> None:
+        """Forget a little of what this text showed, as a plain step is made: its next part may be followed better."""
         for rate in (self._first, *self._beside):
-            rate.fade(share)
+            rate.fade(_UNTRIED)
 
     def _by_margin(self, margin: float) -> Rate:
         return self._sure[max(sum(margin >= least for least in _MARGINS) - 1, 0)]

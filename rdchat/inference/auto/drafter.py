@@ -43,7 +43,6 @@ _LOOKS = 3  # plain steps of which one tells: the first has nothing before it, a
 _MARGIN = 0.03  # by which drafting must look faster than plain steps to begin with it
 _NOTHING: Floats = np.empty(0)
 _LATE = 4  # tokens that a draft model catches up with; a round with more says little of other rounds
-_UNTRIED = 0.99  # of what is known of a draft model, at each plain step: other text may follow it better
 
 
 class AutoDrafter(Drafter):
@@ -198,7 +197,7 @@ class AutoDrafter(Drafter):
         """Take a plain step: `token` came after `root`."""
         self._do(PLAIN)
         self._rounds = 0
-        self._followed.chains.fade(_UNTRIED)
+        self._followed.chains.go_untried()
         for part in self._parts:
             part.propose(root, 0)
         hidden = None if step.hidden is None else step.hidden[0]

@@ -179,8 +179,8 @@ def test_chains_that_fail_tell_nothing_of_runner_ups() -> None:
 
 def test_runner_ups_are_believed_the_more_there_are_of_them() -> None:
     alone, one, three, many = (ChainRates().expected(2, (count, count)) for count in (0, 1, 3, 14))
-    assert alone == pytest.approx(0.7 + 0.7**2)
-    assert alone < one < three < many < 0.98 * (1 + 0.7), "some tokens are none of the likeliest fourteen"
+    assert alone == pytest.approx(0.84 + 0.84**2)
+    assert alone < one < three < many < 0.99 * (1 + 0.84), "some tokens are none of the likeliest fourteen"
 
 
 def test_drafts_that_fail_end_a_draft_models_trial_and_another_text_gives_it_a_chance() -> None:
@@ -191,6 +191,21 @@ def test_drafts_that_fail_end_a_draft_models_trial_and_another_text_gives_it_a_c
     assert rates.expected(4) < 0.4 * before
     rates.begin_text()
     assert rates.expected(4) > 0.7 * before
+
+
+def test_a_text_begins_with_what_all_of_them_showed_of_a_draft_model() -> None:
+    rates = ChainRates()
+    believed = rates.chance
+    for _ in range(8):
+        rates.begin_text()
+        for _ in range(10):
+            rates.learn([MIDDLING] * 2, chain=0, accepted=0)
+            rates.learn([MIDDLING] * 2, chain=1, accepted=1)
+    rates.begin_text()
+    assert rates.chance == pytest.approx(1 / 3, abs=0.1), "a third of its tokens were right"
+    for _ in range(10):
+        rates.learn([MIDDLING] * 2, chain=2, accepted=2)
+    assert rates.chance > believed, "this text is another one"
 
 
 def test_a_draft_model_is_believed_alike_at_all_depths() -> None:

@@ -211,7 +211,7 @@ def test_a_draft_model_is_tried_left_and_tried_again_after_enough_other_text() -
     assert pair_choice(rates).gain < 0
     plain_steps = 0
     while pair_choice(rates, late=plain_steps).gain < 0:
-        rates.fade(0.99)
+        rates.go_untried()
         plain_steps += 1
     assert 50 < plain_steps < 400
 
