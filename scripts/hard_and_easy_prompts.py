@@ -1,0 +1,51 @@
+"""Prompts that are made to be hard and easy to draft for: random strings to go on with, long texts to copy.
+
+    python scripts/hard_and_easy_prompts.py QUESTIONS > PROMPTS
+
+QUESTIONS are Spec-Bench's, whose articles are the texts. PROMPTS is for `rdchat bench --prompts`: eight of each kind in
+turns, the kind as their group.
+"""
+
+import argparse
+import json
+import random
+import string
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+
+EACH = 8
+_TASK = "Summarize: "  # what Spec-Bench puts before an article
+_LENGTH = 1200  # characters of one that are to be copied
+_ALPHABETS = (string.ascii_lowercase, string.hexdigits[:16], string.ascii_letters + string.digits, string.digits)
+
+
+def random_strings() -> Iterator[str]:
+    """Yield prompts with ten random strings, of which the model should write more."""
+    rng = random.Random(0)
+    for number in range(EACH):
+        alphabet = _ALPHABETS[number % len(_ALPHABETS)]
+        strings = "\n".join("".join(rng.choices(alphabet, k=12)) for _ in range(10))
+        yield f"These strings are random:\n{strings}\nWrite twenty more of them, one a line, and nothing else."
+
+
+def copying(questions: Path) -> Iterator[str]:
+    """Yield prompts with an article, which the model should repeat."""
+    turns = (json.loads(line)["turns"][0] for line in questions.read_text(encoding="utf-8").splitlines())
+    articles = (turn.removeprefix(_TASK) for turn in turns if turn.startswith(_TASK))
+    for article in islice(articles, EACH):
+        text = article[:_LENGTH].rpartition(" ")[0]
+        yield f"Copy this text word by word, and write nothing else:\n\n{text}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("questions", type=Path)
+    args = parser.parse_args()
+    kinds = [[("random strings", text) for text in random_strings()], [("copying", t) for t in copying(args.questions)]]
+    for category, prompt in chain.from_iterable(zip(*kinds, strict=True)):
+        print(json.dumps({"prompt": prompt, "category": category}))
+
+
+if __name__ == "__main__":
+    main()
