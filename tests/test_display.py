@@ -18,11 +18,11 @@ NOWHERE = ":77"
 
 @pytest.fixture(scope="module")
 def x_server() -> Iterator[str]:
-    """A virtual display of our own."""
+    """A virtual display of our own; it does not start anew, refusing others meanwhile, when its last client leaves."""
     if (xvfb := shutil.which("Xvfb")) is None:
         pytest.skip("Xvfb is not installed")
     read, write = os.pipe()
-    command = [xvfb, "-displayfd", str(write), "-nolisten", "tcp"]
+    command = [xvfb, "-displayfd", str(write), "-nolisten", "tcp", "-noreset"]
     with subprocess.Popen(command, pass_fds=[write], stderr=subprocess.DEVNULL) as process:
         os.close(write)
         with os.fdopen(read) as told:
