@@ -11,8 +11,10 @@ import json
 import random
 import string
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
+
+from rdchat.inference.prompt_files import read_prompts
 
 EACH = 8
 _TASK = "Summarize: "  # what Spec-Bench puts before an article
@@ -31,10 +33,9 @@ def random_strings() -> Iterator[str]:
 
 def copying(questions: Path) -> Iterator[str]:
     """Yield prompts with an article, which the model should repeat."""
-    turns = (json.loads(line)["turns"][0] for line in questions.read_text(encoding="utf-8").splitlines())
-    articles = (turn.removeprefix(_TASK) for turn in turns if turn.startswith(_TASK))
-    for article in islice(articles, EACH):
-        text = article[:_LENGTH].rpartition(" ")[0]
+    tasks = (prompt.text for prompt in read_prompts(questions) if prompt.group == "summarization")
+    for task in islice(tasks, EACH):
+        text = task.removeprefix(_TASK)[:_LENGTH].rpartition(" ")[0]
         yield f"Copy this text word by word, and write nothing else:\n\n{text}"
 
 
@@ -42,9 +43,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", type=Path)
     args = parser.parse_args()
-    kinds = [[("random strings", text) for text in random_strings()], [("copying", t) for t in copying(args.questions)]]
-    for category, prompt in chain.from_iterable(zip(*kinds, strict=True)):
-        print(json.dumps({"prompt": prompt, "category": category}))
+    for hard, easy in zip(random_strings(), copying(args.questions), strict=True):
+        print(json.dumps({"prompt": hard, "category": "random strings"}))
+        print(json.dumps({"prompt": easy, "category": "copying"}))
 
 
 if __name__ == "__main__":

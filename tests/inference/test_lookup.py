@@ -53,6 +53,12 @@ def went_on_simply(tokens: list[int], copied: list[int]) -> list[Before]:
     return found
 
 
+def seen_before(tokens: list[int]) -> list[int]:
+    """Return how long the endings are that occurred before, shortest first."""
+    lengths = range(SHORTEST, min(LONGEST, len(tokens) - 1) + 1)
+    return [n for n in lengths if any(tokens[end - n : end] == tokens[-n:] for end in range(n, len(tokens)))]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_each_guess_is_told_how_the_text_went_on_before(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -65,7 +71,8 @@ def test_each_guess_is_told_how_the_text_went_on_before(seed: int) -> None:
         copied, guesses = index.continuation(6), index.guesses(6)
         assert [guess.token for guess in guesses] == copied
         assert [guess.before for guess in guesses] == went_on_simply(tokens[:held], copied)
-        assert len({guess.match - depth for depth, guess in enumerate(guesses)}) <= 1
+        assert [min(guess.match, LONGEST) for guess in guesses[:1]] == seen_before(tokens[:held])[-1:]
+        assert [guess.match for guess in guesses] == [guesses[0].match + depth for depth in range(len(copied))]
 
 
 def test_there_is_no_guess_in_a_text_too_short_to_look_anything_up() -> None:

@@ -83,8 +83,7 @@ class AutoDrafter(Drafter):
         self._looks = 0  # plain steps to come before the next round, to see what they cost
         self._usual = True  # whether what the last round drafted is what its plan was charged for
         self._accepted = 0  # in the last round
-        # a draft model tells with its first tokens whether it is followed
-        self._allowance = Allowance(self._followed.values.drafts if self._recurrent else np.inf)
+        self._allowance = Allowance(self._followed.values.drafts if self._recurrent else None)
 
     @property
     def told(self) -> AutoChoice:

@@ -66,11 +66,12 @@ class Allowance:
     pays; one that looks far worse is dearer than a draft that is only compared with the text.
 
     Args:
-        drafts: How many drafts what is known comes from.
+        drafts: How many recurrent drafts what is known comes from; None without such a drafter, since a draft model
+            tells with its first tokens whether it is followed.
     """
 
-    def __init__(self, drafts: float) -> None:
-        self._left = _GRANT if drafts > _LITTLE else _FIRST_GRANT
+    def __init__(self, drafts: float | None) -> None:
+        self._left = _GRANT if drafts is None or drafts > _LITTLE else _FIRST_GRANT
 
     def earn(self, tokens: int) -> None:
         """Take tokens that were made; what is not spent adds up to no more than a reply begins with."""
