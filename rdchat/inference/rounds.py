@@ -108,14 +108,16 @@ class RoundIterator(ReplyIterator):
             mx.eval(*shape, chosen, sure, verified.hidden, draft.looked_up, *traced)
             self._reply.counters.host_syncs += 1
             tree, tokens, certain = packed.fetch(), np.array(chosen).astype(np.int32), np.array(sure)
-            if not certain[accepted_path(tree, tokens)].all():
-                rows = mx.array(np.flatnonzero(~certain))
+            quick = tokens.copy()
+            while unsure := [node for node in accepted_path(tree, tokens) if not certain[node]]:
+                rows = mx.array(unsure)  # of the path alone: by the definition a row costs a whole sort
                 exact = self._chooser.choose(
                     verified.logits[rows], start + packed.depths[rows], None if seen is None else seen[rows]
                 )
-                tokens[~certain] = np.array(exact)
+                tokens[unsure], certain[unsure] = np.array(exact), True
                 self._reply.counters.host_syncs += 1
-                log_probs = log_probs and TreeLogProbs.of(verified.logits, packed, mx.array(tokens))
+            if log_probs and (tokens != quick).any():
+                log_probs = TreeLogProbs.of(verified.logits, packed, mx.array(tokens))
             return _Round(tree, _drafters(draft, self._drafter.name), verified, tokens, log_probs)
 
     def _accept(self, done: _Round) -> tuple[list[int], list[TokenEvent]]:
