@@ -34,6 +34,7 @@ class Step:
         token: (1,) its id, quickly chosen.
         sure: (1,) bool: whether that is surely the right one; None where it was not chosen quickly.
         log_prob: (1,) the target's log-probability of the token; None without a trace.
+        again: Whether its call was made twice, at first for another token.
     """
 
     position: int
@@ -43,6 +44,7 @@ class Step:
     token: mx.array
     sure: mx.array | None
     log_prob: mx.array | None
+    again: bool = False
 
 
 class PlainSteps:
@@ -104,7 +106,7 @@ class PlainSteps:
         if following is not None:
             if not as_queued:
                 self._take_back()
-                following = self._call(mx.array([token_id]), step.position, step.seen)
+                following = replace(self._call(mx.array([token_id]), step.position, step.seen), again=True)
             self._cache.tokens.append(token_id)
         event = self._take(token_id)
         return event if log_prob is None else replace(event, log_prob=log_prob), following

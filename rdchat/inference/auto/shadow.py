@@ -13,16 +13,46 @@ _FIRST = 8  # drafts that were offered, which are asked what other shapes would 
 _VALUED = 3  # of so many later ones, one is
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Waiting:
-    start: int  # index in the text of the token after the root
+    """A draft and the text that follows, as far as they agree.
+
+    Attributes:
+        start: Index in the text of the token after the root.
+        pool: Its nodes.
+        width: Its beams.
+        offered: Whether it was offered to the target.
+        valued: Whether other shapes are judged by it.
+        drawn: Its nodes on the host, once they are looked at.
+        node: The last one that the text took.
+        depth: Where that is.
+    """
+
+    start: int
     pool: NodePool
     width: int
+    offered: bool
     valued: bool
+    drawn: ScoredNodes | None = None
+    node: int = 0
+    depth: int = 0
+
+    def told_by(self, text: Sequence[int]) -> ScoredNodes | None:
+        """Return the nodes once the text has left the draft, or passed it; None before."""
+        if len(text) <= self.start + (not self.offered):  # the device may still be working on it
+            return None
+        drawn = self.drawn = self.drawn or _on_host(self.pool, self.width)
+        while self.depth < drawn.levels and self.start + self.depth < len(text):
+            children = drawn.children(self.node)
+            right = children[drawn.tokens[children] == text[self.start + self.depth]]
+            if not right.size:
+                return drawn
+            self.node, self.depth = int(right[0]), self.depth + 1
+        return drawn if self.depth == drawn.levels else None
 
 
 class DraftComparison:
-    """Holds recurrent drafts back until the text has gone as far as they reach.
+    """Holds recurrent drafts back until the text has left them, or gone as far as they reach.
 
     Args:
         followed: Learns from them.
@@ -44,21 +74,25 @@ class DraftComparison:
         """
         self._offered += offered
         valued = not offered or self._offered <= _FIRST or self._offered % _VALUED == 0
-        self._waiting.append(_Waiting(start, pool, width, valued))
+        self._waiting.append(_Waiting(start, pool, width, offered, valued))
 
     @property
     def waiting(self) -> int:
-        """Number of drafts that the text has not passed yet."""
+        """Number of drafts of which the text does not tell yet."""
         return len(self._waiting)
 
     def look(self, text: Sequence[int]) -> None:
-        """Learn from the drafts that the text has passed."""
-        while self._waiting and len(text) >= self._waiting[0].start + self._waiting[0].pool.levels:
-            waiting = self._waiting.pop(0)
-            drawn, followed = _on_host(waiting.pool, waiting.width), self._followed
-            followed.nodes.learn(drawn, text[waiting.start : waiting.start + drawn.levels])
+        """Learn from the drafts that the text has left or passed."""
+        still, followed = [], self._followed
+        for waiting in self._waiting:
+            if (drawn := waiting.told_by(text)) is None:
+                still.append(waiting)
+                continue
+            change = followed.nodes.learn(drawn, text[waiting.start : waiting.start + drawn.levels])
+            followed.values.scale(change)
             if waiting.valued:
                 followed.values.learn(drawn, followed.nodes.chances(drawn))
+        self._waiting = still
 
 
 def _on_host(pool: NodePool, width: int) -> ScoredNodes:

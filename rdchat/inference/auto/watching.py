@@ -30,6 +30,7 @@ from rdchat.inference.target import KVCache, LoadedModel
 from rdchat.inference.whole_file import whole_file
 
 _Compared = tuple[ScoredNodes, list[int]]  # a draft, and the text that followed
+_NOWHERE = -1  # a token that is in no draft
 _PRIOR = 4.0  # promised nodes that came true, with which each depth begins
 
 
@@ -41,8 +42,10 @@ class _Drafts(NodeRates):
         self.seen: list[_Compared] = []
 
     @override
-    def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> None:
-        self.seen.append((drawn, list(text)))
+    def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> float:
+        missing = drawn.levels - len(text)  # of one that was left
+        self.seen.append((drawn, [*text, *[_NOWHERE] * missing]))
+        return 1.0
 
 
 class _Nothing(DraftValues):

@@ -154,5 +154,5 @@ class Simulation:
         self.tokens, self.ms = self.tokens + 1, self.ms + STEP_MS
 
     def _learn(self, drawn: ScoredNodes, text: list[int]) -> None:
-        self.nodes.learn(drawn, text[: drawn.levels])
+        self.values.scale(self.nodes.learn(drawn, text[: drawn.levels]))
         self.values.learn(drawn, self.nodes.chances(drawn))

@@ -50,6 +50,17 @@ def test_depths_of_which_nothing_is_known_are_believed_as_the_ones_before() -> N
     assert chances[6] / chances[2] == pytest.approx(0.6 / 0.9, rel=0.02)
 
 
+def test_what_is_known_beforehand_of_all_depths_is_believed_less_where_one_is_not_followed() -> None:
+    """It is of greedy replies; at a high temperature it promised 1.8 tokens more and brought none."""
+    rates = NodeRates((0.9, 0.8))
+    before = rates.chances(DRAWN)
+    change = [rates.learn(DRAWN, [99]) for _ in range(20)]
+    after = rates.chances(DRAWN)
+    assert all(factor < 1 for factor in change)
+    assert np.prod(change) == pytest.approx(after[1:].sum() / before[1:].sum())
+    assert (after[5:] / after[DRAWN.parents[5:]] < 0.5 * before[5:] / before[DRAWN.parents[5:]]).all()
+
+
 def test_a_narrower_search_keeps_what_its_one_beam_reaches() -> None:
     assert np.flatnonzero(DRAWN.searched_with(2)).tolist() == list(range(9))
     assert np.flatnonzero(DRAWN.searched_with(1)).tolist() == [0, 1, 5]

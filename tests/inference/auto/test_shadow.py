@@ -1,0 +1,82 @@
+"""When a draft is compared with the text: as soon as that has left it, or gone as far as it reaches."""
+
+from collections.abc import Sequence
+from typing import override
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from rdchat.inference.auto.acceptance import NodeRates, ScoredNodes
+from rdchat.inference.auto.shadow import DraftComparison
+from rdchat.inference.auto.state import Followed
+from rdchat.inference.recurrent_beam import NodePool
+
+PROMPT = [1, 2, 3]
+CHAIN = [10, 11, 12]  # tokens of the drafts
+
+
+class Noted(NodeRates):
+    """Notes which text followed each draft."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[list[int]] = []
+
+    @override
+    def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> float:
+        self.texts.append(list(text))
+        return super().learn(drawn, text)
+
+
+def pool(tokens: list[int]) -> NodePool:
+    scores = -0.1 * np.arange(1 + len(tokens))
+    return NodePool(mx.array([0, *tokens]), mx.arange(-1, len(tokens)), mx.array(scores), 1, len(tokens))
+
+
+def looks(text: list[int], offered: bool, drafts: tuple[list[int], ...] = (CHAIN,)) -> list[int]:
+    """Add drafts below the prompt, one token after the other; return what was learnt from after each token of a text."""
+    nodes, learnt = Noted(), []
+    comparison = DraftComparison(Followed(nodes=nodes))
+    for length in range(len(text) + 1):
+        if length < len(drafts):
+            comparison.add(len(PROMPT) + length, pool(drafts[length]), 1, offered)
+        comparison.look([*PROMPT, *text[:length]])
+        learnt.append(len(nodes.texts))
+        assert comparison.waiting == min(1 + length, len(drafts)) - len(nodes.texts)
+    return learnt
+
+
+@pytest.mark.parametrize("offered", [True, False])
+def test_a_draft_that_the_text_follows_is_learnt_from_at_its_end(offered: bool) -> None:
+    assert looks([*CHAIN, 13], offered) == [0, 0, 0, 1, 1]
+
+
+def test_a_draft_that_the_text_leaves_is_learnt_from_at_once() -> None:
+    """At temperature 2 three rounds went on believing what was known of greedy text, until the first had passed."""
+    assert looks([99, 99, 99], offered=True) == [0, 1, 1, 1]
+    assert looks([10, 99, 99], offered=True) == [0, 0, 1, 1]
+
+
+def test_a_shadow_is_not_waited_for() -> None:
+    """The device works on it behind the call for the next token."""
+    assert looks([99, 99, 99], offered=False) == [0, 0, 1, 1]
+
+
+def test_a_later_draft_need_not_wait_for_an_earlier_one() -> None:
+    assert looks([10, 11, 12, 13], True, (CHAIN, [99, 12])) == [0, 0, 1, 2, 2]
+
+
+def test_what_is_believed_of_all_drafts_goes_with_what_one_shows() -> None:
+    followed = Followed()
+    comparison = DraftComparison(followed)
+    comparison.add(3, pool(CHAIN), 1, offered=True)
+    comparison.look([*PROMPT, *CHAIN])
+    before = followed.values.table()
+    comparison.add(6, pool(CHAIN), 1, offered=True)
+    comparison._waiting[0].valued = False
+    comparison.look([*PROMPT, *CHAIN, 99])
+    after = followed.values.table()
+    told = np.isfinite(before) & (before > 0)
+    assert told.any()
+    assert (after[told] < before[told]).all()
