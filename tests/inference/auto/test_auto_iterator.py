@@ -214,9 +214,7 @@ class _WatchedDrafter(AutoDrafter):
         return drafted
 
 
-def watched(
-    better: bool, profile: bool = False, laps: list[tuple[str, bool]] | None = None
-) -> list[tuple[str, bool]]:
+def watched(better: bool, profile: bool = False, laps: list[tuple[str, bool]] | None = None) -> list[tuple[str, bool]]:
     model, request = tiny_llama(), ask("abcabcabc", temperature=1, max_tokens=300)
     request = replace(request, draft=DraftSettings(Mode.AUTO, profile=profile))
     model.tokenizer.eos_token_ids = frozenset()

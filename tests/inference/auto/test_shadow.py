@@ -35,7 +35,7 @@ def pool(tokens: list[int]) -> NodePool:
 
 
 def looks(text: list[int], offered: bool, drafts: tuple[list[int], ...] = (CHAIN,)) -> list[int]:
-    """Add drafts below the prompt, one token after the other; return what was learnt from after each token of a text."""
+    """Add drafts below the prompt, one token after the other; return what was learnt from after each."""
     nodes, learnt = Noted(), []
     comparison = DraftComparison(Followed(nodes=nodes))
     for length in range(len(text) + 1):
