@@ -81,6 +81,7 @@ class AutoDrafter(Drafter):
         self._beam_rounds = 0
         self._rounds = 0  # since the last plain steps
         self._looks = 0  # plain steps to come before the next round, to see what they cost
+        self._trial = False  # whether that was made to learn from it
         self._usual = True  # whether what the last round drafted is what its plan was charged for
         self._accepted = 0  # in the last round
         self._allowance = Allowance(self._followed.values.drafts if self._recurrent else None)
@@ -127,7 +128,7 @@ class AutoDrafter(Drafter):
         if choice.gain <= -self._switch / 4:
             if not self._may_try(choice):
                 return False
-            self._allowance.spend(self._price(choice))
+            self._trial = True
         self._do(choice.plan)
         self._made = choice
         self._rounds += 1
@@ -236,6 +237,11 @@ class AutoDrafter(Drafter):
         """Take the time of a round; `usual` as for `took_step`."""
         self._allowance.earn(1 + self._accepted)
         assert self._made is not None
+        if self._trial:
+            # by its promise alone, a belief that is too good would go on and on; by what came, bad luck would end it
+            lost = self._switch - replace(self._made, tokens=1 + self._accepted).gain
+            self._allowance.spend((self._price(self._made) + lost) / 2)
+            self._trial = False
         self._planner.learn(self._made, self._accepted, ms if usual and self._usual else None)
 
     def _may_try(self, choice: Choice) -> bool:

@@ -82,8 +82,8 @@ class Allowance:
         return price <= self._left
 
     def spend(self, price: float) -> None:
-        """Take the price of what is done to learn."""
-        self._left -= price
+        """Take the price of what is done to learn; below 0 it brought more than it cost."""
+        self._left = min(self._left - price, max(self._left, _GRANT))
 
 
 class Planner:

@@ -9,19 +9,22 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance import ChainRates
+from rdchat.inference.auto.acceptance import ChainRates, DraftValues
 from rdchat.inference.auto.costs import CostModel, Part
-from rdchat.inference.auto.curve import PLAIN_STEP
+from rdchat.inference.auto.curve import PLAIN_STEP, ROWS
 from rdchat.inference.auto.drafter import AutoDrafter
 from rdchat.inference.auto.iterator import AutoIterator
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Outlook, Planner
-from rdchat.inference.auto.state import AutoState, Equipment
+from rdchat.inference.auto.state import AutoState, Equipment, Followed
 from rdchat.inference.autoregressive import PlainSteps
+from rdchat.inference.draft import Draft
 from rdchat.inference.draft_model import DraftModel
 from rdchat.inference.events import GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.lookup import Before, Guess
+from rdchat.inference.packed_tree import PackedTree
+from rdchat.inference.prefix_tree import PrefixTree
 from rdchat.inference.probe import DraftKind
 from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
@@ -306,6 +309,36 @@ def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     assert followed.lookup.path(weak).tolist() != known.lookup.path(weak).tolist()
     assert end.statistics.choice is not None
     assert end.statistics.choice.words.startswith("Drafting would be 0.0")
+
+
+def test_a_belief_that_is_too_good_does_not_go_on_being_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what they promise its rounds lose next to nothing; random strings at temperature 2 lost 8 % by them."""
+    monkeypatch.setattr(CostModel, "_learn", lambda *_: None)
+    monkeypatch.setattr(DraftValues, "learn", lambda *_: None)
+    monkeypatch.setattr(DraftValues, "scale", lambda *_: None)
+    wrong, tried = ALPHABET.index("z"), list[int]()
+
+    def beams(_: AutoDrafter, root: int, limit: int) -> Draft:
+        tried.append(root)
+        return Draft(PackedTree.of(PrefixTree.from_beams([[root, wrong]])))
+
+    monkeypatch.setattr(AutoDrafter, "_beams", beams)
+    monkeypatch.setattr(AutoDrafter, "_path", lambda *_: np.empty(0))
+    model = tiny_llama()
+    model.tokenizer.eos_token_ids = frozenset()
+    state, request = AutoState(model), ask("abcabcabc", temperature=1, max_tokens=401)
+    state.equip(Equipment(random_drafter(model)))
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, **{(rows, 128): 1.0 + 0.3 * (rows > 1) for rows in ROWS[1:]}})
+    state.costs.use(Part.BEAMS, {(width, length): 0.0 for width in WIDTHS for length in LENGTHS})
+    believed = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
+    believed[0, :, 2:] = 0.2  # what is tried would lose 0.1 steps
+    state._followed[1.0] = Followed(values=DraftValues(believed))
+    prompt = model.encode_chat(request.messages, False)
+    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock(), Mode.AUTO)
+    *_, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+    assert isinstance(end, ReplyEnd)
+    assert len(end.token_ids) == 401
+    assert 6 <= len(tried) <= 12, "0.3 steps each is what they really lose"
 
 
 @pytest.mark.parametrize(("seed", "followed"), [(None, True), (3, False)])
