@@ -42,6 +42,7 @@ _SURELY_FASTER = 1.5  # than plain steps
 _LOOKS = 3  # plain steps of which one tells: the first has nothing before it, and the last nothing behind it
 _MARGIN = 0.03  # by which drafting must look faster than plain steps to begin with it
 _NOTHING: Floats = np.empty(0)
+_SHADOW = 2.0  # what a shadow takes, over the time of a draft when costs are measured: its weights are not at hand then
 _LATE = 4  # tokens that a draft model catches up with; a round with more says little of other rounds
 
 
@@ -224,7 +225,7 @@ class AutoDrafter(Drafter):
             return None
         shape = BeamShape(choice.plan.width, choice.plan.length)
         beams_ms = self._costs.beams_ms()[WIDTHS.index(shape.width), LENGTHS.index(shape.length)]
-        price = float(beams_ms) / choice.plain_ms
+        price = _SHADOW * float(beams_ms) / choice.plain_ms
         return (shape, price) if price <= self._price(choice) and self._allowance.affords(price) else None
 
     def took_step(self, ms: float, usual: bool) -> None:
