@@ -35,7 +35,11 @@ def _can_show(plugin: str, environment: Mapping[str, str], timeout_s: float) -> 
 
 
 def _x_server_answers(display: str, timeout_s: float) -> bool:
-    """Connect as Qt does; in a thread, as the library waits without end for a server that hangs."""
+    """Connect as Qt does; in a thread, as the library waits without end for a server that hangs.
+
+    The connection stays for as long as the process does: a virtual server starts anew when its last client leaves, and
+    might refuse Qt meanwhile.
+    """
     try:
         xcb = ctypes.CDLL(_XCB)
     except OSError:
@@ -45,9 +49,10 @@ def _x_server_answers(display: str, timeout_s: float) -> bool:
 
     def connect() -> None:
         connection = ctypes.c_void_p(xcb.xcb_connect(os.fsencode(display), None))
-        if not xcb.xcb_connection_has_error(connection):
+        if xcb.xcb_connection_has_error(connection):
+            xcb.xcb_disconnect(connection)
+        else:
             answered.set()
-        xcb.xcb_disconnect(connection)
 
     attempt = threading.Thread(target=connect, name="display", daemon=True)
     attempt.start()
