@@ -235,6 +235,7 @@ def automatic_ms(record: Record, world: World, costs: CostModel) -> float:
         shadow = auto.shadow() if usual else None
         if shadow and auto.draft_in_shadow():
             total, mixed = total + beams_ms(costs, shadow[0]), 2
+    auto.close(len(record.prompt) + record.last)
     return total
 
 

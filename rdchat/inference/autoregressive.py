@@ -34,7 +34,8 @@ class Step:
         token: (1,) its id, quickly chosen.
         sure: (1,) bool: whether that is surely the right one; None where it was not chosen quickly.
         log_prob: (1,) the target's log-probability of the token; None without a trace.
-        again: Whether its call was made twice, at first for another token.
+        held_up: Whether the token before it was not surely the right one when this step's call was queued: choosing
+            it again, and perhaps another call, fell in between.
     """
 
     position: int
@@ -44,7 +45,7 @@ class Step:
     token: mx.array
     sure: mx.array | None
     log_prob: mx.array | None
-    again: bool = False
+    held_up: bool = False
 
 
 class PlainSteps:
@@ -102,11 +103,13 @@ class PlainSteps:
         """
         following = self._call(step.token, step.position, step.seen) if queue else None
         with self._ledger.stage("wait for token"):
-            token_id, as_queued, log_prob = self._read(step)
+            token_id, sure, log_prob = self._read(step)
         if following is not None:
-            if not as_queued:
-                self._take_back()
-                following = replace(self._call(mx.array([token_id]), step.position, step.seen), again=True)
+            if not sure:
+                if token_id != int(np.array(step.token)[0]):
+                    self._take_back()
+                    following = self._call(mx.array([token_id]), step.position, step.seen)
+                following = replace(following, held_up=True)
             self._cache.tokens.append(token_id)
         event = self._take(token_id)
         return event if log_prob is None else replace(event, log_prob=log_prob), following
@@ -129,15 +132,15 @@ class PlainSteps:
         """Wait for a step's token.
 
         Returns:
-            The token, whether it is the one that the next call was queued for, and its log-probability.
+            The token, whether it was surely the one that the next call was queued for, and its log-probability.
         """
-        chosen, as_queued, log_prob = step.token, True, step.log_prob
-        if step.sure is not None and not self._was_sure(step.sure):
+        chosen, log_prob = step.token, step.log_prob
+        sure = step.sure is None or self._was_sure(step.sure)
+        if not sure:
             chosen = self._chooser.choose(step.logits, mx.array([step.position]), step.seen)
-            as_queued = bool(np.array(chosen)[0] == np.array(step.token)[0])
-            if log_prob is not None and not as_queued:
+            if log_prob is not None:
                 log_prob = token_log_probs(step.logits, chosen)
-        return int(np.array(chosen)[0]), as_queued, None if log_prob is None else float(np.array(log_prob)[0])
+        return int(np.array(chosen)[0]), sure, None if log_prob is None else float(np.array(log_prob)[0])
 
     def _was_sure(self, sure: mx.array) -> bool:
         """Wait for whether a quick choice was sure; the more often none is, the longer none is made.

@@ -26,8 +26,8 @@ class _Round:
         tree: What was offered.
         drafters: (nodes,) who offered each node.
         verified: What the target says of it, evaluated.
-        chosen: (nodes,) the token it chooses after each node.
-        log_probs: The target's log-probabilities, evaluated; None without a trace.
+        chosen: (nodes,) the token it chooses after each node; off the accepted path perhaps not surely.
+        log_probs: The target's log-probabilities; None without a trace.
     """
 
     tree: PrefixTree

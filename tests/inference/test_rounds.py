@@ -1,6 +1,7 @@
 """The same seed gives the same text with drafts as without, whatever is drafted and however the reply ends."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -164,8 +165,10 @@ def test_only_what_follows_accepted_tokens_is_chosen_by_the_definition(
     monkeypatch: pytest.MonkeyPatch, sampling: dict[str, float]
 ) -> None:
     """At temperature 2 all 16 rows of a round were sorted for want of one: it took twice its time."""
-    model, request, rng, chosen = tiny_llama(), ask(seed=5, max_tokens=60, **sampling), np.random.default_rng(0), 0
-    expected = plain(model, request)
+    model, rng, chosen = tiny_llama(), np.random.default_rng(0), 0
+    request = replace(ask(seed=5, max_tokens=60, **sampling), draft=DraftSettings(trace=True))
+    *told, expected = ChatSession(model).generate(request)
+    assert isinstance(expected, ReplyEnd)
     quickly, exactly = TokenChooser.choose_quickly, TokenChooser.choose
 
     def seldom_sure(self: TokenChooser, logits: mx.array, *rest: Any) -> tuple[mx.array, mx.array]:
@@ -179,9 +182,11 @@ def test_only_what_follows_accepted_tokens_is_chosen_by_the_definition(
 
     monkeypatch.setattr(TokenChooser, "choose_quickly", seldom_sure)
     monkeypatch.setattr(TokenChooser, "choose", counted)
-    (*_, end), _ = drafted(model, request, ScriptedDrafter(list(expected.token_ids), 8, 5))
+    (*events, end), _ = drafted(model, request, ScriptedDrafter(list(expected.token_ids), 8, 5))
     assert isinstance(end, ReplyEnd)
     assert end.token_ids == expected.token_ids
+    log_probs = [[event.log_prob for event in reply if isinstance(event, TokenEvent)] for reply in (events, told)]
+    assert log_probs[0] == pytest.approx(log_probs[1], abs=1e-3)
     assert end.statistics.verified_nodes > 2 * len(end.token_ids)
     assert chosen <= len(end.token_ids)
 

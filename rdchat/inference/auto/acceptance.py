@@ -28,7 +28,7 @@ _MATCH_PRIORS = {
 _CLASSES = [max(sum(match >= least for least in _MATCHES) - 1, 0) for match in range(_MATCHES[-1] + 1)]
 _NODE_FADE = 0.96  # likewise of a recurrent draft's nodes: within a text they are followed alike
 _NODE_WEIGHT = 2.0  # observations that what is believed of them beforehand counts for
-_TRUST_WEIGHT, _TRUST_FADE = 8.0, 0.995  # of what comes true of that at this temperature
+_TRUST_WEIGHT, _TRUST_FADE = 4.0, 0.99  # of what comes true of that at this temperature
 _NODE_PRIOR = 0.8  # a recurrent drafter is surer of itself than it should be on text that it was not trained on
 _DRAFT_PRIOR = 0.84  # a draft model's token is the target's: 0.83 to 0.87 of the pair's in docs/benchmarks.md were
 _DRAFT_PRIOR_TOKENS = 30.0  # that this counts for, among those of all texts
@@ -279,7 +279,7 @@ class NodeRates:
     """The chance that a recurrent drafter's node is accepted after its parent: its probability, set right by depth.
 
     Fewer nodes tell of greater depths, so each depth begins with what the one before shows. What is known beforehand is
-    of greedy replies: the warmer they are, the less of it comes true.
+    of greedy replies; how much of it comes true at another temperature is learnt over texts.
 
     Args:
         prior: By depth, of what its probabilities promise, what comes true where nothing was observed; depths beyond
@@ -304,14 +304,12 @@ class NodeRates:
             chances[level] = chances[drawn.parents[level]] * np.minimum(probs[level] * rate, 1.0)
         return chances
 
-    def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> float:
-        """Take the tokens that followed the root; return what the draft promises now, over what it promised before."""
-        before = self.chances(drawn)[1:].sum()
+    def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> None:
+        """Take the tokens that followed the root."""
         for depth, (came, promised) in enumerate(promises(drawn, text)):
             if depth < len(self._prior):
                 self._trust[depth].learn(came, promised * self._prior[depth])
             self._rates[depth].learn(came, promised)
-        return float(self.chances(drawn)[1:].sum() / before) if before else 1.0
 
 
 class DraftValues:
@@ -350,11 +348,6 @@ class DraftValues:
             self._usual += (self._means - self._usual) * max(_TEXT_WEIGHT, 1 / self._texts)
             self._means = (self._means + self._usual) / 2
             self._in_text = 0
-
-    def scale(self, change: float) -> None:
-        """Take it that drafts are worth so many times what was believed before this text."""
-        before = _USUAL_DRAFTS / (_USUAL_DRAFTS + self._in_text)  # its share
-        self._means = np.minimum(self._means * (1 + before * (change - 1)), DRAFTED[:, None])
 
     def learn(self, drawn: ScoredNodes, chances: Floats) -> None:
         """Take a draft and the chances of its nodes."""

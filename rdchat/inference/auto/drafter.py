@@ -36,13 +36,13 @@ from rdchat.inference.statistics import AutoChoice
 from rdchat.inference.verifier import Verified
 
 LARGEST = BeamShape(WIDEST, LONGEST)  # tells of all smaller drafts
+SHADOW = 2.0  # what a shadow takes, over the time of a draft when costs are measured: its weights are not at hand then
 _WIDE_EVERY = 16  # rounds of the recurrent drafter: that one tells what larger beams would have brought
 _PLAIN_EVERY = 40  # rounds: what plain steps cost is looked at again, where they might be as quick
 _SURELY_FASTER = 1.5  # than plain steps
 _LOOKS = 3  # plain steps of which one tells: the first has nothing before it, and the last nothing behind it
 _MARGIN = 0.03  # by which drafting must look faster than plain steps to begin with it
 _NOTHING: Floats = np.empty(0)
-_SHADOW = 2.0  # what a shadow takes, over the time of a draft when costs are measured: its weights are not at hand then
 _LATE = 4  # tokens that a draft model catches up with; a round with more says little of other rounds
 
 
@@ -82,7 +82,7 @@ class AutoDrafter(Drafter):
         self._beam_rounds = 0
         self._rounds = 0  # since the last plain steps
         self._looks = 0  # plain steps to come before the next round, to see what they cost
-        self._trial = False  # whether that was made to learn from it
+        self._trial = False  # whether the round that is made, or wanted, is to learn from
         self._usual = True  # whether what the last round drafted is what its plan was charged for
         self._accepted = 0  # in the last round
         self._allowance = Allowance(self._followed.values.drafts if self._recurrent else None)
@@ -106,6 +106,8 @@ class AutoDrafter(Drafter):
     @override
     def close(self, length: int) -> None:
         """See `Drafter`."""
+        if length:
+            self._comparison.look(self._text, ended=True)
         for part in self._parts:
             part.close(length)
 
@@ -126,10 +128,10 @@ class AutoDrafter(Drafter):
         if self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER:
             self._looks = _LOOKS
             return False
-        if choice.gain <= -self._switch / 4:
-            if not self._may_try(choice):
-                return False
-            self._trial = True
+        worse = choice.gain <= -self._switch / 4
+        self._trial = (worse or (self._trial and self._price(choice) > 0)) and self._may_try(choice)
+        if worse and not self._trial:
+            return False
         self._do(choice.plan)
         self._made = choice
         self._rounds += 1
@@ -141,7 +143,7 @@ class AutoDrafter(Drafter):
         Args:
             limit: Tokens that might be drafted below that token.
         """
-        self._looks = max(self._looks - 1, 0)
+        self._looks, self._trial = max(self._looks - 1, 0), False
         if limit < 1 or self._looks:
             return False
         path, least = self._path(1 + limit), self._switch / 2
@@ -150,7 +152,10 @@ class AutoDrafter(Drafter):
             self._choice = otherwise
             if otherwise is None:
                 return False
-            return otherwise.gain > least + _MARGIN * otherwise.cost or self._may_try(otherwise)
+            if otherwise.gain > least + _MARGIN * otherwise.cost:
+                return True
+            self._trial = self._may_try(otherwise)
+            return self._trial
         # prompt lookup has a guess of the token that is being computed: a path goes on behind it
         right = float(path[0])
         best = self._planner.choose(self._outlook(limit, path[1:] / right))
@@ -225,7 +230,7 @@ class AutoDrafter(Drafter):
             return None
         shape = BeamShape(choice.plan.width, choice.plan.length)
         beams_ms = self._costs.beams_ms()[WIDTHS.index(shape.width), LENGTHS.index(shape.length)]
-        price = _SHADOW * float(beams_ms) / choice.plain_ms
+        price = SHADOW * float(beams_ms) / choice.plain_ms
         return (shape, price) if price <= self._price(choice) and self._allowance.affords(price) else None
 
     def took_step(self, ms: float, usual: bool) -> None:
@@ -239,9 +244,8 @@ class AutoDrafter(Drafter):
         self._allowance.earn(1 + self._accepted)
         assert self._made is not None
         if self._trial:
-            # by its promise alone, a belief that is too good would go on and on; by what came, bad luck would end it
-            lost = self._switch - replace(self._made, tokens=1 + self._accepted).gain
-            self._allowance.spend((self._price(self._made) + lost) / 2)
+            came = replace(self._made, tokens=1 + self._accepted)
+            self._allowance.spend_on_round(self._price(self._made), self._switch - came.gain)
             self._trial = False
         self._planner.learn(self._made, self._accepted, ms if usual and self._usual else None)
 
@@ -308,7 +312,7 @@ class AutoDrafter(Drafter):
         model.take_shape(DraftShape(DRAFT_TOKENS[-1], beside), goes_on)
         draft = model.propose(root, limit)
         if not (steps := draft.tree.deepest):  # its context is full
-            self._usual = False
+            self._usual = self._trial = False
             return draft
         self._drafted = draft.tree.tokens[1 : 1 + steps]  # the chain comes first
         turned_out = (steps, chains.expected(steps, beside, known), len(draft.tree))

@@ -47,8 +47,8 @@ class AutoIterator(RoundIterator):
             step = step or self._begin_again()
             event, following = self._steps.advance(step, queue=self._room > 0 and not self._wants_to_stop())
             self._seen = step.seen
-            if following is not None and following.again:
-                self._mixed = 2  # the call for another token ran in this step's time, or runs in the next one's
+            if following is not None and following.held_up:
+                self._mixed = 2  # by what was done in this step's time, or is in the next one's
             self._follow(step, following is not None)
             step = following
             yield event

@@ -24,6 +24,7 @@ _SPREAD = 16  # rounds that a draft model's catching up is spread over
 _GRANT = 0.2  # tokens that a reply may lose on learning how drafts do in it
 _FIRST_GRANT = 1.0  # where little is known of them at all
 _LITTLE = 24  # drafts
+_DEBT = 0.1  # by which one trial may exceed that
 _SHARE = 0.005  # of its tokens, that it may lose so later on
 
 Rows = npt.NDArray[np.int_]
@@ -83,7 +84,15 @@ class Allowance:
 
     def spend(self, price: float) -> None:
         """Take the price of what is done to learn; below 0 it brought more than it cost."""
-        self._left = min(self._left - price, max(self._left, _GRANT))
+        self._left = min(max(self._left - price, -_DEBT), max(self._left, _GRANT))
+
+    def spend_on_round(self, promised: float, lost: float) -> None:
+        """Take a round that was made to learn: half of what it looked like losing, half of what it then lost.
+
+        By its promise alone, a belief that is too good would go on being tried; by what came alone, bad luck would end
+        it too soon.
+        """
+        self.spend((promised + lost) / 2)
 
 
 class Planner:

@@ -37,9 +37,9 @@ class _Waiting:
     node: int = 0
     depth: int = 0
 
-    def told_by(self, text: Sequence[int]) -> ScoredNodes | None:
-        """Return the nodes once the text has left the draft, or passed it; None before."""
-        if len(text) <= self.start + (not self.offered):  # the device may still be working on it
+    def told_by(self, text: Sequence[int], ended: bool) -> ScoredNodes | None:
+        """Return the nodes once the text has left the draft, or passed it, or ended in it; None before."""
+        if len(text) <= self.start + (not self.offered and not ended):  # the device may still be working on it
             return None
         drawn = self.drawn = self.drawn or _on_host(self.pool, self.width)
         while self.depth < drawn.levels and self.start + self.depth < len(text):
@@ -48,7 +48,7 @@ class _Waiting:
             if not right.size:
                 return drawn
             self.node, self.depth = int(right[0]), self.depth + 1
-        return drawn if self.depth == drawn.levels else None
+        return drawn if ended or self.depth == drawn.levels else None
 
 
 class DraftComparison:
@@ -81,15 +81,19 @@ class DraftComparison:
         """Number of drafts of which the text does not tell yet."""
         return len(self._waiting)
 
-    def look(self, text: Sequence[int]) -> None:
-        """Learn from the drafts that the text has left or passed."""
+    def look(self, text: Sequence[int], ended: bool = False) -> None:
+        """Learn from the drafts that the text has left or passed.
+
+        Args:
+            text: All tokens so far.
+            ended: Whether there will be no more, so that drafts which it still follows tell what they told.
+        """
         still, followed = [], self._followed
         for waiting in self._waiting:
-            if (drawn := waiting.told_by(text)) is None:
+            if (drawn := waiting.told_by(text, ended)) is None:
                 still.append(waiting)
                 continue
-            change = followed.nodes.learn(drawn, text[waiting.start : waiting.start + drawn.levels])
-            followed.values.scale(change)
+            followed.nodes.learn(drawn, text[waiting.start : waiting.start + drawn.levels])
             if waiting.valued:
                 followed.values.learn(drawn, followed.nodes.chances(drawn))
         self._waiting = still

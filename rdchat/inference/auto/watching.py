@@ -42,10 +42,9 @@ class _Drafts(NodeRates):
         self.seen: list[_Compared] = []
 
     @override
-    def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> float:
-        missing = drawn.levels - len(text)  # of one that was left
+    def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> None:
+        missing = drawn.levels - len(text)  # of one that was left, or in which the reply ended
         self.seen.append((drawn, [*text, *[_NOWHERE] * missing]))
-        return 1.0
 
 
 class _Nothing(DraftValues):

@@ -1,10 +1,11 @@
 """Replies without a model: drafts whose nodes are accepted by known chances, on machines of known costs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rdchat.inference.auto.acceptance import DraftValues, NodeRates, ScoredNodes
+from rdchat.inference.auto.drafter import SHADOW
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Allowance, Outlook, Planner
 from rdchat.inference.requests import Mode
@@ -133,10 +134,11 @@ class Simulation:
         if price and not self.allowance.affords(price):
             self._plain(choice, text)
             return
-        self.allowance.spend(price)
         self.rounds += 1
         drawn = self.drafting.draw(self.last.width, self.last.length)
         length = accepted(drawn, self.last.nodes, text)
+        if price:
+            self.allowance.spend_on_round(price, -replace(choice, tokens=1 + length).gain)
         real = self.chip.beams(self.last.width, self.last.length) + self.chip.calls_of()[self.last.rows]
         self.planner.learn(choice, length, real * STEP_MS)
         self._learn(drawn if self.rounds % 16 else self.drafting.draw(), text)
@@ -145,8 +147,8 @@ class Simulation:
 
     def _plain(self, choice: Choice, text: list[int]) -> None:
         shadow = self.chip.beams(choice.plan.width, choice.plan.length)
-        if shadow < -choice.gain and self.allowance.affords(shadow):
-            self.allowance.spend(shadow)
+        if SHADOW * shadow < -choice.gain and self.allowance.affords(SHADOW * shadow):
+            self.allowance.spend(SHADOW * shadow)
             self.ms += shadow * STEP_MS
             self._learn(self.drafting.draw(choice.plan.width, choice.plan.length), text)
         self.allowance.earn(1)
@@ -154,5 +156,5 @@ class Simulation:
         self.tokens, self.ms = self.tokens + 1, self.ms + STEP_MS
 
     def _learn(self, drawn: ScoredNodes, text: list[int]) -> None:
-        self.values.scale(self.nodes.learn(drawn, text[: drawn.levels]))
+        self.nodes.learn(drawn, text[: drawn.levels])
         self.values.learn(drawn, self.nodes.chances(drawn))

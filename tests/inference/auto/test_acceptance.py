@@ -54,10 +54,9 @@ def test_what_is_known_beforehand_of_all_depths_is_believed_less_where_one_is_no
     """It is of greedy replies; at a high temperature it promised 1.8 tokens more and brought none."""
     rates = NodeRates((0.9, 0.8))
     before = rates.chances(DRAWN)
-    change = [rates.learn(DRAWN, [99]) for _ in range(20)]
+    for _ in range(20):
+        rates.learn(DRAWN, [99])
     after = rates.chances(DRAWN)
-    assert all(factor < 1 for factor in change)
-    assert np.prod(change) == pytest.approx(after[1:].sum() / before[1:].sum())
     assert (after[5:] / after[DRAWN.parents[5:]] < 0.5 * before[5:] / before[DRAWN.parents[5:]]).all()
 
 

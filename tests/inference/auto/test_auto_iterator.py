@@ -315,7 +315,6 @@ def test_a_belief_that_is_too_good_does_not_go_on_being_tried(monkeypatch: pytes
     """By what they promise its rounds lose next to nothing; random strings at temperature 2 lost 8 % by them."""
     monkeypatch.setattr(CostModel, "_learn", lambda *_: None)
     monkeypatch.setattr(DraftValues, "learn", lambda *_: None)
-    monkeypatch.setattr(DraftValues, "scale", lambda *_: None)
     wrong, tried = ALPHABET.index("z"), list[int]()
 
     def beams(_: AutoDrafter, root: int, limit: int) -> Draft:

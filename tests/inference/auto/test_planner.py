@@ -9,7 +9,7 @@ from rdchat.inference.auto.acceptance import ChainRates, DraftValues
 from rdchat.inference.auto.costs import CostModel, Part
 from rdchat.inference.auto.curve import PLAIN_STEP
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
-from rdchat.inference.auto.planner import Outlook, Planner, in_words
+from rdchat.inference.auto.planner import Allowance, Outlook, Planner, in_words
 from rdchat.inference.candidates import DraftShape
 from rdchat.inference.requests import Mode
 from tests.inference.auto.chips import CHIPS, CPU, M1_MAX, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
@@ -279,3 +279,25 @@ def test_words_say_what_and_why() -> None:
     assert in_words(None, drafts=False, measured=True) == "There is nothing to draft with here."
     little = replace(choice, tokens=1.05, ms=choice.plain_ms)
     assert "1.05x here, too little to change yet: " in in_words(little, drafts=False, measured=True)
+
+
+def test_a_trial_is_paid_by_half_of_its_promise_and_half_of_what_it_lost() -> None:
+    allowance = Allowance(None)
+    assert allowance.affords(0.2)
+    assert not allowance.affords(0.21)
+    allowance.spend_on_round(0.1, 0.2)
+    assert allowance.affords(0.04)
+    assert not allowance.affords(0.06)
+    allowance.spend_on_round(0.0, -0.1)
+    assert allowance.affords(0.09)
+
+
+def test_one_dear_trial_does_not_end_all_others_and_lucky_ones_do_not_pile_up() -> None:
+    allowance = Allowance(None)
+    allowance.spend_on_round(0.1, 3.0)
+    assert not allowance.affords(0.0)
+    allowance.earn(25)
+    assert allowance.affords(0.02)
+    for _ in range(5):
+        allowance.spend_on_round(0.1, -3.0)
+    assert not allowance.affords(0.21)
