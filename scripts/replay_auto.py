@@ -1,10 +1,10 @@
 """The automatic mode beside fixed settings on real texts and drafts, on the cost curves of machines that are not here.
 
-    python -m scripts.replay_auto PROMPTS --records FOLDER [--tokens 64]
+    python -m scripts.replay_auto PROMPTS --records FOLDER [--tokens 64] [--temperature 0]
 
-Each prompt is answered once, plainly and greedily, and at each token a draft of every width is searched and kept. What
-any setting would have offered, and what of it the target would have accepted, is then known without the model. So every
-mode decodes the same replies again in seconds, in simulated time: without noise, on any cost curve of
+Each prompt is answered once, plainly, and at each token a draft of every width is searched and kept. What any setting
+would have offered, and what of it the target would have accepted, is then known without the model. So every mode
+decodes the same replies again in seconds, in simulated time: without noise, on any cost curve of
 `tests/inference/auto/chips.py`. Records are kept; an interrupted run goes on where it was.
 """
 
@@ -26,7 +26,7 @@ import numpy as np
 from rdchat.inference.auto.acceptance import Acceptance
 from rdchat.inference.auto.acceptance_file import read_acceptance
 from rdchat.inference.auto.costs import CostModel
-from rdchat.inference.auto.drafter import AutoDrafter
+from rdchat.inference.auto.drafter import SHADOW, AutoDrafter
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, WIDTHS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, Equipment, Followed
@@ -234,7 +234,7 @@ def automatic_ms(record: Record, world: World, costs: CostModel) -> float:
         at, total = at + 1, total + ms
         shadow = auto.shadow() if usual else None
         if shadow and auto.draft_in_shadow():
-            total, mixed = total + beams_ms(costs, shadow[0]), 2
+            total, mixed = total + SHADOW * beams_ms(costs, shadow[0]), 2
     auto.close(len(record.prompt) + record.last)
     return total
 
@@ -264,6 +264,7 @@ def main() -> None:
     parser.add_argument("--records", type=Path, required=True, help="folder that keeps the replies and drafts")
     parser.add_argument("--model")
     parser.add_argument("--tokens", type=int, default=64, help="of a reply")
+    parser.add_argument("--temperature", type=float, default=0.0)
     args = parser.parse_args()
     model = load_model(args.model)
     folder = find_drafter(model)
@@ -271,13 +272,13 @@ def main() -> None:
         sys.exit(f"{model.info.name} has no recurrent drafter.")
     recurrent = RecurrentModel(model, load_drafter(folder, model))
     weights = (folder / "model.safetensors").read_bytes()
-    made_with = f"{target_hash(model.info.path)} {model.info.dtype} {sha256(weights).hexdigest()}"
+    made_with = f"{target_hash(model.info.path)} {model.info.dtype} {sha256(weights).hexdigest()} {args.temperature}"
     args.records.mkdir(parents=True, exist_ok=True)
     records: dict[str, list[Record]] = {}
     prompts = read_prompts(args.prompts)
     for number, prompt in enumerate(prompts, start=1):
         message = ChatMessage(Role.USER, prompt.text)
-        request = GenerationRequest((message,), SamplingParams(temperature=0, max_tokens=args.tokens))
+        request = GenerationRequest((message,), SamplingParams(args.temperature, max_tokens=args.tokens))
         file = args.records / f"{sha256(f'{made_with} {args.tokens} {prompt.text}'.encode()).hexdigest()[:16]}.npz"
         if not file.exists():
             print(f"Reply {number} of {len(prompts)}", file=sys.stderr)
