@@ -108,7 +108,6 @@ class RoundIterator(ReplyIterator):
             mx.eval(*shape, chosen, sure, verified.hidden, draft.looked_up, *traced)
             self._reply.counters.host_syncs += 1
             tree, tokens, certain = packed.fetch(), np.array(chosen).astype(np.int32), np.array(sure)
-            quick = tokens.copy()
             while unsure := [node for node in accepted_path(tree, tokens) if not certain[node]]:
                 rows = mx.array(unsure)  # of the path alone: by the definition a row costs a whole sort
                 exact = self._chooser.choose(
@@ -116,7 +115,7 @@ class RoundIterator(ReplyIterator):
                 )
                 tokens[unsure], certain[unsure] = np.array(exact), True
                 self._reply.counters.host_syncs += 1
-            if log_probs and (tokens != quick).any():
+            if log_probs and (tokens != np.array(chosen)).any():
                 log_probs = TreeLogProbs.of(verified.logits, packed, mx.array(tokens))
             return _Round(tree, _drafters(draft, self._drafter.name), verified, tokens, log_probs)
 

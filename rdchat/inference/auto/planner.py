@@ -24,8 +24,8 @@ _SPREAD = 16  # rounds that a draft model's catching up is spread over
 _GRANT = 0.2  # tokens that a reply may lose on learning how drafts do in it
 _FIRST_GRANT = 1.0  # where little is known of them at all
 _LITTLE = 24  # drafts
-_DEBT = 0.1  # by which one trial may exceed that
 _SHARE = 0.005  # of its tokens, that it may lose so later on
+_DEBT = 0.1  # tokens by which one trial may exceed what is left
 
 Rows = npt.NDArray[np.int_]
 

@@ -24,9 +24,9 @@ class Noted(NodeRates):
         self.texts: list[list[int]] = []
 
     @override
-    def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> float:
+    def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> None:
         self.texts.append(list(text))
-        return super().learn(drawn, text)
+        super().learn(drawn, text)
 
 
 def pool(tokens: list[int]) -> NodePool:
