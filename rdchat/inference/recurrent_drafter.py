@@ -148,16 +148,18 @@ class RecurrentDrafter(Drafter):
             nodes: Nodes of the tree, the root included; a chain has as many as it is long.
             branch: Tokens that are offered as well, at most as many as are drafted.
         """
-        if self._trees and (shape.width > 1 or branch):
-            pool = self.search(root, shape)
-            with self._ledger.stage("select nodes"):
-                tree, looked_up = best_nodes(pool, nodes, branch)
-                self._ledger.settle(*tree.arrays, looked_up)
-            return Draft(tree, looked_up, pool=pool)
-        if branch:
+        if branch and not self._trees:
             return Draft(PackedTree.chain(mx.array([root, *branch])), mx.arange(1 + len(branch)) > 0)
-        pool = self.search(root, BeamShape(1, shape.length))
-        return Draft(PackedTree.chain(pool.tokens), pool=pool)
+        return self.offer(self.search(root, shape), nodes, branch)
+
+    def offer(self, pool: NodePool, nodes: int, branch: Sequence[int] = ()) -> Draft:
+        """Offer the best nodes that a search found, perhaps the root alone; see `draft`."""
+        if not branch and 1 in (nodes, pool.level_size):
+            return Draft(PackedTree.chain(pool.tokens[:nodes]), pool=pool)
+        with self._ledger.stage("select nodes"):
+            tree, looked_up = best_nodes(pool, nodes, branch)
+            self._ledger.settle(*tree.arrays, looked_up)
+        return Draft(tree, looked_up, pool=pool)
 
     @override
     def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
@@ -180,6 +182,8 @@ class RecurrentDrafter(Drafter):
     def search(self, root: int, shape: BeamShape) -> NodePool:
         """Return the nodes of a draft, still lazy, and offer none; the first round must have been."""
         assert self._hidden is not None
+        if not self._trees:
+            shape = BeamShape(1, shape.length)
         kept = _LEAVES * shape.width if shape.width > 1 else 1
         with self._ledger.stage("beam search"):
             repetition = self._repetition.current() if self._repetition else None

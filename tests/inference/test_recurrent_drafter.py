@@ -99,6 +99,24 @@ def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
     assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
 
 
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("nodes", [1, 3, 5])
+def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, nodes: int) -> None:
+    model, request = fakes.tiny_llama(), fakes.ask()
+    prompt = model.encode_chat(request.messages, False)
+    drafter = random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(width, 5), False))
+    model.network(mx.array([prompt]))  # the drafter reads its hidden states
+    drafter.propose(7, 0)
+    pool = drafter.search(7, BeamShape(width, 5))
+    tree = drafter.offer(pool, nodes).tree.fetch()
+    assert len(tree.tokens) == len(tree.parents) == nodes
+    assert (tree.tokens[0], tree.parents[0]) == (7, -1)
+    assert set(tree.tokens.tolist()) <= set(np.array(pool.tokens).tolist())
+    if width == 1:
+        assert tree.tokens.tolist() == np.array(pool.tokens)[:nodes].tolist()
+        assert tree.parents.tolist() == list(range(-1, nodes - 1))
+
+
 def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
     model = fakes.tiny_llama()
     request = fakes.ask(temperature=0, max_tokens=40)

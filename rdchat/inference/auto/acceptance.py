@@ -239,10 +239,19 @@ def tree_values(drawn: ScoredNodes, chances: Floats) -> Floats:
         for n, length in enumerate(LENGTHS):
             if length - 1 > drawn.levels:
                 break
-            order = best_first[(kept & (depths < length))[best_first]][1 : MOST_ROWS + 1]
-            sums = np.concatenate([[0.0, 0.0], np.cumsum(chances[order])])[: MOST_ROWS + 1]
+            sums = _sums(chances[best_first[(kept & (depths < length))[best_first]]])
             values[w, n] = np.pad(sums, (0, MOST_ROWS + 1 - len(sums)), mode="edge")
     return values
+
+
+def value_by_nodes(drawn: ScoredNodes, chances: Floats) -> Floats:
+    """Return the expected accepted length of a draft's best nodes, up to as many as there are, the root counted."""
+    return _sums(chances[np.argsort(-drawn.scores, kind="stable")])
+
+
+def _sums(chances: Floats) -> Floats:
+    """Return what the first nodes are worth together, by their number; the root, which is the first, is worth none."""
+    return np.concatenate([[0.0, 0.0], np.cumsum(chances[1:MOST_ROWS])])
 
 
 def promises(drawn: ScoredNodes, text: Sequence[int]) -> Iterator[tuple[float, float]]:

@@ -7,6 +7,7 @@ from typing import override
 import mlx.core as mx
 import numpy as np
 
+from rdchat.inference.auto.acceptance import value_by_nodes
 from rdchat.inference.auto.curve import Floats
 from rdchat.inference.auto.plan import (
     DRAFT_TOKENS,
@@ -20,7 +21,7 @@ from rdchat.inference.auto.plan import (
     Plan,
 )
 from rdchat.inference.auto.planner import Allowance, Outlook, in_words
-from rdchat.inference.auto.shadow import DraftComparison
+from rdchat.inference.auto.shadow import DraftComparison, on_host
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.autoregressive import Step
 from rdchat.inference.candidates import DraftShape
@@ -178,11 +179,9 @@ class AutoDrafter(Drafter):
         if plan.mode is Mode.SPECULATIVE:
             return self._draft_while_it_pays(root, limit)
         if plan.mode is Mode.RECURRENT:
-            draft = self._beams(root, limit)
-        else:
-            chain = [root, *self._look_up(plan.length - 1)]
-            draft = Draft(PackedTree.of(PrefixTree.from_beams([chain])))
-        return Draft(draft.tree, draft.looked_up, plan.rows, draft.pool)
+            return self._beams(root, limit)
+        chain = [root, *self._look_up(plan.length - 1)]
+        return Draft(PackedTree.of(PrefixTree.from_beams([chain])), rows=plan.rows)
 
     @override
     def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
@@ -334,15 +333,24 @@ class AutoDrafter(Drafter):
         self._followed.chains.learn(margins[: len(right)], chain, max(self._accepted, chain), self._beside)
 
     def _beams(self, root: int, limit: int) -> Draft:
-        plan = self._plan
-        assert self._recurrent is not None
+        plan, recurrent, depth = self._plan, self._recurrent, len(self._text)
+        assert recurrent is not None
+        assert self._made is not None
         self._beam_rounds += 1
         shape = BeamShape(plan.width, min(plan.length, 1 + limit))
         if plan.width > 1 and self._beam_rounds % _WIDE_EVERY == 0:
             shape, self._usual = BeamShape(WIDEST, min(LONGEST, 1 + limit)), False
         branch = self._look_up(plan.branch) if plan.branch else []
-        draft = self._recurrent.draft(root, shape, plan.nodes, branch)
-        if draft.pool is not None:
-            mx.async_eval(draft.pool.tokens, draft.pool.parents, draft.pool.scores)
-            self._comparison.add(len(self._text), draft.pool, shape.width, offered=True)
-        return draft
+        pool = recurrent.search(root, shape)
+        self._comparison.add(depth, pool, shape.width, offered=True)
+        nodes = plan.nodes
+        if branch:
+            mx.async_eval(pool.tokens, pool.parents, pool.scores)
+        else:
+            with self._ledger.stage("wait"):
+                self._ledger.wait(pool.tokens, pool.parents, pool.scores)
+            drawn = on_host(pool, shape.width)
+            accepted = value_by_nodes(drawn, self._followed.nodes.chances(drawn))
+            self._made = self._planner.sized(self._made, depth, accepted)
+            nodes = self._made.plan.nodes
+        return replace(recurrent.offer(pool, nodes, branch), rows=self._made.plan.rows)

@@ -164,6 +164,20 @@ class Planner:
         (made,) = self._draft_model(outlook)
         return replace(choice, plan=made.plan, tokens=1 + made.drafted, ms=made.ms)
 
+    def sized(self, choice: Choice, depth: int, accepted: Floats) -> Choice:
+        """Return a recurrent draft's choice with as many nodes as pay, now that it is made; perhaps the root alone.
+
+        Args:
+            choice: What was drafted.
+            depth: Tokens in the target's cache.
+            accepted: Expected accepted length of this draft's best nodes, by their number, the root counted.
+        """
+        ms, rows = self._calls(Mode.RECURRENT, depth)
+        nodes = 1 + int(np.argmax(accepted[1:] - choice.rate * ms[1 : len(accepted)]))
+        plan = replace(choice.plan, nodes=nodes, rows=int(rows[nodes]))
+        took = choice.ms + float(ms[nodes] - ms[choice.plan.nodes])
+        return replace(choice, plan=plan, tokens=1 + float(accepted[nodes]), ms=took)
+
     def switch_tokens(self, depth: int) -> float:
         """Return what one change between rounds and plain steps costs, in tokens: a step with nothing queued before.
 

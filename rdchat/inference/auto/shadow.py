@@ -41,7 +41,7 @@ class _Waiting:
         """Return the nodes once the text has left the draft, or passed it, or ended in it; None before."""
         if len(text) <= self.start + (not self.offered and not ended):  # the device may still be working on it
             return None
-        drawn = self.drawn = self.drawn or _on_host(self.pool, self.width)
+        drawn = self.drawn = self.drawn or on_host(self.pool, self.width)
         while self.depth < drawn.levels and self.start + self.depth < len(text):
             children = drawn.children(self.node)
             right = children[drawn.tokens[children] == text[self.start + self.depth]]
@@ -99,7 +99,8 @@ class DraftComparison:
         self._waiting = still
 
 
-def _on_host(pool: NodePool, width: int) -> ScoredNodes:
+def on_host(pool: NodePool, width: int) -> ScoredNodes:
+    """Return what a search with so many beams kept; waits for the device unless it is evaluated."""
     return ScoredNodes(
         np.array(pool.tokens, dtype=np.int64),
         np.array(pool.parents, dtype=np.int64),

@@ -11,7 +11,7 @@ _WORDS = {
     "beam search": "The recurrent drafter follows several beams at once.",
     "select nodes": "The likeliest tokens of all beams are kept, with common beginnings merged.",
     "feed": "The draft model reads the tokens that it has not seen yet.",
-    "wait": "The automatic mode waits for the draft model's token, to see whether it is sure enough to go on.",
+    "wait": "The automatic mode waits for what is drafted, to see how sure the drafter is and offer what pays.",
     "rank": "The draft model's likeliest next tokens are picked.",
     "verify": "Drafted tokens and the one before them go through the model in one call.",
     "choose": "The model's own choice at each place; waits for the results of the call.",

@@ -3,9 +3,19 @@
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance import ChainRates, DraftValues, LookupRates, NodeRates, Rate, ScoredNodes
+from rdchat.inference.auto.acceptance import (
+    ChainRates,
+    DraftValues,
+    LookupRates,
+    NodeRates,
+    Rate,
+    ScoredNodes,
+    tree_values,
+    value_by_nodes,
+)
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
 from rdchat.inference.lookup import Before, Guess
+from tests.inference.auto.simulation import Drafting
 
 # Two beams of two tokens; four nodes of each level are kept:
 #   0 -> 1 (0.5), 2 (0.25), 3 (0.1), 4 (0.05);  1 -> 5 (0.4), 8 (0.04);  2 -> 6 (0.6), 7 (0.2)
@@ -76,6 +86,15 @@ def test_a_trees_value_is_the_sum_of_its_best_nodes() -> None:
     assert table[WIDTHS.index(1), three, 1:5] == pytest.approx([0, 0.5, 0.7, 0.7])
     assert not np.isfinite(table[WIDTHS.index(4)]).any(), "two beams tell nothing of four"
     assert not np.isfinite(table[:, LENGTHS.index(4)]).any(), "nor two tokens of three"
+
+
+def test_a_draft_in_its_own_shape_is_worth_what_its_best_nodes_are() -> None:
+    chances = NodeRates((1.0,)).chances(DRAWN)
+    assert value_by_nodes(DRAWN, chances)[:6] == pytest.approx([0, 0, 0.5, 0.75, 0.95, 1.1])
+    drawn = Drafting(0.45).draw(4, 5)
+    values = value_by_nodes(drawn, np.exp(drawn.scores))
+    assert len(values) == 1 + min(len(drawn.tokens), MOST_ROWS)
+    assert values == pytest.approx(tree_values(drawn, np.exp(drawn.scores))[WIDTHS.index(4), LENGTHS.index(5)])
 
 
 def usual_values() -> np.ndarray:

@@ -9,9 +9,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance import ChainRates, DraftValues
+from rdchat.inference.auto.acceptance import ChainRates, DraftValues, NodeRates, ScoredNodes
 from rdchat.inference.auto.costs import CostModel, Part
-from rdchat.inference.auto.curve import PLAIN_STEP, ROWS
+from rdchat.inference.auto.curve import PLAIN_STEP, ROWS, Floats
 from rdchat.inference.auto.drafter import AutoDrafter
 from rdchat.inference.auto.iterator import AutoIterator
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
@@ -62,6 +62,11 @@ class RandomPlanner(Planner):
     def goes_on(self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float]) -> bool:
         assert len(nodes) == len(accepted) > 1
         return bool(self._rng.random() < 0.6)
+
+    def sized(self, choice: Choice, depth: int, accepted: Floats) -> Choice:
+        nodes = int(self._rng.integers(1, len(accepted)))
+        rows = min(nodes + int(self._rng.integers(0, 6)), MOST_ROWS)
+        return replace(super().sized(choice, depth, accepted), plan=replace(choice.plan, nodes=nodes, rows=rows))
 
     def drafted(self, choice: Choice, outlook: Outlook) -> Choice:
         made = super().drafted(choice, outlook)
@@ -338,6 +343,39 @@ def test_a_belief_that_is_too_good_does_not_go_on_being_tried(monkeypatch: pytes
     assert isinstance(end, ReplyEnd)
     assert len(end.token_ids) == 401
     assert 6 <= len(tried) <= 12, "0.3 steps each is what they really lose"
+
+
+@pytest.mark.parametrize(("chance", "nodes"), [(0.0, 1), (0.2, 2), (0.9, 4)])
+def test_of_a_draft_what_pays_is_verified(monkeypatch: pytest.MonkeyPatch, chance: float, nodes: int) -> None:
+    """However good drafts are on the whole, one that the drafter is not sure of costs a plain step's time."""
+    monkeypatch.setattr(CostModel, "_learn", lambda *_: None)
+    monkeypatch.setattr(DraftValues, "learn", lambda *_: None)
+    monkeypatch.setattr(AutoDrafter, "_path", lambda *_: np.empty(0))
+
+    def chances(_: NodeRates, drawn: ScoredNodes) -> Floats:
+        along: Floats = chance ** np.arange(len(drawn.tokens))
+        return along
+
+    monkeypatch.setattr(NodeRates, "chances", chances)
+    model = tiny_llama()
+    model.tokenizer.eos_token_ids = frozenset()
+    state, request = AutoState(model), ask("abcabcabc", temperature=1, max_tokens=41)
+    state.equip(Equipment(random_drafter(model)))
+    calls = {1: 1.0, 2: 1.1, **{rows: 1.1 + 0.45 * (rows - 2) for rows in range(3, MOST_ROWS + 1)}}
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, **{(rows, 128): ms for rows, ms in calls.items()}})
+    state.costs.use(Part.BEAMS, {(width, length): 0.0 for width in WIDTHS for length in LENGTHS})
+    believed = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
+    believed[0, LENGTHS.index(4)] = 2.0 * (np.arange(MOST_ROWS + 1) >= 4)  # always three tokens, of which two come
+    state._followed[1.0] = Followed(values=DraftValues(believed))
+    prompt = model.encode_chat(request.messages, False)
+    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock(), Mode.AUTO)
+    *_, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+    assert isinstance(end, ReplyEnd)
+    counted = end.statistics
+    assert counted.rounds > 5
+    assert counted.verified_nodes / counted.rounds == pytest.approx(nodes, abs=0.3), "the last ones have less room"
+    assert counted.host_syncs == 2 * counted.rounds + counted.target_calls - counted.rounds
+    assert end.token_ids == plain(model, request).token_ids
 
 
 @pytest.mark.parametrize(("seed", "followed"), [(None, True), (3, False)])

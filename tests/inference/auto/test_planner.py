@@ -109,6 +109,23 @@ def test_no_more_is_drafted_than_there_is_room_for(limit: int) -> None:
     assert choice is None if limit == 0 else choice is not None and 1 < choice.plan.length <= limit + 1
 
 
+@pytest.mark.parametrize("padding", [True, False])
+@pytest.mark.parametrize("first", [0.0, 0.1, 0.3, 0.49])
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+def test_a_draft_is_verified_as_far_as_its_own_nodes_pay(chip: Chip, first: float, padding: bool) -> None:
+    accepted = np.array([0.0, 0.0, *np.cumsum(first * 0.8 ** np.arange(20))])
+    made = Choice(Plan(Mode.RECURRENT, 4, 5, 16, 16), 2.5, 3 * STEP_MS, STEP_MS, 1.2 / STEP_MS)
+    sized = Planner(chip.costs(), padding=padding).sized(made, 128, accepted)
+    calls = np.append(chip.calls_of(), np.inf)[: MOST_ROWS + 1]
+    dear = {n: min(calls[n:]) if padding else calls[n] for n in range(1, len(accepted))}
+    best = max(dear, key=lambda n: accepted[n] - 1.2 * dear[n])
+    assert (sized.plan.nodes, sized.tokens) == (best, 1 + accepted[best])
+    assert sized.plan.rows >= best
+    assert padding or sized.plan.rows == best
+    assert sized.ms / STEP_MS == pytest.approx(3 + dear[best] - (min(calls[16:]) if padding else calls[16]))
+    assert best == 1 if first == 0 else best > 1 or first < 0.2, "what is sure enough pays anywhere"
+
+
 def test_where_rows_cannot_be_padded_a_chain_has_no_more_than_it_is_long() -> None:
     """A chain of 6 was planned with 16 rows where those are cheaper, and then verified with 6."""
     costs, values = Chip("pair", PAIR).costs(), np.full((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1), -np.inf)
