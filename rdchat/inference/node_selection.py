@@ -36,7 +36,8 @@ def best_nodes(pool: NodePool, count: int, branch: Sequence[int] = ()) -> tuple[
     parents = mx.where(parents < 0, -1, places[parents])
     levels = mx.repeat(mx.arange(1, pool.levels + 1), pool.level_size)
     depths = mx.concatenate([mx.array([0]), levels, mx.arange(1, len(branch) + 1)])
-    tree = PackedTree.from_parents(pool.tokens[selected], parents, depths[selected], pool.levels)
+    deepest = min(pool.levels, count - 1)
+    tree = PackedTree.from_parents(pool.tokens[selected], parents, depths[selected], deepest)
     return tree, selected >= drafted
 
 

@@ -150,10 +150,11 @@ class RecurrentDrafter(Drafter):
         """
         if branch and not self._trees:
             return Draft(PackedTree.chain(mx.array([root, *branch])), mx.arange(1 + len(branch)) > 0)
-        return self.offer(self.search(root, shape), nodes, branch)
+        pool = self.search(root, shape if self._trees else BeamShape(1, shape.length))
+        return self.offer(pool, nodes, branch)
 
     def offer(self, pool: NodePool, nodes: int, branch: Sequence[int] = ()) -> Draft:
-        """Offer the best nodes that a search found, perhaps the root alone; see `draft`."""
+        """Offer the best nodes that a search found, perhaps the root alone; of a wide one only to a target of trees."""
         if not branch and 1 in (nodes, pool.level_size):
             return Draft(PackedTree.chain(pool.tokens[:nodes]), pool=pool)
         with self._ledger.stage("select nodes"):
@@ -182,8 +183,6 @@ class RecurrentDrafter(Drafter):
     def search(self, root: int, shape: BeamShape) -> NodePool:
         """Return the nodes of a draft, still lazy, and offer none; the first round must have been."""
         assert self._hidden is not None
-        if not self._trees:
-            shape = BeamShape(1, shape.length)
         kept = _LEAVES * shape.width if shape.width > 1 else 1
         with self._ledger.stage("beam search"):
             repetition = self._repetition.current() if self._repetition else None

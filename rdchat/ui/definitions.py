@@ -14,7 +14,7 @@ DECODE_TIME = "From the first token of the reply to its last one so far."
 
 ACCEPTANCE = "Drafted tokens that were accepted, of those that were offered along the chosen path."
 TOKENS_PER_CALL = "Tokens written for each call of the model while decoding; 1 in plain decoding."
-ROUNDS = "Calls of the model that verified a draft; none in plain decoding."
+ROUNDS = "Calls of the model before which a drafter was asked; none in plain decoding."
 NODES = "Tokens that a call of the model verified, the one it had chosen before included; padding does not count."
 HOST_SYNCS = "Times the processor waited for the device, for each call of the model."
 LENGTHS = (

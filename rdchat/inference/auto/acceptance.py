@@ -245,7 +245,7 @@ def tree_values(drawn: ScoredNodes, chances: Floats) -> Floats:
 
 
 def value_by_nodes(drawn: ScoredNodes, chances: Floats) -> Floats:
-    """Return the expected accepted length of a draft's best nodes, up to as many as there are, the root counted."""
+    """Return the expected accepted length of a draft's best nodes, by their number up to `MOST_ROWS`, root counted."""
     return _sums(chances[np.argsort(-drawn.scores, kind="stable")])
 
 

@@ -171,7 +171,7 @@ class AutoDrafter(Drafter):
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
-        """See `Drafter`; by the plan that `wants_round` chose."""
+        """See `Drafter`; by the plan that `wants_round` chose, cut to what pays once it is drafted."""
         plan = self._plan
         for part in self._parts:
             part.propose(root, 0)
@@ -344,7 +344,7 @@ class AutoDrafter(Drafter):
         pool = recurrent.search(root, shape)
         self._comparison.add(depth, pool, shape.width, offered=True)
         nodes = plan.nodes
-        if branch:
+        if branch or not self._costs.measured:  # by what calls are guessed to cost, a draft is not cut
             mx.async_eval(pool.tokens, pool.parents, pool.scores)
         else:
             with self._ledger.stage("wait"):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rdchat.inference.auto.acceptance import DraftValues, NodeRates, ScoredNodes
+from rdchat.inference.auto.acceptance import DraftValues, NodeRates, ScoredNodes, value_by_nodes
 from rdchat.inference.auto.drafter import SHADOW
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Allowance, Outlook, Planner
@@ -129,18 +129,20 @@ class Simulation:
     def _call(self) -> None:
         choice = self.planner.choose(Outlook(128, MOST_ROWS, beams=self.values.table()))
         assert choice is not None
-        text, self.last = self.drafting.text(self.rng), choice.plan
+        text = self.drafting.text(self.rng)
         price = max(-choice.gain, 0.0)
         if price and not self.allowance.affords(price):
             self._plain(choice, text)
             return
         self.rounds += 1
-        drawn = self.drafting.draw(self.last.width, self.last.length)
+        drawn = self.drafting.draw(choice.plan.width, choice.plan.length)
+        made = self.planner.sized(choice, 128, value_by_nodes(drawn, self.nodes.chances(drawn)))
+        self.last = made.plan
         length = accepted(drawn, self.last.nodes, text)
         if price:
-            self.allowance.spend_on_round(price, -replace(choice, tokens=1 + length).gain)
+            self.allowance.spend_on_round(max(-made.gain, 0.0), -replace(made, tokens=1 + length).gain)
         real = self.chip.beams(self.last.width, self.last.length) + self.chip.calls_of()[self.last.rows]
-        self.planner.learn(choice, length, real * STEP_MS)
+        self.planner.learn(made, length, real * STEP_MS)
         self._learn(drawn if self.rounds % 16 else self.drafting.draw(), text)
         self.allowance.earn(1 + length)
         self.tokens, self.ms = self.tokens + 1 + length, self.ms + real * STEP_MS

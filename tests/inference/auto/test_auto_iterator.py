@@ -25,7 +25,7 @@ from rdchat.inference.ledger import Ledger
 from rdchat.inference.lookup import Before, Guess
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.prefix_tree import PrefixTree
-from rdchat.inference.probe import DraftKind
+from rdchat.inference.probe import Capability, DraftKind
 from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.sampling import TokenChooser
@@ -132,6 +132,16 @@ def test_the_text_is_that_of_plain_decoding_in_other_families(name: str, options
     model = loaded(network_of(name, {**options, "vocab_size": len(ALPHABET)}))
     for seed in range(2):
         check_same(model, ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.LOOKUP,), seed)
+
+
+def test_the_text_is_that_of_plain_decoding_where_only_chains_are_taken() -> None:
+    model = tiny_llama()
+    chains = LoadedModel(
+        model.network, model.tokenizer, model.info, 8, model.seams, lambda: Capability(DraftKind.CHAIN, "test")
+    )
+    for seed in range(4):
+        end = check_same(chains, ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.RECURRENT,), seed)
+        assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
 
 
 def test_the_text_is_that_of_plain_decoding_on_a_quantised_cache() -> None:

@@ -57,6 +57,23 @@ def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: f
     assert speed > 0.97
 
 
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+def test_drafts_that_are_sure_at_times_bring_more_where_each_is_cut_to_what_pays(
+    chip: Chip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def speed() -> float:
+        simulation, rng = Simulation(chip, Drafting(0.3)), np.random.default_rng(1)
+        for _ in range(600):
+            simulation.drafting = Drafting(float(rng.choice([0.02, 0.49])))
+            simulation.run(1)
+        return simulation.tokens / simulation.ms
+
+    cut = speed()
+    monkeypatch.setattr(Planner, "sized", lambda _, choice, *__: choice)
+    least = 1.0 if chip is CPU else 1.02  # there, drafts as they are on the whole are too dear to be made at all
+    assert cut > least * speed()
+
+
 def test_it_follows_a_text_that_becomes_hard_and_easy_again() -> None:
     simulation = Simulation(M2_ULTRA, Drafting(0.49))
     simulation.run(200)
@@ -121,6 +138,7 @@ def test_a_draft_is_verified_as_far_as_its_own_nodes_pay(chip: Chip, first: floa
     best = max(dear, key=lambda n: accepted[n] - 1.2 * dear[n])
     assert (sized.plan.nodes, sized.tokens) == (best, 1 + accepted[best])
     assert sized.plan.rows >= best
+    assert calls[sized.plan.rows] == dear[best], "padded where that is cheaper"
     assert padding or sized.plan.rows == best
     assert sized.ms / STEP_MS == pytest.approx(3 + dear[best] - (min(calls[16:]) if padding else calls[16]))
     assert best == 1 if first == 0 else best > 1 or first < 0.2, "what is sure enough pays anywhere"
