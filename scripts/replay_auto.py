@@ -215,9 +215,8 @@ def automatic_ms(record: Record, world: World, costs: CostModel) -> float:
     world.record = record
     request = GenerationRequest((ChatMessage(Role.USER, "?"),), SamplingParams(temperature=0))
     auto = AutoDrafter(cast(AutoState, world), record.prompt, request, Ledger())
-    queued = not auto.wants_to_stop(record.last - 1)
     auto.begin(record.reply[0])
-    total, at, mixed = 0.0, 0, 2
+    queued, total, at, mixed = False, 0.0, 0, 2
     while at < record.last:
         room, depth = record.last - at - 1, len(record.prompt) + at
         if not queued and auto.wants_round(room):

@@ -96,7 +96,8 @@ class PlainSteps:
 
         Args:
             step: It.
-            queue: Whether to queue the call for it before.
+            queue: Whether to queue the call for it before. Not for the first token: on a CPU a read waits for all that
+                is queued, so that would come a call later.
 
         Returns:
             The token's event, and the step that follows, where it was queued.
@@ -179,6 +180,7 @@ class AutoregressiveIterator(ReplyIterator):
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
         reply = self._reply
         step: Step | None = self._steps.first(logits, len(self._prompt), self._seen)
-        while step is not None and reply.finish_reason is None and not self._cancel.is_set():
-            event, step = self._steps.advance(step, queue=len(reply.token_ids) < reply.last_index)
+        while reply.finish_reason is None and not self._cancel.is_set():
+            step = step or self._steps.after(reply.token_ids[0], len(self._prompt), self._seen)
+            event, step = self._steps.advance(step, queue=0 < len(reply.token_ids) < reply.last_index)
             yield event

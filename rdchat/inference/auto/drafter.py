@@ -44,6 +44,7 @@ _SURELY_FASTER = 1.5  # than plain steps
 _LOOKS = 3  # plain steps of which one tells: the first has nothing before it, and the last nothing behind it
 _MARGIN = 0.03  # by which drafting must look faster than plain steps to begin with it
 _NOTHING: Floats = np.empty(0)
+_CUT_OFF = 3  # drafts one after the other that were cut to the root: those were plain steps
 _LATE = 4  # tokens that a draft model catches up with; a round with more says little of other rounds
 
 
@@ -86,6 +87,7 @@ class AutoDrafter(Drafter):
         self._trial = False  # whether the round that is made, or wanted, is to learn from
         self._usual = True  # whether what the last round drafted is what its plan was charged for
         self._accepted = 0  # in the last round
+        self._cut = 0  # recurrent drafts up to now, one after the other, of which nothing was verified
         self._allowance = Allowance(self._followed.values.drafts if self._recurrent else None)
 
     @property
@@ -129,7 +131,7 @@ class AutoDrafter(Drafter):
         if self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER:
             self._looks = _LOOKS
             return False
-        worse = choice.gain <= -self._switch / 4
+        worse = choice.gain <= (self._least(choice) if self._cut >= _CUT_OFF else -self._switch / 4)
         self._trial = (worse or (self._trial and self._price(choice) > 0)) and self._may_try(choice)
         if worse and not self._trial:
             return False
@@ -147,13 +149,13 @@ class AutoDrafter(Drafter):
         self._looks, self._trial = max(self._looks - 1, 0), False
         if limit < 1 or self._looks:
             return False
-        path, least = self._path(1 + limit), self._switch / 2
+        path = self._path(1 + limit)
         otherwise = self._planner.choose(self._outlook(limit))
         if not path.size:
             self._choice = otherwise
             if otherwise is None:
                 return False
-            if otherwise.gain > least + _MARGIN * otherwise.cost:
+            if otherwise.gain > self._least(otherwise):
                 return True
             self._trial = self._may_try(otherwise)
             return self._trial
@@ -167,7 +169,7 @@ class AutoDrafter(Drafter):
         expected = right * best.gain + (1 - right) * instead
         # told while decoding plainly: what is to be had for sure, or else that path as likely as it is
         self._choice = otherwise or replace(best, tokens=1 + right * (best.tokens - 1))
-        return expected > least + _MARGIN * best.cost
+        return expected > self._least(best)
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
@@ -201,7 +203,7 @@ class AutoDrafter(Drafter):
     def follow(self, root: int, token: int, step: Step) -> None:
         """Take a plain step: `token` came after `root`."""
         self._do(PLAIN)
-        self._rounds = 0
+        self._rounds = self._cut = 0
         self._followed.chains.go_untried()
         for part in self._parts:
             part.propose(root, 0)
@@ -251,6 +253,10 @@ class AutoDrafter(Drafter):
     def _may_try(self, choice: Choice) -> bool:
         """Tell whether a round that looks no better than a plain step may be made to learn from it."""
         return choice.plan.mode is not Mode.LOOKUP and self._allowance.affords(self._price(choice))
+
+    def _least(self, choice: Choice) -> float:
+        """Return the gain above which drafting begins."""
+        return self._switch / 2 + _MARGIN * choice.cost
 
     def _price(self, choice: Choice) -> float:
         return max(self._switch - choice.gain, 0.0)
@@ -353,4 +359,5 @@ class AutoDrafter(Drafter):
             accepted = value_by_nodes(drawn, self._followed.nodes.chances(drawn))
             self._made = self._planner.sized(self._made, depth, accepted)
             nodes = self._made.plan.nodes
+            self._cut = self._cut + 1 if nodes == 1 else 0
         return replace(recurrent.offer(pool, nodes, branch), rows=self._made.plan.rows)

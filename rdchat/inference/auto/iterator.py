@@ -45,7 +45,10 @@ class AutoIterator(RoundIterator):
                 yield from self._timed_round()
                 continue
             step = step or self._begin_again()
-            event, following = self._steps.advance(step, queue=self._room > 0 and not self._wants_to_stop())
+            first = not reply.token_ids
+            event, following = self._steps.advance(
+                step, queue=self._room > 0 and not first and not self._wants_to_stop()
+            )
             self._seen = step.seen
             if following is not None and following.held_up:
                 self._mixed = 2  # by what was done in this step's time, or is in the next one's
