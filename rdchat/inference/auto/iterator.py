@@ -45,10 +45,8 @@ class AutoIterator(RoundIterator):
                 yield from self._timed_round()
                 continue
             step = step or self._begin_again()
-            first = not reply.token_ids
-            event, following = self._steps.advance(
-                step, queue=self._room > 0 and not first and not self._wants_to_stop()
-            )
+            queue = bool(reply.token_ids) and self._room > 0 and not self._wants_to_stop()
+            event, following = self._steps.advance(step, queue)
             self._seen = step.seen
             if following is not None and following.held_up:
                 self._mixed = 2  # by what was done in this step's time, or is in the next one's
