@@ -126,11 +126,13 @@ class Recorded(RecurrentDrafter):
     def __init__(self, record: Record, width: int = 1) -> None:  # no network: nothing of the parent's is set up
         self._record, self._at = record, 0
         self._settings = RecurrentSettings(BeamShape(width, BEAM_LENGTH))
+        self.searched: BeamShape | None = None  # since this was last set to None
         self._hidden = NOTHING.hidden
         self._ledger, self._trees = Ledger(), True
         self._index = LookupIndex([*record.prompt, record.reply[0]])
 
     def search(self, root: int, shape: BeamShape) -> NodePool:
+        self.searched = shape
         pool, levels = self._record.pools[shape.width][self._at], shape.length - 1
         kept = 1 + levels * pool.level_size
         return NodePool(pool.tokens[:kept], pool.parents[:kept], pool.scores[:kept], pool.level_size, levels)
@@ -153,12 +155,14 @@ class World:
         self.equipment = Equipment(cast(RecurrentModel, self))
         self._followed = followed
         self.record: Record
+        self.recorded: Recorded  # the drafter of its reply
 
     def followed(self, sampling: SamplingParams) -> Followed:
         return self._followed
 
     def drafter(self, *_: object) -> Recorded:
-        return Recorded(self.record)
+        self.recorded = Recorded(self.record)
+        return self.recorded
 
 
 def accepted(tree: PackedTree, text: list[int]) -> int:
@@ -186,10 +190,9 @@ def beams_ms(costs: CostModel, shape: BeamShape) -> float:
     return float(costs.beams_ms()[WIDTHS.index(shape.width), int(np.searchsorted(LENGTHS, shape.length))])
 
 
-def round_ms(costs: CostModel, mode: Mode, depth: int, draft: Draft) -> float:
-    """Return what a round costs with so many tokens in the cache."""
-    pool, rows = draft.pool, max(draft.rows, len(draft.tree))
-    shape = pool and BeamShape(max(pool.level_size // 2, 1), pool.levels + 1)
+def round_ms(costs: CostModel, mode: Mode, depth: int, draft: Draft, shape: BeamShape | None) -> float:
+    """Return what a round costs with so many tokens in the cache; `shape` is that of its beams, if it had any."""
+    rows = max(draft.rows, len(draft.tree))
     return (beams_ms(costs, shape) if shape else 0.0) + float(costs.calls_ms(mode, depth)[rows])
 
 
@@ -205,7 +208,8 @@ def fixed_ms(record: Record, costs: CostModel, width: int) -> float:
     total, at = 0.0, 0
     while at < record.last:
         draft, tokens = round_of(drafter, record, at)
-        total += round_ms(costs, mode, len(record.prompt) + at, draft)
+        shape = drafter.searched if isinstance(drafter, Recorded) else None
+        total += round_ms(costs, mode, len(record.prompt) + at, draft, shape)
         at += tokens
     return total
 
@@ -220,8 +224,9 @@ def automatic_ms(record: Record, world: World, costs: CostModel) -> float:
     while at < record.last:
         room, depth = record.last - at - 1, len(record.prompt) + at
         if not queued and auto.wants_round(room):
+            world.recorded.searched = None
             draft, tokens = round_of(auto, record, at)
-            ms = round_ms(costs, Mode(auto.name), depth, draft)
+            ms = round_ms(costs, Mode(auto.name), depth, draft, world.recorded.searched)
             auto.took_round(ms, usual=True)
             at, total, mixed = at + tokens, total + ms, max(mixed, 1)
             continue

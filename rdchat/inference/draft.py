@@ -8,7 +8,6 @@ import mlx.core as mx
 
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.packed_tree import PackedTree
-from rdchat.inference.recurrent_beam import NodePool
 from rdchat.inference.requests import DraftSettings
 from rdchat.inference.verifier import Verified
 
@@ -22,13 +21,11 @@ class Draft:
         looked_up: (nodes,) bool, perhaps lazy: the nodes that prompt lookup offers, and not the drafter that is named;
             None where there are none.
         rows: Rows to verify it with, where padding makes the call cheaper; 0 for no padding.
-        pool: All nodes that a beam search kept, perhaps lazy; None where there was none.
     """
 
     tree: PackedTree
     looked_up: mx.array | None = None
     rows: int = 0
-    pool: NodePool | None = None
 
 
 class Drafter(Protocol):

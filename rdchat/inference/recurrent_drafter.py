@@ -156,11 +156,11 @@ class RecurrentDrafter(Drafter):
     def offer(self, pool: NodePool, nodes: int, branch: Sequence[int] = ()) -> Draft:
         """Offer the best nodes that a search found, perhaps the root alone; of a wide one only to a target of trees."""
         if not branch and 1 in (nodes, pool.level_size):
-            return Draft(PackedTree.chain(pool.tokens[:nodes]), pool=pool)
+            return Draft(PackedTree.chain(pool.tokens[:nodes]))
         with self._ledger.stage("select nodes"):
             tree, looked_up = best_nodes(pool, nodes, branch)
             self._ledger.settle(*tree.arrays, looked_up)
-        return Draft(tree, looked_up, pool=pool)
+        return Draft(tree, looked_up)
 
     @override
     def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:

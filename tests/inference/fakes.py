@@ -1,5 +1,6 @@
 """Small real networks with random weights, and a tokenizer of one character a token, for exact and quick tests."""
 
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from mlx.utils import tree_map
 from mlx_lm.models import llama
 
 from rdchat.inference.events import ModelInfo
-from rdchat.inference.probe import probe
+from rdchat.inference.probe import Capability, DraftKind, probe
 from rdchat.inference.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.seams import Seams
 from rdchat.inference.target import LoadedModel
@@ -33,6 +34,11 @@ class CharacterTokenizer:
     def apply_chat_template(self, turns: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool) -> str:
         text = "\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
         return text + ("\nassistant: " if add_generation_prompt else "")
+
+
+def chains_only(model: LoadedModel) -> LoadedModel:
+    """Return a model as one that verifies chains, but no trees."""
+    return replace(model, try_out=lambda: Capability(DraftKind.CHAIN, "test"))
 
 
 def tiny_llama(

@@ -17,7 +17,7 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.probe import Capability, DraftKind
 from rdchat.inference.requests import DraftSettings, SamplingParams
 from tests.inference.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, near, plain
-from tests.inference.fakes import ask, loaded, tiny_llama
+from tests.inference.fakes import ask, chains_only, loaded, tiny_llama
 from tests.inference.families import CHAINS, network_of
 
 
@@ -73,7 +73,7 @@ def test_runner_ups_are_accepted_and_leave_the_cache_in_step() -> None:
 
 
 def test_a_target_that_verifies_chains_only_gets_chains() -> None:
-    target = replace(tiny_llama(), try_out=lambda: Capability(DraftKind.CHAIN, "it is so"))
+    target = chains_only(tiny_llama())
     request = ask(temperature=1.0)
     end = Pair.of(target, near(target)).reply(request, TREE)
     assert end.token_ids == plain(target, request).token_ids
@@ -82,7 +82,7 @@ def test_a_target_that_verifies_chains_only_gets_chains() -> None:
 
 def test_measured_costs_may_choose_between_a_chain_and_runner_ups() -> None:
     target = tiny_llama()
-    chains = replace(target, try_out=lambda: Capability(DraftKind.CHAIN, "it is so"))
+    chains = chains_only(target)
     shapes = DraftModel(target, near(target), SIZE).shapes(4)
     assert [shape.nodes for shape in shapes] == [5, 8, 16]
     assert all(DraftShape.of_size(shape.draft_tokens, shape.nodes) == shape for shape in shapes), "a plan has these two"

@@ -11,7 +11,6 @@ from rdchat.inference.autoregressive import AutoregressiveIterator
 from rdchat.inference.drafter_folder import StoredDrafter
 from rdchat.inference.events import ReplyEnd, TokenEvent
 from rdchat.inference.ledger import Ledger
-from rdchat.inference.probe import Capability, DraftKind
 from rdchat.inference.recurrent_beam import BeamShape
 from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
@@ -89,9 +88,7 @@ def test_filters_and_penalty_change_no_text(sampling: dict) -> None:
 @pytest.mark.parametrize("branch", [False, True])
 def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
     model = fakes.tiny_llama()
-    chains = LoadedModel(
-        model.network, model.tokenizer, model.info, 8, model.seams, lambda: Capability(DraftKind.CHAIN, "test")
-    )
+    chains = fakes.chains_only(model)
     request = fakes.ask(temperature=0, max_tokens=40)
     shape = BeamShape(4, 5)
     end = reply(chains, request, random_drafter(chains), shape, branch)

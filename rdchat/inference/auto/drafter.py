@@ -348,8 +348,7 @@ class AutoDrafter(Drafter):
             shape, self._usual = BeamShape(WIDEST, min(LONGEST, 1 + limit)), False
         branch = self._look_up(plan.branch) if plan.branch else []
         pool = recurrent.search(root, shape)
-        self._comparison.add(depth, pool, shape.width, offered=True)
-        nodes = plan.nodes
+        nodes, drawn = plan.nodes, None
         if branch or not self._costs.measured:  # by what calls are guessed to cost, a draft is not cut
             mx.async_eval(pool.tokens, pool.parents, pool.scores)
         else:
@@ -360,4 +359,5 @@ class AutoDrafter(Drafter):
             self._made = self._planner.sized(self._made, depth, accepted)
             nodes = self._made.plan.nodes
             self._cut = self._cut + 1 if nodes == 1 else 0
+        self._comparison.add(depth, pool, shape.width, offered=True, drawn=drawn)
         return replace(recurrent.offer(pool, nodes, branch), rows=self._made.plan.rows)

@@ -63,7 +63,7 @@ class DraftComparison:
         self._waiting: list[_Waiting] = []
         self._offered = 0
 
-    def add(self, start: int, pool: NodePool, width: int, offered: bool) -> None:
+    def add(self, start: int, pool: NodePool, width: int, offered: bool, drawn: ScoredNodes | None = None) -> None:
         """Take a draft, which the device may still be working on.
 
         Args:
@@ -71,10 +71,11 @@ class DraftComparison:
             pool: Its nodes.
             width: Its beams.
             offered: Whether it was offered to the target.
+            drawn: Its nodes on the host, where they are there already.
         """
         self._offered += offered
         valued = not offered or self._offered <= _FIRST or self._offered % _VALUED == 0
-        self._waiting.append(_Waiting(start, pool, width, offered, valued))
+        self._waiting.append(_Waiting(start, pool, width, offered, valued, drawn))
 
     @property
     def waiting(self) -> int:

@@ -25,12 +25,12 @@ from rdchat.inference.ledger import Ledger
 from rdchat.inference.lookup import Before, Guess
 from rdchat.inference.packed_tree import PackedTree
 from rdchat.inference.prefix_tree import PrefixTree
-from rdchat.inference.probe import Capability, DraftKind
+from rdchat.inference.probe import DraftKind
 from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.sampling import TokenChooser
 from rdchat.inference.target import KVCache, LoadedModel
-from tests.inference.fakes import ALPHABET, ask, loaded, tiny_llama
+from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
 from tests.inference.test_recurrent_drafter import random_drafter
 from tests.inference.test_rounds import SAMPLINGS, plain
@@ -87,6 +87,14 @@ def automatic(
     job = ReplyJob(model, cache, prompt, request, Ledger(), Clock(), Mode.AUTO)
     iterator = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
     return list(iterator), cache, small and small.cache
+
+
+def reply_of(state: AutoState, request: GenerationRequest) -> ReplyEnd:
+    prompt = state.model.encode_chat(request.messages, False)
+    job = ReplyJob(state.model, KVCache(state.model.network), prompt, request, Ledger(), Clock(), Mode.AUTO)
+    *_, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+    assert isinstance(end, ReplyEnd)
+    return end
 
 
 def check_same(
@@ -156,9 +164,7 @@ def test_the_text_is_that_of_plain_decoding_in_other_families(name: str, options
 
 def test_the_text_is_that_of_plain_decoding_where_only_chains_are_taken() -> None:
     model = tiny_llama()
-    chains = LoadedModel(
-        model.network, model.tokenizer, model.info, 8, model.seams, lambda: Capability(DraftKind.CHAIN, "test")
-    )
+    chains = chains_only(model)
     for seed in range(4):
         end = check_same(chains, ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.RECURRENT,), seed)
         assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
@@ -333,10 +339,7 @@ def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     state.equip(Equipment(random_drafter(model)))
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0, (2, 128): 50.0})
     request = ask("abcabcabc", temperature=0, max_tokens=60)
-    prompt = model.encode_chat(request.messages, False)
-    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock(), Mode.AUTO)
-    *_, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
-    assert isinstance(end, ReplyEnd)
+    end = reply_of(state, request)
     assert end.statistics.rounds == 0, "a round costs fifty steps"
     followed = state.followed(request.sampling)
     assert followed.values.drafts >= 3, "drafts were made in the shadow"
@@ -367,10 +370,7 @@ def test_a_belief_that_is_too_good_does_not_go_on_being_tried(monkeypatch: pytes
     believed = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
     believed[0, :, 2:] = 0.2  # what is tried would lose 0.1 steps
     state._followed[1.0] = Followed(values=DraftValues(believed))
-    prompt = model.encode_chat(request.messages, False)
-    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock(), Mode.AUTO)
-    *_, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
-    assert isinstance(end, ReplyEnd)
+    end = reply_of(state, request)
     assert len(end.token_ids) == 401
     assert 6 <= len(tried) <= 12, "0.3 steps each is what they really lose"
 
@@ -398,11 +398,7 @@ def reply_with_drafts(
     values = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
     values[0, LENGTHS.index(4), 4:] = believed  # always three tokens
     state._followed[1.0] = Followed(values=DraftValues(values))
-    prompt = model.encode_chat(request.messages, False)
-    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock(), Mode.AUTO)
-    *_, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
-    assert isinstance(end, ReplyEnd)
-    return end, model, request
+    return reply_of(state, request), model, request
 
 
 @pytest.mark.parametrize(("chance", "nodes"), [(0.0, 1), (0.2, 2), (0.9, 4)])
@@ -441,10 +437,7 @@ def test_a_draft_model_is_tried_where_it_might_pay(
     choice = state.planner.choose(outlook)
     assert choice is not None
     assert -0.2 < choice.gain < 0
-    prompt = model.encode_chat(request.messages, False)
-    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock(), Mode.AUTO)
-    *_, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
-    assert isinstance(end, ReplyEnd)
+    end = reply_of(state, request)
     counters = end.statistics
     if followed:
         assert counters.accepted > 0.5 * counters.generated_tokens
