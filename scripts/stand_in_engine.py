@@ -26,7 +26,7 @@ class StandInEngine:
     def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
         return ModelInfo("stand-in", Path(), "none", "none", "CPU", 8192, 100, 1000, 4000, 0.0)
 
-    def generate(self, request: GenerationRequest) -> TokenIterator:
+    def generate(self, request: GenerationRequest, _stopped: Callable[[], bool]) -> TokenIterator:
         return self._reply(request.request_id)
 
     def draft_options(self, settings: DraftSettings) -> DraftOptions:

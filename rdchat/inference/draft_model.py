@@ -24,12 +24,13 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.model_files import check_model_folder, display_name, resolve_model
 from rdchat.inference.prefill import prefill
 from rdchat.inference.probe import DraftKind
+from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
 from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.round_cache import RoundShape, has_state
 from rdchat.inference.sampling import TokenChooser
 from rdchat.inference.target import KVCache, LoadedModel
 from rdchat.inference.verifier import Verified
-from rdchat.inference.vocabularies import PairVerdict, compare_vocabularies, read_tokenizer
+from rdchat.inference.vocabularies import PairVerdict, compare_vocabularies
 
 _CPU_NODES = 16
 _SIZES = (4, 8, 16)  # nodes of drafts with runner-ups
@@ -118,7 +119,7 @@ def load_draft_model(
         OutOfMemoryError: If it does not fit beside the target.
     """
     verdict = check_draft_model(model, target, on_progress)
-    return DraftModel(target, load_model(model, dtype, on_progress), verdict.shared_tokens)
+    return DraftModel(target, load_model(model, dtype, on_progress, target.prompts.process), verdict.shared_tokens)
 
 
 def check_draft_model(
@@ -132,7 +133,8 @@ def check_draft_model(
     folder = resolve_model(str(model), on_progress)
     check_model_folder(folder)
     name = display_name(model, folder)
-    verdict = compare_vocabularies(target.tokenizer, read_tokenizer(folder), target.info.name, name)
+    tokenizer = read_tokenizer(folder, target.prompts.process, lambda: on_progress(LoadProgress("Comparing", None)))
+    verdict = compare_vocabularies(target.tokenizer, tokenizer, target.info.name, name)
     if not verdict.compatible:
         raise ModelError(str(verdict), _OTHER_PAIR)
     return verdict

@@ -39,9 +39,9 @@ class LocalEngine:
         self._chosen = _Chosen(model, dtype, info)
         return info
 
-    def generate(self, request: GenerationRequest) -> TokenIterator:
+    def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         """See `Engine`."""
-        return self._loaded().generate(request)
+        return self._loaded().generate(request, stopped)
 
     def draft_options(self, settings: DraftSettings) -> DraftOptions:
         """See `Engine`."""

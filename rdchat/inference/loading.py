@@ -15,6 +15,8 @@ from rdchat.inference.device import available_memory_bytes, device_name, on_gpu
 from rdchat.inference.events import LoadProgress, ModelInfo
 from rdchat.inference.model_files import ModelFiles, check_model_folder, display_name, resolve_model
 from rdchat.inference.probe import probe
+from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
+from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
 from rdchat.inference.requests import Dtype
 from rdchat.inference.seams import Seams
 from rdchat.inference.target import LoadedModel
@@ -31,6 +33,7 @@ def load_model(
     model: str | Path | None = None,
     dtype: Dtype | str = Dtype.AUTO,
     on_progress: Callable[[LoadProgress], None] = lambda _: None,
+    tokenizers: TokenizerProcess | None = None,
 ) -> LoadedModel:
     """Load a model.
 
@@ -38,7 +41,8 @@ def load_model(
         model: An mlx-lm model folder, a hub id that is in the hub's cache, or None for the default model.
         dtype: `auto` is float32 on a CPU, where 16-bit and quantised kernels are slow; on a GPU the model's own
             quantisation, or float16.
-        on_progress: Called as it goes on.
+        on_progress: Called as it goes on; what it raises ends the loading.
+        tokenizers: Reads the tokenizer and renders the chat template; None makes one.
 
     Raises:
         ModelError: If the folder is missing, damaged or of an unknown architecture; the message says which and why.
@@ -50,9 +54,19 @@ def load_model(
     files = check_model_folder(folder)
     chosen = _effective_dtype(Dtype(dtype), files)
     _check_memory(files, chosen)
-    network, tokenizer, config = _read(folder)
-    network, precision = _convert(network, config, chosen)
-    _make_real(network, on_progress)
+    process = tokenizers or TokenizerProcess()
+    process.start()  # and be ready once the weights are read
+    try:
+        network, config = _read(folder)
+        network, precision = _convert(network, config, chosen)
+        _make_real(network, on_progress)
+        rows = _vocabulary_size(network, folder.name)
+        tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
+        check_token_ids(tokenizer, rows, folder.name)
+    except BaseException:
+        if tokenizers is None:
+            process.close()
+        raise
     info = ModelInfo(
         name=display_name(model, folder),
         path=folder,
@@ -60,14 +74,15 @@ def load_model(
         dtype=precision,
         device=device_name(),
         context_length=files.context_length,
-        vocabulary_size=_vocabulary_size(network),
+        vocabulary_size=rows,
         parameters=files.parameters,
         weights_bytes=sum(array.nbytes for _, array in tree_flatten(network.parameters())),
         load_ms=(perf_counter() - began) * 1000,
     )
     seams = Seams(network)
     try_out = cache(partial(probe, network, seams, info.vocabulary_size))
-    return LoadedModel(network, tokenizer, info, _CHUNK_GPU if on_gpu() else _CHUNK_CPU, seams, try_out)
+    prompts = ModelPrompts(process, folder, tokenizer)
+    return LoadedModel(network, tokenizer, info, _CHUNK_GPU if on_gpu() else _CHUNK_CPU, seams, try_out, prompts)
 
 
 def _effective_dtype(asked: Dtype, files: ModelFiles) -> Dtype:
@@ -118,17 +133,16 @@ def _gb(count: float) -> str:
     return f"{count / 1e9:.1f} GB"
 
 
-def _read(folder: Path) -> tuple[nn.Module, object, dict[str, object]]:
+def _read(folder: Path) -> tuple[nn.Module, dict[str, object]]:
     try:
-        network, config = mlx_lm_utils.load_model(folder, lazy=True)
-        tokenizer = mlx_lm_utils.load_tokenizer(folder, eos_token_ids=config.get("eos_token_id"))
-    except Exception as error:  # config, weights and tokenizer files are foreign data: anything can be wrong in them
+        network, config = mlx_lm_utils.load_model(folder, lazy=True, trust_remote_code=False)
+    except Exception as error:  # config and weights are foreign data: anything can be wrong in them
         reason = " ".join(str(error).split())
         raise ModelError(
             f"{folder.name} cannot be loaded: {reason[:300]}",
             "The folder may be incomplete or made for another version of mlx-lm: fetch it again, or pick another one.",
         ) from error
-    return network, tokenizer, config
+    return network, config
 
 
 def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype) -> tuple[nn.Module, str]:
@@ -186,6 +200,18 @@ def _make_real(network: nn.Module, on_progress: Callable[[LoadProgress], None]) 
     on_progress(LoadProgress("Reading weights", 1.0))
 
 
-def _vocabulary_size(network: nn.Module) -> int:
-    """Return the number of logits, asked of the network itself: configurations pad and nest it in many ways."""
-    return int(network(mx.array([[0]])).shape[-1])
+def _vocabulary_size(network: nn.Module, name: str) -> int:
+    """Return the number of logits, asked of the network itself: configurations pad and nest it in many ways.
+
+    Raises:
+        ModelError: If the model could write tokens that it has no embedding of.
+    """
+    size = int(network(mx.array([[0]])).shape[-1])
+    tables = [module for module in network.modules() if isinstance(module, nn.Embedding | nn.QuantizedEmbedding)]
+    rows = max((int(table.weight.shape[0]) for table in tables), default=size)
+    if rows < size:
+        raise ModelError(
+            f"{name} is damaged: it writes {size:,} tokens, but has embeddings of {rows:,}.",
+            "Download or convert the model again.",
+        )
+    return size

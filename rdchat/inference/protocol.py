@@ -14,6 +14,10 @@ from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.statistics import Statistics
 
 
+class StoppedError(Exception):
+    """A reply was stopped before it began."""
+
+
 class TokenIterator(Protocol):
     """A reply being made: yields prefill progress, then tokens one at a time, then one `ReplyEnd`.
 
@@ -56,8 +60,17 @@ class Engine(Protocol):
             RdchatError: What is wrong with the model and what to do. No model is loaded then.
         """
 
-    def generate(self, request: GenerationRequest) -> TokenIterator:
-        """Begin a reply. Raises RdchatError where no model is loaded or the conversation does not fit."""
+    def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
+        """Begin a reply.
+
+        Args:
+            request: What is asked.
+            stopped: Says whether it was stopped meanwhile: rendering a chat template may take seconds.
+
+        Raises:
+            RdchatError: If no model is loaded or the conversation does not fit.
+            StoppedError: If it was stopped.
+        """
 
     def draft_options(self, settings: DraftSettings) -> DraftOptions:
         """Tell which drafting modes the loaded model can have with the draft model and drafter that `settings` name.

@@ -153,10 +153,17 @@ class DraftSettings:
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message as the model's chat template sees it."""
+    """One message as the model's chat template sees it.
+
+    Attributes:
+        role: Whose it is.
+        content: Its text. What spells a control token in it is text.
+        own_control: Offsets in `content` of control tokens that the model itself wrote, which stay tokens.
+    """
 
     role: Role
     content: str
+    own_control: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

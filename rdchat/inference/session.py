@@ -14,7 +14,7 @@ from rdchat.inference.drafters import Drafters
 from rdchat.inference.events import DraftOptions, LoadProgress
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.mode_options import ModeOptions
-from rdchat.inference.protocol import TokenIterator
+from rdchat.inference.protocol import StoppedError, TokenIterator
 from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.requests import DraftSettings, GenerationRequest
 from rdchat.inference.rounds import RoundIterator
@@ -68,8 +68,10 @@ class ChatSession:
         """
         self._drafters.load(settings, on_progress)
 
-    def generate(self, request: GenerationRequest) -> TokenIterator:
+    def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         """Begin a reply; one still running is closed first.
+
+        `stopped` is asked while the chat template is rendered, which a stranger wrote.
 
         A drafting mode that this model cannot serve, or whose drafter or draft model is missing or wrong, gives plain
         decoding; the end of the reply says why.
@@ -77,13 +79,14 @@ class ChatSession:
         Raises:
             PromptTooLongError: If the conversation leaves no room for a reply.
             ModelError: If the chat template refuses the conversation.
+            StoppedError: If `stopped` said so.
         """
         if self._running is not None:
             self._running.close()
         unavailable = self._drafters.try_load(request.draft)
         clock, ledger = Clock(), Ledger()
         with ledger.stage("template and tokenize"):
-            prompt = self._model.encode_chat(request.messages, request.continue_last)
+            prompt = self._model.encode_chat(request.messages, request.continue_last, lambda: _go_on(stopped))
         self._check_length(len(prompt))
         mx.reset_peak_memory()
         self._cache.keep_prefix_of(prompt)
@@ -132,6 +135,11 @@ class ChatSession:
                 f"{self._model.info.name} takes {context:,}.",
                 "Shorten the prompt, start a new chat, or pick a model with a longer context.",
             )
+
+
+def _go_on(stopped: Callable[[], bool]) -> None:
+    if stopped():
+        raise StoppedError
 
 
 def _drafting(job: ReplyJob, drafter: Drafter) -> TokenIterator:

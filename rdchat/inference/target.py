@@ -12,6 +12,7 @@ from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
 from rdchat.errors import ModelError
 from rdchat.inference.events import ModelInfo
 from rdchat.inference.probe import Capability
+from rdchat.inference.prompts.model_prompts import PromptEncoder, TemplateRefusedError
 from rdchat.inference.requests import ChatMessage, Role
 from rdchat.inference.round_cache import UnsupportedCacheError, round_cache
 from rdchat.inference.seams import Seams
@@ -23,11 +24,12 @@ class LoadedModel:
 
     Attributes:
         network: mlx-lm's module; called with (1, n) token ids and a cache it returns (1, n, vocabulary) logits.
-        tokenizer: mlx-lm's tokenizer wrapper.
+        tokenizer: mlx-lm's tokenizer wrapper; what is fed to the model comes from `prompts`.
         info: What is known of it.
         prefill_chunk: Prompt tokens processed between two looks at the cancel flag.
         seams: Where packed positions go in and hidden states come out.
         try_out: Finds out what it can verify in one call, when that is first asked for, and remembers it.
+        prompts: Makes token ids of conversations.
     """
 
     network: nn.Module
@@ -36,6 +38,7 @@ class LoadedModel:
     prefill_chunk: int
     seams: Seams
     try_out: Callable[[], Capability]
+    prompts: PromptEncoder
     _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -60,45 +63,47 @@ class LoadedModel:
             self._texts[token_id] = whole[start:]
         return self._texts[token_id]
 
-    def encode_chat(self, messages: tuple[ChatMessage, ...], continue_last: bool) -> list[int]:
+    def encode_chat(
+        self, messages: tuple[ChatMessage, ...], continue_last: bool, waiting: Callable[[], None] = lambda: None
+    ) -> list[int]:
         """Apply the chat template and tokenise.
 
         Args:
             messages: The conversation.
             continue_last: Leave the last message, an assistant's, open instead of opening a new one. It follows the
                 template's opening of a reply as it stands: templates drop or rewrite thoughts in a message of theirs.
+            waiting: Called now and then meanwhile; what it raises ends the work.
 
         Raises:
-            ModelError: If the template refuses the conversation.
+            ModelError: If the template refuses the conversation, or makes nothing of it.
+            PromptTooLongError: If it is far longer than the context.
         """
-        tokenizer = self.tokenizer
-        if not tokenizer.has_chat_template:  # a base model: it writes on
-            return list(tokenizer.encode("\n\n".join(message.content for message in messages)))
-        turns = [{"role": message.role.value, "content": message.content} for message in messages]
-        unfinished = turns.pop()["content"] if continue_last else ""
+        unfinished = messages[-1] if continue_last else None
+        turns = messages[:-1] if continue_last else messages
         try:
-            return self._render(turns, unfinished)
-        except Exception as first:  # whatever a template written in Jinja may raise
+            ids = self._encode(turns, unfinished, waiting)
+        except TemplateRefusedError:
             if messages[0].role is not Role.SYSTEM or len(turns) < 2:
-                raise _template_error(first) from first
-        # templates such as Gemma's know no system role: put it before the first question
-        merged = f"{turns[0]['content']}\n\n{turns[1]['content']}"
-        turns = [{"role": turns[1]["role"], "content": merged}, *turns[2:]]
-        try:
-            return self._render(turns, unfinished)
-        except Exception as second:
-            raise _template_error(second) from second
+                raise
+            # templates such as Gemma's know no system role: put it before the first question
+            merged = ChatMessage(turns[1].role, f"{turns[0].content}\n\n{turns[1].content}")
+            ids = self._encode((merged, *turns[2:]), unfinished, waiting)
+        if not ids:
+            raise ModelError(
+                "The model's chat template makes nothing of this conversation.", "Pick an instruction-tuned model."
+            )
+        return ids
 
-    def _render(self, turns: list[dict[str, str]], unfinished: str) -> list[int]:
-        text = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-        return list(self.tokenizer.encode(text + unfinished, add_special_tokens=False))
-
-
-def _template_error(cause: Exception) -> ModelError:
-    return ModelError(
-        f"The model's chat template does not accept this conversation: {cause}",
-        "Pick an instruction-tuned model, or start a new chat without a system prompt.",
-    )
+    def _encode(
+        self, turns: tuple[ChatMessage, ...], unfinished: ChatMessage | None, waiting: Callable[[], None]
+    ) -> list[int]:
+        ids = self.prompts.encode(turns, unfinished, self.info.context_length, waiting)
+        if ids and not 0 <= min(ids) <= max(ids) < self.info.vocabulary_size:
+            raise ModelError(
+                f"The prompt has a token {max(ids):,} that {self.info.name} has no embedding of.",
+                "Tokenizer and weights are not of one model: fetch it again, or pick another one.",
+            )
+        return ids
 
 
 class KVCache:

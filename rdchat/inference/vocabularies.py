@@ -4,18 +4,13 @@ How a tokenizer cuts text into tokens does not matter: the target's alone reads 
 the logits, which are padded differently within one family of models.
 """
 
-import json
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from mlx_lm import utils as mlx_lm_utils
-
-from rdchat.errors import ModelError
 from rdchat.inference.model_files import check_model_folder, display_name, resolve_model
+from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from rdchat.inference.prompts.tokenizer_loading import PADDING, read_tokenizer
 
-_PADDING = re.compile(r"\[PAD\d+\]")  # how converted GGUF files name ids that only fill up the width of the logits
 _SPECIAL = {"end": "eos_token_id", "beginning": "bos_token_id"}
 
 
@@ -58,25 +53,12 @@ def check_pair(target: str, draft: str) -> PairVerdict:
     folders = [resolve_model(target), resolve_model(draft)]
     for folder in folders:
         check_model_folder(folder)
-    ours, theirs = (read_tokenizer(folder) for folder in folders)
-    return compare_vocabularies(ours, theirs, display_name(target, folders[0]), display_name(draft, folders[1]))
-
-
-def read_tokenizer(folder: Path) -> Any:
-    """Read the tokenizer of a model folder, and nothing of its weights.
-
-    Raises:
-        ModelError: If it cannot be read.
-    """
+    process = TokenizerProcess()
     try:
-        ends = json.loads((folder / "config.json").read_bytes()).get("eos_token_id")
-        return mlx_lm_utils.load_tokenizer(folder, eos_token_ids=ends)
-    except Exception as error:  # foreign data: anything can be wrong in it
-        reason = " ".join(str(error).split())[:300].rstrip(".")
-        raise ModelError(
-            f"The tokenizer of {folder.name} cannot be read: {reason}.",
-            "Fetch the model again, or pick another one.",
-        ) from error
+        ours, theirs = (read_tokenizer(folder, process) for folder in folders)
+    finally:
+        process.close()
+    return compare_vocabularies(ours, theirs, display_name(target, folders[0]), display_name(draft, folders[1]))
 
 
 def compare_vocabularies(target: Any, draft: Any, target_name: str, draft_name: str) -> PairVerdict:
@@ -108,7 +90,7 @@ def compare_vocabularies(target: Any, draft: Any, target_name: str, draft_name: 
 
 def _texts(tokenizer: Any) -> dict[int, str]:
     """Return the vocabulary's own spelling of every token that means something, by id."""
-    return {token: text for text, token in tokenizer.get_vocab().items() if not _PADDING.fullmatch(text)}
+    return {token: text for text, token in tokenizer.get_vocab().items() if not PADDING.fullmatch(text)}
 
 
 def _quoted(texts: dict[int, str], token: int) -> str:

@@ -11,7 +11,7 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.inference.benchmark.plan import BenchPlan
 from rdchat.inference.events import FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
-from rdchat.inference.protocol import Engine, TokenIterator
+from rdchat.inference.protocol import Engine, StoppedError, TokenIterator
 from rdchat.inference.requests import DraftSettings, GenerationRequest
 from rdchat.inference.statistics import Statistics
 from rdchat.services.events import BenchEnd, BenchUpdate, EngineEvent, Failure, LoadEvent, LoadRequest, ReplyProgress
@@ -135,11 +135,21 @@ class EngineWorker(QObject):
     def _write(self, request: GenerationRequest) -> EngineEvent:
         """Post a reply's events but the last one, which is returned."""
         request_id = request.request_id
-        if self._requests.is_stopped(request_id):
+        try:
+            iterator = self._begin(request)
+        except StoppedError:
             return ReplyEnd(request_id, "", (), "", FinishReason.CANCELLED, Statistics())
-        with closing(self._engine().generate(request)) as iterator:
+        with closing(iterator):
             self._requests.attach(request_id, iterator)
             return self._relay(request_id, iterator)
+
+    def _begin(self, request: GenerationRequest) -> TokenIterator:
+        def stopped() -> bool:
+            return self._requests.is_stopped(request.request_id)
+
+        if stopped():
+            raise StoppedError
+        return self._engine().generate(request, stopped)
 
     def _measure(self, request_id: int, plan: BenchPlan) -> BenchEnd:
         if self._requests.is_stopped(request_id):

@@ -1,5 +1,6 @@
 """Small real networks with random weights, and a tokenizer of one character a token, for exact and quick tests."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -11,12 +12,38 @@ from mlx_lm.models import llama
 
 from rdchat.inference.events import ModelInfo
 from rdchat.inference.probe import Capability, DraftKind, probe
+from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess
 from rdchat.inference.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.seams import Seams
 from rdchat.inference.target import LoadedModel
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
 END = 0
+
+
+class CharacterPrompts:
+    """Makes token ids in this process, of what the tokenizer's own template gives."""
+
+    def __init__(self, tokenizer: "CharacterTokenizer") -> None:
+        self.process = TokenizerProcess()  # never started
+        self._tokenizer = tokenizer
+
+    def encode(
+        self,
+        messages: Sequence[ChatMessage],
+        unfinished: ChatMessage | None,
+        limit: int,
+        waiting: Callable[[], None],
+    ) -> list[int]:
+        turns = [{"role": message.role.value, "content": message.content} for message in messages]
+        try:
+            text = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        except ValueError as error:
+            raise TemplateRefusedError(str(error)) from error
+        return self._tokenizer.encode(text + (unfinished.content if unfinished else ""))
+
+    def encode_text(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text)
 
 
 class CharacterTokenizer:
@@ -82,9 +109,9 @@ def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
         load_ms=0.0,
     )
     seams = Seams(network)
-    return LoadedModel(
-        network, CharacterTokenizer(), info, 8, seams, cache(partial(probe, network, seams, len(ALPHABET)))
-    )
+    tokenizer = CharacterTokenizer()
+    try_out = cache(partial(probe, network, seams, len(ALPHABET)))
+    return LoadedModel(network, tokenizer, info, 8, seams, try_out, CharacterPrompts(tokenizer))
 
 
 def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> GenerationRequest:

@@ -116,7 +116,7 @@ class ScriptedEngine:
         self.loaded = replace(MODEL, name=model or "tiny", path=Path(model or "tiny"))
         return self.loaded
 
-    def generate(self, request: GenerationRequest) -> "ScriptedReply":
+    def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> "ScriptedReply":
         self.threads.add(threading.get_ident())
         self.requests.append(request)
         script = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]

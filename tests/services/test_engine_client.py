@@ -80,10 +80,10 @@ def test_what_python_keeps_per_thread_outlives_a_request(qtbot: QtBot, make_clie
     kept = threading.local()
 
     class Keeper(ScriptedEngine):
-        def generate(self, request: GenerationRequest) -> ScriptedReply:
+        def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> ScriptedReply:
             kept.requests = [*getattr(kept, "requests", []), request.request_id]
             self.replies = [Reply(tokens=tuple(map(str, kept.requests)))]
-            return super().generate(request)
+            return super().generate(request, stopped)
 
     client = make_client(Keeper)
     record = Recorder(client)
@@ -269,9 +269,9 @@ def test_a_thread_that_ends_by_itself_fails_open_and_later_requests(
     qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine
 ) -> None:
     class Quitter(ScriptedEngine):
-        def generate(self, request: GenerationRequest) -> ScriptedReply:
+        def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> ScriptedReply:
             QThread.currentThread().quit()
-            return super().generate(request)
+            return super().generate(request, stopped)
 
     client = make_client(Quitter)
     record = Recorder(client)

@@ -53,7 +53,7 @@ def chat_template(model: LoadedModel) -> Template:
 
 def encode(model: LoadedModel, text: str) -> list[int]:
     """Return the tokens of a question, without any that would begin or end a text."""
-    return list(model.tokenizer.encode(text, add_special_tokens=False))
+    return model.prompts.encode_text(text)
 
 
 class DataMaker:

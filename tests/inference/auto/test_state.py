@@ -1,6 +1,7 @@
 """Costs are measured in slices, kept on disk, and read again; nothing of it touches the session's own cache."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,10 +58,7 @@ def test_models_that_follow_chains_are_measured_too(name: str) -> None:
 
 
 def test_a_model_that_verifies_nothing_has_its_plain_steps_measured() -> None:
-    model = tiny_llama()
-    plain = LoadedModel(
-        model.network, model.tokenizer, model.info, 8, model.seams, lambda: Capability(DraftKind.NONE, "test")
-    )
+    plain = replace(tiny_llama(), try_out=lambda: Capability(DraftKind.NONE, "test"))
     assert {rows for rows, _ in finished(measure_calls(plain))} == {PLAIN_STEP}
 
 

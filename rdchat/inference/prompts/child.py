@@ -1,0 +1,125 @@
+"""The process that reads strangers' tokenizers and renders their chat templates: `python -m` this module.
+
+It answers one request after the other on its standard input, and ends where that ends. It holds nothing that is worth
+keeping: `watched_process` ends it where it takes too long or too much memory.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rdchat.inference.prompts.control_text import Marks
+from rdchat.inference.prompts.encoding import PromptTokenizer, TemplateError, TooLongError
+from rdchat.inference.prompts.frames import read_frame, write_frame
+from rdchat.inference.prompts.tokenizer_files import NO_CODE, tokenizer_view
+
+_MOST_DECODED = 64  # characters for each that the vocabulary spells; byte-level ones make at most one of one
+_DECODED_AT_ONCE = 4096
+_TRIALS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
+
+
+class UnfitTokenizerError(Exception):
+    """The tokenizer would do harm in the process that shows its text."""
+
+
+class Answers:
+    """The child's side of every request."""
+
+    def __init__(self) -> None:
+        self._tokenizers: dict[str, PromptTokenizer] = {}
+
+    def load(self, *, folder: str) -> dict[str, Any]:
+        """Read a model folder's tokenizer and try it out."""
+        from transformers import AutoTokenizer  # noqa: PLC0415  imported by `main`, once the request can be waited for
+
+        with tokenizer_view(Path(folder)) as view:
+            if "NewlineTokenizer" in (view / "tokenizer_config.json").read_text(encoding="utf-8"):
+                import mlx_lm.tokenizer_utils  # noqa: F401, PLC0415  the one tokenizer class that is mlx-lm's own
+            tokenizer = AutoTokenizer.from_pretrained(view, **NO_CODE)
+        _try_out(tokenizer)
+        self._tokenizers[folder] = PromptTokenizer(tokenizer)
+        return {"control": self._tokenizers[folder].control}
+
+    def encode(
+        self,
+        *,
+        folder: str,
+        turns: list[dict[str, str]] | None,
+        text: str,
+        variables: dict[str, Any],
+        marks: tuple[str, str],
+        limit: int,
+        begins: bool,
+    ) -> dict[str, Any]:
+        """Return the token ids of a conversation; see `PromptTokenizer`."""
+        tokenizer = self._tokenizers[folder]
+        rendered = "" if turns is None else tokenizer.render(turns, variables)
+        return {"ids": tokenizer.encode(rendered + text, Marks(*marks), limit, begins=begins)}
+
+
+def _try_out(tokenizer: Any) -> None:
+    """Do here once what the engine does with a tokenizer: a vocabulary or decoder that explodes does so here."""
+    for text in _TRIALS:
+        tokenizer.decode(tokenizer.encode(text, add_special_tokens=False))
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if (
+        backend is not None
+        and backend.decoder is not None
+        and '"Regex"' in bytes(backend.decoder.__getstate__()).decode()
+    ):
+        raise UnfitTokenizerError("its decoder searches by a pattern, which can take for ever")
+    spelled = tokenizer.get_vocab()
+    ids, allowed = sorted(spelled.values()), _MOST_DECODED * sum(map(len, spelled))
+    decoded = 0
+    for start in range(0, len(ids), _DECODED_AT_ONCE):
+        decoded += len(tokenizer.decode(ids[start : start + _DECODED_AT_ONCE], skip_special_tokens=False))
+        if decoded > allowed:
+            raise UnfitTokenizerError(f"its {len(ids):,} tokens become a text of {decoded:,} characters")
+
+
+def _answer(answers: Answers, request: dict[str, Any]) -> dict[str, Any]:
+    call: Callable[..., dict[str, Any]] = answers.load if request.pop("do") == "load" else answers.encode
+    seconds = request.pop("seconds")
+    signal.setitimer(signal.ITIMER_REAL, seconds)  # ends this process where nobody is left to do so
+    try:
+        return call(**request)
+    except TooLongError as error:
+        return {"failure": "too_long", "limit": error.limit}
+    except TemplateError as error:
+        return {"failure": "template", "words": str(error)}
+    except MemoryError:
+        return {"failure": "memory"}
+    except Exception as error:  # tokenizer files are foreign data: anything can be wrong in them
+        return {"failure": "tokenizer", "words": " ".join(str(error).split())[:300] or type(error).__name__}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def main() -> None:
+    """Answer until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    source, sink = sys.stdin.buffer, _own_output()
+    import transformers  # noqa: F401, PLC0415  takes a second, while the parent reads weights
+
+    write_frame(sink, json.dumps({"ready": True}).encode())
+    answers = Answers()
+    while (frame := read_frame(source)) is not None:
+        write_frame(sink, json.dumps(_answer(answers, json.loads(frame))).encode())
+
+
+def _own_output() -> BinaryIO:
+    """Keep standard output for answers: what libraries print goes nowhere."""
+    answers = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    return os.fdopen(answers, "wb")
+
+
+if __name__ == "__main__":
+    main()

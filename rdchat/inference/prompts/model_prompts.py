@@ -1,0 +1,189 @@
+"""What a model is fed for a conversation: its template and tokenizer, run in a watched child process."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from rdchat.errors import ModelError, PromptTooLongError
+from rdchat.inference.prompts.control_text import ControlTokens, Marks
+from rdchat.inference.prompts.watched_process import ChildError, Waiting, WatchedProcess
+from rdchat.inference.requests import ChatMessage
+
+_LOAD_S, _LOAD_BYTES = 30.0, 3 * 2**30  # the largest tokenizers, of 260,000 tokens, take 2 s and half a gigabyte
+_ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
+_BYTES_PER_BYTE, _MOST_ENCODE_BYTES = 1000, 4 * 2**30  # what a tokenizer takes for each byte of a text, and at most
+_TEMPLATE_HINT = "Pick an instruction-tuned model, or start a new chat without a system prompt."
+_MODEL_HINT = "Fetch the model again, or pick another one."
+
+
+class TemplateRefusedError(ModelError):
+    """The chat template does not take the conversation."""
+
+
+class PromptEncoder(Protocol):
+    """Makes token ids of conversations and texts.
+
+    Attributes:
+        process: Reads strangers' tokenizers.
+    """
+
+    process: "TokenizerProcess"
+
+    def encode(
+        self, messages: Sequence[ChatMessage], unfinished: ChatMessage | None, limit: int, waiting: Waiting
+    ) -> list[int]:
+        """Return the ids of a conversation, open for a reply.
+
+        Args:
+            messages: What the chat template is applied to; base models get the texts.
+            unfinished: The beginning of the reply, as it stands.
+            limit: The most tokens that are of use.
+            waiting: Called every 20 ms meanwhile; what it raises ends the work.
+
+        Raises:
+            TemplateRefusedError: If the template does not take the conversation, or takes too long.
+            PromptTooLongError: If it has far more tokens than `limit`; a few more are for the caller to count.
+        """
+
+    def encode_text(self, text: str) -> list[int]:
+        """Return the ids of a text as it stands inside a message."""
+
+
+class TokenizerProcess:
+    """The child process and the tokenizers that it has read."""
+
+    def __init__(self) -> None:
+        self.child = WatchedProcess("rdchat.inference.prompts.child")
+        self._control: dict[Path, dict[str, int]] = {}
+        self._read_by = 0  # the start of the child that has read them
+
+    def start(self) -> None:
+        """Start the child, which takes a second or two; the first request waits for it."""
+        self._say(self.child.start, "The process for tokenizers")
+
+    def close(self) -> None:
+        """End the child; the next request starts another."""
+        self.child.close()
+
+    def read(self, folder: Path, waiting: Waiting = lambda: None) -> dict[str, int]:
+        """Read and try out a model folder's tokenizer, unless that was done; return text and id of control tokens.
+
+        Raises:
+            ModelError: If it cannot be read, or takes too long or too much memory.
+        """
+        self.start()
+        if self._read_by != self.child.starts:
+            self._control.clear()
+        if folder not in self._control:
+            request = {"do": "load", "folder": str(folder)}
+            what = f"The tokenizer of {folder.name}"
+            answer = self._ask(request, _LOAD_S, _LOAD_BYTES, what, waiting)
+            self._control[folder] = answer["control"]
+            self._read_by = self.child.starts
+        return self._control[folder]
+
+    def encode(self, folder: Path, request: dict[str, Any], size: int, waiting: Waiting) -> list[int]:
+        """Return the ids of what `child.Answers.encode` takes, `size` bytes of text; see `PromptEncoder.encode`."""
+        self.read(folder, waiting)
+        request = {"do": "encode", "folder": str(folder), **request}
+        seconds = _ENCODE_S * (1 + size / 2**20)
+        memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MOST_ENCODE_BYTES)
+        ids: list[int] = self._ask(request, seconds, memory, f"The chat template of {folder.name}", waiting)["ids"]
+        return ids
+
+    def _ask(self, request: dict[str, Any], seconds: float, memory: int, what: str, waiting: Waiting) -> dict[str, Any]:
+        answer: dict[str, Any] = self._say(lambda: self.child.ask(request, seconds, memory, waiting), what)
+        match answer.get("failure"):
+            case None:
+                return answer
+            case "too_long":
+                raise PromptTooLongError(
+                    f"The conversation is longer than the {answer['limit']:,} tokens that the model takes.",
+                    "Shorten the prompt, start a new chat, or pick a model with a longer context.",
+                )
+            case "template":
+                words = f"The model's chat template does not accept this conversation: {answer['words']}"
+                raise TemplateRefusedError(words, _TEMPLATE_HINT)
+            case "memory":
+                raise ModelError(f"{what} took too much memory.", _MODEL_HINT)
+            case _:
+                raise ModelError(f"{what} cannot be used: {answer['words'].rstrip('.')}.", _MODEL_HINT)
+
+    def _say(self, call: Any, what: str) -> Any:
+        try:
+            return call()
+        except ChildError as error:
+            raise ModelError(f"{what} {error.words}, so it was ended.", _MODEL_HINT) from error
+
+
+class ModelPrompts:
+    """`PromptEncoder` of one model folder.
+
+    Args:
+        process: Reads the tokenizer; several models may share one.
+        folder: The model's.
+        tokenizer: mlx-lm's wrapper of the same tokenizer, in this process.
+    """
+
+    def __init__(self, process: TokenizerProcess, folder: Path, tokenizer: Any) -> None:
+        self.process = process
+        self._folder = folder
+        self._tokenizer = tokenizer
+        self._control = ControlTokens(process.read(folder))
+
+    def encode(
+        self,
+        messages: Sequence[ChatMessage],
+        unfinished: ChatMessage | None,
+        limit: int,
+        waiting: Waiting = lambda: None,
+    ) -> list[int]:
+        """See `PromptEncoder`."""
+        marks = Marks.for_texts([message.content for message in (*messages, *([unfinished] if unfinished else []))])
+        turns = [{"role": message.role.value, "content": self._marked(message, marks)} for message in messages]
+        rest = self._marked(unfinished, marks) if unfinished else ""
+        if not self._tokenizer.has_chat_template:  # a base model: it writes on
+            text = "\n\n".join([*(turn["content"] for turn in turns), *([rest] if rest else [])])
+            return self._encode(None, text, marks, limit, waiting, begins=True)
+        if (render := _own_renderer(self._tokenizer)) is not None:
+            text = str(render(turns, add_generation_prompt=True, tokenize=False))
+            return self._encode(None, text + rest, marks, limit, waiting)
+        return self._encode(turns, rest, marks, limit, waiting)
+
+    def encode_text(self, text: str) -> list[int]:
+        """See `PromptEncoder`."""
+        return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
+
+    def _marked(self, message: ChatMessage, marks: Marks) -> str:
+        return self._control.mark(message.content, message.own_control, marks)
+
+    def _encode(
+        self,
+        turns: list[dict[str, str]] | None,
+        text: str,
+        marks: Marks,
+        limit: int,
+        waiting: Waiting,
+        *,
+        begins: bool = False,
+    ) -> list[int]:
+        size = len(text.encode()) + sum(len(turn["content"].encode()) for turn in turns or ())
+        request = {
+            "turns": turns,
+            "text": text,
+            "variables": {"enable_thinking": bool(self._tokenizer.has_thinking)},  # as mlx-lm has it
+            "marks": [marks.before, marks.after],
+            "limit": limit,
+            "begins": begins,
+        }
+        return self.process.encode(self._folder, request, size, waiting)
+
+
+def _own_renderer(tokenizer: Any) -> Any:
+    """Return what renders in Python, of mlx-lm or transformers, in the place of a template; None where one is there."""
+    from transformers.tokenization_utils_base import PreTrainedTokenizerBase  # noqa: PLC0415  is loaded by now
+
+    inner = getattr(tokenizer, "_tokenizer", tokenizer)
+    stock = getattr(type(inner), "apply_chat_template", None) is PreTrainedTokenizerBase.apply_chat_template
+    in_python = getattr(tokenizer, "_chat_template", None) is not None or not stock
+    return tokenizer.apply_chat_template if in_python else None

@@ -1,0 +1,69 @@
+"""mlx-lm's tokenizer of a model folder, read in this process once the child process has tried it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mlx_lm import utils as mlx_lm_utils
+
+from rdchat.errors import ModelError
+from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from rdchat.inference.prompts.tokenizer_files import NO_CODE, tokenizer_view
+from rdchat.inference.prompts.watched_process import Waiting
+
+PADDING = re.compile(r"\[PAD\d+\]")
+"""How converted GGUF files name ids that only fill up the width of the logits."""
+
+
+def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = lambda: None) -> Any:
+    """Read the tokenizer of a model folder, and nothing of its weights.
+
+    Args:
+        folder: Looked over by `check_model_folder`.
+        process: Tries it first.
+        waiting: See `PromptEncoder.encode`.
+
+    Raises:
+        ModelError: If it cannot be read, or does harm.
+    """
+    process.read(folder, waiting)
+    try:
+        with tokenizer_view(folder) as view:
+            return mlx_lm_utils.load_tokenizer(view, dict(NO_CODE), eos_token_ids=_end_tokens(folder))
+    except ModelError:
+        raise
+    except Exception as error:  # foreign data: anything can be wrong in it
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        raise ModelError(
+            f"The tokenizer of {folder.name} cannot be read: {reason}.",
+            "Fetch the model again, or pick another one.",
+        ) from error
+
+
+def _end_tokens(folder: Path) -> list[int] | None:
+    """Return the ids that end a reply by the model's configuration; None leaves it to the tokenizer's."""
+    named = mlx_lm_utils.load_config(folder).get("eos_token_id")
+    ids = [token for token in (named if isinstance(named, list) else [named]) if isinstance(token, int)]
+    return ids or None
+
+
+def check_token_ids(tokenizer: Any, rows: int, name: str) -> None:
+    """Refuse a tokenizer with tokens that the model has no embedding of: reading one would be out of bounds.
+
+    Tokens that only pad may be beyond: no text becomes one. The model may have more rows than there are tokens.
+
+    Raises:
+        ModelError: Names the token.
+    """
+    padding = getattr(tokenizer, "pad_token", None)
+    beyond = [
+        (token_id, token)
+        for token, token_id in tokenizer.get_vocab().items()
+        if not 0 <= token_id < rows and token != padding and not PADDING.fullmatch(token)
+    ]
+    if beyond:
+        token_id, token = min(beyond)
+        raise ModelError(
+            f"The tokenizer of {name} has a token {token_id:,} ({token[:40]!r}), but the model has {rows:,} rows.",
+            "Tokenizer and weights are not of one model: fetch it again, or pick another one.",
+        )

@@ -1,0 +1,175 @@
+"""A child process whose time and memory are watched from outside: nothing in it can hold up or bring down this one."""
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+from rdchat.inference.prompts.frames import LENGTH_BYTES, MOST_BYTES, framed
+
+_TICK_S = 0.02  # between two looks at the child's memory and the caller's patience
+_START_S = 60.0  # importing transformers takes one second, on a cold and busy machine twenty
+_ALARM_S = 5.0  # after the time limit, the child ends itself where nobody does
+_QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+Waiting = Callable[[], None]
+
+
+class ChildError(Exception):
+    """The child was ended, or ended: `words` say of what, as the end of a sentence."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.words = words
+
+
+class WatchedProcess:
+    """Runs a Python module as a child that answers JSON with JSON; started with the first request, or by `start`.
+
+    macOS does not hold a process to its limits of memory, so this side looks at what the child takes, and ends it.
+
+    Args:
+        module: What `python -m` runs; it says `{"ready": true}` once it listens.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end: weakref.finalize[..., Any] | None = None
+        self._ready = False
+        self.starts = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The child's; None where there is none."""
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Start the child and return at once, unless it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  our own module
+                [sys.executable, "-P", "-m", self._module],  # -P: no module from the folder we happen to be in
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | _QUIET,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise ChildError(f"could not be started ({error.strerror})") from error
+        self._end = weakref.finalize(self, _finish, self._process)
+        self._ready = False
+        self.starts += 1
+
+    def close(self) -> None:
+        """End the child. Idempotent; the next request starts another."""
+        if self._end is not None:
+            self._end()
+        self._process = self._end = None
+
+    def ask(self, request: dict[str, Any], seconds: float, memory_bytes: int, waiting: Waiting) -> dict[str, Any]:
+        """Have one request answered.
+
+        Args:
+            request: JSON.
+            seconds: How long that may take.
+            memory_bytes: How much more memory the child may take than it has now.
+            waiting: Called every 20 ms meanwhile; what it raises ends the child and goes on to the caller.
+
+        Raises:
+            ChildError: If the child took too long or too much, or ended.
+        """
+        self.start()
+        try:
+            if not self._ready:
+                self._exchange(b"", _START_S, None, waiting)
+                self._ready = True
+            sent = framed(json.dumps(request | {"seconds": seconds + _ALARM_S}).encode())
+            return self._exchange(sent, seconds, memory_bytes, waiting)
+        except BaseException:
+            self.close()
+            raise
+
+    def _exchange(self, sent: bytes, seconds: float, memory_bytes: int | None, waiting: Waiting) -> dict[str, Any]:
+        """Send bytes and return the next answer; both are watched, since a child may not even read."""
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        deadline, before = time.monotonic() + seconds, _memory_bytes(process.pid)
+        left, got = memoryview(sent), bytearray()
+        with selectors.DefaultSelector() as selector:
+            os.set_blocking(process.stdin.fileno(), False)
+            selector.register(process.stdout, selectors.EVENT_READ)
+            if left:
+                selector.register(process.stdin, selectors.EVENT_WRITE)
+            while True:
+                for key, _ in selector.select(_TICK_S):
+                    if key.fileobj is process.stdin:
+                        left = left[_written(process.stdin.fileno(), left) :]
+                        if not left:
+                            selector.unregister(process.stdin)
+                    elif (answer := _received(process.stdout.fileno(), got)) is not None:
+                        return answer
+                waiting()
+                if time.monotonic() > deadline:
+                    raise ChildError(f"took longer than {seconds:.0f} seconds")
+                if memory_bytes is not None and _memory_bytes(process.pid) > before + memory_bytes:
+                    raise ChildError(f"took more than {memory_bytes / 1e9:.1f} GB of memory")
+
+
+def _written(descriptor: int, data: memoryview) -> int:
+    try:
+        return os.write(descriptor, data[: 2**16])
+    except BlockingIOError:
+        return 0
+    except BrokenPipeError as error:
+        raise ChildError("ended by itself") from error
+
+
+def _received(descriptor: int, got: bytearray) -> dict[str, Any] | None:
+    """Take in what has come; return the answer once it is whole."""
+    chunk = os.read(descriptor, 2**20)
+    if not chunk:
+        raise ChildError("ended by itself")
+    got += chunk
+    if len(got) < LENGTH_BYTES:
+        return None
+    length = int.from_bytes(got[:LENGTH_BYTES], "big")
+    if length > MOST_BYTES:
+        raise ChildError("gave an answer that is too long")
+    if len(got) < LENGTH_BYTES + length:
+        return None
+    answer: dict[str, Any] = json.loads(bytes(got[LENGTH_BYTES:]))
+    return answer
+
+
+def _memory_bytes(pid: int) -> int:
+    """Return the child's resident memory; 0 where it has just ended, which reading from it tells."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _finish(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()

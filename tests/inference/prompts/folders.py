@@ -1,0 +1,39 @@
+"""Copies of the small model with another tokenizer, template or configuration."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
+from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
+from rdchat.inference.requests import ChatMessage, Role
+
+
+def changed(model: Path, place: Path, file: str, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Copy a model folder, with changes to one of its JSON files."""
+    if not place.exists():
+        shutil.copytree(model, place)
+    content = json.loads((place / file).read_text())
+    change(content)
+    (place / file).write_text(json.dumps(content))
+    return place
+
+
+def with_template(model: Path, place: Path, template: str) -> Path:
+    """Copy a model folder, with another chat template."""
+    return changed(model, place, "tokenizer_config.json", lambda config: config.update(chat_template=template))
+
+
+def prompts_of(folder: Path, process: TokenizerProcess) -> ModelPrompts:
+    """Return what makes token ids for a folder's model, of which no weights are read."""
+    return ModelPrompts(process, folder, read_tokenizer(folder, process))
+
+
+def user(text: str) -> ChatMessage:
+    return ChatMessage(Role.USER, text)
+
+
+def assistant(text: str, own_control: tuple[int, ...] = ()) -> ChatMessage:
+    return ChatMessage(Role.ASSISTANT, text, own_control)

@@ -1,0 +1,102 @@
+"""Chat templates are programs that strangers wrote: they end, and harm nothing but the reply that was asked for."""
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rdchat.errors import ModelError
+from rdchat.inference.prompts import model_prompts
+from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess
+from tests.inference.prompts.folders import prompts_of, user, with_template
+
+HANGS = {
+    "nested loops": "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}",
+    "a power that holds the interpreter": "{{ 9**(9**9) }}",
+    "random words": "{{ lipsum(n=100000) }}",
+    "a macro in loops": "{% macro m() %}{% for i in range(99999) %}{{ i }}{% endfor %}{% endmacro %}"
+    "{% for i in range(99999) %}{% set x = m() %}{% endfor %}",
+}
+FLOODS = {
+    "a width": '{{ "%0999999999d"|format(1) }}',
+    "a doubled string": "{% set n = namespace(s='x') %}{% for i in range(60) %}{% set n.s = n.s + n.s %}{% endfor %}",
+    "a long text": "{% for i in range(9999) %}" + "x" * 2000 + "{% endfor %}",
+    "a list": "{{ [1] * 9**11 }}",
+}
+REFUSALS = {
+    "an error of its own": ("{{ raise_exception('no system role') }}", "no system role"),
+    "Python's inside": ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "unsafe"),
+    "a syntax error": ("{% for %}", "Expected"),
+    "a macro that calls itself": ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself"),
+    "a division": ("{{ 1 // 0 }}", "zero"),
+}
+
+
+@pytest.fixture
+def quick_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second and 200 MB, so that tests of what does not end are quick."""
+    monkeypatch.setattr(model_prompts, "_ENCODE_S", 0.5)
+    monkeypatch.setattr(model_prompts, "_ENCODE_BYTES", 200 * 10**6)
+
+
+@pytest.mark.usefixtures("quick_limits")
+@pytest.mark.parametrize("template", [pytest.param(each, id=name) for name, each in (HANGS | FLOODS).items()])
+def test_a_template_without_end_is_ended_and_the_next_conversation_is_rendered(
+    small_model: Path, tmp_path: Path, process: TokenizerProcess, template: str
+) -> None:
+    prompts = prompts_of(with_template(small_model, tmp_path / "bad", template), process)
+    began = time.monotonic()
+    with pytest.raises(ModelError, match=r"so it was ended|makes .* characters|too much memory|accept this"):
+        prompts.encode([user("Hi")], None, 512)
+    assert time.monotonic() - began < 20  # a dozen times the limit
+    assert prompts_of(small_model, process).encode([user("Hi")], None, 512)
+
+
+@pytest.mark.parametrize(("template", "words"), REFUSALS.values(), ids=REFUSALS)
+def test_a_template_that_fails_says_why(
+    small_model: Path, tmp_path: Path, process: TokenizerProcess, template: str, words: str
+) -> None:
+    prompts = prompts_of(with_template(small_model, tmp_path / "bad", template), process)
+    with pytest.raises(TemplateRefusedError, match=words) as refused:
+        prompts.encode([user("Hi")], None, 512)
+    assert "\n" not in str(refused.value)
+
+
+def test_whoever_waits_can_stop_a_template_at_once_and_nothing_is_left_running(
+    small_model: Path, tmp_path: Path
+) -> None:
+    class StoppedByPersonError(Exception):
+        pass
+
+    process = TokenizerProcess()
+    prompts = prompts_of(
+        with_template(small_model, tmp_path / "bad", HANGS["a power that holds the interpreter"]), process
+    )
+    child = psutil.Process(process.child.pid)
+    began: list[float] = []
+
+    def waiting() -> None:
+        began.append(time.monotonic())
+        if began[-1] - began[0] > 0.2:
+            raise StoppedByPersonError
+
+    with pytest.raises(StoppedByPersonError):
+        prompts.encode([user("Hi")], None, 512, waiting)
+    assert time.monotonic() - began[-1] < 1
+    assert not child.is_running()
+
+
+def test_a_child_whose_parent_is_gone_ends() -> None:
+    """It reads to the end of its input; a template that hangs then is ended by the child's own alarm."""
+    process = TokenizerProcess()
+    process.start()
+    child = psutil.Process(process.child.pid)
+    process.child._process.stdin.close()  # type: ignore[union-attr]  as the system does when the parent is killed
+    child.wait(timeout=60)
+    process.close()
+
+
+def test_an_empty_rendering_is_empty(small_model: Path, tmp_path: Path, process: TokenizerProcess) -> None:
+    prompts = prompts_of(with_template(small_model, tmp_path / "bad", "{# nothing #}"), process)
+    assert prompts.encode([user("Hi")], None, 512) == []

@@ -1,0 +1,87 @@
+"""Ids beyond the embedding are read out of bounds: a segmentation fault, or garbage."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdchat.errors import ModelError
+from rdchat.inference.loading import load_model
+from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from rdchat.inference.requests import ChatMessage, Role
+from tests.inference.prompts.folders import changed, prompts_of
+
+ROWS = 265  # of the small model
+
+
+def add(token: str, token_id: int) -> Any:
+    """Return the change that gives a tokenizer another added token."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return lambda tokenizer: tokenizer["added_tokens"].append({"id": token_id, "content": token, **flags})
+
+
+@pytest.mark.parametrize("token_id", [ROWS, 300, 1_000_000])
+def test_a_token_beyond_the_model_s_rows_is_refused_at_load(small_model: Path, tmp_path: Path, token_id: int) -> None:
+    def grow(tokenizer: dict[str, Any]) -> None:
+        tokenizer["model"]["vocab"]["zz"] = token_id
+
+    folder = changed(small_model, tmp_path / "wide", "tokenizer.json", grow)
+    with pytest.raises(ModelError, match=rf"a token {token_id:,} \('zz'\), but the model has 265 rows"):
+        load_model(folder)
+
+
+def test_an_added_token_beyond_the_rows_is_refused_too(small_model: Path, tmp_path: Path) -> None:
+    folder = changed(small_model, tmp_path / "wide", "tokenizer.json", add("<far>", ROWS))
+    with pytest.raises(ModelError, match=r"a token 265 \('<far>'\)"):
+        load_model(folder)
+
+
+def test_a_vocabulary_that_is_larger_only_by_padding_is_fine(small_model: Path, tmp_path: Path) -> None:
+    folder = changed(small_model, tmp_path / "wide", "tokenizer.json", add("[PAD265]", ROWS))
+    model = load_model(folder)
+    assert max(model.encode_chat((ChatMessage(Role.USER, "a [PAD265] b"),), False)) < ROWS
+
+
+def test_a_token_of_the_template_that_the_model_does_not_have_is_not_fed(small_model: Path, tmp_path: Path) -> None:
+    folder = changed(small_model, tmp_path / "wide", "tokenizer.json", add("[PAD265]", ROWS))
+    changed(small_model, folder, "tokenizer_config.json", lambda config: config.update(chat_template="[PAD265]"))
+    model = load_model(folder)
+    with pytest.raises(ModelError, match="a token 265 that wide has no embedding of"):
+        model.encode_chat((ChatMessage(Role.USER, "a"),), False)
+
+
+GROWTH = {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 9}] * 9}
+
+
+def test_a_normaliser_that_grows_its_input_ends_the_child_alone(
+    small_model: Path, tmp_path: Path, process: TokenizerProcess
+) -> None:
+    folder = changed(small_model, tmp_path / "grow", "tokenizer.json", lambda tok: tok.update(normalizer=GROWTH))
+    with pytest.raises(ModelError, match=r"The tokenizer of grow .* so it was ended|cannot be used"):
+        prompts_of(folder, process)
+
+
+DECODERS = [
+    {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 99}] * 3},
+    {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""},
+]
+
+
+@pytest.mark.parametrize("decoder", DECODERS, ids=["grows", "searches"])
+def test_a_decoder_that_would_hang_this_process_is_refused(
+    small_model: Path, tmp_path: Path, process: TokenizerProcess, decoder: dict[str, Any]
+) -> None:
+    folder = changed(small_model, tmp_path / "bad", "tokenizer.json", lambda tok: tok.update(decoder=decoder))
+    with pytest.raises(ModelError, match=r"The tokenizer of bad (cannot be used: its|took)"):
+        prompts_of(folder, process)
+
+
+def test_a_search_pattern_without_end_is_ended_as_a_template_is(
+    small_model: Path, tmp_path: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = {"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Isolated", "invert": False}
+    folder = changed(small_model, tmp_path / "slow", "tokenizer.json", lambda tok: tok.update(pre_tokenizer=split))
+    prompts = prompts_of(folder, process)
+    monkeypatch.setattr("rdchat.inference.prompts.model_prompts._ENCODE_S", 0.5)
+    with pytest.raises(ModelError, match=r"slow (took longer|cannot be used)"):
+        prompts.encode([ChatMessage(Role.USER, "x" * 5000)], None, 512)
