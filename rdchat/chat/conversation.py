@@ -72,6 +72,7 @@ class Message:
         error: What a failed reply failed of, in words for the person.
         statistics: The reply's counters, without its ledger where that was not kept.
         drafting: How it was drafted; None where that was not kept.
+        control_offsets: Where in `text` the model wrote control tokens; elsewhere such text is text.
         sibling: Place among the alternatives with the same parent and role, from 0 in order of creation.
         siblings: Number of those alternatives, itself included.
     """
@@ -89,6 +90,7 @@ class Message:
     error: str = ""
     statistics: Statistics | None = None
     drafting: Drafting | None = None
+    control_offsets: tuple[int, ...] = ()
     sibling: int = 0
     siblings: int = 1
 

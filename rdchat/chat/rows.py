@@ -17,7 +17,7 @@ CONVERSATION_COLUMNS = "id, title, created_at, updated_at, system_prompt, sampli
 
 MESSAGE_COLUMNS = (
     "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, statistics,"
-    " drafting"
+    " drafting, control_offsets"
 )
 
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
@@ -51,8 +51,9 @@ def message_from(row: Sequence[Any]) -> Message:
         error=row[10],
         statistics=_from_json(Statistics(), row[11]),
         drafting=_from_json(Drafting(), row[12]),
-        sibling=row[13],
-        siblings=row[14],
+        control_offsets=_offsets(row[13]),
+        sibling=row[14],
+        siblings=row[15],
     )
 
 
@@ -68,6 +69,19 @@ def json_column(value: "DataclassInstance | None") -> str | None:
 def text_column(text: str) -> str:
     """Replace half surrogates, which a paste can hold and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def offsets_column(offsets: Sequence[int]) -> str | None:
+    return json.dumps(list(offsets), separators=(",", ":")) if offsets else None
+
+
+def _offsets(text: str | None) -> tuple[int, ...]:
+    """Read offsets; none where they cannot be read, which makes ordinary text of what stands there."""
+    try:
+        offsets = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(each for each in offsets if isinstance(each, int)) if isinstance(offsets, list) else ()
 
 
 def _from_json[T: "DataclassInstance"](default: T, text: str | None) -> T | None:

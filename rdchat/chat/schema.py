@@ -88,7 +88,10 @@ CREATE TABLE message_traces (
 ) STRICT;
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2)
+# Offsets in `text`, as JSON; NULL where that was not kept, as of replies that broke off.
+_VERSION_3 = "ALTER TABLE messages ADD COLUMN control_offsets TEXT;"
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 
 

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus, Notice
@@ -13,6 +13,7 @@ from rdchat.chat.rows import (
     conversation_from,
     json_column,
     message_from,
+    offsets_column,
     seed_column,
     text_column,
 )
@@ -206,14 +207,15 @@ class ConversationStore:
         error: str = "",
         model: str | None = None,
         drafting: Drafting | None = None,
+        control_offsets: Sequence[int] = (),
     ) -> Message:
         """Store how a reply ended; `model` None keeps the name it has."""
         with self._database.writing() as connection:
             connection.execute(
                 "UPDATE messages SET text = ?, status = ?, finish_reason = ?, statistics = ?, error = ?,"
-                " drafting = ?, model = coalesce(?, model) WHERE id = ?",
+                " drafting = ?, control_offsets = ?, model = coalesce(?, model) WHERE id = ?",
                 (text_column(text), status, finish_reason, json_column(statistics), text_column(error),
-                 json_column(drafting), model, message_id),
+                 json_column(drafting), offsets_column(control_offsets), model, message_id),
             )  # fmt: skip
             self._touch(connection, message_id)
         return self.message(message_id)

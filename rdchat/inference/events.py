@@ -136,6 +136,7 @@ class ReplyEnd:
         mode: The drafting mode that ran.
         mode_reason: A sentence that says why it is not the one asked for; None where it is.
         drafter: Path or name of what drafted; None where nothing did.
+        control_offsets: Where in `text` control tokens stand; see `ChatMessage.own_control`.
     """
 
     request_id: int
@@ -147,6 +148,7 @@ class ReplyEnd:
     mode: Mode = Mode.OFF
     mode_reason: str | None = None
     drafter: str | None = None
+    control_offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,8 @@ class Reply:
         self._ledger = job.ledger
         self._end_tokens = job.model.end_tokens
         self._room = job.model.info.context_length - len(prompt)
-        self._text = TextStream(job.model, request.sampling.stop, prompt[-8:] if request.continue_last else ())
+        context = prompt[-8:] if request.continue_last else ()
+        self._text = TextStream(job.model, request.sampling.stop, context, job.model.prompts.control)
 
     @property
     def last_index(self) -> int:
@@ -148,6 +149,7 @@ class Reply:
             self._job.mode,
             self._job.mode_reason,
             self._job.drafter,
+            self._text.control_offsets,
         )
 
     def _cut(self, kept: int) -> None:

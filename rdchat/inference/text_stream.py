@@ -1,6 +1,7 @@
 """From token ids to text, one token at a time: never half a character, and ended by stop strings across tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 _INCOMPLETE = "\ufffd"
@@ -24,10 +25,20 @@ class TextStream:
         stop: The text ends just before the first of these to appear.
         context: Last tokens of the text that is continued. Empty for a fresh reply, whose first space, where it begins
             with one, is dropped as mlx-lm's detokenisers do.
+        control: Id to text of control tokens, whose places in the text are kept.
     """
 
-    def __init__(self, tokenizer: Decoder, stop: tuple[str, ...] = (), context: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: Decoder,
+        stop: tuple[str, ...] = (),
+        context: Sequence[int] = (),
+        control: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
         self._tokenizer = tokenizer
+        self._control = control
+        self._open_control: list[str] = []  # texts of control tokens that came and are not in the text yet
+        self._offsets: list[int] = []  # of control tokens
         self._stop = stop
         self._fresh = not context
         self._window = list(context)  # tokens decoded together; those before _read are final
@@ -45,6 +56,11 @@ class TextStream:
         return self._text if self._cut is None else self._text[: self._cut]
 
     @property
+    def control_offsets(self) -> tuple[int, ...]:
+        """Where in the text control tokens stand; elsewhere the same characters are ordinary text."""
+        return tuple(offset for offset in self._offsets if offset < len(self.text))
+
+    @property
     def stopped(self) -> bool:
         """Whether a stop string has appeared."""
         return self._cut is not None
@@ -60,6 +76,8 @@ class TextStream:
         """Take one token; return the characters that became final with it."""
         self._window.append(token_id)
         self._open_tokens += 1
+        if token_id in self._control:
+            self._open_control.append(self._control[token_id])
         decoded = self._tokenizer.decode(self._window)
         if decoded.endswith(_INCOMPLETE) or not decoded.startswith(self._final_window_text):
             return ""
@@ -80,6 +98,7 @@ class TextStream:
             added = added[1:]
         before = len(self._text)
         self._text += added
+        self._place_control(before)
         self._ends += [len(self._text)] * self._open_tokens
         self._open_tokens = 0
         self._window = self._window[self._read :]  # the last final piece stays as context for the next
@@ -87,6 +106,14 @@ class TextStream:
         self._final_window_text = self._tokenizer.decode(self._window)
         self._find_stop(before)
         return self._release()
+
+    def _place_control(self, before: int) -> None:
+        """Find the control tokens that have just come; one that the decoder spells in another way is left out."""
+        for text in self._open_control:
+            if (found := self._text.find(text, before)) >= 0:
+                self._offsets.append(found)
+                before = found + len(text)
+        self._open_control.clear()
 
     def _find_stop(self, before: int) -> None:
         for stop in self._stop:

@@ -21,9 +21,11 @@ def history(path: Sequence[Message], system_prompt: str) -> tuple[ChatMessage, .
         if not message.text.strip():
             continue
         if turns and turns[-1].role is message.role:
-            turns[-1] = ChatMessage(message.role, f"{turns[-1].content}\n\n{message.text}")
+            before = f"{turns[-1].content}\n\n"
+            moved = tuple(len(before) + offset for offset in message.control_offsets)
+            turns[-1] = ChatMessage(message.role, before + message.text, turns[-1].own_control + moved)
         else:
-            turns.append(ChatMessage(message.role, message.text))
+            turns.append(ChatMessage(message.role, message.text, message.control_offsets))
     if system_prompt.strip():
         turns.insert(0, ChatMessage(Role.SYSTEM, system_prompt))
     return tuple(turns)

@@ -1,6 +1,7 @@
 """Replies that are being written, and those whose end is not on the disk yet."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
@@ -77,8 +78,9 @@ class ReplyRecorder(QObject):
 
     def begin(self, request: GenerationRequest, message: Message) -> LiveReply:
         """Take charge of a reply; what `message` has already stays only where the request continues it."""
-        text = message.text if request.continue_last else ""
-        reply = LiveReply(request, replace(message, text=text), len(text), saved_text=message.text)
+        text, offsets = (message.text, message.control_offsets) if request.continue_last else ("", ())
+        kept = replace(message, text=text, control_offsets=offsets)
+        reply = LiveReply(request, kept, len(text), saved_text=message.text)
         self._replies[request.request_id] = reply
         if not self._timer.isActive():
             self._timer.start()
@@ -98,13 +100,16 @@ class ReplyRecorder(QObject):
         statistics: Statistics | None = None,
         drafting: Drafting | None = None,
         model: str | None = None,
+        control_offsets: Sequence[int] = (),
     ) -> None:
         """End a reply with the text of the engine's last word on it; of a continued one, it knows the last part."""
         if drafting is not None and reply.begins_at:
             drafting = replace(drafting, last_part=True)  # each part has a prefill: the counters would not add up
+        before = reply.message.control_offsets
         reply.message = replace(
             reply.message,
             text=reply.message.text[: reply.begins_at] + text,
+            control_offsets=(*before, *(reply.begins_at + offset for offset in control_offsets)),
             status=MessageStatus.COMPLETE,
             finish_reason=reason,
             statistics=statistics or reply.message.statistics,
@@ -156,6 +161,7 @@ class ReplyRecorder(QObject):
                 error=message.error,
                 model=message.model,
                 drafting=message.drafting,
+                control_offsets=message.control_offsets,
             )
         elif message.text != reply.saved_text:
             self._store.save_text(message.id, message.text)

@@ -120,6 +120,7 @@ class ReplyWriter(QObject):
                 statistics=end.statistics,
                 drafting=Drafting(end.mode, end.mode_reason or "", end.drafter or ""),
                 model=self._model.info.name if self._model.info else None,
+                control_offsets=end.control_offsets,
             )
         self.reply_ended.emit(live.message)
 

@@ -26,6 +26,7 @@ class CharacterPrompts:
 
     def __init__(self, tokenizer: "CharacterTokenizer") -> None:
         self.process = TokenizerProcess()  # never started
+        self.control: dict[int, str] = {}
         self._tokenizer = tokenizer
 
     def encode(

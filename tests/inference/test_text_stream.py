@@ -113,3 +113,20 @@ def test_random_text_comes_out_whole_however_it_is_cut() -> None:
         shown = run(TextStream(Bytes(), stop=stops, context=[0x78]), list(text.encode()))
         assert "".join(shown) == expected
         assert all("\ufffd" not in piece for piece in shown)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_control_tokens_are_found_where_they_stand_and_only_there(seed: int) -> None:
+    """The same characters may also come of ordinary tokens."""
+    pieces = Pieces("<t>", "<", "t", ">", "a", " ")
+    tokens = random.Random(seed).choices(range(6), k=30)
+    stream = TextStream(pieces, stop=("a a",), control={0: "<t>"}, context=[4])
+    run(stream, tokens)
+    begins = [sum(len(pieces.pieces[token]) for token in tokens[:place]) for place, t in enumerate(tokens) if t == 0]
+    assert stream.control_offsets == tuple(begin for begin in begins if begin < len(stream.text))
+
+
+def test_a_space_that_a_fresh_reply_drops_is_counted_off() -> None:
+    stream = TextStream(Pieces(" ", "<t>"), control={1: "<t>"})
+    assert "".join(run(stream, [0, 1, 0, 1])) == "<t> <t>"
+    assert stream.control_offsets == (0, 4)

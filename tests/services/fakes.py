@@ -80,6 +80,7 @@ class Reply:
     finish_reason: FinishReason = FinishReason.EOS
     trailing_text: str = ""
     mode_reason: str | None = None
+    control_offsets: tuple[int, ...] = ()
 
 
 @dataclass
@@ -215,6 +216,7 @@ class ScriptedReply:
             reason,
             self.statistics,
             mode_reason=script.mode_reason,
+            control_offsets=script.control_offsets,
         )
 
     def update(self, settings: DraftSettings) -> None:

@@ -145,6 +145,25 @@ def test_the_figures_of_a_continued_reply_are_marked_as_those_of_its_last_part(
     assert window.controller.messages[-1].drafting == Drafting()
 
 
+def test_the_model_is_told_which_control_tokens_are_its_own_after_a_restart_too(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    engine.replies = [Reply(tokens=("<think>", "hm", "</think>"), control_offsets=(0, 9))]
+    first = window.ask("Hi <think>")
+    engine.replies = [Reply(tokens=(" so", "<think>"), control_offsets=(3,))]
+    window.controller.continue_reply(first.id)
+    window.wait_for(EngineState.IDLE)
+    assert engine.requests[-1].messages[-1].own_control == (0, 9)
+    assert window.store.message(first.id).control_offsets == (0, 9, 20)
+    window.controller.new_chat()
+    window.controller.open_conversation(first.conversation_id)
+    window.ask("More")
+    assert [message.own_control for message in engine.requests[-1].messages] == [(), (0, 9, 20), ()]
+    window.controller.regenerate(first.id)
+    window.wait_for(EngineState.IDLE)
+    assert window.controller.messages[-1].control_offsets == (3,)
+
+
 def test_a_stop_during_prefill_leaves_an_empty_reply_that_continue_answers(
     window: Window, engine: ScriptedEngine
 ) -> None:

@@ -20,3 +20,11 @@ def test_the_system_prompt_comes_first_where_there_is_one() -> None:
 def test_a_reply_without_a_word_is_left_out_and_its_prompt_kept() -> None:
     told = history(path((USER, "One"), (ASSISTANT, " "), (USER, "Two"), (ASSISTANT, "2"), (USER, "Three")), "")
     assert told == (ChatMessage(USER, "One\n\nTwo"), ChatMessage(ASSISTANT, "2"), ChatMessage(USER, "Three"))
+
+
+def test_control_tokens_of_joined_replies_are_found_in_the_whole() -> None:
+    first, second = (
+        Message(i, 1, None, ASSISTANT, f"{i}<t>", MessageStatus.COMPLETE, 0.0, control_offsets=(1,)) for i in (1, 2)
+    )
+    (told,) = history([first, second], "")
+    assert [told.content[offset : offset + 3] for offset in told.own_control] == ["<t>", "<t>"]

@@ -1,6 +1,6 @@
 """What a model is fed for a conversation: its template and tokenizer, run in a watched child process."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,9 +25,11 @@ class PromptEncoder(Protocol):
 
     Attributes:
         process: Reads strangers' tokenizers.
+        control: Id to text of control tokens.
     """
 
     process: "TokenizerProcess"
+    control: Mapping[int, str]
 
     def encode(
         self, messages: Sequence[ChatMessage], unfinished: ChatMessage | None, limit: int, waiting: Waiting
@@ -129,7 +131,9 @@ class ModelPrompts:
         self.process = process
         self._folder = folder
         self._tokenizer = tokenizer
-        self._control = ControlTokens(process.read(folder))
+        ids = process.read(folder)
+        self.control: Mapping[int, str] = {token_id: text for text, token_id in ids.items()}
+        self._tokens = ControlTokens(ids)
 
     def encode(
         self,
@@ -155,7 +159,7 @@ class ModelPrompts:
         return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
 
     def _marked(self, message: ChatMessage, marks: Marks) -> str:
-        return self._control.mark(message.content, message.own_control, marks)
+        return self._tokens.mark(message.content, message.own_control, marks)
 
     def _encode(
         self,
