@@ -41,6 +41,7 @@ from tests.e2e.windows import (
     words,
 )
 from tests.inference.gguf_samples import write_gguf
+from tests.inference.prompts.folders import with_template
 from tests.links import click, collected_links
 from tests.processes import held_by_another_process, python_process
 
@@ -194,6 +195,28 @@ def test_a_bad_folder_picked_in_the_middle_of_a_chat(
         assert told not in words()
         assert ask(qtbot, app, "More").status is MessageStatus.COMPLETE
         assert_usable(qtbot, app, small_model)
+
+
+def test_a_template_without_end_can_be_stopped_and_quit(
+    qapp: QApplication, qtbot: QtBot, small_model: Path, tmp_path: Path
+) -> None:
+    """It holds the interpreter's lock: rendered in this process, it froze the window for good."""
+    bad = with_template(small_model, tmp_path / "bad", "{{ 9**(9**9) }}")
+    start_with(bad)
+    with running_app(qapp, qtbot) as app:
+        controller = app.controller
+        qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=WAIT_MS)
+        type_and_send(qtbot, app, "Hello")
+        qtbot.waitUntil(lambda: controller.state is EngineState.PREFILL, timeout=WAIT_MS)
+        qtbot.keyClick(app.window.conversation.composer.field, Qt.Key.Key_Escape)
+        qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=2000)
+        assert controller.messages[-1].finish_reason is FinishReason.CANCELLED
+        assert_usable(qtbot, app, small_model)
+        pick_model(qtbot, app, bad)
+        qtbot.waitUntil(lambda: controller.model is not None and controller.model.path == bad, timeout=WAIT_MS)
+        type_and_send(qtbot, app, "Hello")
+        qtbot.waitUntil(lambda: controller.state is EngineState.PREFILL, timeout=WAIT_MS)
+    # `running_app` has closed the window, and asserted that the engine thread came back
 
 
 # The database
