@@ -96,7 +96,7 @@ def _setups(widths: Sequence[int], lengths: Sequence[int]) -> "list[Setup]":
 
 
 def _drafter_folder(named: str | None, model: "LoadedModel") -> Path:
-    from rdchat.inference.drafter_folder import find_drafter  # noqa: PLC0415
+    from rdchat.inference.drafter_search import find_drafter  # noqa: PLC0415
     from rdchat.inference.drafters import cannot_verify, no_drafter  # noqa: PLC0415
 
     if problem := cannot_verify(model):

@@ -34,7 +34,7 @@ _NO_SIZE = re.compile(  # positions, ids of tokens, rope's numbers and so on are
 _FRACTION = re.compile(r"partial_rotary_factor$|^rotary_(pct|percent)$")
 _NO_SIZES_IN = re.compile(r"^(quantization|id2label|label2id|task_specific|auto_map|generation|training)")
 _AT_LEAST_ONE = {
-    *("hidden_size", "n_embd", "d_model", "model_dim", "vocab_size", "head_dim"),
+    *("hidden_size", "n_embd", "d_model", "model_dim", "vocab_size"),
     *("num_attention_heads", "n_head", "n_heads", "num_heads", "num_key_value_heads", "n_kv_heads", "num_kv_heads"),
 }
 
