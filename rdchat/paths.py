@@ -46,7 +46,7 @@ def expanded(name: str, what: str) -> Path:
 
     Args:
         name: What was written.
-        what: What it names, for the message: "the drafter".
+        what: What it names, which begins the message: "The drafter".
 
     Raises:
         InvalidSettingError: If it begins with the name of a user whom the system does not know.
@@ -54,9 +54,9 @@ def expanded(name: str, what: str) -> Path:
     try:
         return Path(name).expanduser()
     except RuntimeError as error:
+        home = name.split("/", maxsplit=1)[0]
         raise InvalidSettingError(
-            f"There is no home folder {name.split('/')[0]}, which the path of {what} begins with: {name[:200]}.",
-            "Give the whole path.",
+            f"{what} cannot be {name[:200]}: there is no home folder {home[:100]}.", "Give the whole path."
         ) from error
 
 

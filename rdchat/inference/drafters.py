@@ -75,7 +75,7 @@ class Drafters:
 
     def recurrent_folder(self, named: str | None) -> Path | None:
         """Return the folder of the drafter that is named, else of the one made for the target; None without either."""
-        return self.own_drafters().folder if named is None else paths.expanded(named, "the drafter")
+        return self.own_drafters().folder if named is None else paths.expanded(named, "The drafter")
 
     def own_drafters(self) -> DrafterSearch:
         """Look for the drafter made for the target: anew, as one may be trained while the app is open."""

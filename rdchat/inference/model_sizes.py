@@ -123,7 +123,7 @@ def _check_size(key: str, value: Any, held: int, blocks: int) -> None:
 
 
 def _refusal(key: str, value: float, reason: str) -> ModelError:
-    shown = f"{value:,}" if abs(value) < 1e30 else "a number of many digits"
+    shown = f"{value:,}" if abs(value) < 1e20 else "a number of many digits"
     return ModelError(f"The model's config.json says {key[:50]} {shown}: {reason}.", _HINT)
 
 

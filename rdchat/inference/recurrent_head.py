@@ -19,7 +19,6 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 
-
 _MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
 _MOST_BLOCKS = 1000
 
