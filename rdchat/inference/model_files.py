@@ -13,7 +13,7 @@ from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.inference.default_model import ensure_default_model
 from rdchat.inference.events import LoadProgress
 from rdchat.inference.file_digest import sha256_of
-from rdchat.inference.foreign_files import check_entries, check_file, entries_of
+from rdchat.inference.foreign_files import check_entries, check_file, entries_of, read_json
 from rdchat.inference.gguf_header import check_gguf
 from rdchat.inference.gguf_import import CONVERTER_REVISION, convert_gguf
 from rdchat.inference.model_config import (
@@ -30,6 +30,7 @@ from rdchat.inference.weight_files import is_weights, read_headers, weight_files
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "*.tiktoken", "vocab.json", "spiece.model")
+_READ_TOO = ("generation_config.json", "hf_quant_config.json")  # by mlx-lm, as parts of the configuration
 _PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}  # beside `scales` in MLX's, AWQ's and GPTQ's layouts
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
 _REFETCH_HINT = "Download or convert the model again."
@@ -215,6 +216,9 @@ def _check(folder: Path) -> ModelFiles:
     if folder / "config.json" not in entries:
         raise ModelError(f"{folder} is not a model folder: it has no config.json.", _CHOOSE_HINT)
     check_entries(entries, is_weights)
+    for name in _READ_TOO:
+        if folder / name in entries and not isinstance(read_json(folder / name), dict):
+            raise ModelError(f"{folder / name} is damaged: it is no JSON object.", _REFETCH_HINT)
     config = read_config(folder)
     architecture = check_architecture(config)
     bits, group = check_quantization(config)

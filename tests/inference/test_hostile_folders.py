@@ -136,7 +136,7 @@ def test_an_index_that_names_files_elsewhere(folder: Path, name: str) -> None:
     assert "names a file that cannot be" in refusal(folder).message
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "model.safetensors.index.json"])
 @pytest.mark.parametrize(
     ("text", "words"),
     [
