@@ -21,6 +21,8 @@ from rdchat.errors import InvalidSettingError, RdchatError
 # What writing to standard output runs into; such errors name no file.
 _OUTPUT_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
+_LOG = logging.getLogger(__name__)
+
 
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, and the version, as every subcommand does: they are parsers of this class."""
@@ -35,11 +37,12 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run rdchat with `argv`, by default the process's own arguments; return the exit status."""
+    _open_standard_streams()
     if sys.stderr is None:  # closed; what would go there must not go elsewhere
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  open to the end
     args = _parser().parse_args(argv)
-    log.set_up_logging()
     try:
+        log.set_up_logging()
         return _run(args)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -50,15 +53,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(_for_people(error), 2 if isinstance(error, InvalidSettingError) else 1)
 
 
+def _open_standard_streams() -> None:
+    """Open the null device where a standard stream is closed: a model's file would get its number, and be read from.
+
+    Python's own streams stay closed, so that what needs one can say so.
+    """
+    for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, flags)  # the lowest number that is free
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            os.set_inheritable(descriptor, True)
+
+
 def _for_people(error: Exception) -> RdchatError:
     if isinstance(error, RdchatError):
         return error
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAULTS:
         _drop_output()
         return RdchatError(f"The output cannot be written: {error.strerror}.", "Send it elsewhere.")
+    if isinstance(error, OSError) and error.filename is not None:
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+        return RdchatError(f"{name[:300]} cannot be used: {error.strerror}.", "Check the path and its permissions.")
     if isinstance(error, MemoryError):
         return RdchatError("There is not enough memory.", "Close other apps, or pick a smaller model.")
-    logging.getLogger(__name__).error("rdchat failed", exc_info=error)
+    if isinstance(error, RecursionError):
+        _LOG.error("rdchat failed", exc_info=error)
+        return RdchatError("A file is nested too deeply to be read.", f"The details are in {paths.log_path()}.")
+    _LOG.error("rdchat failed", exc_info=error)
     return RdchatError(f"Something unexpected went wrong: {error!r}.", f"The details are in {paths.log_path()}.")
 
 

@@ -1,9 +1,14 @@
-"""Where rdchat keeps its files. `RDCHAT_DATA_DIR` and `RDCHAT_CACHE_DIR` move them."""
+"""Where rdchat keeps its files. `RDCHAT_DATA_DIR` and `RDCHAT_CACHE_DIR` move them.
+
+Each raises `InvalidSettingError` where such a variable cannot be a path.
+"""
 
 import os
 from pathlib import Path
 
 import platformdirs
+
+from rdchat.errors import InvalidSettingError
 
 
 def data_dir() -> Path:
@@ -36,6 +41,25 @@ def log_path() -> Path:
     return data_dir() / "logs" / "rdchat.log"
 
 
+def expanded(name: str, what: str) -> Path:
+    """Return the path that a person named, `~` and `~somebody` replaced by the folders they stand for.
+
+    Args:
+        name: What was written.
+        what: What it names, which begins the message: "The drafter".
+
+    Raises:
+        InvalidSettingError: If it begins with the name of a user whom the system does not know.
+    """
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        home = name.split("/", maxsplit=1)[0]
+        raise InvalidSettingError(
+            f"{what} cannot be {name[:200]}: there is no home folder {home[:100]}.", "Give the whole path."
+        ) from error
+
+
 def _folder(variable: str, default: Path) -> Path:
     named = os.environ.get(variable)
-    return Path(named).expanduser().absolute() if named else default
+    return expanded(named, variable).absolute() if named else default

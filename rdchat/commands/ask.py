@@ -27,6 +27,8 @@ from rdchat.inference.requests import (
 )
 from rdchat.inference.statistics import Statistics
 
+_MOST_PROMPT_BYTES = 64 * 2**20
+
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `ask` and its options."""
@@ -129,8 +131,7 @@ def _read_prompt(args: argparse.Namespace) -> str:
         return prompt
     name = args.prompt_file
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        prompt = data.decode("utf-8")
+        prompt = _read_bounded(name).decode("utf-8")
     except OSError as error:
         raise RdchatError(f"The prompt file {name} cannot be read: {error.strerror}.", "Check its name.") from error
     except UnicodeDecodeError as error:
@@ -138,6 +139,22 @@ def _read_prompt(args: argparse.Namespace) -> str:
     if not prompt.strip():
         raise RdchatError(f"The prompt file {name} is empty.", "Write a question into it.")
     return prompt
+
+
+def _read_bounded(name: str) -> bytes:
+    """Read a file, which may be a named pipe, or standard input; a device that never ends is no prompt."""
+    if name == "-":
+        if sys.stdin is None:
+            raise RdchatError("Standard input is closed, so there is nothing to read.", "Give the prompt otherwise.")
+        data = sys.stdin.buffer.read(_MOST_PROMPT_BYTES + 1)
+    else:
+        with Path(name).open("rb") as file:
+            data = file.read(_MOST_PROMPT_BYTES + 1)
+    if len(data) > _MOST_PROMPT_BYTES:
+        raise RdchatError(
+            f"The prompt file {name} is longer than {_MOST_PROMPT_BYTES // 2**20} MB.", "Give a shorter one."
+        )
+    return data
 
 
 class _Answer:

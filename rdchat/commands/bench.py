@@ -8,6 +8,7 @@ from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
+from rdchat import paths
 from rdchat.commands.bench_pictures import check_pictures, save_pictures
 from rdchat.commands.bench_table import bench_table
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
@@ -218,7 +219,7 @@ def _check_files(args: argparse.Namespace) -> None:
     for name in (args.model, args.draft_model):
         if name is not None:
             check_model_folder(resolve_model(name, lambda _: None))
-    if args.drafter is not None and not Path(args.drafter).expanduser().is_dir():
+    if args.drafter is not None and not paths.expanded(args.drafter, "--drafter").is_dir():
         raise RdchatError(f"There is no drafter folder {args.drafter}.", "Check its name.")
     if args.csv is not None:
         try:

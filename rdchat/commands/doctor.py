@@ -35,6 +35,7 @@ class Facts:
         compiler: The C++ compiler that MLX's CPU backend calls on Linux; empty where there is none.
         model_path: The default model's folder; None where it is not installed.
         drafter_path: The default model's recurrent drafter; None where there is none, or no model.
+        drafters_left_out: A sentence for each of the person's own drafters that is damaged.
         memory_total_bytes, memory_available_bytes: This machine's memory.
         display: Whether a window can be shown.
         data_writable: Whether conversations can be stored.
@@ -49,6 +50,7 @@ class Facts:
     compiler: str
     model_path: Path | None
     drafter_path: Path | None
+    drafters_left_out: tuple[str, ...]
     memory_total_bytes: int
     memory_available_bytes: int
     display: bool
@@ -82,6 +84,7 @@ def gather() -> Facts:
     """Look at this machine. Loads MLX and Qt, and measures for a fraction of a second."""
     engine, engine_problem = _engine()
     qt, qt_problem = _qt()
+    drafter, left_out = _drafters() if engine else (None, ())
     return Facts(
         system=host.system_name(),
         python=sys.version_info[:3],
@@ -91,7 +94,8 @@ def gather() -> Facts:
         qt_problem=qt_problem,
         compiler=shutil.which("g++") or "",
         model_path=_default_model(),
-        drafter_path=_default_drafter() if engine else None,
+        drafter_path=drafter,
+        drafters_left_out=left_out,
         memory_total_bytes=psutil.virtual_memory().total,
         memory_available_bytes=memory.available_bytes(),
         display=display.has_display(),
@@ -110,6 +114,9 @@ def advise(facts: Facts) -> list[Advice]:
         advice.append(Advice(f"Qt does not load: {facts.qt_problem}.", "make setup"))
     if facts.model_path is None:
         advice.append(Advice("The default model is not installed.", "rdchat models install-default"))
+    advice += [
+        Advice(sentence, f"Delete it from {paths.data_dir() / 'drafters'}.") for sentence in facts.drafters_left_out
+    ]
     if not facts.data_writable:
         advice.append(
             Advice(f"Conversations cannot be stored in {paths.data_dir()}.", "Give yourself permission to write there.")
@@ -215,12 +222,14 @@ def _qt() -> tuple[str, str]:
     return QtCore.qVersion(), ""
 
 
-def _default_drafter() -> Path | None:
-    from rdchat.inference.drafter_folder import drafter_bound_to  # noqa: PLC0415  MLX
+def _drafters() -> tuple[Path | None, tuple[str, ...]]:
+    """Return the default model's drafter, and what is said of damaged ones."""
+    from rdchat.inference.drafter_search import search_drafters  # noqa: PLC0415  MLX
     from rdchat.inference.target_binding import target_hash  # noqa: PLC0415
 
     model = _default_model()
-    return drafter_bound_to(target_hash(model)) if model else None
+    found = search_drafters(target_hash(model) if model else None)
+    return found.folder, found.left_out
 
 
 def _default_model() -> Path | None:

@@ -9,7 +9,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rdchat import __version__
+from rdchat import __version__, paths
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import ModelError
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     sampling = SamplingParams(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens)
     require(args.per_group >= 0, "per-group", args.per_group, "at least 0")
     check_seed(args.seed)
-    prompts = read_prompts(Path(args.prompts).expanduser())
+    prompts = read_prompts(paths.expanded(args.prompts, "--prompts"))
     if args.per_group:
         prompts = first_of_each_group(prompts, args.per_group)
     setups = _setups(args.beam_width, args.beam_length)
@@ -96,12 +96,12 @@ def _setups(widths: Sequence[int], lengths: Sequence[int]) -> "list[Setup]":
 
 
 def _drafter_folder(named: str | None, model: "LoadedModel") -> Path:
-    from rdchat.inference.drafter_folder import find_drafter  # noqa: PLC0415
+    from rdchat.inference.drafter_search import find_drafter  # noqa: PLC0415
     from rdchat.inference.drafters import cannot_verify, no_drafter  # noqa: PLC0415
 
     if problem := cannot_verify(model):
         raise ModelError(problem, "Pick another model.")
-    folder = Path(named).expanduser() if named else find_drafter(model)
+    folder = paths.expanded(named, "--drafter") if named else find_drafter(model)
     if folder is None:
         raise ModelError(no_drafter(model), "Train one with `rdchat train-drafter`, or name one.")
     return folder
@@ -131,7 +131,7 @@ def _facts(args: argparse.Namespace, model: "LoadedModel", folder: Path) -> dict
 def _results_file(path: str | None, facts: dict[str, Any]) -> "closing[TrialFile] | nullcontext[None]":
     from rdchat.inference.training.trials import TrialFile  # noqa: PLC0415
 
-    return closing(TrialFile(Path(path).expanduser(), facts)) if path else nullcontext()
+    return closing(TrialFile(paths.expanded(path, "--results"), facts)) if path else nullcontext()
 
 
 class _Measuring:

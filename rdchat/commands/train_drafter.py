@@ -5,9 +5,9 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO
 
+from rdchat import paths
 from rdchat.commands.progress import ProgressLine
 from rdchat.inference.requests import Dtype
 
@@ -71,14 +71,13 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
         recipe = replace(recipe, epochs=args.epochs)
     tokens = (_DEFAULT_TOKENS if args.hours is None else _MOST_TOKENS) if args.tokens is None else args.tokens
     settings = TrainingSettings(
-        out=Path(args.out).expanduser().absolute(), tokens=tokens, hours=args.hours, seed=args.seed, recipe=recipe
+        out=paths.expanded(args.out, "--out").absolute(), tokens=tokens, hours=args.hours, seed=args.seed, recipe=recipe
     )
-    given = [prompt.text for prompt in read_prompts(Path(args.prompts).expanduser())] if args.prompts else []
+    given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
     return replace(settings, prompts=tuple(given), asked=tuple(_asked_in_chats()) if args.from_my_chats else ())
 
 
 def _asked_in_chats() -> list[str]:
-    from rdchat import paths  # noqa: PLC0415
     from rdchat.chat.asked_questions import asked_questions  # noqa: PLC0415
 
     return asked_questions(paths.database_path())

@@ -26,9 +26,10 @@ def apple_config(data: dict[str, Any]) -> HeadConfig:
     try:
         hidden, inner = int(data["hidden_size"]), int(data["exit_dim"])
         vocabulary, blocks = int(data["vocab_size"]), int(data["num_draft_layers"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelError(
-            f"The configuration of the ml-recurrent-drafter checkpoint lacks a size: {error}.", "Fetch it again."
+            f"The configuration of the ml-recurrent-drafter checkpoint lacks a size: {str(error)[:100]}.",
+            "Fetch it again.",
         ) from error
     return HeadConfig(
         hidden_size=hidden,
@@ -63,7 +64,9 @@ def apple_weights(tensors: dict[str, mx.array], config: HeadConfig) -> dict[str,
             names[f"lm_head.{block}.linear.{part}"] = f"blocks.{block}.{part}"
     mapped = {names.get(name, name): tensor for name, tensor in tensors.items()}
     joint = mapped.pop("input_proj.weight", None)
-    if joint is not None:  # (exit_dim, 2 * hidden): columns of h, then of s
+    if joint is not None and joint.ndim != 2:
+        mapped["input_proj.weight"] = joint  # to be refused
+    elif joint is not None:  # (exit_dim, 2 * hidden): columns of h, then of s
         mapped["from_hidden.weight"] = joint[:, : config.hidden_size]
         mapped["from_state.weight"] = joint[:, config.hidden_size :]
     return mapped

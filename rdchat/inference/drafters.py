@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.inference.auto.drafter import AutoDrafter
 from rdchat.inference.auto.state import AutoState, Equipment
 from rdchat.inference.draft import Drafter
 from rdchat.inference.draft_model import DraftModel, load_draft_model
-from rdchat.inference.drafter_folder import drafter_bound_to, load_drafter
+from rdchat.inference.drafter_folder import load_drafter
+from rdchat.inference.drafter_search import DrafterSearch, search_drafters
 from rdchat.inference.events import LoadProgress
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.lookup import LookupDrafter
@@ -72,11 +74,12 @@ class Drafters:
         self.auto = AutoState(model)
 
     def recurrent_folder(self, named: str | None) -> Path | None:
-        """Return the folder of the drafter that is named, else of the one made for the target; None without either.
+        """Return the folder of the drafter that is named, else of the one made for the target; None without either."""
+        return self.own_drafters().folder if named is None else paths.expanded(named, "The drafter")
 
-        That one is looked for anew, as one may be trained while the app is open.
-        """
-        return drafter_bound_to(self._target_hash) if named is None else Path(named).expanduser()
+    def own_drafters(self) -> DrafterSearch:
+        """Look for the drafter made for the target: anew, as one may be trained while the app is open."""
+        return search_drafters(self._target_hash)
 
     @cached_property
     def _target_hash(self) -> str:

@@ -17,12 +17,14 @@ from gguf import GGMLQuantizationType as GgmlType
 
 from rdchat.errors import ModelError
 from rdchat.inference.events import LoadProgress
+from rdchat.inference.gguf_header import check_gguf
 from rdchat.inference.safetensors_file import PlannedTensor, write_tensors
 from rdchat.inference.tokenizer_import import end_token_ids, write_json, write_tokenizer
 
 CONVERTER_REVISION = 1  # raise it when the folder made from the same file changes: folders are then made anew
 
 _GROUP = 32
+_MOST_SIZE = 2**31 - 1
 _BITS = {GgmlType.Q4_0: 4, GgmlType.Q4_1: 4, GgmlType.Q8_0: 8}
 _FLOATS = {GgmlType.F32, GgmlType.F16, GgmlType.Q6_K}  # Q6_K has no MLX counterpart and becomes float16
 _TYPES_HINT = "Convert the original model with `mlx_lm.convert`, or use a Q4_0, Q4_1, Q8_0 or F16 file of it."
@@ -72,26 +74,40 @@ def convert_gguf(source: Path, folder: Path, on_progress: Callable[[LoadProgress
         write_tensors(folder / "model.safetensors", planned, lambda part: on_progress(LoadProgress(stage, part)))
     except ModelError as error:
         raise ModelError(f"{source} cannot be imported. {error.message}", error.hint) from error
-    except (KeyError, ValueError, IndexError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError) as error:
         raise ModelError(f"{source} cannot be imported: its metadata is damaged ({error}).", _CONVERT_HINT) from error
 
 
 def _open(source: Path) -> gguf.GGUFReader:
-    """Map the file after a look at its first bytes, which decide whether it is safe to read on."""
-    try:
-        with source.open("rb") as file:
-            start = file.read(8)
-    except OSError as error:
-        raise ModelError(f"{source} cannot be read: {error.strerror}.", "Check its name and permissions.") from error
-    if start[:4] != b"GGUF":
-        raise ModelError(f"{source} is no GGUF file.", "Choose a model folder or a GGUF file.")
-    version = int.from_bytes(start[4:], "little")
-    if version not in {2, 3}:
-        raise ModelError(f"{source} is a GGUF file of version {version}; only 2 and 3 can be read.", _TYPES_HINT)
+    """Map the file once its header is looked through."""
+    check_gguf(source)
     try:
         return gguf.GGUFReader(source)
-    except (ValueError, IndexError, KeyError, OverflowError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ModelError(f"{source} cannot be read: {error.strerror}.", "Check its name and permissions.") from error
+    except (ValueError, LookupError, ArithmeticError, TypeError) as error:
         raise ModelError(f"{source} is damaged or cut short.", "Download it again.") from error
+
+
+def _size(metadata: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    """Return a size in the metadata.
+
+    Raises:
+        ModelError: If it is missing, or no whole number that a size can be.
+    """
+    value = metadata.get(key, default)
+    if type(value) is not int or not 1 <= value <= _MOST_SIZE:
+        shown = "missing" if value is None else str(value)[:40]
+        raise ModelError(f"Its metadata is damaged: '{key}' is {shown}.", _CONVERT_HINT)
+    return value
+
+
+def _number(metadata: Mapping[str, Any], key: str, default: float | None = None) -> float:
+    """Return a finite, positive number in the metadata."""
+    value = metadata.get(key, default)
+    if not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ModelError(f"Its metadata is damaged: '{key}' is {str(value)[:40]}.", _CONVERT_HINT)
+    return value
 
 
 def _refuse_unknown_kinds(metadata: Mapping[str, Any]) -> None:
@@ -101,11 +117,18 @@ def _refuse_unknown_kinds(metadata: Mapping[str, Any]) -> None:
     scaling = metadata.get("llama.rope.scaling.type", "none")
     if scaling != "none":
         raise ModelError(f"It scales positions by '{scaling}', which cannot be imported.", _CONVERT_HINT)
-    heads = metadata["llama.attention.head_count"]
-    head_dim = metadata.get("llama.attention.key_length", metadata["llama.embedding_length"] // heads)
+    head_dim = _head_dim(metadata)
     for key in ("llama.rope.dimension_count", "llama.attention.value_length"):
         if metadata.get(key, head_dim) != head_dim:
             raise ModelError(f"Its '{key}' is not the size of a head, {head_dim}.", _CONVERT_HINT)
+
+
+def _head_dim(metadata: Mapping[str, Any]) -> int:
+    width, heads = _size(metadata, "llama.embedding_length"), _size(metadata, "llama.attention.head_count")
+    head_dim = _size(metadata, "llama.attention.key_length", width // heads)
+    if head_dim % 2:
+        raise ModelError(f"Its heads have the odd size {head_dim}.", _CONVERT_HINT)
+    return head_dim
 
 
 def _refuse_unknown_types(tensors: Mapping[str, gguf.ReaderTensor]) -> None:
@@ -127,27 +150,25 @@ def _mlx_name(name: str) -> str:
 
 def _config(metadata: Mapping[str, Any], tensors: Mapping[str, gguf.ReaderTensor]) -> dict[str, Any]:
     """Return config.json; keys that belong to no GGUF field have the llama family's fixed values."""
-    hidden_size = metadata["llama.embedding_length"]
-    heads = metadata["llama.attention.head_count"]
-    eps = metadata["llama.attention.layer_norm_rms_epsilon"]
+    heads = _size(metadata, "llama.attention.head_count")
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        "hidden_size": hidden_size,
-        "intermediate_size": metadata["llama.feed_forward_length"],
-        "num_hidden_layers": metadata["llama.block_count"],
+        "hidden_size": _size(metadata, "llama.embedding_length"),
+        "intermediate_size": _size(metadata, "llama.feed_forward_length"),
+        "num_hidden_layers": _block_count(metadata, tensors),
         "num_attention_heads": heads,
-        "num_key_value_heads": metadata.get("llama.attention.head_count_kv", heads),
-        "head_dim": metadata.get("llama.attention.key_length", hidden_size // heads),
+        "num_key_value_heads": _size(metadata, "llama.attention.head_count_kv", heads),
+        "head_dim": _head_dim(metadata),
         "hidden_act": "silu",
         "attention_bias": False,
         "mlp_bias": False,
-        "rms_norm_eps": _shortest(eps),
-        "rope_theta": _shortest(metadata.get("llama.rope.freq_base", 10000.0)),
+        "rms_norm_eps": _shortest(_number(metadata, "llama.attention.layer_norm_rms_epsilon")),
+        "rope_theta": _shortest(_number(metadata, "llama.rope.freq_base", 10000.0)),
         "rope_scaling": None,
         "rope_traditional": False,
-        "max_position_embeddings": metadata["llama.context_length"],
-        "vocab_size": int(tensors["token_embd.weight"].shape[1]),
+        "max_position_embeddings": _size(metadata, "llama.context_length"),
+        "vocab_size": _rows(tensors, "token_embd.weight"),
         "tie_word_embeddings": "output.weight" not in tensors,
         "torch_dtype": _float_dtype(tensors).name,
     }
@@ -156,6 +177,20 @@ def _config(metadata: Mapping[str, Any], tensors: Mapping[str, gguf.ReaderTensor
         if token_id is not None:
             config[f"{kind}_token_id"] = token_id
     return config | _quantization(tensors)
+
+
+def _block_count(metadata: Mapping[str, Any], tensors: Mapping[str, gguf.ReaderTensor]) -> int:
+    count = _size(metadata, "llama.block_count")
+    found = len({name.split(".")[1] for name in tensors if name.startswith("blk.")})
+    if count != found:
+        raise ModelError(f"Its metadata says {count:,} layers, but it has tensors of {found:,}.", _CONVERT_HINT)
+    return count
+
+
+def _rows(tensors: Mapping[str, gguf.ReaderTensor], name: str) -> int:
+    if name not in tensors or len(tensors[name].shape) != 2:
+        raise ModelError(f"It has no table '{name}'.", _CONVERT_HINT)
+    return int(tensors[name].shape[1])
 
 
 def _shortest(value: float) -> float:
@@ -188,13 +223,13 @@ def _planned(tensor: gguf.ReaderTensor, config: Mapping[str, Any]) -> list[Plann
     """Return what a GGUF tensor becomes: a float array, or packed weights with scales and biases."""
     module = _mlx_name(tensor.name)
     shape = tuple(int(size) for size in reversed(tensor.shape))  # GGUF counts from the innermost dimension
-    order = _row_order(module, config)
-    if isinstance(order, np.ndarray) and order.size != shape[0]:
-        raise ModelError(f"Its tensor '{tensor.name}' does not have the rows of its heads.", _CONVERT_HINT)
+    order = _row_order(module, config, tensor.name, shape[0])
     if tensor.tensor_type in _FLOATS:
         dtype = np.dtype(config["torch_dtype"]).newbyteorder("<")
         return [PlannedTensor(f"{module}.weight", dtype, shape, partial(_float_rows, tensor, dtype, order))]
     bits = _BITS[tensor.tensor_type]
+    if len(shape) != 2:
+        raise ModelError(f"Its tensor '{tensor.name}' is no matrix.", _CONVERT_HINT)
     rows, columns = shape
     half, word = np.dtype("<f2"), np.dtype("<u4")
     groups = (rows, columns // _GROUP)
@@ -206,8 +241,8 @@ def _planned(tensor: gguf.ReaderTensor, config: Mapping[str, Any]) -> list[Plann
     ]
 
 
-def _row_order(module: str, config: Mapping[str, Any]) -> _Array | slice:
-    """Return the rows in mlx-lm's order.
+def _row_order(module: str, config: Mapping[str, Any], name: str, rows: int) -> _Array | slice:
+    """Return the rows of a tensor in mlx-lm's order.
 
     llama.cpp interleaves the two halves of each query and key head for its own rotary embedding. Whole rows move, so
     quantised ones can be put back exactly.
@@ -219,8 +254,9 @@ def _row_order(module: str, config: Mapping[str, Any]) -> _Array | slice:
     if heads is None:
         return slice(None)
     head_dim = config["head_dim"]
-    rows = np.arange(heads * head_dim).reshape(heads, head_dim // 2, 2)
-    return rows.swapaxes(1, 2).reshape(-1)
+    if heads * head_dim != rows:
+        raise ModelError(f"Its tensor '{name}' does not have the rows of its heads.", _CONVERT_HINT)
+    return np.arange(rows).reshape(heads, head_dim // 2, 2).swapaxes(1, 2).reshape(-1)
 
 
 def _float_rows(tensor: gguf.ReaderTensor, dtype: np.dtype[Any], order: _Array | slice) -> _Array:

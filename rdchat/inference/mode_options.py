@@ -58,6 +58,8 @@ class ModeOptions:
         named = {Mode.SPECULATIVE: settings.draft_model, Mode.RECURRENT: settings.drafter}
         options = [self._option(mode, settings) for mode, name in named.items() if name is not None]
         wrong = [option.reason for option in options if not option.available]
+        if settings.drafter is None:
+            wrong += self._drafters.own_drafters().left_out
         return " ".join([*wrong, "Auto does without."]) if wrong else ""
 
     def _draft_model(self, name: str | None) -> ModeOption:
@@ -69,14 +71,15 @@ class ModeOptions:
         return ModeOption(Mode.SPECULATIVE, available=True, reason=self._limit(), source=display_name(name, Path(name)))
 
     def _recurrent(self, named: str | None) -> ModeOption:
+        left_out = self._drafters.own_drafters().left_out if named is None else ()
         folder = self._drafters.recurrent_folder(named)
         if folder is None:
-            return ModeOption(
-                Mode.RECURRENT, available=False, reason=no_drafter(self._model), command=training_command(self._model)
-            )
+            reason = " ".join([no_drafter(self._model), *left_out])
+            return ModeOption(Mode.RECURRENT, available=False, reason=reason, command=training_command(self._model))
         check_drafter(folder, self._model)
         trees = self._model.capability.kind is DraftKind.TREE
-        return ModeOption(Mode.RECURRENT, available=True, reason=self._limit(), source=str(folder), trees=trees)
+        reason = " ".join(filter(None, [self._limit(), *left_out]))
+        return ModeOption(Mode.RECURRENT, available=True, reason=reason, source=str(folder), trees=trees)
 
     def _limit(self) -> str:
         """Return what keeps the target from verifying trees; empty where nothing does."""

@@ -2,13 +2,13 @@
 
 import ast
 import importlib.util
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError
+from rdchat.inference.foreign_files import read_json
 
 _REFETCH_HINT = "Download or convert the model again."
 _CONTEXT_KEYS = (
@@ -20,13 +20,16 @@ _CONTEXT_KEYS = (
     "n_ctx",
     "model_max_length",
 )
+_LONGEST_CONTEXT = 2**31 - 1
 _UNKNOWN_CONTEXT = 4096  # where no file names one, as with some recurrent models
-_LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 _HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _KV_HEAD_KEYS = ("num_key_value_heads", "n_kv_heads", "num_kv_heads")
 _WIDTH_KEYS = ("hidden_size", "n_embd", "d_model", "model_dim")
 _STATELESS_LAYERS = ("linear_attention", "mamba", "conv", "recurrent")  # their cache does not grow with the context
 _BITS = {2, 3, 4, 5, 6, 8}
+_GROUPS = {16, 32, 64, 128}  # MLX's
+_MOST_FOREIGN_GROUP = 4096
 _MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
 # Other tools' methods that mlx-lm takes, with their usual bits.
 _FOREIGN_BITS = {
@@ -48,12 +51,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         ModelError: If it cannot be read, or is no model's configuration.
     """
     path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from error
-    except ValueError as error:
-        raise ModelError(f"{path} is damaged: it is not JSON ({error}).", _REFETCH_HINT) from error
+    config = read_json(path)
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise ModelError(f"{path} names no model type, so it is not a language model's.", _REFETCH_HINT)
     return config
@@ -68,7 +66,7 @@ def check_architecture(config: Mapping[str, Any]) -> str:
     model_type = str(config["model_type"])
     if config.get("model_file"):
         raise ModelError(
-            f"The model wants to run its own code ({config['model_file']}), which rdchat does not do.",
+            f"The model wants to run its own code ({str(config['model_file'])[:100]}), which rdchat does not do.",
             "Choose a model of an architecture that mlx-lm has built in.",
         )
     package = _mlx_lm_folder()
@@ -76,7 +74,7 @@ def check_architecture(config: Mapping[str, Any]) -> str:
     known = re.fullmatch(r"[\w-]+", module.stem) and module.is_file()
     if not known or not re.search(r"^class Model\b", module.read_text(encoding="utf-8"), re.MULTILINE):
         raise ModelError(
-            f"The architecture '{model_type}' is unknown to the installed mlx-lm.",
+            f"The architecture '{model_type[:100]}' is unknown to the installed mlx-lm.",
             "Choose another model, or update mlx-lm if a newer version has it.",
         )
     return model_type
@@ -117,14 +115,15 @@ def check_quantization(config: Mapping[str, Any]) -> tuple[int | None, int]:
         )
     if method == "fp8" and foreign.get("scale_fmt") != "ue8m0":
         return None, 1  # mlx-lm unpacks it into floats of 16 bits
-    return _first_int(foreign, ("bits",)) or _FOREIGN_BITS[method], _first_int(foreign, ("group_size",)) or 32
+    group = _first_int(foreign, ("group_size",)) or 32
+    return min(_first_int(foreign, ("bits",)) or _FOREIGN_BITS[method], 32), min(group, _MOST_FOREIGN_GROUP)
 
 
 def _own_quantization(settings: object) -> tuple[int, int]:
     """Return bits and group size of MLX's own quantisation."""
     if isinstance(settings, dict):
         bits, group = _first_int(settings, ("bits",)), _first_int(settings, ("group_size",))
-        if bits in _BITS and group > 0 and settings.get("mode", "affine") in _MODES:
+        if bits in _BITS and group in _GROUPS and settings.get("mode", "affine") in _MODES:
             return bits, group
     raise ModelError(f"The model's quantisation is unknown: {str(settings)[:100]}.", _REFETCH_HINT)
 
@@ -140,20 +139,18 @@ def context_length(config: Mapping[str, Any], folder: Path) -> int:
     for source in (text_config(config), config):
         found = _first_int(source, _CONTEXT_KEYS)
         if found:
-            return found
-    try:
-        tokenizer = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return _UNKNOWN_CONTEXT
+            return min(found, _LONGEST_CONTEXT)
+    path = folder / "tokenizer_config.json"
+    tokenizer = read_json(path) if path.exists() else None
     named = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
     # Tokenizers without a limit say 1e30.
-    return named if isinstance(named, int) and 0 < named < 2**31 else _UNKNOWN_CONTEXT
+    return named if isinstance(named, int) and 0 < named <= _LONGEST_CONTEXT else _UNKNOWN_CONTEXT
 
 
 def kv_values_per_token(config: Mapping[str, Any]) -> int:
     """Return how many numbers the cache keeps for each token; with sliding windows that is an upper bound."""
     own = text_config(config)
-    layers = _first_int(own, _LAYER_KEYS)
+    layers = _first_int(own, LAYER_KEYS)
     kinds = own.get("layer_types")
     if isinstance(kinds, list):
         layers = sum(not str(kind).startswith(_STATELESS_LAYERS) for kind in kinds)

@@ -1,6 +1,5 @@
 """Finds a model on this machine and looks it over before anything heavy is loaded."""
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,8 @@ from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.inference.default_model import ensure_default_model
 from rdchat.inference.events import LoadProgress
 from rdchat.inference.file_digest import sha256_of
+from rdchat.inference.foreign_files import check_entries, check_file, entries_of, read_json
+from rdchat.inference.gguf_header import check_gguf
 from rdchat.inference.gguf_import import CONVERTER_REVISION, convert_gguf
 from rdchat.inference.model_config import (
     check_architecture,
@@ -22,13 +23,14 @@ from rdchat.inference.model_config import (
     kv_values_per_token,
     read_config,
 )
-from rdchat.inference.safetensors_file import StoredTensor, read_header
+from rdchat.inference.model_sizes import check_sizes
+from rdchat.inference.safetensors_file import StoredTensor
 from rdchat.inference.staging import make_folder
+from rdchat.inference.weight_files import is_weights, read_headers, weight_files
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
-_SHARD = re.compile(r"(model-)(\d+)(-of-)(\d+)(\.safetensors)")
-_OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.npz", "*.h5", "*.msgpack", "*.safetensors")
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "*.tiktoken", "vocab.json", "spiece.model")
+_READ_TOO = ("generation_config.json", "hf_quant_config.json")  # by mlx-lm, as parts of the configuration
 _PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}  # beside `scales` in MLX's, AWQ's and GPTQ's layouts
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
 _REFETCH_HINT = "Download or convert the model again."
@@ -118,6 +120,8 @@ def _find(model: str) -> Path:
         if place.suffix.lower() != ".gguf":
             raise ModelError(f"{place} is a file, not a model.", _CHOOSE_HINT)
         return place
+    if os.path.lexists(place):
+        check_file(place, _CHOOSE_HINT)  # says what it is: a named pipe, a link that leads nowhere
     if _HUB_ID.fullmatch(model):
         return _cached_snapshot(model)
     raise ModelError(f"There is no model at {place}.", "Check the path. " + _CHOOSE_HINT)
@@ -125,14 +129,15 @@ def _find(model: str) -> Path:
 
 def display_name(model: str | Path | None, folder: Path) -> str:
     """Return what people call the model that was found in `folder` when `model` was asked for."""
-    return folder.name if model is None or Path(model).expanduser().is_dir() else str(model)
+    return folder.name if model is None or Path(os.path.expanduser(model)).is_dir() else str(model)  # noqa: PTH111
 
 
 def _lone_gguf(folder: Path) -> Path | None:
     """Return the GGUF file of a folder that is no MLX model folder but holds one."""
-    if (folder / "config.json").exists() and any(folder.glob("*.safetensors")):
+    entries = entries_of(folder)
+    if folder / "config.json" in entries and any(path.suffix == ".safetensors" for path in entries):
         return None
-    found = sorted(path for path in folder.glob("*.gguf") if path.is_file())
+    found = [path for path in entries if path.suffix == ".gguf" and path.is_file()]
     if len(found) > 1:
         names = ", ".join(path.name for path in found[:5])
         raise ModelError(f"{folder} holds {len(found)} GGUF files: {names}.", "Name the one that you want.")
@@ -140,6 +145,7 @@ def _lone_gguf(folder: Path) -> Path | None:
 
 
 def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> Path:
+    check_gguf(source)  # before it is read whole
     try:
         size = source.stat().st_size
         digest = sha256_of(source, lambda done: on_progress(LoadProgress("Reading the GGUF file", done)))
@@ -204,70 +210,33 @@ def check_model_folder(folder: Path) -> ModelFiles:
 def _check(folder: Path) -> ModelFiles:
     if not folder.is_dir():
         raise ModelError(f"There is no folder at {folder}.", "It may have been moved or deleted. " + _CHOOSE_HINT)
-    if not any(folder.iterdir()):
+    entries = entries_of(folder)
+    if not entries:
         raise ModelError(f"The folder {folder} is empty.", _CHOOSE_HINT)
-    if not (folder / "config.json").exists():
+    if folder / "config.json" not in entries:
         raise ModelError(f"{folder} is not a model folder: it has no config.json.", _CHOOSE_HINT)
+    check_entries(entries, is_weights)
+    for name in _READ_TOO:
+        if folder / name in entries and not isinstance(read_json(folder / name), dict):
+            raise ModelError(f"{folder / name} is damaged: it is no JSON object.", _REFETCH_HINT)
     config = read_config(folder)
     architecture = check_architecture(config)
     bits, group = check_quantization(config)
-    weight_files = _weight_files(folder)
-    tensors: dict[str, StoredTensor] = {}
-    for path in weight_files:
-        tensors |= read_header(path)
-    if not any(any(folder.glob(pattern)) for pattern in _VOCABULARIES):
+    found = weight_files(folder, entries)
+    if not any(path.match(pattern) for path in entries for pattern in _VOCABULARIES):
         raise ModelError(f"{folder} has no tokenizer (tokenizer.json).", _REFETCH_HINT)
+    tensors = read_headers(folder, found)
+    check_sizes(config, tensors)
     return ModelFiles(
         folder=folder,
         config=config,
         architecture=architecture,
-        weight_files=weight_files,
+        weight_files=found,
         parameters=_count_parameters(tensors, config, group),
         stored_bytes=sum(tensor.stored_bytes for tensor in tensors.values()),
         quantization_bits=bits,
         context_length=context_length(config, folder),
     )
-
-
-def _weight_files(folder: Path) -> tuple[Path, ...]:
-    """Return the files that mlx-lm reads, `model*.safetensors`, once none of them is missing."""
-    found = sorted(folder.glob("model*.safetensors"))
-    expected = _indexed(folder / "model.safetensors.index.json") | _siblings(found)
-    missing = sorted(expected - {path.name for path in found})
-    if missing:
-        names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-        raise ModelError(f"{folder} is incomplete: {names} is missing.", _REFETCH_HINT)
-    if found:
-        return tuple(found)
-    others = sorted(path.name for pattern in _OTHER_WEIGHTS for path in folder.glob(pattern))
-    if others:
-        raise ModelError(
-            f"{folder} has its weights as {others[0]}, which mlx-lm does not read.",
-            f"Convert it first: `mlx_lm.convert --hf-path {folder} --mlx-path NEW_FOLDER`.",
-        )
-    raise ModelError(f"{folder} has no weights (model*.safetensors).", _REFETCH_HINT)
-
-
-def _indexed(index: Path) -> set[str]:
-    if not index.exists():
-        return set()
-    try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        if not all(isinstance(name, str) for name in names):
-            raise TypeError("a file's name is no text")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"{index} is damaged.", _REFETCH_HINT) from error
-    return names
-
-
-def _siblings(found: list[Path]) -> set[str]:
-    """Return all shards of the sets that some were found of: one name tells how many there are."""
-    names = set()
-    for path in found:
-        if match := _SHARD.fullmatch(path.name):
-            start, number, of, count, end = match.groups()
-            names |= {f"{start}{shard:0{len(number)}d}{of}{count}{end}" for shard in range(1, int(count) + 1)}
-    return names
 
 
 def _count_parameters(tensors: Mapping[str, StoredTensor], config: Mapping[str, Any], group: int) -> int:

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
+from rdchat.inference.foreign_files import read_bytes
 
 # Spec-Bench (Xia et al. 2024, arXiv 2401.07851) counts MT-Bench's eight categories as one group
 _MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
+_MOST_BYTES = 256 * 2**20
+_FILE_HINT = "Check its name."
 _HINT = 'A line is a question, or JSON such as {"prompt": "...", "category": "..."} or {"turns": ["..."]}.'
 
 
@@ -30,9 +33,7 @@ def read_prompts(path: Path) -> list[Prompt]:
         RdchatError: If the file cannot be read, holds no prompt, or has a broken line; the message says which.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise RdchatError(f"The prompts file {path} cannot be read: {error.strerror}.", "Check its name.") from error
+        text = read_bytes(path, _FILE_HINT, _MOST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RdchatError(f"The prompts file {path} is not UTF-8 text.", "Save it as UTF-8.") from error
     lines = text.split("\n")  # not `splitlines`: a JSON text may hold U+2028 and other borders of lines as they are
@@ -60,7 +61,7 @@ def _prompt(path: Path, number: int, line: str) -> Prompt:
         return Prompt(line)
     try:
         data: Any = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RdchatError(f"Line {number} of {path} is no valid JSON: {error}.", _HINT) from error
     turns = data.get("turns")
     text = turns[0] if isinstance(turns, list) and turns else data.get("prompt")

@@ -19,6 +19,9 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 
+_MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
+_MOST_BLOCKS = 1000
+
 
 class Cell(StrEnum):
     """How a token changes the state: `sum` adds its embedding, `rnn` is the paper's, `gru` is gated."""
@@ -77,6 +80,9 @@ class HeadConfig:
     def __post_init__(self) -> None:
         sizes = (self.hidden_size, self.draft_vocabulary_size, self.exit_size, self.state_size, self.quantization_group)
         _require(all(size > 0 for size in sizes), "its sizes must be positive")
+        _require(self.largest_size <= _MOST_SIZE, "a size is beyond what MLX counts")
+        _require(self.blocks <= _MOST_BLOCKS, f"it has more than {_MOST_BLOCKS:,} blocks")
+        _require(len(self.target_layers) <= _MOST_BLOCKS, f"it reads more than {_MOST_BLOCKS:,} layers")
         _require(self.blocks >= 0 and self.input_rank >= 0, "a number of blocks or a rank is negative")
         _require(all(layer >= 0 for layer in self.target_layers), "a target layer is negative")
         _require(
@@ -86,11 +92,18 @@ class HeadConfig:
         _require(self.project_input or width == self.exit_size, f"without an input layer exit_size must be {width}")
         _require(0 < self.sharpen < 100, "sharpen is out of range")
         _require(self.quantization_bits in {0, 4, 8}, "quantization_bits must be 0, 4 or 8")
+        _require(self.quantization_group in {32, 64, 128}, "quantization_group must be 32, 64 or 128")
 
     @property
     def input_size(self) -> int:
         """Width of the hidden states it reads: the trunk's output and the chosen layers', side by side."""
         return self.hidden_size * (1 + len(self.target_layers))
+
+    @property
+    def largest_size(self) -> int:
+        """The largest dimension of a tensor of the head, or of its list of tokens."""
+        gates = 3 * self.state_size if self.cell is Cell.GRU else self.state_size
+        return max(self.hidden_size, self.draft_vocabulary_size, self.exit_size, gates, self.input_rank)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
@@ -107,13 +120,14 @@ class HeadConfig:
         kinds |= dict.fromkeys(("project_input", "activate_input"), _flag)
         known = {field.name for field in fields(cls)}
         unknown = sorted(data.keys() - known)
-        _require(not unknown, f"this version does not know {', '.join(unknown)}")
+        _require(not unknown, f"this version does not know {', '.join(unknown)[:100]}")
         try:
             return cls(**{name: kinds.get(name, _whole)(value) for name, value in data.items()})
         except ModelError:
             raise
-        except (TypeError, ValueError) as error:
-            raise ModelError(f"The drafter's architecture is damaged: {error}.", _HINT) from error
+        except (TypeError, ValueError, OverflowError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ModelError(f"The drafter's architecture is damaged: {reason}.", _HINT) from error
 
 
 _HINT = "Get the drafter again, or train it again."

@@ -10,15 +10,20 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
+from rdchat.inference.foreign_files import check_file, parse_json
 
 _LENGTH_BYTES = 8
-_MAX_HEADER_BYTES = 100_000_000  # the format's own limit
+MOST_HEADER_BYTES = 32 * 2**20  # the format allows 100 MB; the largest models need 12 MB in one file
+MOST_TENSORS = 500_000  # the largest models have some 100,000
+_MOST_ELEMENTS = 2**63 - 1
+_MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
+_MOST_DIMENSIONS = 32
 _DTYPE_NAMES = {np.dtype("<u4"): "U32", np.dtype("<f4"): "F32", np.dtype("<f2"): "F16"}
 _ELEMENT_BYTES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
@@ -66,30 +71,34 @@ class PlannedTensor:
 def read_header(path: Path) -> dict[str, StoredTensor]:
     """Read what a safetensors file holds and check that the file is as long as its header says.
 
+    Nothing is allocated by what the file says before that is held against its size.
+
     Raises:
-        ModelError: If the file cannot be read, is no safetensors file, is cut short, or is longer than it should be.
+        ModelError: If the file is no regular one, cannot be read, is no safetensors file, is cut short, or is longer
+            than it should be; or if its tensors overlap, or have shapes that cannot be.
     """
+    actual = check_file(path)
     try:
-        actual = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-            header_fits = 2 <= length <= min(_MAX_HEADER_BYTES, actual - _LENGTH_BYTES)
-            raw = file.read(length) if header_fits else b""
+            header_fits = 2 <= length <= actual - _LENGTH_BYTES
+            too_long = header_fits and length > MOST_HEADER_BYTES
+            raw = file.read(length) if header_fits and not too_long else b""
             file.seek(0)
             start = file.read(20)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check the file and its permissions.") from error
     if start.startswith(b"version https://git"):
         raise ModelError(f"{path} is a Git LFS pointer, not the weights.", "Run `git lfs pull` in its folder.")
+    if too_long:
+        raise ModelError(f"The header of {path} is too long: {length:,} bytes.", _DAMAGED_HINT)
     if not header_fits:
         raise ModelError(
             f"{path} is cut short or is no safetensors file: it is {actual:,} bytes long, too few for its own header.",
             _DAMAGED_HINT,
         )
-    try:
-        tensors, data_bytes = _parse_header(raw)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelError(f"The header of {path} is damaged.", _DAMAGED_HINT) from error
+    damaged = f"The header of {path} is damaged"
+    tensors, data_bytes = _read_tensors(parse_json(raw, damaged, _DAMAGED_HINT), damaged)
     expected = _LENGTH_BYTES + length + data_bytes
     if actual != expected:
         state = "cut short" if actual < expected else "longer than it should be"
@@ -97,21 +106,54 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
     return tensors
 
 
-def _parse_header(raw: bytes) -> tuple[dict[str, StoredTensor], int]:
-    """Return the tensors by name, and how many bytes they take together."""
-    header = json.loads(raw)
-    header.pop("__metadata__", None)
-    tensors = {}
-    data_bytes = 0
+def _read_tensors(header: Any, damaged: str) -> tuple[dict[str, StoredTensor], int]:
+    """Return the tensors by name, and how many bytes they take together; they lie back to back.
+
+    Raises:
+        ModelError: If they do not, or if one of them cannot be; `damaged` begins the sentence.
+    """
+    if not isinstance(header, dict) or len(header) > MOST_TENSORS:
+        raise ModelError(f"{damaged}: it lists no tensors, or too many.", _DAMAGED_HINT)
+    tensors, places = {}, []
     for name, entry in header.items():
-        begin, end = entry["data_offsets"]
-        tensor = StoredTensor(entry["dtype"], tuple(int(size) for size in entry["shape"]), end - begin)
-        width = _ELEMENT_BYTES.get(tensor.dtype)
-        if begin < 0 or tensor.stored_bytes < 0 or (width and tensor.elements * width != tensor.stored_bytes):
-            raise ValueError(name)
+        if name == "__metadata__":
+            continue
+        tensor, begin = _read_tensor(entry)
+        if tensor is None:
+            raise ModelError(f"{damaged}: {_short(name)} has no shape and place that can be.", _DAMAGED_HINT)
         tensors[name] = tensor
-        data_bytes = max(data_bytes, end)
-    return tensors, data_bytes
+        places.append((begin, begin + tensor.stored_bytes, name))
+    end = 0
+    for begin, following, name in sorted(places):
+        if begin != end:
+            raise ModelError(f"{damaged}: {_short(name)} does not lie behind the tensor before it.", _DAMAGED_HINT)
+        end = following
+    return tensors, end
+
+
+def _read_tensor(entry: Any) -> tuple[StoredTensor | None, int]:
+    """Return a tensor and where it begins; no tensor where its entry is none, or its bytes are not those it needs."""
+    if not isinstance(entry, dict) or not isinstance(dtype := entry.get("dtype"), str):
+        return None, 0
+    shape, offsets = entry.get("shape"), entry.get("data_offsets")
+    if not (_are_sizes(shape, _MOST_SIZE) and len(shape) <= _MOST_DIMENSIONS and _are_sizes(offsets, _MOST_ELEMENTS)):
+        return None, 0
+    if len(offsets) != 2 or offsets[0] > offsets[1]:
+        return None, 0
+    tensor = StoredTensor(dtype, tuple(shape), offsets[1] - offsets[0])
+    width = _ELEMENT_BYTES.get(dtype)
+    if tensor.elements > _MOST_ELEMENTS or (width and tensor.elements * width != tensor.stored_bytes):
+        return None, 0
+    return tensor, offsets[0]
+
+
+def _are_sizes(values: Any, most: int) -> TypeGuard[list[int]]:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value <= most for value in values)
+
+
+def _short(name: str) -> str:
+    shown = name.encode("utf-8", "replace").decode()  # halves of characters cannot be printed
+    return shown if len(shown) <= 100 else shown[:100] + "..."
 
 
 def write_tensors(

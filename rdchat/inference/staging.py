@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rdchat.errors import StorageError, StorageFullError
+from rdchat.errors import ModelError, StorageError, StorageFullError
+from rdchat.inference.foreign_files import read_json
 
 _MANIFEST = "made_from.json"
 _LOCK_POLL_S = 0.2
@@ -24,11 +25,11 @@ _LOCK_POLL_S = 0.2
 def is_made(folder: Path, made_from: str) -> bool:
     """Tell whether the folder was made from just this, and still has all its files in full length."""
     try:
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(folder / _MANIFEST)
         return manifest["made_from"] == made_from and all(
             (folder / name).stat().st_size == size for name, size in manifest["files"].items()
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ModelError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from rdchat.errors import ModelError
 from rdchat.inference.events import ModelInfo
+from rdchat.inference.foreign_files import check_file, read_bytes
+from rdchat.inference.safetensors_file import MOST_HEADER_BYTES
 
 _SAMPLES, _SAMPLE_BYTES = 256, 4096  # what is hashed of each weight file: 1 MB, spread evenly
 
@@ -37,10 +39,11 @@ def target_hash(model_folder: Path) -> str:
     digest = hashlib.sha256()
     try:
         for path in sorted(model_folder.glob("model*.safetensors")):  # those that mlx-lm reads
+            check_file(path)
             for block in _samples(path):
                 digest.update(block)
         tokenizer = model_folder / "tokenizer.json"
-        digest.update(tokenizer.read_bytes() if tokenizer.is_file() else b"")
+        digest.update(read_bytes(tokenizer) if tokenizer.exists() else b"")
     except OSError as error:
         raise ModelError(f"{error.filename} cannot be read: {error.strerror}.", "Check the model's folder.") from error
     return digest.hexdigest()
@@ -50,7 +53,8 @@ def _samples(path: Path) -> Iterator[bytes]:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = file.read(8)
-        yield length + file.read(min(int.from_bytes(length, "little"), size))  # a damaged file's is any number
+        header = min(int.from_bytes(length, "little"), size, MOST_HEADER_BYTES)  # a damaged file's is any number
+        yield length + file.read(header)
         for sample in range(_SAMPLES):
             file.seek(max(size - _SAMPLE_BYTES, 0) * sample // (_SAMPLES - 1))
             yield file.read(_SAMPLE_BYTES)

@@ -37,6 +37,7 @@ def write_tokenizer(metadata: Mapping[str, Any], context_length: int, folder: Pa
     """
     _refuse_unknown_kinds(metadata)
     tokens = metadata["tokenizer.ggml.tokens"]
+    _refuse_damaged(metadata)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "add_prefix_space": False,
@@ -76,6 +77,25 @@ def _refuse_unknown_kinds(metadata: Mapping[str, Any]) -> None:
     for key in ("add_bos_token", "add_eos_token"):
         if metadata.get(f"tokenizer.ggml.{key}"):
             raise ModelError(f"Its tokenizer sets '{key}', which cannot be imported.", _CONVERT_HINT)
+
+
+def _refuse_damaged(metadata: Mapping[str, Any]) -> None:
+    """Refuse a vocabulary whose parts are of other kinds or lengths than they should be, and ids beyond it."""
+    tokens = _list(metadata, "tokens")
+    texts = (*tokens, *_list(metadata, "merges"), metadata.get("tokenizer.chat_template", ""))
+    if len(tokens) != len(_list(metadata, "token_type")) or not all(isinstance(text, str) for text in texts):
+        raise ModelError("Its vocabulary is damaged.", _CONVERT_HINT)
+    for role in ("bos", "eos", "unknown", "padding"):
+        token_id = metadata.get(f"tokenizer.ggml.{role}_token_id")
+        if token_id is not None and not (type(token_id) is int and 0 <= token_id < len(tokens)):
+            raise ModelError(f"Its '{role}_token_id' is {str(token_id)[:40]}, which is no token of it.", _CONVERT_HINT)
+
+
+def _list(metadata: Mapping[str, Any], part: str) -> list[Any]:
+    found = metadata.get(f"tokenizer.ggml.{part}")
+    if not isinstance(found, list):
+        raise ModelError(f"Its vocabulary is damaged: it has no {part}.", _CONVERT_HINT)
+    return found
 
 
 def _special_names(metadata: Mapping[str, Any], tokens: list[str]) -> dict[str, str]:

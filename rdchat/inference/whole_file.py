@@ -86,6 +86,8 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        if path.exists() and not path.is_file():
+            raise StorageError(f"{path} cannot be written: it is no file.", "Name another one.")
         with self._in_words():
             self._file = path.open("a+b")
             self._file.seek(0)
@@ -120,5 +122,5 @@ class JsonLines:
 def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -25,6 +25,7 @@ WELL = doctor.Facts(
     compiler="g++",
     model_path=Path("smollm2-135m-instruct"),
     drafter_path=None,
+    drafters_left_out=(),
     memory_total_bytes=16 * 2**30,
     memory_available_bytes=8 * 2**30,
     display=True,

@@ -10,7 +10,8 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference import ChatSession, GenerationRequest, SamplingParams, load_model
-from rdchat.inference.drafter_folder import find_drafter, load_drafter
+from rdchat.inference.drafter_folder import load_drafter
+from rdchat.inference.drafter_search import find_drafter
 from rdchat.inference.events import ReplyEnd
 from rdchat.inference.ledger import Ledger
 from rdchat.inference.packed_tree import PackedTree

@@ -10,7 +10,8 @@ import pytest
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafter_folder import StoredDrafter, find_drafter, load_drafter, save_drafter, target_named_in
+from rdchat.inference.drafter_folder import StoredDrafter, load_drafter, save_drafter, target_named_in
+from rdchat.inference.drafter_search import find_drafter
 from rdchat.inference.recurrent_head import HeadConfig, Output, RecurrentHead, quantize
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.target_binding import TargetBinding, target_hash

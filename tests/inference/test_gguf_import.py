@@ -180,7 +180,7 @@ def test_values_that_float16_cannot_hold_are_refused(tmp_path: Path) -> None:
 
 def test_metadata_that_lacks_something_is_refused(tmp_path: Path) -> None:
     source = write_gguf(tmp_path / "model.gguf", context=False)
-    with pytest.raises(ModelError, match=r"its metadata is damaged \('llama.context_length'\)"):
+    with pytest.raises(ModelError, match=r"Its metadata is damaged: .llama.context_length. is missing"):
         converted(source)
 
 
@@ -204,7 +204,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, part: float) -> None:
     source = write_gguf(tmp_path / "model.gguf")
     data = source.read_bytes()
     source.write_bytes(data[: int(len(data) * part)])
-    with pytest.raises(ModelError, match=r"is damaged or cut short\. Download it again\."):
+    with pytest.raises(ModelError, match=r"is damaged or cut short: .*\. Download it again\."):
         converted(source)
 
 

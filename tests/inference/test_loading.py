@@ -73,9 +73,14 @@ def test_a_model_larger_than_memory_is_refused_before_it_is_read(small_model: Pa
     for file in small_model.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "config.json").write_text(json.dumps(config))
-    rows = psutil.virtual_memory().total // (2 * 1024)
+    rows = psutil.virtual_memory().total // (2 * 1024) // 2 * 2
+    half = rows * 1024
+    layers = [f"model.layers.{layer}.mlp.up_proj.weight" for layer in range(2)]
     header = json.dumps(
-        {"model.embed_tokens.weight": {"dtype": "F16", "shape": [rows, 1024], "data_offsets": [0, rows * 2048]}}
+        {
+            name: {"dtype": "F16", "shape": [half // 2048, 1024], "data_offsets": [layer * half, (layer + 1) * half]}
+            for layer, name in enumerate(layers)
+        }
     )
     with (tmp_path / "model.safetensors").open("wb") as out:
         out.write(len(header).to_bytes(8, "little") + header.encode())

@@ -123,14 +123,14 @@ def test_overlong_weights_and_a_scrambled_header(folder: Path) -> None:
     path.write_bytes(data + b"more")
     assert "is longer than it should be" in refusal(folder).message
     path.write_bytes(data[:8] + b"#" + data[9:])
-    assert refusal(folder).message == f"The header of {path} is damaged."
+    assert refusal(folder).message.startswith(f"The header of {path} is damaged: it is not JSON")
 
 
 def test_a_header_whose_shape_and_size_disagree(folder: Path) -> None:
     path = folder / "model.safetensors"
     data = path.read_bytes()
     path.write_bytes(data.replace(b'"shape":[256]', b'"shape":[255]', 1))
-    assert refusal(folder).message == f"The header of {path} is damaged."
+    assert refusal(folder).message.startswith(f"The header of {path} is damaged: model.layers.")
 
 
 def test_a_git_lfs_pointer(folder: Path) -> None:

@@ -3,17 +3,19 @@
 Without it the automatic mode learns the same from its first drafts, of which single ones say little.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
 
+from rdchat.errors import ModelError
 from rdchat.inference.auto.acceptance import Acceptance
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
 from rdchat.inference.drafter_folder import ACCEPTANCE
+from rdchat.inference.foreign_files import read_json
 from rdchat.inference.whole_file import write_json
 
 _FORMAT = 1
+_MOST_BYTES = 2**20
 
 
 def write_acceptance(folder: Path, acceptance: Acceptance) -> None:
@@ -32,10 +34,10 @@ def write_acceptance(folder: Path, acceptance: Acceptance) -> None:
 def read_acceptance(folder: Path) -> Acceptance | None:
     """Return what is known of a drafter; None where nothing is, or what cannot be used."""
     try:
-        data = json.loads((folder / ACCEPTANCE).read_bytes())
+        data = read_json(folder / ACCEPTANCE, most=_MOST_BYTES)
         rates, values = np.array(data["rates"], dtype=np.float64), np.array(data["values"], dtype=np.float64)
         shapes = data["format"], tuple(data["widths"]), tuple(data["lengths"])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (ModelError, ValueError, TypeError, KeyError, IndexError, OverflowError):
         return None
     fits = shapes == (_FORMAT, WIDTHS, LENGTHS) and values.shape == (len(WIDTHS), len(LENGTHS), MOST_ROWS + 1)
     sane = rates.ndim == 1 and (rates > 0).all() and (rates < LONGEST).all()

@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rdchat import paths
+from rdchat.errors import ModelError
 from rdchat.inference.auto.curve import Costs
+from rdchat.inference.foreign_files import read_json
 from rdchat.inference.kept_file import keep
 
 MEASUREMENTS = 3  # starts in which costs are measured: a machine that was busy once is not slow for ever
+_MOST_BYTES = 2**20
 _FORMAT = 2  # of the file, and of how costs are measured
 
 
@@ -31,11 +34,11 @@ class CostFile:
     def read(self) -> tuple[Costs, int]:
         """Return the costs, and how often they were measured; none where the file is missing, damaged or another's."""
         try:
-            data = json.loads(self._path.read_bytes())
+            data = read_json(self._path, most=_MOST_BYTES)
             costs = {(int(a), int(b)): float(ms) for a, b, ms in data["costs"]}
             whole = data["key"] == self._key and all(0 < ms < 1e7 for ms in costs.values())
             return (costs, int(data["measurements"])) if whole else ({}, 0)
-        except (OSError, ValueError, TypeError, KeyError, OverflowError):
+        except (ModelError, ValueError, TypeError, KeyError, IndexError, OverflowError):
             return {}, 0  # it is measured again
 
     def add(self, costs: Costs) -> Costs:

@@ -15,6 +15,7 @@ from rdchat.inference.auto.costs import CostModel, Part, usable
 from rdchat.inference.auto.measuring import Measurement, measure_beams, measure_calls, measure_draft_model
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.draft_model import DraftModel
+from rdchat.inference.foreign_files import entries_of
 from rdchat.inference.probe import DraftKind
 from rdchat.inference.recurrent_drafter import RecurrentModel
 from rdchat.inference.requests import SamplingParams
@@ -170,7 +171,7 @@ def _identity(model: LoadedModel) -> str:
 
 def _fingerprint(folder: Path) -> str:
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.*")):
-        status = path.stat()
+    for path in entries_of(folder):
+        status = path.lstat()  # of a link too that leads nowhere
         digest.update(f"{path.name} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()

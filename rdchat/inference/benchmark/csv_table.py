@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.inference.foreign_files import check_file
 
 _LONGEST_CELL = 2**30  # characters; Python's own limit of 2**17 is reached by the times of 13,000 tokens
 _MOST_DIGITS = 18
+_MOST_BYTES = 2**31
 _GUARD = "'"
 _GUARDED = ("=", "+", "-", "@", "\t", "\r", _GUARD)
 
@@ -102,6 +104,8 @@ def read_table(path: Path) -> Table:
     Raises:
         RdchatError: If it cannot be read, or is empty.
     """
+    if path.exists() and not path.is_dir():
+        check_file(path, "Pick a CSV file.", _MOST_BYTES)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             csv.field_size_limit(_LONGEST_CELL)

@@ -1,10 +1,10 @@
 """What was settled when a training began and holds for all its runs, whatever the machine is like by then."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.errors import RdchatError
+from rdchat.inference.foreign_files import parse_json
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.training.lanes import Template
 from rdchat.inference.whole_file import write_json
@@ -42,7 +42,9 @@ class Begun:
             RdchatError: If the note is damaged, or the training began in another precision.
         """
         try:
-            noted = json.loads((folder / _FILE).read_bytes())
+            noted = parse_json(
+                (folder / _FILE).read_bytes(), f"{folder / _FILE} is damaged", f"Delete {folder} to begin afresh."
+            )
             template = Template(tuple(noted["before"]), tuple(noted["after"]), model.end_tokens)
             begun = cls(bool(noted["keep_states"]), str(noted["dtype"]), template, tuple(noted["asked"]))
         except FileNotFoundError:

@@ -85,7 +85,7 @@ class DataPhase:
         try:
             noted = json.loads(self._settled.read_bytes())
             return int(noted["shards"]) if self._limit and noted["hours"] == self._limit.hours else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def _progress(self, total: int, before: int, spent_s: float, left: float) -> TrainingProgress:

@@ -21,6 +21,7 @@ from rdchat.inference.auto.acceptance import Acceptance
 from rdchat.inference.auto.acceptance_file import write_acceptance
 from rdchat.inference.auto.watching import Watching
 from rdchat.inference.drafter_folder import StoredDrafter, load_drafter, save_drafter
+from rdchat.inference.foreign_files import read_json
 from rdchat.inference.prompt_files import Prompt
 from rdchat.inference.recurrent_drafter import RecurrentModel
 from rdchat.inference.recurrent_head import RecurrentHead
@@ -128,7 +129,7 @@ class DrafterTraining:
         acceptance = yield from self._watch(drafter, questions, place)
         yield from self._evaluate(drafter, questions[:_EVALUATED], place, results)
         yield TrainingProgress(Phase.WRITE, 0.0)
-        facts = json.loads(trained.read_bytes()) | {
+        facts = read_json(trained) | {
             "answer_tokens": answer_tokens(conversations),
             "conversations": len(conversations),
             "device": self._model.info.device,

@@ -67,7 +67,7 @@ def _spent_before(path: Path) -> float:
         return float(json.loads(path.read_bytes())["spent_s"])
     except FileNotFoundError:
         return 0.0
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise StorageError(f"{path} is damaged: {error}.", "Delete it: the hours are then counted anew.") from error
 
 

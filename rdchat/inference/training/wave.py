@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
+from rdchat.inference.foreign_files import parse_json
 from rdchat.inference.safetensors_file import read_header
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.training.lanes import Lane, Template
@@ -98,7 +99,7 @@ class Wave:
             return None
         loaded: Any = mx.load(str(path), return_metadata=True)
         tensors, metadata = loaded
-        facts = json.loads(metadata["wave"])
+        facts = parse_json(metadata["wave"], f"{path} is damaged", "Delete it: the wave is then made again.")
         if facts["number"] != number:
             return None
         mx.eval(tensors)  # before the file is replaced

@@ -1,0 +1,134 @@
+"""Closed streams, homes of nobody, devices as files: one line and a status, whatever the command is started with."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rdchat import cli, paths
+from rdchat.errors import InvalidSettingError
+from rdchat.inference.gguf_import import convert_gguf
+from tests.commands.running import check_refused
+from tests.inference.gguf_samples import write_gguf
+from tests.time_limits import at_most
+
+
+def run(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        f'"{sys.executable}" -m rdchat {command}',
+        shell=True,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_closed_standard_input_is_no_file_of_the_models(small_model: Path) -> None:
+    """A file of the model got its number, and was read where standard input was meant."""
+    done = run(f"ask hi --max-tokens 2 --model {small_model} <&-")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("closed", "status"), [("<&- >&-", 1), ("<&- 2>&-", 0), ("<&- >&- 2>&-", 1)])
+def test_several_closed_streams(closed: str, status: int) -> None:
+    done = run(f"models list {closed}")
+    assert (done.returncode, done.stdout) == (status, "")
+
+
+def test_a_prompt_from_standard_input_that_is_closed() -> None:
+    done = run("ask --prompt-file - <&-")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "rdchat: Standard input is closed, so there is nothing to read. Give the prompt otherwise.\n",
+    )
+
+
+@pytest.mark.parametrize("command", ["doctor", "", "models list"])
+@pytest.mark.parametrize("variable", ["RDCHAT_DATA_DIR", "RDCHAT_CACHE_DIR"])
+def test_folders_in_the_home_of_nobody(command: str, variable: str) -> None:
+    """It was a traceback. Without a command it is the window."""
+    if (command, variable) == ("models list", "RDCHAT_DATA_DIR"):
+        command = "models install-default"
+    done = run(command, **{variable: "~nosuchuser/x"})
+    told = f"rdchat: {variable} cannot be ~nosuchuser/x: there is no home folder ~nosuchuser. Give the whole path.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+
+
+def test_only_the_home_of_nobody_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert paths.expanded("~/x", "It") == tmp_path / "x"
+    assert paths.expanded("a~b/x", "It") == Path("a~b/x")
+    with pytest.raises(InvalidSettingError, match="It cannot be ~nosuchuser"):
+        paths.expanded("~nosuchuser", "It")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train-drafter", "--out", "~nosuchuser/x"],
+        ["train-drafter", "--out", "x", "--prompts", "~nosuchuser/x"],
+        ["eval-drafter", "--prompts", "~nosuchuser/x"],
+        ["bench", "--drafter", "~nosuchuser/x"],
+    ],
+)
+def test_arguments_in_the_home_of_nobody(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    check_refused(capsys, arguments, "there is no home folder ~nosuchuser.", 2)
+
+
+def test_prompts_without_end(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with at_most(30):
+        check_refused(capsys, ["ask", "--prompt-file", "/dev/zero"], "/dev/zero is longer than 64 MB.", 1)
+        check_refused(capsys, ["eval-drafter", "--prompts", "/dev/zero"], "is a device, not a file.", 1)
+        check_refused(capsys, ["bench", "--prompts", str(tmp_path / "pipe")], "is a named pipe, not a file.", 1)
+
+
+def test_a_prompt_in_a_named_pipe_is_read() -> None:
+    """As the shell gives it with `<(...)`; here nothing but a space."""
+    done = run("ask --prompt-file /dev/stdin < /dev/null")
+    assert done.stderr == "rdchat: The prompt file /dev/stdin is empty. Write a question into it.\n"
+
+
+@pytest.mark.parametrize("command", ["ask hi --model", "bench --model", "models check-pair x"])
+def test_a_pipe_in_a_model_folder(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    convert_gguf(write_gguf(tmp_path / "x.gguf"), _made(tmp_path / "model"), lambda _: None)
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    os.mkfifo(tmp_path / "model" / "tokenizer.json")
+    arguments = [str(tmp_path / "model") if part == "x" else part for part in command.split()]
+    with at_most(30):
+        check_refused(capsys, [*arguments, str(tmp_path / "model")], "tokenizer.json is a named pipe, not a file.", 1)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_doctor_names_a_damaged_drafter() -> None:
+    bad = paths.data_dir() / "drafters" / "bad"
+    bad.mkdir(parents=True)
+    os.mkfifo(bad / "config.json")
+    done = run("doctor")
+    assert done.returncode == 0, done.stderr
+    assert f"The drafter bad is left out: {bad / 'config.json'} is a named pipe, not a file." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(36, "File name too long", "/x"), "/x cannot be used: File name too long."),
+        (RecursionError(), "A file is nested too deeply to be read."),
+    ],
+)
+def test_what_files_bring_about_is_never_unexpected(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_args: object) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "_run", fail)
+    check_refused(capsys, ["models", "list"], words, 1)
