@@ -86,11 +86,11 @@ class Database:
         """
         if self._closed:
             return
-        self._closed = True
         try:
             with self._in_words():
                 self._keep_file()
         finally:
+            self._closed = True
             self._connection.close()
             self._lock.release()
 
@@ -142,6 +142,8 @@ class Database:
 
     def _keep_file(self) -> None:
         """Bring the file back if it was deleted or replaced: SQLite would go on writing into what nobody can open."""
+        if self._closed:
+            return  # SQLite says so itself
         if file_id(self.path) == self._file:
             self._log = file_id(self._log_path)
             return
