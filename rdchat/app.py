@@ -65,7 +65,10 @@ class App:
     def finish(self) -> bool:
         """Stop, save and free everything; False if the engine thread did not come back."""
         ended = self.controller.close()
-        self._store.close()
+        try:
+            self._store.close()
+        except StorageError as error:
+            _LOG.error("The conversations could not be closed: %s", error)
         if ended:
             self._garbage.release()
         return ended
@@ -99,7 +102,7 @@ def main() -> int:
     app = App(qt, store, settings, local_engine)
     instance.activation_requested.connect(app.window.bring_to_front)
     signals = QuitSignals()
-    signals.quit_requested.connect(app.window.close)
+    signals.quit_requested.connect(app.window.close_soon)
     app.start()
     status = qt.exec()
     ended = app.finish()

@@ -28,6 +28,7 @@ class FileLock:
         what: str = "the chats",
         hint: str = "Use the window that is already open, or quit it and start again.",
     ) -> None:
+        self._path = path
         try:
             self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
@@ -46,6 +47,13 @@ class FileLock:
             raise file_error(
                 error, problem, "Keep rdchat's data on a disk of this machine, not on a network share."
             ) from error
+
+    def is_in_place(self) -> bool:
+        """Tell whether `path` is still the file that is locked: where it was deleted, others can lock a new one."""
+        try:
+            return self._descriptor is not None and os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except OSError:
+            return False
 
     def release(self) -> None:
         """Give the lock back. Idempotent."""

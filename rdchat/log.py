@@ -1,11 +1,23 @@
 """Logging to a small rotating file; nothing a person wrote is ever logged."""
 
+import contextlib
 import logging
 import logging.handlers
 
 from rdchat import paths
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class LogFile(logging.handlers.RotatingFileHandler):
+    """A log that does without the lines that cannot be written: a full disk must not show tracebacks to anybody."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002  the log has nowhere else to go
+        """Drop the line, and open the file anew for the next one: what this one left would be tried at exit again."""
+        stream, self.stream = self.stream, None
+        with contextlib.suppress(OSError, ValueError):
+            if stream is not None:
+                stream.close()
 
 
 def set_up_logging(level: int = logging.INFO) -> None:
@@ -16,7 +28,7 @@ def set_up_logging(level: int = logging.INFO) -> None:
         return
     try:
         paths.log_path().parent.mkdir(parents=True, exist_ok=True)
-        handler: logging.Handler = logging.handlers.RotatingFileHandler(
+        handler: logging.Handler = LogFile(
             paths.log_path(), maxBytes=1_000_000, backupCount=2, encoding="utf-8", delay=True
         )
     except OSError:

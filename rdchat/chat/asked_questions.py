@@ -3,9 +3,11 @@
 import sqlite3
 from pathlib import Path
 
-from rdchat.chat.schema import APPLICATION_ID
+from rdchat.chat.file_check import has_schema, is_special, refuse_surprises
+from rdchat.chat.schema import APPLICATION_ID, MIGRATIONS, schema_version
 from rdchat.errors import StorageError
 
+_OPEN_ONCE = "Open the app once, then try again."
 _WAIT_S = 5.0  # the app writes for a moment now and then
 _QUESTIONS = """
     SELECT m.text FROM messages m JOIN conversations c ON c.id = m.conversation_id
@@ -24,12 +26,17 @@ def asked_questions(path: Path) -> list[str]:
     """
     if not path.exists():
         raise _nothing()
+    if is_special(path):
+        raise _no_chats(path)
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_WAIT_S)
         connection.text_factory = lambda data: data.decode("utf-8", "replace")
         try:
+            refuse_surprises(connection)
             if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-                raise StorageError(f"{path} holds no chats of rdchat.", "Open the app once, then try again.")
+                raise _no_chats(path)
+            if not _is_known(connection):
+                raise StorageError(f"The stored chats in {path} are damaged, or of a newer version.", _OPEN_ONCE)
             texts = [str(row[0]).strip() for row in connection.execute(_QUESTIONS)]
         finally:
             connection.close()
@@ -40,6 +47,16 @@ def asked_questions(path: Path) -> list[str]:
     if not questions:
         raise _nothing()
     return questions
+
+
+def _is_known(connection: sqlite3.Connection) -> bool:
+    """Tell whether the tables are those of a version that this one knows: reading others could run anything."""
+    version = schema_version(connection)
+    return 0 < version <= len(MIGRATIONS) and has_schema(connection, MIGRATIONS[:version])
+
+
+def _no_chats(path: Path) -> StorageError:
+    return StorageError(f"{path} holds no chats of rdchat.", _OPEN_ONCE)
 
 
 def _nothing() -> StorageError:

@@ -24,15 +24,15 @@ class Conversation:
     Attributes:
         id: Primary key.
         title: Shown in the sidebar; made from the first message until the person renames it.
-        created_at, updated_at: Seconds since the epoch.
+        created_at, updated_at: Seconds since the epoch; None where what is stored is no date.
         system_prompt: None takes the one of the preferences; an empty string is none at all.
         sampling: None takes the one of the preferences.
     """
 
     id: int
     title: str
-    created_at: float
-    updated_at: float
+    created_at: float | None
+    updated_at: float | None
     system_prompt: str | None = None
     sampling: SamplingParams | None = None
 
@@ -65,7 +65,7 @@ class Message:
         role: `user` or `assistant`.
         text: Markdown as written.
         status: Where it stands.
-        created_at: Seconds since the epoch.
+        created_at: Seconds since the epoch; None where what is stored is no date.
         model: Name of the model that wrote it; None for a person's.
         seed: The reply seed (`rdchat.inference.requests.reply_seed`); None for a person's.
         finish_reason: Why the reply ended; None while it is written, for a person's, and after a crash.
@@ -83,7 +83,7 @@ class Message:
     role: Role
     text: str
     status: MessageStatus
-    created_at: float
+    created_at: float | None
     model: str | None = None
     seed: int | None = None
     finish_reason: FinishReason | None = None

@@ -2,24 +2,41 @@
 
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
+from rdchat.chat.file_check import LONGEST_VALUE, is_special, primary_code, refuse_surprises, trust, why_unusable
+from rdchat.chat.lost_file import bring_back, file_id
+from rdchat.chat.schema import MIGRATIONS, migrate
 from rdchat.chat.set_aside import set_aside
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError
 from rdchat.file_errors import file_error
 from rdchat.file_lock import FileLock
 
 _COMPANIONS = ("-wal", "-shm", "-journal")
+_CHECK_FOLDER = "Check the permissions of its folder."
 _WAIT_FOR_OTHERS_MS = 250  # another program, such as a backup, may read or write for a moment
 _ROOM_BYTES = 1 << 20  # a disk with less is full: an error of SQLite's own shared memory file does not say so
 
-# SQLITE_ERROR is here because the statements of `_why_unusable` are right: where one fails, the file is wrong
-_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR}
+
+_DAMAGED = "{path} is damaged.", "Quit rdchat and start it again: it keeps the damaged file and begins a new one."
+_CLOSED = "rdchat cannot open {path} for writing.", "Check the permissions of the file and of its folder."
+_WORDS = {
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_READONLY: _CLOSED,
+    sqlite3.SQLITE_CANTOPEN: _CLOSED,
+    sqlite3.SQLITE_PERM: _CLOSED,
+    # the only one that data can break: a message of a chat that is gone
+    sqlite3.SQLITE_CONSTRAINT: ("This chat no longer exists.", "Choose another one, or start a new chat."),
+    sqlite3.SQLITE_TOOBIG: (
+        f"{{path}} has a text longer than the {LONGEST_VALUE >> 20} MB that rdchat reads.",
+        "Open another chat.",
+    ),
+}  # message and hint for SQLite's codes
 
 
 class Database:
@@ -28,6 +45,7 @@ class Database:
     Attributes:
         path: The file.
         notice: What became of a file that could not be used, or None.
+        on_notice: Called with what the person should know of the file while it is in use.
     """
 
     def __init__(self, path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
@@ -42,6 +60,7 @@ class Database:
         """
         self.path = path
         self.notice: Notice | None = None
+        self.on_notice: Callable[[Notice], object] = lambda _notice: None
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -49,19 +68,30 @@ class Database:
             raise file_error(
                 error, what, "Check the folder above it, or name another one in RDCHAT_DATA_DIR."
             ) from error
-        self._lock = FileLock(path.with_name(path.name + ".lock"))
+        self._closed = False
+        self._lock = FileLock(self._lock_path)
         try:
             with self._in_words():
                 self._connection = self._open(migrations)
+            self._file, self._log = file_id(path), file_id(self._log_path)
         except BaseException:
             self._lock.release()
             raise
 
     def close(self) -> None:
-        """Write everything into the one file and let other processes have it. Idempotent."""
+        """Write everything into the one file and let other processes have it. Idempotent.
+
+        Raises:
+            StorageError: If the file was deleted and cannot be brought back.
+        """
+        if self._closed:
+            return
         try:
-            self._connection.close()
+            with self._in_words():
+                self._keep_file()
         finally:
+            self._closed = True
+            self._connection.close()
             self._lock.release()
 
     def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -73,6 +103,7 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """All or nothing: commits at the end of the block, undoes it where anything fails."""
         with self._in_words():
+            self._keep_file()
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -81,14 +112,23 @@ class Database:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
 
+    @property
+    def _lock_path(self) -> Path:
+        return self.path.with_name(self.path.name + ".lock")
+
+    @property
+    def _log_path(self) -> Path:
+        return self.path.with_name(self.path.name + "-wal")
+
     def _open(self, migrations: Sequence[str]) -> sqlite3.Connection:
+        if is_special(self.path):
+            self._set_aside("foreign")
         connection = _connect(self.path)
         try:
-            reason = _why_unusable(connection, self.path, newest=len(migrations))
+            reason = why_unusable(connection, self.path, migrations)
             if reason is not None:
                 connection.close()
-                kept = set_aside(self.path, reason, _COMPANIONS)
-                self.notice = _notice(reason, kept)
+                self._set_aside(reason)
                 connection = _connect(self.path)
             _prepare(connection)
             migrate(connection, migrations)
@@ -96,6 +136,26 @@ class Database:
             connection.close()
             raise
         return connection
+
+    def _set_aside(self, reason: str) -> None:
+        self.notice = _notice(reason, set_aside(self.path, reason, _COMPANIONS))
+
+    def _keep_file(self) -> None:
+        """Bring the file back if it was deleted or replaced: SQLite would go on writing into what nobody can open."""
+        if self._closed:
+            return  # SQLite says so itself
+        if file_id(self.path) == self._file:
+            self._log = file_id(self._log_path)
+            return
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._lock.is_in_place():
+            self._lock, lost = FileLock(self._lock_path), self._lock
+            lost.release()
+        other = bring_back(self._connection, self.path, _COMPANIONS, self._log)
+        self._connection = _connect(self.path)
+        _prepare(self._connection)
+        self._file, self._log = file_id(self.path), file_id(self._log_path)
+        self.on_notice(_back_notice(self.path, other))
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -105,6 +165,8 @@ class Database:
             raise
         except sqlite3.Error as error:
             raise _storage_error(error, self.path) from error
+        except OSError as error:
+            raise file_error(error, f"{self.path} is gone and cannot be written again", _CHECK_FOLDER) from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -113,10 +175,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
     # a flipped bit in a text must not make a whole chat unreadable
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    refuse_surprises(connection)
     return connection
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
+    trust(connection)
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, False)
     connection.execute("PRAGMA journal_mode = WAL")
     # A crash of the app loses nothing that was committed. A power loss may lose what was committed since the last
@@ -125,45 +189,6 @@ def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA checkpoint_fullfsync = ON")  # on macOS a plain fsync does not reach the disk
     connection.execute("PRAGMA foreign_keys = ON")
-
-
-def _why_unusable(connection: sqlite3.Connection, path: Path, newest: int) -> str | None:
-    """Return a word for why the file cannot be used, or None. Writes nothing."""
-    try:
-        version = schema_version(connection)
-        ours = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-        empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
-        if not ours and not (empty and version == 0):
-            return "foreign"
-        if version > newest:
-            return "newer"
-        return None if _is_whole(connection, path) and _is_sound(connection) else "damaged"
-    except sqlite3.DatabaseError as error:
-        if _primary_code(error) in _DAMAGE:
-            return "damaged"
-        raise
-
-
-def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
-    """Tell whether the file ends with a page: SQLite takes what is missing of the last one for zeros.
-
-    Half a page is right where the app died in the middle of a checkpoint; the log then still has all of it.
-    """
-    log = path.with_name(path.name + "-wal")
-    if log.exists() and log.stat().st_size > 0:
-        return True
-    return bool(path.stat().st_size % connection.execute("PRAGMA page_size").fetchone()[0] == 0)
-
-
-def _is_sound(connection: sqlite3.Connection) -> bool:
-    """Check the pages of every table: 0.1 s for 100,000 messages.
-
-    Not of the whole file at once: newer SQLite then reads the search index too, word by word, which takes 0.8 s.
-    """
-    tables = connection.execute(
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
-    ).fetchall()
-    return all(connection.execute(f"PRAGMA quick_check('{name}')").fetchone()[0] == "ok" for (name,) in tables)
 
 
 def _notice(reason: str, kept: Path) -> Notice:
@@ -180,27 +205,27 @@ def _notice(reason: str, kept: Path) -> Notice:
     return Notice(titles[reason], f"{causes[reason]} It is kept as {kept}, and rdchat started with an empty list.")
 
 
-def _primary_code(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+def _back_notice(path: Path, other: Path | None) -> Notice:
+    detail = f"{path} was deleted or moved while rdchat was open. It was written again, and nothing is lost."
+    if other is not None:
+        detail = (
+            f"{path} was replaced while rdchat was open. Your chats are there again; the other file is kept as {other}."
+        )
+    return Notice("The file of your chats was brought back", detail)
 
 
 def _storage_error(error: sqlite3.Error, path: Path) -> StorageError:
-    code = _primary_code(error)
-    no_room = code == sqlite3.SQLITE_IOERR and shutil.disk_usage(path.parent).free < _ROOM_BYTES
-    if code == sqlite3.SQLITE_FULL or no_room:
+    code = primary_code(error)
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _has_no_room(path.parent)):
         return StorageFullError(
             f"{path} cannot grow: the disk is full.", "Free some space. What was saved before is safe."
         )
     if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
         return StorageLockedError(f"Another program is using {path}.", "Close that program, then try again.")
-    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return StorageError(
-            f"{path} is damaged.", "Quit rdchat and start it again: it keeps the damaged file and begins a new one."
-        )
-    if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
-        return StorageError(
-            f"rdchat cannot open {path} for writing.", "Check the permissions of the file and of its folder."
-        )
-    if code == sqlite3.SQLITE_CONSTRAINT:  # the only one that data can break: a message of a chat that is gone
-        return StorageError("This chat no longer exists.", "Choose another one, or start a new chat.")
-    return StorageError(f"{path} could not be read or written: {error}.", "Check the disk, then try again.")
+    other = "{path} could not be read or written: {error}.", "Check the disk, then try again."
+    message, hint = _WORDS.get(code, other)
+    return StorageError(message.format(path=path, error=error), hint)
+
+
+def _has_no_room(folder: Path) -> bool:
+    return folder.exists() and shutil.disk_usage(folder).free < _ROOM_BYTES

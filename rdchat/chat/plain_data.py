@@ -1,5 +1,6 @@
 """Dataclasses to and from JSON that may be older, newer or damaged: what can be read is, the rest keeps its default."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from enum import Enum
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hint
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+_RANGE = 2**64  # seeds are below
 
 type Reader = Callable[[Any], Any]
 
@@ -73,9 +76,8 @@ def _reader(hint: Any) -> Reader:
     if issubclass(hint, Enum):
         return cast("Reader", hint)
     if hint is float:
-        whole = _exactly(int)
-        return lambda value: value if type(value) is float else float(whole(value))
-    return _exactly(hint)
+        return _finite
+    return _whole if hint is int else _exactly(hint)
 
 
 def _builder(kind: Any) -> Reader:
@@ -91,6 +93,20 @@ def _builder(kind: Any) -> Reader:
         return kind(**{name: read(data[name]) for name, read in readers.items() if name in data})
 
     return build
+
+
+def _finite(value: Any) -> float:
+    number = value if type(value) is float else float(_whole(value))
+    if not math.isfinite(number):  # Python's JSON has them, and no figure can be made of them
+        raise ValueError(f"{value!r} is no number to count with")
+    return number
+
+
+def _whole(value: Any) -> int:
+    number: int = _exactly(int)(value)
+    if abs(number) >= _RANGE:  # divided by one another, larger ones overflow
+        raise ValueError("a number is too large")
+    return number
 
 
 def _exactly(kind: Any) -> Reader:

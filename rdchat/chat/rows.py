@@ -20,7 +20,11 @@ MESSAGE_COLUMNS = (
     " drafting, control_offsets"
 )
 
+_ROLES = {Role.USER.value: Role.USER}
+_STATUSES = {each.value: each for each in MessageStatus}
+_FINISH_REASONS = {each.value: each for each in FinishReason}
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
+_END_OF_DATES = 253_402_214_400  # 31 December 9999, a day before the last one of any time zone
 
 
 def conversation_from(row: Sequence[Any]) -> Conversation:
@@ -28,26 +32,29 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
     return Conversation(
         id=row[0],
         title=row[1],
-        created_at=row[2],
-        updated_at=row[3],
+        created_at=_date(row[2]),
+        updated_at=_date(row[3]),
         system_prompt=row[4],
         sampling=_from_json(SamplingParams(), row[5]),
     )
 
 
 def message_from(row: Sequence[Any]) -> Message:
-    """Read a row of `MESSAGE_COLUMNS`, then the place among the alternatives and their number."""
+    """Read a row of `MESSAGE_COLUMNS`, then the place among the alternatives and their number.
+
+    A word that no version of rdchat wrote leaves the text to be read: as a reply, complete, whose end is not known.
+    """
     return Message(
         id=row[0],
         conversation_id=row[1],
         parent_id=row[2],
-        role=Role(row[3]),
+        role=_ROLES.get(row[3], Role.ASSISTANT),
         text=row[4],
-        status=MessageStatus(row[5]),
-        created_at=row[6],
+        status=_STATUSES.get(row[5], MessageStatus.COMPLETE),
+        created_at=_date(row[6]),
         model=row[7],
         seed=None if row[8] is None else row[8] % _RANGE,
-        finish_reason=None if row[9] is None else FinishReason(row[9]),
+        finish_reason=_FINISH_REASONS.get(row[9]),
         error=row[10],
         statistics=_from_json(Statistics(), row[11]),
         drafting=_from_json(Drafting(), row[12]),
@@ -84,12 +91,17 @@ def _offsets(text: str | None) -> tuple[int, ...]:
     return tuple(each for each in offsets if isinstance(each, int)) if isinstance(offsets, list) else ()
 
 
+def _date(seconds: float | None) -> float | None:
+    """Return a time that a calendar has, from 1970 to 9999; None for any other number."""
+    return seconds if seconds is not None and 0 <= seconds < _END_OF_DATES else None
+
+
 def _from_json[T: "DataclassInstance"](default: T, text: str | None) -> T | None:
     """Read a value of any version; None where there is none or it cannot be read."""
     if text is None:
         return None
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return from_plain(default, data)[0] if isinstance(data, dict) else None

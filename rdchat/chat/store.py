@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus, Notice
 from rdchat.chat.database import Database
+from rdchat.chat.message_tree import LATEST_BELOW, MESSAGE, PATH, SIBLINGS, from_root, mend_tree
 from rdchat.chat.rows import (
     CONVERSATION_COLUMNS,
-    MESSAGE_COLUMNS,
     conversation_from,
     json_column,
     message_from,
@@ -24,32 +24,6 @@ from rdchat.inference.events import FinishReason
 from rdchat.inference.requests import Role, SamplingParams
 from rdchat.inference.statistics import Statistics
 
-_PLACE = """
-    (SELECT count(*) FROM messages s WHERE s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id
-        AND s.role = m.role AND s.id < m.id),
-    (SELECT count(*) FROM messages s WHERE s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id
-        AND s.role = m.role)
-"""
-_MESSAGE = f"SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM messages m WHERE id = ?"
-_PATH = f"""
-    WITH RECURSIVE path (step, up) AS (
-        SELECT id, parent_id FROM messages WHERE id = ?
-        UNION ALL SELECT messages.id, messages.parent_id FROM path JOIN messages ON messages.id = path.up
-    )
-    SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM path JOIN messages m ON m.id = path.step ORDER BY m.id
-"""  # ids grow along a path, so they sort it from the root
-_LATEST_BELOW = """
-    WITH RECURSIVE below (id, activated) AS (
-        SELECT id, activated FROM messages WHERE id = ?
-        UNION ALL SELECT m.id, m.activated FROM below JOIN messages m ON m.parent_id = below.id
-    )
-    SELECT id FROM below ORDER BY activated DESC LIMIT 1
-"""
-_SIBLINGS = """
-    SELECT s.id FROM messages m JOIN messages s
-        ON s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id AND s.role = m.role
-    WHERE m.id = ? ORDER BY s.id
-"""
 _NEXT_ACTIVATED = "(SELECT coalesce(max(activated), 0) + 1 FROM messages WHERE conversation_id = ?)"
 
 
@@ -67,6 +41,7 @@ class ConversationStore:
         self._database = database
         self._clock = clock
         with database.writing() as connection:
+            self._tree_notice = mend_tree(connection)  # first: a stray message of a deleted chat cannot be deleted
             connection.execute("DELETE FROM conversations WHERE deleted_at IS NOT NULL")
             # this process holds the lock, so whoever wrote these is gone
             connection.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
@@ -87,20 +62,29 @@ class ConversationStore:
 
     @property
     def notice(self) -> Notice | None:
-        return self._database.notice
+        """What was wrong with the file when it was opened, or None."""
+        return self._database.notice or self._tree_notice
+
+    def tell(self, on_notice: Callable[[Notice], object]) -> None:
+        """Have what the person should know of the file while it is in use go to `on_notice`."""
+        self._database.on_notice = on_notice
 
     def close(self) -> None:
-        """Idempotent."""
+        """Let other processes have the file. Idempotent."""
         self._database.close()
 
     # Conversations
 
     def conversations(self, search: str = "") -> list[Conversation]:
-        """Return the conversations that have every word of `search` in their title or in a message, newest first."""
+        """Return the conversations that have every word of `search` in their title or in a message, newest first.
+
+        Those whose date is unknown come last.
+        """
         condition, parameters = search_condition(search)
         where = "deleted_at IS NULL" + (f" AND {condition}" if condition else "")
         sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"
-        return [conversation_from(row) for row in self._database.rows(sql, *parameters)]
+        found = [conversation_from(row) for row in self._database.rows(sql, *parameters)]
+        return sorted(found, key=lambda each: each.updated_at is None)
 
     def conversation(self, conversation_id: int) -> Conversation:
         """Return one conversation; StorageError where it is deleted or never was."""
@@ -156,10 +140,10 @@ class ConversationStore:
 
     def path_to(self, message_id: int) -> list[Message]:
         """Return the messages from the root to this one."""
-        return [message_from(row) for row in self._database.rows(_PATH, message_id)]
+        return [message_from(row) for row in from_root(self._database.rows(PATH, message_id), message_id)]
 
     def message(self, message_id: int) -> Message:
-        rows = self._database.rows(_MESSAGE, message_id)
+        rows = self._database.rows(MESSAGE, message_id)
         if not rows:
             raise StorageError("This message no longer exists.", "Open the chat again.")
         return message_from(rows[0])
@@ -249,9 +233,9 @@ class ConversationStore:
 
         At the first and the last alternative it stays.
         """
-        siblings = [row[0] for row in self._database.rows(_SIBLINGS, message_id)]
+        siblings = [row[0] for row in self._database.rows(SIBLINGS, self.message(message_id).id)]
         chosen = self.message(siblings[max(0, min(siblings.index(message_id) + step, len(siblings) - 1))])
-        leaf = self._database.rows(_LATEST_BELOW, chosen.id)[0][0]
+        leaf = self._database.rows(LATEST_BELOW, chosen.id)[0][0]
         with self._database.writing() as connection:
             connection.execute(
                 f"UPDATE messages SET activated = {_NEXT_ACTIVATED} WHERE id = ?", (chosen.conversation_id, leaf)

@@ -16,6 +16,7 @@ from rdchat.chat.reply_trace import ReplyTrace, TracedRound, TracedToken
 from rdchat.inference.events import RoundTree
 
 _VERSION = 1
+_MOST_BYTES = 64 << 20  # unpacked: some 60,000 rounds
 _CODES = {"": "-", "speculative": "s", "recurrent": "r", "lookup": "l"}
 _NAMES = {code: name for name, code in _CODES.items()}
 
@@ -37,18 +38,47 @@ def encode(trace: ReplyTrace) -> Iterator[bytes]:
 
 def decode(packed: bytes) -> ReplyTrace | None:
     """Read the streams of one reply; None where they are damaged or of a version that is not known."""
-    trace = ReplyTrace()
+    trace, room = ReplyTrace(), _MOST_BYTES
     try:
-        while packed:
+        while packed and room > 0:
             unpacker = zlib.decompressobj()
-            lines = (unpacker.decompress(packed) + unpacker.flush()).decode().splitlines()
-            if not unpacker.eof:
+            lines = unpacker.decompress(packed, room)
+            if not unpacker.eof:  # cut off, or a few bytes that would fill the memory
                 return None
-            trace.join(_read_stream(lines))
+            room -= len(lines)
+            trace.join(_read_stream(lines.decode().splitlines()))
             packed = unpacker.unused_data
-    except (zlib.error, ValueError, TypeError, LookupError):
+    except (zlib.error, ValueError, TypeError, LookupError, RecursionError):
         return None
-    return trace
+    return trace if _is_sane(trace) else None
+
+
+def _is_sane(trace: ReplyTrace) -> bool:
+    """Tell whether everything is of its kind: what a stranger wrote as JSON may be anything."""
+    written = all(
+        type(each.token_id) is int and type(each.text) is str and type(each.position) is int
+        and (each.log_prob is None or _is_log_prob(each.log_prob))
+        for each in trace.tokens
+    )  # fmt: skip
+    return written and type(trace.begins_at) is int and all(_is_sane_tree(each.tree) for each in trace.rounds)
+
+
+def _is_sane_tree(tree: RoundTree | None) -> bool:
+    if tree is None:
+        return True
+    nodes = len(tree.tokens)
+    return (
+        nodes == len(tree.parents) == len(tree.drafters) == len(tree.log_probs)
+        and all(type(parent) is int and -1 <= parent < place for place, parent in enumerate(tree.parents))
+        and all(type(place) is int and 0 <= place < nodes for place in tree.path)
+        and all(type(text) is str for text in (*tree.texts, tree.correction_text))
+        and all(_is_log_prob(each) for each in (*tree.log_probs, tree.correction_log_prob))
+    )
+
+
+def _is_log_prob(number: object) -> bool:
+    """Tell whether a probability can be made of it: the power of a large one overflows."""
+    return isinstance(number, float | int) and (type(number) is float or abs(number) < 1 << 53) and number <= 1
 
 
 def _read_stream(lines: list[str]) -> ReplyTrace:

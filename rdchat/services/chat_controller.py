@@ -1,5 +1,7 @@
 """The one coordinator of conversations, settings and engine; widgets talk only to it."""
 
+import logging
+
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Message, Notice
@@ -7,7 +9,7 @@ from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.events import LoadProgress, ModelInfo, PrefillProgress
-from rdchat.inference.requests import Dtype
+from rdchat.inference.requests import Dtype, Role
 from rdchat.inference.statistics import Statistics
 from rdchat.services.benchmark import Benchmark
 from rdchat.services.chat_history import history
@@ -21,6 +23,9 @@ from rdchat.services.reply_recorder import ReplyRecorder
 from rdchat.services.reply_writer import MEASURING, ReplyWriter
 from rdchat.services.time_ledger import TimeLedger
 from rdchat.services.trace_recorder import TraceRecorder
+from rdchat.services.unsaved_replies import UnsavedReplies, left_behind
+
+_LOG = logging.getLogger(__name__)
 
 
 class ChatController(ConversationDesk):
@@ -35,6 +40,7 @@ class ChatController(ConversationDesk):
         traces: How replies came about, token by token.
         race: Drafting against plain decoding on one prompt.
         benchmark: Ways of drafting measured on many prompts.
+        unsaved: Replies that the store does not take.
     """
 
     message_added = Signal(Message)
@@ -54,6 +60,7 @@ class ChatController(ConversationDesk):
         self._engine = engine
         self._model = ModelSlot(engine, settings.settings, self)
         self._recorder = ReplyRecorder(store, self)
+        self.unsaved = UnsavedReplies(self._recorder, self._title_of, store.path.parent)
         self.traces = TraceRecorder(store, self)
         self.drafting = DraftControl(engine, self._model, lambda: self.settings, self.change_settings, self)
         self.time_ledger = TimeLedger(engine, self.drafting, self)
@@ -63,6 +70,7 @@ class ChatController(ConversationDesk):
         self._connect()
 
     def _connect(self) -> None:
+        self._store.tell(self.notice_raised.emit)
         self._engine.load_progressed.connect(self.load_progressed)
         self._engine.prefill_progressed.connect(self.prefill_progressed)
         self._model.loaded.connect(self._remember_model)
@@ -117,17 +125,22 @@ class ChatController(ConversationDesk):
     def start(self) -> None:
         """Open the latest conversation and load the model of the settings."""
         self._open_latest()
+        if notice := left_behind(self._store.path.parent):
+            self.notice_raised.emit(notice)
         self._model.retry()
 
     def close(self, timeout_s: float = 10.0) -> bool:
         """Stop, save and end the engine thread; False if that did not come back (`EngineClient.shutdown`).
 
-        Closing again saves again what could not be saved, but waits for the thread no longer.
+        What cannot be saved goes into a file beside the chats, unless the person gave it up. Closing again saves again
+        what could not be saved, but waits for the thread no longer.
         """
         ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
         self._recorder.close()
         self.traces.close()
+        self.unsaved.rescue()
+        self._store.tell(lambda notice: _LOG.warning("%s: %s", notice.title, notice.detail))
         return ended
 
     def load_model(self, model: str | None, dtype: Dtype | None = None) -> None:
@@ -190,6 +203,8 @@ class ChatController(ConversationDesk):
             return
         self._writer.stop()
         with self._storage.writing():
+            if not self._check_question(self._chat.path_to_prompt(message_id)):
+                return
             reply = self._chat.add_another_reply(message_id, self.settings, self._model_name())
             self.transcript_changed.emit()
             self._write(reply)
@@ -199,6 +214,9 @@ class ChatController(ConversationDesk):
         """Have the reply at the end of the path written on, once it has ended."""
         is_ended = self._chat.ends_with(message_id) and message_id != self.streaming_message_id
         if not is_ended or not self._check_model():
+            return
+        told = self.messages
+        if not told[-1].text.strip() and not self._check_question(told[:-1]):
             return
         self._writer.stop()
         with self._storage.writing():
@@ -226,6 +244,17 @@ class ChatController(ConversationDesk):
         system_prompt = self.settings.system_prompt if own is None else own
         sampling = self._chat.sampling or self.settings.sampling
         self._writer.write(history(told, system_prompt), sampling, reply, continued=continued)
+
+    def _check_question(self, path: list[Message]) -> bool:
+        told = history(path, "")
+        if told and told[-1].role is Role.USER:
+            return True
+        self.notice_raised.emit(Notice("There is no question to answer", "Type one below, or start a new chat."))
+        return False
+
+    def _title_of(self, conversation_id: int) -> str:
+        known = [*self._list.shown, *([self.conversation] if self.conversation else [])]
+        return next((chat.title for chat in known if chat.id == conversation_id), "A chat")
 
     def _model_name(self) -> str | None:
         return self.model.name if self.model else None

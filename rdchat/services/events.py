@@ -1,6 +1,7 @@
 """What the engine thread tells the rest of the app: plain frozen data, each event with the id of its request."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rdchat.inference.benchmark.results import BenchEvent
@@ -28,12 +29,14 @@ class ReplyProgress:
         text: The new characters; empty where a token finished no character.
         statistics: Counters, up to a tenth of a second old.
         tokens: The tokens it gained.
+        written_at: When the first of them was written, on `time.monotonic`'s clock.
     """
 
     request_id: int
     text: str
     statistics: Statistics
     tokens: tuple[TokenEvent, ...] = ()
+    written_at: float = field(default_factory=time.monotonic, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

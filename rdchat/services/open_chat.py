@@ -98,13 +98,16 @@ class OpenChat:
         """Add an empty reply to the prompt that ends the path."""
         return self._add_reply(self.path, settings, model, earlier_replies=0)
 
+    def path_to_prompt(self, message_id: int) -> list[Message]:
+        """Return the path to what a reply answers, or to a prompt itself; of a store made by hand, perhaps nothing."""
+        path = self._store.path_to(message_id)
+        return path if path and path[-1].role is Role.USER else path[:-1]
+
     def add_another_reply(self, message_id: int, settings: Settings, model: str | None) -> Message:
         """Add an empty alternative of a reply, or the first reply of a prompt; the path ends with it."""
         message = self._store.message(message_id)
-        path = self._store.path_to(message_id)
-        if message.role is Role.USER:
-            return self._add_reply(path, settings, model, earlier_replies=0)
-        return self._add_reply(path[:-1], settings, model, message.siblings)
+        earlier_replies = 0 if message.role is Role.USER else message.siblings
+        return self._add_reply(self.path_to_prompt(message_id), settings, model, earlier_replies)
 
     def _add_reply(self, path: list[Message], settings: Settings, model: str | None, earlier_replies: int) -> Message:
         seed = settings.seed if settings.seed is not None else fresh_seed()

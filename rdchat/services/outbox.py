@@ -43,7 +43,8 @@ def merge(older: EngineEvent, newer: EngineEvent) -> EngineEvent | None:
     match older, newer:
         case ReplyProgress(), ReplyProgress() if older.request_id == newer.request_id:
             tokens = older.tokens + newer.tokens
-            return ReplyProgress(newer.request_id, older.text + newer.text, newer.statistics, tokens)
+            text = older.text + newer.text
+            return ReplyProgress(newer.request_id, text, newer.statistics, tokens, older.written_at)
         case DraftOptions(), DraftOptions():
             return newer
         case PrefillProgress(), PrefillProgress() if older.request_id == newer.request_id:

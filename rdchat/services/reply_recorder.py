@@ -1,10 +1,12 @@
 """Replies that are being written, and those whose end is not on the disk yet."""
 
 import logging
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 
 from rdchat.chat.conversation import Drafting, Message, MessageStatus, Notice
 from rdchat.chat.store import ConversationStore
@@ -14,7 +16,7 @@ from rdchat.inference.requests import GenerationRequest
 from rdchat.inference.statistics import Statistics
 
 _LOG = logging.getLogger(__name__)
-_SAVE_INTERVAL_MS = 400  # a crash may lose half a second of text
+_SAVE_AFTER_S = 0.3  # a crash may lose half a second of text, and a busy machine is late
 _RETRY_INTERVAL_MS = 1000
 
 
@@ -30,6 +32,7 @@ class LiveReply:
         stopping: It was asked to stop.
         writing: The first token has come.
         saved_text: What the store has.
+        unsaved_since: When the first text was written that the store does not have; None where it has all.
     """
 
     request: GenerationRequest
@@ -39,6 +42,14 @@ class LiveReply:
     stopping: bool = False
     writing: bool = False
     saved_text: str = ""
+    unsaved_since: float | None = None
+
+    @property
+    def missing(self) -> int:
+        """Number of characters that the store does not have."""
+        text, saved = self.message.text, self.saved_text
+        kept = min(len(text), len(saved)) if text.startswith(saved) or saved.startswith(text) else 0
+        return len(text) - kept
 
     @property
     def ended(self) -> bool:
@@ -46,23 +57,40 @@ class LiveReply:
 
 
 class ReplyRecorder(QObject):
-    """Keeps every reply in memory until the store has its end, and tries again where the disk does not take it."""
+    """Keeps every reply in memory until the store has its end, and tries again where the disk does not take it.
+
+    Args:
+        store: The conversations.
+        parent: The Qt parent.
+        clock: Seconds, as `ReplyProgress.written_at` has them.
+
+    Attributes:
+        trouble: Why the store does not take what there is; None while it does.
+    """
 
     storage_failed = Signal(Notice)
     storage_recovered = Signal()
 
-    def __init__(self, store: ConversationStore, parent: QObject | None = None) -> None:
+    def __init__(
+        self, store: ConversationStore, parent: QObject | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__(parent)
-        self._store = store
+        self._store, self._clock = store, clock
         self._replies: dict[int, LiveReply] = {}  # by request id
-        self._failing = False
-        self._timer = QTimer(self, interval=_SAVE_INTERVAL_MS)
+        self.trouble: Notice | None = None
+        self._closed = False
+        self._timer = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.save)
 
     @property
     def live(self) -> list[LiveReply]:
         """The replies that have not ended, oldest first."""
         return [reply for reply in self._replies.values() if not reply.ended]
+
+    @property
+    def unsaved(self) -> list[LiveReply]:
+        """The replies with text that the store does not have, oldest first."""
+        return [reply for reply in self._replies.values() if reply.missing]
 
     def find(self, request_id: int) -> LiveReply | None:
         """Return a reply that has not ended."""
@@ -82,14 +110,26 @@ class ReplyRecorder(QObject):
         kept = replace(message, text=text, control_offsets=offsets)
         reply = LiveReply(request, kept, len(text), saved_text=message.text)
         self._replies[request.request_id] = reply
-        if not self._timer.isActive():
-            self._timer.start()
         return reply
 
-    def add_text(self, reply: LiveReply, text: str) -> None:
+    def add_text(self, reply: LiveReply, text: str, written_at: float | None = None) -> None:
+        """Append what was written from `written_at` on, by default just now; it is stored soon."""
         reply.writing = True
-        if text:
-            reply.message = replace(reply.message, text=reply.message.text + text)
+        if not text:
+            return
+        reply.message = replace(reply.message, text=reply.message.text + text)
+        if reply.unsaved_since is None:
+            reply.unsaved_since = self._clock() if written_at is None else written_at
+        if self.trouble is None:
+            self._save_in_time(reply.unsaved_since)
+
+    def _save_in_time(self, unsaved_since: float) -> None:
+        """Save what has waited long enough: a busy event loop may hold the timer up, but not while text comes in."""
+        left_s = unsaved_since + _SAVE_AFTER_S - self._clock()
+        if left_s <= 0:
+            self.save()
+        elif not self._timer.isActive():
+            self._timer.start(math.ceil(left_s * 1000))
 
     def finish(
         self,
@@ -142,11 +182,9 @@ class ReplyRecorder(QObject):
             self._save(reply)
             if reply.ended:
                 del self._replies[request_id]
-        if not self._replies:
-            self._timer.stop()
-        if self._failing:
-            self._failing = False
-            self._timer.setInterval(_SAVE_INTERVAL_MS)
+        self._timer.stop()
+        if self.trouble is not None:
+            self.trouble = None
             self.storage_recovered.emit()
 
     def _save(self, reply: LiveReply) -> None:
@@ -165,21 +203,21 @@ class ReplyRecorder(QObject):
             )
         elif message.text != reply.saved_text:
             self._store.save_text(message.id, message.text)
-            reply.saved_text = message.text
+        reply.saved_text, reply.unsaved_since = message.text, None
 
     def close(self) -> None:
         """End what is still open as interrupted and save for the last time."""
+        self._closed = True
+        self._timer.stop()  # the store may be closed before it could be tried again
         for reply in self.live:
             self.interrupt(reply)
         self.save()
-        self._timer.stop()
         if self._replies:
             _LOG.error("%d replies could not be saved", len(self._replies))
 
     def _on_failure(self, error: StorageError) -> None:
-        if not self._failing:
-            self._failing = True
-            self._timer.setInterval(_RETRY_INTERVAL_MS)
-            self.storage_failed.emit(Notice(error.message, error.hint))
-        if not self._timer.isActive():
-            self._timer.start()
+        is_new, self.trouble = self.trouble is None, Notice(error.message, error.hint)
+        if not self._closed:
+            self._timer.start(_RETRY_INTERVAL_MS)
+        if is_new:
+            self.storage_failed.emit(self.trouble)

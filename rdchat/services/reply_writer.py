@@ -135,7 +135,7 @@ class ReplyWriter(QObject):
         if (live := self._recorder.find(progress.request_id)) is None:
             return
         is_first = not live.writing
-        self._recorder.add_text(live, progress.text)
+        self._recorder.add_text(live, progress.text, progress.written_at)
         self._traces.add(live.message.id, progress.tokens)
         if progress.text:
             self.text_added.emit(live.message.id, progress.text)

@@ -1,5 +1,6 @@
 """Figures and states in words, as the window shows them. Pure functions."""
 
+import math
 import time
 from datetime import datetime
 
@@ -118,15 +119,18 @@ def prefill_words(progress: PrefillProgress) -> str:
     return f"Reading the prompt: {progress.processed:,} of {progress.total:,} tokens"
 
 
-def day_words(when: float, now: float | None = None) -> str:
-    """Return a time as a list shows it: `14:05`, `Yesterday`, `Tuesday`, `3 Nov`, `3 Nov 2024`."""
-    date = datetime.fromtimestamp(when)
+def day_words(when: float | None, now: float | None = None) -> str:
+    """Return a time as a list shows it: `14:05`, `Yesterday`, `Tuesday`, `3 Nov`, `3 Nov 2024`, `Unknown date`."""
+    try:
+        date = datetime.fromtimestamp(math.nan if when is None else when)
+    except (ValueError, OverflowError, OSError):  # no calendar has it
+        return "Unknown date"
     today = datetime.fromtimestamp(time.time() if now is None else now)
     days = (today.date() - date.date()).days
-    if days <= 0:
+    if -1 <= days <= 0:  # a clock may have been put back
         return f"{date:%H:%M}"
     if days == 1:
         return "Yesterday"
-    if days < 7:
+    if 0 < days < 7:
         return f"{date:%A}"
-    return f"{date.day} {date:%b}" if date.year == today.year else f"{date.day} {date:%b %Y}"
+    return f"{date.day} {date:%b}" if date.year == today.year else f"{date.day} {date:%b} {date.year}"

@@ -24,6 +24,7 @@ from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed_panel import SpeedPanel
 from rdchat.ui.theme import DEFAULT_TEXT, LARGEST_TEXT, PANEL_WIDTH, SIDEBAR_WIDTH, SMALLEST_TEXT, Theme
 from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.unsaved_question import UnsavedQuestion
 from rdchat.ui.windows import Windows, show_in_front
 
 _SCHEMES = {
@@ -31,6 +32,7 @@ _SCHEMES = {
     Appearance.LIGHT: Qt.ColorScheme.Light,
     Appearance.DARK: Qt.ColorScheme.Dark,
 }
+_ANSWER_MS = 10_000  # a system that shuts down kills what has not ended after some 20 seconds
 _ROOM_FOR_SIDEBAR, _ROOM_FOR_PANEL = 640, 900  # narrower windows fold them away
 
 
@@ -46,6 +48,7 @@ class MainWindow(QMainWindow):
         self._preferences: Preferences | None = None
         self._picked = ""  # the folder that was chosen in the dialog, until it is known whether it holds a model
         self.windows = Windows(controller, theme, self)
+        self._unsaved = UnsavedQuestion(controller.unsaved, self)
         self.setObjectName("main")
         self.setWindowIcon(app_icon())
         self.setUnifiedTitleAndToolBarOnMac(True)
@@ -82,6 +85,11 @@ class MainWindow(QMainWindow):
         """Show the window over others, as a second start of the app asks for."""
         show_in_front(self)
 
+    def close_soon(self) -> None:
+        """Close as a signal of the system asks for, also where nobody is there to answer a question."""
+        self._unsaved.answer_within(_ANSWER_MS)
+        self.close()
+
     def choose_model(self) -> None:
         """Ask for a model folder and load it."""
         dialog = self._folder_dialog("Open model folder")
@@ -94,6 +102,9 @@ class MainWindow(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         if event.spontaneous() and not self.windows.may_quit():  # the window's own button
+            event.ignore()
+            return
+        if not self._unsaved.may_close():
             event.ignore()
             return
         state, geometry = self._splitter.saveState(), self.saveGeometry()

@@ -1,3 +1,5 @@
+import tracemalloc
+import zlib
 from contextlib import closing
 from pathlib import Path
 
@@ -104,6 +106,39 @@ def test_characters_without_a_trace_are_counted() -> None:
 )
 def test_damage_counts_as_not_recorded(spoil: object) -> None:
     assert decode(spoil(packed(drafted_trace(5)))) is None  # type: ignore[operator]
+
+
+HEADER = b'{"version": 1, "begins_at": 0}\n'
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"[" * 100_000,
+        b'[[["1", "text", "-", 0, 0]], 0, {}]',
+        b"[[[1, 2, 3, 4, 5]], 0, {}]",
+        b'[[[1, "text", "-", 0, 1e300]], 0, {}]',
+        b'[[[1, "text", "-", 0, NaN]], 0, {}]',
+        b'[[], [[1, 1], [-1, 5], "-l", [0, 0], [0], 1, 0], {"1": "a"}]',
+        b'[[], [[1, 1], [-1, 1], "-l", [0, 0], [0], 1, 0], {"1": "a"}]',
+        b'[[], [[1], [-1], "-", [0], [7], 1, 0], {"1": "a"}]',
+        b'[[], [[1], [-1], "-", [0], [0], 1, 0], {"1": null}]',
+        b'[[], [[1], [-1], "--", [0], [0], 1, 0], {"1": "a"}]',
+    ],
+)
+def test_what_a_stranger_wrote_as_a_trace_counts_as_not_recorded(lines: bytes) -> None:
+    assert decode(zlib.compress(HEADER + lines)) is None
+
+
+def test_a_few_bytes_that_unpack_to_gigabytes_count_as_not_recorded() -> None:
+    packer = zlib.compressobj()
+    bomb = packer.compress(HEADER) + b"".join(packer.compress(b" " * (1 << 20)) for _ in range(100)) + packer.flush()
+    tracemalloc.start()
+    try:
+        assert decode(bomb) is None
+        assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_trace_of_a_newer_version_counts_as_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """A disk that fills up, or a database that another program holds, in the middle of a chat."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,3 +117,84 @@ def test_settings_that_cannot_be_saved_hold_until_the_end(window: Window, tmp_pa
     window.controller.change_settings(replace(window.controller.settings, text_size=20))
     assert window.controller.settings.text_size == 20
     assert "settings could not be saved" in window.seen.storage_failures[0].title
+
+
+def test_what_cannot_be_saved_at_the_end_is_kept_beside_the_chats_until_it_can(
+    window: Window, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    pause_midway(window, engine)
+    with held_by_another_process(window.store.path):
+        engine.gate.open()
+        window.wait_for(EngineState.IDLE)
+        assert window.controller.close()
+        (file,) = tmp_path.glob("unsaved-replies-*.md")
+        assert file.read_text() == "# Hi\n\nHello, you!\n"
+    assert window.controller.close()
+    assert not file.exists()
+    assert window.store.message(2).text == "Hello, you!"
+
+
+def test_what_an_earlier_run_could_not_save_is_told_of_at_the_start(unstarted: Window, tmp_path: Path) -> None:
+    file = tmp_path / "unsaved-replies-20261121-120000-1.md"
+    file.touch()
+    unstarted.controller.start()
+    (notice,) = unstarted.seen.notices
+    assert str(file) in notice.detail
+
+
+def test_a_database_deleted_in_the_middle_of_a_reply_is_told_of_and_loses_nothing(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    window.ask("First")
+    reply_id = pause_midway(window, engine, "Second")
+    for path in window.store.path.parent.glob("conversations.db*"):
+        path.unlink()
+    engine.gate.open()
+    window.wait_for(EngineState.IDLE)
+    assert [notice.title for notice in window.seen.notices] == ["The file of your chats was brought back"]
+    assert window.seen.storage_failures == []
+    with closing(sqlite3.connect(window.store.path)) as other:
+        assert other.execute("SELECT text FROM messages WHERE id = ?", (reply_id,)).fetchone() == ("Hello, you!",)
+        assert other.execute("SELECT count(*) FROM messages").fetchone() == (4,)
+
+
+@pytest.mark.parametrize("cycle", [{1: 1}, {1: 2, 2: 1}, {1: 4}], ids=["itself", "two", "all"])
+def test_a_message_that_is_its_own_ancestor_is_told_of_at_the_start_and_can_be_worked_with(
+    window: Window, window_on: Callable[[Path], Window], tmp_path: Path, cycle: dict[int, int]
+) -> None:
+    window.ask("First")
+    window.ask("Second")
+    assert window.controller.close()
+    window.store.close()
+    with closing(sqlite3.connect(tmp_path / "conversations.db")) as by_hand, by_hand:
+        by_hand.executemany("UPDATE messages SET parent_id = ? WHERE id = ?", [(b, a) for a, b in cycle.items()])
+    again = window_on(tmp_path)
+    again.controller.start()
+    again.wait_for(EngineState.IDLE)
+    assert [notice.title for notice in again.seen.notices] == ["Some messages were not where they belong"]
+    assert again.texts == ["First", "Hello, you!", "Second", "Hello, you!"]
+    again.ask("Third")
+    again.controller.edit_message(again.controller.messages[0].id, "Other")
+    again.wait_for(EngineState.IDLE)
+    assert again.texts == ["Other", "Hello, you!"]
+
+
+def test_a_reply_without_a_question_is_not_written_anew(
+    window: Window, window_on: Callable[[Path], Window], tmp_path: Path
+) -> None:
+    """A store made by hand: the engine takes no request that ends with a reply."""
+    window.ask("First")
+    assert window.controller.close()
+    window.store.close()
+    with closing(sqlite3.connect(tmp_path / "conversations.db")) as by_hand, by_hand:
+        by_hand.execute("UPDATE messages SET role = 'tool', text = ' '")
+    again = window_on(tmp_path)
+    again.controller.start()
+    again.wait_for(EngineState.IDLE)
+    first, second = again.controller.messages
+    again.controller.regenerate(first.id)
+    again.controller.regenerate(second.id)
+    again.controller.continue_reply(second.id)
+    assert [notice.title for notice in again.seen.notices] == ["There is no question to answer"] * 3
+    assert again.controller.messages == [first, second]
+    assert again.ask("Anew").text == "Hello, you!"

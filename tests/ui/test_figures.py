@@ -54,11 +54,19 @@ def test_every_finish_reason_has_words() -> None:
         ((2026, 11, 17, 12, 0), "Tuesday"),
         ((2026, 11, 3, 12, 0), "3 Nov"),
         ((2025, 11, 3, 12, 0), "3 Nov 2025"),
+        ((2026, 11, 21, 1, 0), "01:00"),
+        ((2026, 12, 3, 12, 0), "3 Dec"),
+        ((4026, 11, 3, 12, 0), "3 Nov 4026"),
     ],
 )
 def test_days(when: tuple[int, int, int, int, int], words: str) -> None:
     now = datetime(2026, 11, 20, 14, 0).timestamp()
     assert figures.day_words(datetime(*when).timestamp(), now) == words
+
+
+@pytest.mark.parametrize("when", [None, 1e300, -1e300, 1e12, float("nan"), float("inf"), float("-inf")])
+def test_a_time_that_no_calendar_has_is_an_unknown_date(when: float | None) -> None:
+    assert figures.day_words(when) == "Unknown date"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,181 @@
+"""Database files made by hand: what is in them is code that SQLite would run."""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.asked_questions import asked_questions
+from rdchat.chat.schema import APPLICATION_ID, MIGRATIONS, migrate
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageError
+from rdchat.inference.requests import Role
+
+ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"
+
+
+@pytest.fixture
+def filled(database: Path) -> Path:
+    with closing(ConversationStore.open(database)) as store:
+        chat = store.create_conversation("before")
+        prompt = store.add_message(chat.id, None, Role.USER, "question")
+        store.add_message(chat.id, prompt.id, Role.ASSISTANT, "answer")
+    return database
+
+
+def change(database: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(database, autocommit=True)) as by_hand:
+        for statement in statements:
+            by_hand.execute(statement)
+
+
+def assert_damaged(database: Path) -> None:
+    content = database.read_bytes()
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is not None
+        assert store.notice.title == "Your chats could not be read"
+        assert store.conversations() == []
+        (kept,) = database.parent.glob("conversations-damaged-*.db")
+        assert kept.read_bytes() == content
+
+
+HOSTILE: dict[str, Sequence[str]] = {
+    "a version below 0": ["PRAGMA user_version = -1"],
+    "the lowest version": [f"PRAGMA user_version = {-(2**31)}"],
+    "version 0 with our tables": ["PRAGMA user_version = 0"],
+    "version 1 with tables of version 2": ["PRAGMA user_version = 1"],
+    "no table of messages": ["PRAGMA foreign_keys = OFF", "DROP TABLE messages"],
+    "no table of traces": ["DROP TABLE message_traces"],
+    "no search index": ["DROP TABLE messages_index"],
+    "no trigger": ["DROP TRIGGER messages_added"],
+    "no column": ["ALTER TABLE messages DROP COLUMN drafting"],
+    "another column": ["ALTER TABLE messages ADD COLUMN more TEXT"],
+    "a generated column": ["ALTER TABLE messages ADD COLUMN more TEXT AS (hex(zeroblob(1000000000)))"],
+    "another table": ["CREATE TABLE more (x)"],
+    "an endless view in the place of a table": [
+        "ALTER TABLE messages RENAME TO old",
+        f"CREATE VIEW messages AS {ENDLESS} x AS id FROM n",
+    ],
+    "an endless trigger": [
+        f"CREATE TRIGGER more AFTER UPDATE ON messages BEGIN DELETE FROM message_traces WHERE trace IN ({ENDLESS} x"
+        " FROM n); END"
+    ],
+    "a trigger that takes new messages away": [
+        "CREATE TRIGGER more AFTER INSERT ON messages BEGIN DELETE FROM messages WHERE id = new.id; END"
+    ],
+    "no index": ["DROP INDEX messages_activated"],
+    "an index of another meaning": [
+        "DROP INDEX messages_activated",
+        "CREATE INDEX messages_activated ON messages (conversation_id)",
+    ],
+    "the last id of all is taken": ["UPDATE sqlite_sequence SET seq = 9223372036854775807"],
+    "an id that no signal carries": ["UPDATE messages SET id = 3000000000 WHERE id = 2"],
+    "an id below 0": ["UPDATE messages SET id = -5 WHERE id = 2"],
+    "a counter at its end": ["UPDATE messages SET activated = 9223372036854775807"],
+    "a title of 100 MB": ["UPDATE conversations SET title = hex(zeroblob(50000000))"],
+    "a reply under way of 100 MB": [
+        "UPDATE messages SET status = 'streaming', text = hex(zeroblob(50000000)) WHERE id = 2"
+    ],
+    "a search index of another format": ["UPDATE messages_index_config SET v = 99 WHERE k = 'version'"],
+}
+
+
+@pytest.mark.parametrize("statements", HOSTILE.values(), ids=HOSTILE)
+def test_a_schema_that_no_version_made_is_set_aside_before_it_is_run(filled: Path, statements: Sequence[str]) -> None:
+    change(filled, *statements)
+    assert_damaged(filled)
+
+
+def test_statements_that_are_no_sql_are_set_aside(filled: Path) -> None:
+    change(
+        filled,
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_schema SET sql = 'CREATE TABLE messages (' WHERE name = 'messages'",
+    )
+    assert_damaged(filled)
+
+
+def test_two_tables_on_the_same_pages_are_set_aside(filled: Path) -> None:
+    change(
+        filled,
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'titles_index_data')"
+        " WHERE name = 'messages_index_data'",
+    )
+    assert_damaged(filled)
+
+
+def test_our_mark_on_an_empty_file_is_a_new_database(database: Path) -> None:
+    database.parent.mkdir()
+    change(database, f"PRAGMA application_id = {APPLICATION_ID}")
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is None
+        store.create_conversation()
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS) + 1))
+def test_every_version_that_was_released_is_known(database: Path, version: int) -> None:
+    database.parent.mkdir()
+    with closing(sqlite3.connect(database, autocommit=True)) as old:
+        migrate(old, MIGRATIONS[:version])
+        old.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('old', 1, 1)")
+        old.execute("ANALYZE")  # another program's, which changes nothing
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is None
+        assert [chat.title for chat in store.conversations()] == ["old"]
+
+
+def test_a_text_of_100_mb_is_refused_in_plain_words_and_the_other_chats_open(filled: Path) -> None:
+    change(filled, "UPDATE messages SET text = hex(zeroblob(50000000)) WHERE id = 2")
+    with closing(ConversationStore.open(filled)) as store:
+        (chat,) = store.conversations()
+        with pytest.raises(StorageError, match="longer than the 64 MB that rdchat reads"):
+            store.messages(chat.id)
+        other = store.create_conversation("other")
+        assert store.messages(other.id) == []
+
+
+def test_a_pipe_in_the_place_of_the_database_is_set_aside(database: Path) -> None:
+    database.parent.mkdir()
+    os.mkfifo(database)
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is not None
+        assert "another program" in store.notice.title
+        store.create_conversation()
+
+
+def test_a_link_to_an_endless_device_is_set_aside(database: Path) -> None:
+    database.parent.mkdir()
+    database.symlink_to("/dev/zero")
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is not None
+        store.create_conversation()
+    assert database.is_file()
+
+
+@pytest.mark.parametrize("statements", [HOSTILE["an endless view in the place of a table"], ["PRAGMA user_version=-1"]])
+def test_questions_are_not_read_from_a_schema_that_no_version_made(filled: Path, statements: Sequence[str]) -> None:
+    assert asked_questions(filled) == ["question"]
+    change(filled, *statements)
+    with pytest.raises(StorageError, match="are damaged, or of a newer version"):
+        asked_questions(filled)
+
+
+def test_questions_are_not_waited_for_at_a_pipe(database: Path) -> None:
+    database.parent.mkdir()
+    os.mkfifo(database)
+    found: list[StorageError] = []
+
+    def ask() -> None:
+        with pytest.raises(StorageError) as caught:
+            asked_questions(database)
+        found.append(caught.value)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert "holds no chats of rdchat" in found[0].message

@@ -1,0 +1,202 @@
+"""How soon text is stored, by a clock that the test moves."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.events import FinishReason
+from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.statistics import Statistics
+from rdchat.services.events import ReplyProgress
+from rdchat.services.outbox import merge
+from rdchat.services.reply_recorder import LiveReply, ReplyRecorder
+from rdchat.services.unsaved_replies import UnsavedReplies, left_behind
+from tests.disks import SmallDisk, small_disk
+from tests.processes import held_by_another_process
+from tests.services.window import WAIT_MS
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ConversationStore]:
+    store = ConversationStore.open(tmp_path / "conversations.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def recorder(qtbot: QtBot, store: ConversationStore, clock: Clock) -> Iterator[ReplyRecorder]:
+    recorder = ReplyRecorder(store, clock=clock)
+    yield recorder
+    recorder.close()
+
+
+def request(number: int) -> GenerationRequest:
+    return GenerationRequest((ChatMessage(Role.USER, "Tell me a story"),), SamplingParams(), 0, number)
+
+
+@pytest.fixture
+def begin(store: ConversationStore, recorder: ReplyRecorder) -> Callable[[], LiveReply]:
+    """Begins replies in one chat."""
+    chat = store.create_conversation("Sea story")
+    numbers = iter(range(1, 100))
+
+    def begin() -> LiveReply:
+        message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
+        return recorder.begin(request(next(numbers)), message)
+
+    return begin
+
+
+def stored(store: ConversationStore, reply: LiveReply) -> Message:
+    return store.message(reply.message.id)
+
+
+def test_text_is_stored_as_soon_as_the_first_of_it_is_old_without_a_timer(
+    recorder: ReplyRecorder, store: ConversationStore, clock: Clock, begin: Callable[[], LiveReply]
+) -> None:
+    """The event loop does not run here: under load a timer of 400 ms came after 750 ms."""
+    reply = begin()
+    written: list[float] = []
+    for _ in range(200):
+        clock.now += 0.033
+        written.append(clock.now)
+        recorder.add_text(reply, "x")
+        lost = written[len(stored(store, reply).text) :]  # by a kill now
+        assert not lost or clock.now - lost[0] < 0.31
+
+
+def test_text_counts_from_when_it_was_written_not_from_when_it_arrived(
+    recorder: ReplyRecorder, store: ConversationStore, clock: Clock, begin: Callable[[], LiveReply]
+) -> None:
+    reply = begin()
+    recorder.add_text(reply, "late", clock.now - 0.31)
+    assert stored(store, reply).text == "late"
+    recorder.add_text(reply, ", new", clock.now - 0.01)
+    assert stored(store, reply).text == "late"
+    clock.now += 0.31
+    recorder.add_text(reply, " text", clock.now)
+    assert stored(store, reply).text == "late, new text"
+
+
+def test_merged_progress_keeps_the_time_of_its_first_token() -> None:
+    early = ReplyProgress(1, "a", Statistics(), written_at=1.0)
+    late = ReplyProgress(1, "b", Statistics(), written_at=2.0)
+    merged = merge(early, late)
+    assert isinstance(merged, ReplyProgress)
+    assert (merged.text, merged.written_at) == ("ab", 1.0)
+
+
+def test_the_last_text_is_stored_though_no_more_comes(
+    recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], LiveReply], qtbot: QtBot
+) -> None:
+    reply = begin()
+    recorder.add_text(reply, "the last word")
+    assert stored(store, reply).text == ""
+    qtbot.waitUntil(lambda: stored(store, reply).text == "the last word", timeout=WAIT_MS)
+
+
+def test_a_store_that_is_locked_is_not_tried_with_every_token(
+    recorder: ReplyRecorder,
+    store: ConversationStore,
+    clock: Clock,
+    begin: Callable[[], LiveReply],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each trial waits a quarter of a second for the other program, in which the window stands still."""
+    reply = begin()
+    trials: list[str] = []
+    save_text = store.save_text
+    monkeypatch.setattr(store, "save_text", lambda id_, text: (trials.append(text), save_text(id_, text)))
+    with held_by_another_process(store.path):
+        for _ in range(30):
+            clock.now += 0.1
+            recorder.add_text(reply, "x")
+        assert len(trials) == 1
+    assert recorder.trouble is not None
+    recorder.save()
+    assert stored(store, reply).text == "x" * 30
+
+
+def test_what_is_lacking_is_counted_in_characters(
+    recorder: ReplyRecorder, store: ConversationStore, clock: Clock, begin: Callable[[], LiveReply]
+) -> None:
+    unsaved = UnsavedReplies(recorder, lambda _id: "Sea story", store.path.parent)
+    reply = begin()
+    recorder.add_text(reply, "x" * 34, clock.now - 1)
+    assert unsaved.replies() == []
+    with held_by_another_process(store.path):
+        recorder.add_text(reply, "y" * 606)
+        assert not unsaved.save()
+        assert [(each.title, each.missing, len(each.text)) for each in unsaved.replies()] == [("Sea story", 606, 640)]
+        recorder.finish(reply, "x" * 30, FinishReason.STOP_STRING)
+        assert unsaved.replies() == []  # a stop string took away what the store lacked
+    assert unsaved.save()
+
+
+def test_what_no_disk_takes_at_the_end_is_beside_the_chats_until_the_store_takes_it(
+    recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], LiveReply]
+) -> None:
+    folder = store.path.parent
+    unsaved = UnsavedReplies(recorder, lambda _id: "Sea story", folder)
+    reply = begin()
+    recorder.add_text(reply, "Once upon a time\n")
+    with held_by_another_process(store.path):
+        recorder.close()
+        file = unsaved.rescue()
+        assert file is not None
+        assert file.read_text() == "# Sea story\n\nOnce upon a time\n"
+        notice = left_behind(folder)
+        assert notice is not None
+        assert str(file) in notice.detail
+        assert unsaved.rescue() == file
+    recorder.close()
+    assert unsaved.rescue() is None
+    assert left_behind(folder) is None
+    assert stored(store, reply).status is MessageStatus.INTERRUPTED
+
+
+def test_what_the_disk_of_the_chats_has_no_room_for_goes_elsewhere(
+    qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk_folder, home = tmp_path / "disk", tmp_path / "home"
+    disk_folder.mkdir()
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    with small_disk(disk_folder, kibibytes=4096) as disk:
+        _fill_and_close(disk, home)
+
+
+def _fill_and_close(disk: SmallDisk, home: Path) -> None:
+    store = ConversationStore.open(disk.folder / "conversations.db")
+    chat = store.create_conversation("Sea story")
+    message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
+    recorder = ReplyRecorder(store)
+    reply = recorder.begin(request(1), message)
+    disk.fill()
+    recorder.add_text(reply, "word " * 50_000)
+    recorder.close()
+    file = UnsavedReplies(recorder, lambda _id: "Sea story", disk.folder).rescue()
+    assert file is not None
+    assert file.parent == home
+    assert file.read_text().count("word") == 50_000
+    assert not list(disk.folder.glob("*.md*"))
+    disk.free()
+    recorder.save()
+    store.close()

@@ -1,0 +1,175 @@
+"""Quitting while the store does not take what was written."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QFileDialog, QLineEdit, QMessageBox
+from pytestqt.qtbot import QtBot
+
+from rdchat.services.events import EngineState
+from rdchat.services.unsaved_replies import UnsavedReply
+from rdchat.ui.main_window import MainWindow
+from rdchat.ui.unsaved_question import detail_words, question_words
+from tests.disks import small_disk
+from tests.processes import held_by_another_process
+from tests.services.fakes import Reply
+from tests.ui.conftest import Chat
+
+TEXT = "Once upon a time, " + "there was a sea. " * 37
+
+
+@pytest.fixture
+def locked(chat: Chat, window: MainWindow, qtbot: QtBot) -> Iterator[None]:
+    """A reply that ended while another program held the database."""
+    chat.engine.replies = [Reply(tokens=("Once upon a time, ", "there was a sea. " * 37))]
+    chat.start()
+    chat.engine.gate.shut()
+    chat.controller.send("Tell me a story")
+    chat.wait_for(EngineState.PREFILL)
+    with held_by_another_process(chat.store.path):
+        chat.engine.gate.open()
+        qtbot.waitUntil(lambda: not chat.writing and chat.controller.state is EngineState.IDLE)
+        yield
+
+
+def boxes(window: MainWindow) -> list[QMessageBox]:
+    return [box for box in window.findChildren(QMessageBox, "unsaved") if box.isVisible()]
+
+
+def press(window: MainWindow, text: str) -> None:
+    (box,) = boxes(window)
+    next(button for button in box.buttons() if button.text() == text).click()
+
+
+def stored(chat: Chat) -> str:
+    return chat.store.message(chat.controller.messages[-1].id).text
+
+
+def choose_file(window: MainWindow, path: Path) -> None:
+    (dialog,) = [each for each in window.findChildren(QFileDialog) if each.isVisible()]
+    name = dialog.findChild(QLineEdit, "fileNameEdit")
+    assert name is not None
+    name.setText(str(path))
+    dialog.accept()
+
+
+def rescued(chat: Chat) -> list[Path]:
+    return list(chat.store.path.parent.glob("unsaved-replies-*.md"))
+
+
+def test_quitting_says_what_would_be_lost_and_waits(locked: None, chat: Chat, window: MainWindow) -> None:
+    assert not window.close()
+    assert window.isVisible()
+    (box,) = boxes(window)
+    assert box.text() == f"Quit and lose {len(TEXT)} characters of “Tell me a story”?"
+    assert f"Another program is using {chat.store.path}." in box.informativeText()
+    assert f"“Tell me a story”: {len(TEXT)} of {len(TEXT)} characters" in box.informativeText()
+    assert not window.close()
+    assert len(boxes(window)) == 1  # asked once
+    press(window, "Cancel")
+    assert window.isVisible()
+    assert chat.controller.state is EngineState.IDLE  # nothing was ended
+    assert not window.close()
+    press(window, "Quit anyway")
+    assert not window.isVisible()
+    assert rescued(chat) == []
+
+
+def test_trying_again_asks_again_while_nothing_has_changed(locked: None, chat: Chat, window: MainWindow) -> None:
+    window.close()
+    press(window, "Try again")
+    assert window.isVisible()
+    press(window, "Try again")
+    assert len(boxes(window)) == 1
+    press(window, "Quit anyway")
+    assert not window.isVisible()
+
+
+def test_quitting_goes_on_by_itself_when_the_store_takes_the_text(chat: Chat, window: MainWindow, qtbot: QtBot) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    chat.controller.send("Hello")
+    chat.wait_for(EngineState.PREFILL)
+    with held_by_another_process(chat.store.path):
+        chat.engine.gate.open()
+        qtbot.waitUntil(lambda: not chat.writing and chat.controller.state is EngineState.IDLE)
+        window.close()
+        assert len(boxes(window)) == 1
+    qtbot.waitUntil(lambda: not window.isVisible())
+    assert stored(chat) == "Hello, you!"
+    assert rescued(chat) == []
+
+
+def test_the_text_can_be_saved_elsewhere(
+    locked: None, chat: Chat, window: MainWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
+    window.close()
+    press(window, "Save text…")
+    choose_file(window, tmp_path / "sea.md")
+    qtbot.waitUntil(lambda: not window.isVisible())
+    assert (tmp_path / "sea.md").read_text() == f"# Tell me a story\n\n{TEXT.rstrip()}\n"
+    assert rescued(chat) == []
+
+
+def test_a_full_disk_elsewhere_is_named_and_another_place_can_be_chosen(
+    locked: None, window: MainWindow, tmp_path: Path
+) -> None:
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk") as disk:
+        disk.fill()
+        window.close()
+        press(window, "Save text…")
+        choose_file(window, disk.folder / "sea.md")
+        (box,) = boxes(window)
+        assert f"The text cannot be saved to {disk.folder / 'sea.md'}: the disk is full." in box.informativeText()
+        assert {path.name for path in disk.folder.iterdir()} == {"filler"}
+    press(window, "Save text…")
+    choose_file(window, tmp_path / "sea.md")
+    assert not window.isVisible()
+    assert (tmp_path / "sea.md").exists()
+
+
+def test_a_dialog_that_is_left_asks_again(locked: None, window: MainWindow) -> None:
+    window.close()
+    press(window, "Save text…")
+    (dialog,) = [each for each in window.findChildren(QFileDialog) if each.isVisible()]
+    dialog.reject()
+    assert len(boxes(window)) == 1
+    press(window, "Quit anyway")
+
+
+def test_a_signal_waits_for_an_answer_for_some_time_only_and_keeps_the_text(
+    locked: None, chat: Chat, window: MainWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rdchat.ui.main_window._ANSWER_MS", 300)
+    window.close_soon()
+    assert len(boxes(window)) == 1
+    qtbot.waitUntil(lambda: not window.isVisible())
+    (file,) = rescued(chat)
+    assert file.read_text() == f"# Tell me a story\n\n{TEXT.rstrip()}\n"
+
+
+def test_a_second_signal_waits_for_nobody(locked: None, chat: Chat, window: MainWindow) -> None:
+    window.close_soon()
+    assert window.isVisible()
+    window.close_soon()
+    assert not window.isVisible()
+    assert len(rescued(chat)) == 1
+
+
+def test_a_window_with_nothing_unsaved_closes_at_once(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hello")
+    assert window.close()
+    assert boxes(window) == []
+
+
+def test_words_name_chats_and_characters() -> None:
+    one = UnsavedReply("Sea", "x" * 640, 606)
+    assert question_words([one]) == "Quit and lose 606 characters of “Sea”?"
+    assert question_words([one, UnsavedReply("Land", "xy", 1)]) == "Quit and lose 607 characters of 2 chats?"
+    many = detail_words([UnsavedReply("S" * 50, "xy", 1)] * 7, None).splitlines()
+    assert len(many) == 6
+    assert many[0] == f"“{'S' * 39}…”: 1 of 2 characters"
+    assert many[-1] == "and 2 more replies"
