@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError
+from rdchat.inference.foreign_files import check_file, read_json
 
 _FILES = (
     "added_tokens.json",
@@ -39,18 +40,18 @@ NO_CODE = {"trust_remote_code": False, "local_files_only": True}
 def tokenizer_view(folder: Path) -> Iterator[Path]:
     """Make a folder of the same name with links to the tokenizer's files, for as long as the block lasts.
 
-    `tokenizer_config.json` and `config.json` are copies without what names code. Sizes and kinds of the files were
-    checked before, by `check_model_folder`.
+    `tokenizer_config.json` and `config.json` are copies without what names code.
 
     Raises:
-        ModelError: If the tokenizer is nothing but code, or its configuration is damaged.
+        ModelError: If the tokenizer is nothing but code, its configuration is damaged, or a file is none.
     """
     with tempfile.TemporaryDirectory(prefix="rdchat-tokenizer-") as place:
         view = Path(place) / (folder.name or "model")
         view.mkdir()
         named = [folder / name for name in _FILES] + [path for pattern in _PATTERNS for path in folder.glob(pattern)]
         for path in named:
-            if path.is_file():
+            if path.exists():
+                check_file(path)
                 (view / path.name).symlink_to(path.resolve())
         _write_configurations(folder, view)
         yield view
@@ -81,10 +82,7 @@ def _class_of(auto_map: object) -> str:
 def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is damaged.", "Download or convert the model again.") from error
+    content = read_json(path)
     if not isinstance(content, dict):
         raise ModelError(f"{path} is damaged: it holds no object.", "Download or convert the model again.")
     return content
