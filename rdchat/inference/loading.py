@@ -137,12 +137,16 @@ def _read(folder: Path) -> tuple[nn.Module, dict[str, object]]:
     try:
         network, config = mlx_lm_utils.load_model(folder, lazy=True, trust_remote_code=False)
     except Exception as error:  # config and weights are foreign data: anything can be wrong in them
-        reason = " ".join(str(error).split())
-        raise ModelError(
-            f"{folder.name} cannot be loaded: {reason[:300]}",
-            "The folder may be incomplete or made for another version of mlx-lm: fetch it again, or pick another one.",
-        ) from error
+        raise _unfit(folder.name, error) from error
     return network, config
+
+
+def _unfit(name: str, error: Exception) -> ModelError:
+    reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+    return ModelError(
+        f"{name} cannot be loaded: {reason}.",
+        "The folder may be incomplete or made for another version of mlx-lm: fetch it again, or pick another one.",
+    )
 
 
 def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype) -> tuple[nn.Module, str]:
@@ -204,9 +208,14 @@ def _vocabulary_size(network: nn.Module, name: str) -> int:
     """Return the number of logits, asked of the network itself: configurations pad and nest it in many ways.
 
     Raises:
-        ModelError: If the model could write tokens that it has no embedding of.
+        ModelError: If it cannot be run, or could write tokens that it has no embedding of.
     """
-    size = int(network(mx.array([[0]])).shape[-1])
+    try:
+        logits = network(mx.array([[0]]))
+        mx.eval(logits)
+    except Exception as error:  # sizes in a stranger's configuration that do not go together
+        raise _unfit(name, error) from error
+    size = int(logits.shape[-1])
     tables = [module for module in network.modules() if isinstance(module, nn.Embedding | nn.QuantizedEmbedding)]
     rows = max((int(table.weight.shape[0]) for table in tables), default=size)
     if rows < size:
