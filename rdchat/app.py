@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat import __version__, display, host, paths
@@ -102,7 +102,8 @@ def main() -> int:
     app = App(qt, store, settings, local_engine)
     instance.activation_requested.connect(app.window.bring_to_front)
     signals = QuitSignals()
-    signals.quit_requested.connect(app.window.close_soon)
+    # queued: a signal comes between any two instructions, of a painting or a transaction too
+    signals.quit_requested.connect(app.window.close_soon, Qt.ConnectionType.QueuedConnection)
     app.start()
     status = qt.exec()
     ended = app.finish()

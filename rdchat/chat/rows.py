@@ -1,7 +1,7 @@
 """Between rows of the database and the data of a chat."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus
@@ -24,6 +24,7 @@ _ROLES = {Role.USER.value: Role.USER}
 _STATUSES = {each.value: each for each in MessageStatus}
 _FINISH_REASONS = {each.value: each for each in FinishReason}
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
+_LEAST, _MOST, _MOST_ENTRIES = 1e-9, 2**53, 1000  # of the counters of a reply: no real ones are beyond
 _END_OF_DATES = 253_402_214_400  # 31 December 9999, a day before the last one of any time zone
 
 
@@ -56,7 +57,7 @@ def message_from(row: Sequence[Any]) -> Message:
         seed=None if row[8] is None else row[8] % _RANGE,
         finish_reason=_FINISH_REASONS.get(row[9]),
         error=row[10],
-        statistics=_from_json(Statistics(), row[11]),
+        statistics=_statistics(row[11]),
         drafting=_from_json(Drafting(), row[12]),
         control_offsets=_offsets(row[13]),
         sibling=row[14],
@@ -96,12 +97,30 @@ def _date(seconds: float | None) -> float | None:
     return seconds if seconds is not None and 0 <= seconds < _END_OF_DATES else None
 
 
-def _from_json[T: "DataclassInstance"](default: T, text: str | None) -> T | None:
+def _statistics(text: str | None) -> Statistics | None:
+    """Read a reply's counters; None where figures of them would overflow, divide by zero or fill the window."""
+    read = _from_json(Statistics(), text, _is_countable)
+    return None if read is None or (read.rounds and not sum(read.accepted_lengths)) else read
+
+
+def _is_countable(data: Any) -> bool:
+    if isinstance(data, dict):
+        return all(_is_countable(value) for value in data.values())
+    if isinstance(data, list):
+        return len(data) <= _MOST_ENTRIES and all(_is_countable(value) for value in data)
+    return not isinstance(data, int | float) or data == 0 or _LEAST <= data < _MOST
+
+
+def _from_json[T: "DataclassInstance"](
+    default: T, text: str | None, is_right: Callable[[Any], bool] = lambda _data: True
+) -> T | None:
     """Read a value of any version; None where there is none or it cannot be read."""
     if text is None:
         return None
     try:
         data = json.loads(text)
+        if not isinstance(data, dict) or not is_right(data):
+            return None
+        return from_plain(default, data)[0]
     except (ValueError, RecursionError):
         return None
-    return from_plain(default, data)[0] if isinstance(data, dict) else None

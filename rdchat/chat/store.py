@@ -19,11 +19,20 @@ from rdchat.chat.rows import (
 )
 from rdchat.chat.search import search_condition
 from rdchat.chat.titles import NEW_CHAT, tidy_title
-from rdchat.errors import StorageError
+from rdchat.errors import StorageError, StorageFullError, StorageLockedError
 from rdchat.inference.events import FinishReason
 from rdchat.inference.requests import Role, SamplingParams
 from rdchat.inference.statistics import Statistics
 
+_TRIAL = """
+    SAVEPOINT trial;
+    INSERT INTO conversations (id, title, created_at, updated_at) VALUES (0, 'a', 0, 0);
+    INSERT INTO messages (id, conversation_id, activated, role, status, created_at, text)
+        VALUES (0, 0, 0, 'user', 'complete', 0, 'a');
+    SAVEPOINT written;
+    ROLLBACK TO trial;
+    RELEASE trial;
+"""  # whether the search index takes a word; nothing of it stays
 _NEXT_ACTIVATED = "(SELECT coalesce(max(activated), 0) + 1 FROM messages WHERE conversation_id = ?)"
 
 
@@ -40,11 +49,22 @@ class ConversationStore:
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
-        with database.writing() as connection:
+        self._tree_notice: Notice | None = None
+        try:
+            self._tidy_up()
+        except (StorageFullError, StorageLockedError):
+            raise
+        except StorageError:  # a search index that does not fit the chats keeps them from being changed
+            database.rebuild_search()
+            self._tidy_up()
+
+    def _tidy_up(self) -> None:
+        with self._database.writing() as connection:
             self._tree_notice = mend_tree(connection)  # first: a stray message of a deleted chat cannot be deleted
             connection.execute("DELETE FROM conversations WHERE deleted_at IS NOT NULL")
             # this process holds the lock, so whoever wrote these is gone
             connection.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
+            connection.executescript(_TRIAL)
 
     @classmethod
     def open(cls, path: Path) -> "ConversationStore":

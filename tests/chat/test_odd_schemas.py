@@ -179,3 +179,33 @@ def test_questions_are_not_waited_for_at_a_pipe(database: Path) -> None:
     thread.start()
     thread.join(10)
     assert "holds no chats of rdchat" in found[0].message
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE messages_index_data SET block = x'00ff00ff'",
+        "UPDATE messages_index_data SET block = zeroblob(5) WHERE id = 10",
+        "DELETE FROM messages_index_docsize",
+    ],
+)
+def test_a_search_index_that_does_not_fit_the_chats_is_made_anew(filled: Path, statement: str) -> None:
+    """With it no message could be added, and a chat deleted in it kept the store from opening for ever."""
+    change(filled, statement)
+    with closing(ConversationStore.open(filled)) as store:
+        assert store.notice is None
+        (chat,) = store.conversations()
+        assert len(store.messages(chat.id)) == 2
+        store.add_message(chat.id, 2, Role.USER, "another question")
+        assert store.conversations("another") == [store.conversation(chat.id)]
+        store.delete_conversation(chat.id)
+    with closing(ConversationStore.open(filled)) as store:
+        assert store.conversations() == []
+
+
+def test_opening_leaves_nothing_of_its_trial(filled: Path) -> None:
+    with closing(sqlite3.connect(filled)) as read:
+        tables = "conversations", "messages", "sqlite_sequence", "messages_index_docsize", "titles_index_docsize"
+        before = [read.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
+        ConversationStore.open(filled).close()
+        assert [read.execute(f"SELECT * FROM {table}").fetchall() for table in tables] == before
