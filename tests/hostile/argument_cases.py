@@ -61,7 +61,7 @@ CALLS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 _FOLDERS = {
     "of nobody's": "~nouser/x", "that is a file": "/dev/null", "below a file": "/dev/null/x", "that is nothing": "",
-    "with a name of 5,000 letters": "/" + "a" * 5000, "that cannot be made": "/proc/evil", 
+    "with a name of 5,000 letters": "/" + "a" * 5000, "that cannot be made": "/proc/evil",
     "that is no text": "\udcff", "with controls": "a\n\x1b[31mb",
 }  # fmt: skip
 

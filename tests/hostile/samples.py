@@ -21,11 +21,13 @@ def samples() -> Path:
     place = BUILD / "samples"
     stamp = place / "revision"
     if not stamp.exists() or stamp.read_text() != _REVISION:
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
+        draft = BUILD / f"samples-{os.getpid()}"
+        draft.mkdir(parents=True)
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        subprocess.run([sys.executable, "-m", "tests.hostile.samples", place], check=True, cwd=ROOT, env=environment)
-        stamp.write_text(_REVISION)
+        subprocess.run([sys.executable, "-m", "tests.hostile.samples", draft], check=True, cwd=ROOT, env=environment)
+        (draft / "revision").write_text(_REVISION)
+        shutil.rmtree(place, ignore_errors=True)
+        draft.rename(place)  # whole, or not at all
     return place
 
 

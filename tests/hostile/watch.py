@@ -34,7 +34,10 @@ class Watched:
 
 
 def watch(
-    process: subprocess.Popen[bytes], is_done: Callable[[float], bool], time_limit_s: float = TIME_LIMIT_S
+    process: subprocess.Popen[bytes],
+    is_done: Callable[[float], bool],
+    time_limit_s: float = TIME_LIMIT_S,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
 ) -> Watched:
     """Look at a process twenty times a second until `is_done(wait_s)`, which waits so long, tells that it is done.
 
@@ -47,10 +50,10 @@ def watch(
             break
         late_s = max(late_s, time.monotonic() - looked - _LOOK_EVERY_S)
         most = max(most, tree_bytes(process.pid))
-        if most > MEMORY_LIMIT_BYTES:
+        if most > memory_limit_bytes:
             trouble = f"killed at {most / 1e9:.1f} GB"
         elif time.monotonic() - began > time_limit_s:
-            trouble = f"killed after {time_limit_s:.0f} s"
+            trouble = f"killed after {time_limit_s:.1f} s"
         elif process.poll() is not None and not is_done(0.0):
             trouble = f"died: {ending(process.returncode)}"
         if trouble:
