@@ -4,6 +4,8 @@ import datetime
 import sys
 from pathlib import Path
 
+_ENDS = 4  # messages at either end of a chat that are looked at one by one
+
 
 def read_store(path: Path) -> int:
     """Read every chat, its alternatives and a search; return an exit status as the command line gives it."""
@@ -15,7 +17,8 @@ def read_store(path: Path) -> int:
         store = ConversationStore.open(path)
         try:
             for chat in store.conversations():
-                for message in store.messages(chat.id):
+                messages = store.messages(chat.id)
+                for message in (*messages[:_ENDS], *messages[_ENDS:][-_ENDS:]):
                     store.path_to(message.id)
                     store.select_sibling(message.id, 1)
                     store.trace(message.id)
