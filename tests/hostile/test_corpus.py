@@ -27,15 +27,14 @@ _OFTEN = {
         "a config nested too deeply, of one's own",
     ),
     Kind.TEMPLATES: (
-        "a power of powers", "a string doubled 60 times", "a width", "nothing", "a macro that calls itself",
-        "what raises", "a way out: {{ lipsum.__globals__['os'].popen('touch MARK').read() }}",
+        "a power of powers", "nothing", "a way out: {{ lipsum.__globals__['os'].popen('touch MARK').read() }}",
     ),
-    Kind.STORES: ("a circle of two", "version -1", "no table messages", "dates of 1e300", "bytes changed (5)"),
-    Kind.PROMPTS: ("1 MB", "a turn of the system", "half a surrogate, as an argument", "a FIFO as the prompt's file"),
-    Kind.ARGUMENTS: ("RDCHAT_DATA_DIR of nobody's, doctor", "0 closed"),
+    Kind.STORES: ("a circle of two", "version -1", "no table messages", "dates of 1e300"),
+    Kind.PROMPTS: ("1 MB", "a turn of the system", "a FIFO as the prompt's file"),
+    Kind.ARGUMENTS: ("0 closed",),
 }  # fmt: skip
 _IN_THE_WINDOW = {
-    Kind.FOLDERS: ("auto_map of the tokenizer", "a FIFO as config.json"),
+    Kind.FOLDERS: ("a FIFO as config.json",),
     Kind.TEMPLATES: ("two loops of 90,000",),
     Kind.STORES: ("a circle of two",),
     Kind.MARKDOWN: ("stars only",),
