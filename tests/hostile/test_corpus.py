@@ -30,14 +30,14 @@ _OFTEN = {
         "a power of powers", "nothing", "a way out: {{ lipsum.__globals__['os'].popen('touch MARK').read() }}",
     ),
     Kind.STORES: ("a circle of two", "version -1", "no table messages", "dates of 1e300"),
-    Kind.PROMPTS: ("1 MB", "a turn of the system", "a FIFO as the prompt's file"),
+    Kind.PROMPTS: ("1 MB", "a turn of the system", "a link to /dev/zero as the prompt's file"),
+    Kind.MARKDOWN: ("stars only", "zero bytes"),
     Kind.ARGUMENTS: ("0 closed",),
 }  # fmt: skip
 _IN_THE_WINDOW = {
     Kind.FOLDERS: ("a FIFO as config.json",),
     Kind.TEMPLATES: ("two loops of 90,000",),
     Kind.STORES: ("a circle of two",),
-    Kind.MARKDOWN: ("stars only",),
 }
 
 
