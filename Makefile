@@ -12,7 +12,7 @@ QT_QPA_PLATFORM ?= offscreen
 CHECKS := check-format check-lint check-types check-layers check-shell check-files check-constraints
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench constraints format $(CHECKS)
+.PHONY: help setup run test check bench hostile constraints format $(CHECKS)
 
 help: ## List the commands
 	@echo "rdchat"
@@ -37,6 +37,9 @@ bench: setup ## Measure speed against mlx-lm, what a round costs, and the window
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_engine_thread.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py --json
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_panels.py --json
+
+hostile: setup ## Try hostile folders, files, texts and calls, and kill the app; make hostile ARGS="--only templates"
+	@PYTHONPATH=. $(BIN)/python -m tests.hostile $(ARGS)
 
 format: ## Format the code and mend what ruff can
 	@$(BIN)/ruff check --fix .

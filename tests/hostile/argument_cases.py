@@ -1,0 +1,116 @@
+"""Cases of how rdchat is called: odd arguments, paths, variables, and closed standard files. Each is a process."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from tests.hostile.case import Call, Case, Kind, ask
+from tests.hostile.harm import ODD_FILES
+from tests.hostile.samples import samples
+
+_NUMBERS = ("-1", "2**31", "nan", "inf", "1e999", "9" * 5000, "", "٣", "0x10")
+_OPTIONS = (
+    "--max-tokens",
+    "--temperature",
+    "--top-k",
+    "--seed",
+    "--draft-tokens",
+    "--beam-width",
+    "--repetition-penalty",
+)
+_RECURRENT = ("ask", "--model", "MODEL", "--mode", "recurrent", "--drafter")
+_SPECULATIVE = ("ask", "--model", "MODEL", "--mode", "speculative", "--draft-model")
+CALLS: Mapping[str, tuple[str, ...]] = {
+    "a command nobody knows": ("evil",),
+    "a command of controls": ("\x1b[31m\nevil",),
+    "a command that is no text": ("\udcff",),
+    "an option nobody knows": ("ask", "--evil", "Hello"),
+    "an option in part": ("ask", "--max", "4", "Hello"),
+    "two prompts": ("ask", "Hello", "Hello"),
+    "no prompt": ("ask",),
+    "a model that is nothing": ("ask", "--model", "", "Hello"),
+    "a model that is a zero byte's neighbour": ("ask", "--model", "a\x01b", "Hello"),
+    "a model of nobody's": ("ask", "--model", "~nouser/model", "Hello"),
+    "a model of one's own that is not there": ("ask", "--model", "~/no/such/model", "Hello"),
+    "a model with a name of 5,000 letters": ("ask", "--model", "a" * 5000, "Hello"),
+    "a model that is no text": ("ask", "--model", "/\udcff", "Hello"),
+    "a model on the hub": ("ask", "--model", "evil/model", "Hello"),
+    "a model on the hub, upwards": ("ask", "--model", "evil/..", "Hello"),
+    "a model that is an address": ("ask", "--model", "https://127.0.0.1:9/model", "Hello"),
+    "a model that is /": ("ask", "--model", "/", "Hello"),
+    "a model that is /dev/zero": ("ask", "--model", "/dev/zero", "Hello"),
+    "a model that is /proc": ("ask", "--model", "/proc/self/fd", "Hello"),
+    "a prompt's file of nobody's": ("ask", "--prompt-file", "~nouser/prompt"),
+    "a prompt's file that is a folder": ("ask", "--prompt-file", "/"),
+    "a prompt's file with a name of 5,000 letters": ("ask", "--prompt-file", "a" * 5000),
+    "a drafter of nobody's": (*_RECURRENT, "~nouser/drafter", "Hello"),
+    "a drafter that is /dev/zero": (*_RECURRENT, "/dev/zero", "Hello"),
+    "a draft model of nobody's": (*_SPECULATIVE, "~nouser/x", "Hello"),
+    "a draft model that is nothing": (*_SPECULATIVE, "", "Hello"),
+    "a pair of nobody's": ("models", "check-pair", "~nouser/a", "~nouser/b"),
+    "a pair of devices": ("models", "check-pair", "/dev/zero", "/dev/null"),
+    "models without an action": ("models",),
+    "a benchmark of no trials": ("bench", "--trials", "0"),
+    "a benchmark of modes nobody knows": ("bench", "--modes", "evil"),
+    "a benchmark of nobody's prompts": ("bench", "--model", "MODEL", "--prompts", "~nouser/x"),
+    "training into nobody's folder": ("train-drafter", "--model", "MODEL", "--out", "~nouser/x"),
+    "training into a device": ("train-drafter", "--model", "MODEL", "--out", "/dev/null/x"),
+    "a drafter that is measured and is not there": ("eval-drafter", "--model", "MODEL", "--drafter", "/nothing"),
+    "a drafter of nobody's that is measured": ("eval-drafter", "--model", "MODEL", "--drafter", "~nouser/x"),
+    "help of what is not there": ("help",),
+}  # fmt: skip
+_FOLDERS = {
+    "of nobody's": "~nouser/x", "that is a file": "/dev/null", "below a file": "/dev/null/x", "that is nothing": "",
+    "with a name of 5,000 letters": "/" + "a" * 5000, "that cannot be made": "/proc/evil",
+    "that is no text": "\udcff", "with controls": "a\n\x1b[31mb",
+}  # fmt: skip
+
+
+def _call(arguments: tuple[str, ...], _folder: Path) -> Call:
+    named = tuple(str(samples() / "model") if word == "MODEL" else word for word in arguments)
+    return Call(named, own_process=True)
+
+
+def _asked(options: tuple[str, ...], _folder: Path) -> Call:
+    return ask(samples() / "model", *options)
+
+
+def _with(variable: str, value: str, arguments: tuple[str, ...], _folder: Path) -> Call:
+    named = tuple(str(samples() / "model") if word == "MODEL" else word for word in arguments)
+    return Call(named, environment={variable: value}, own_process=True)
+
+
+def _closed(descriptors: tuple[int, ...], arguments: tuple[str, ...], folder: Path) -> Call:
+    call = _call(arguments, folder)
+    # without standard input nothing is missing; without standard output there is nowhere to write to
+    return Call(call.arguments, own_process=True, closed=descriptors, statuses=(1,) if 1 in descriptors else (0,))
+
+
+def _settings(put: str, folder: Path) -> Call:
+    (folder / "data").mkdir()
+    ODD_FILES[put](folder / "data" / "logs")
+    call = ask(samples() / "model")
+    return Call(call.arguments, data=folder / "data", own_process=True, statuses=(0,))
+
+
+def argument_cases() -> Iterator[Case]:
+    """Yield all cases of calls."""
+    for name, arguments in CALLS.items():
+        yield Case(Kind.ARGUMENTS, name, partial(_call, arguments))
+    for place, option in enumerate(_OPTIONS):
+        for value in _NUMBERS[place % 2 :: 2]:
+            yield Case(Kind.ARGUMENTS, f"{option} {value[:20]!r}", partial(_asked, (option, value)))
+    short = ("ask", "--model", "MODEL", "--max-tokens", "2", "Hello")
+    for variable in ("RDCHAT_DATA_DIR", "RDCHAT_CACHE_DIR"):
+        for said, value in _FOLDERS.items():
+            for arguments in (("doctor",), short) if said == "of nobody's" else (short,):
+                name = f"{variable} {said}, {arguments[0]}"
+                yield Case(Kind.ARGUMENTS, name, partial(_with, variable, value, arguments))
+    for variable, value in {"HOME": "/nothing", "TMPDIR": "/nothing", "LANG": "evil", "COLUMNS": "-5"}.items():
+        yield Case(Kind.ARGUMENTS, f"{variable} is {value}", partial(_with, variable, value, short))
+    for descriptors in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
+        name = f"{' and '.join(map(str, descriptors))} closed"
+        yield Case(Kind.ARGUMENTS, name, partial(_closed, descriptors, short))
+    yield Case(Kind.ARGUMENTS, "0 closed, doctor", partial(_closed, (0,), ("doctor",)))
+    for what in ODD_FILES:
+        yield Case(Kind.ARGUMENTS, f"{what} as the log's folder", partial(_settings, what))

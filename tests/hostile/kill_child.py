@@ -1,0 +1,188 @@
+"""The app with a person at it who never rests: `python -m tests.hostile.kill_child JOURNAL SEED [MODEL]`.
+
+The journal tells what the app had been given and what it had stored, with times. It is appended to line by line, so it
+holds all of it when the process is killed. Without a model, an engine of ours writes some 200 characters a second.
+"""
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, Slot
+
+from rdchat import app as composition
+from rdchat import paths
+from rdchat.app import App
+from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.settings import Settings
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.inference.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
+from rdchat.inference.requests import GenerationRequest, Role, SamplingParams
+from rdchat.inference.statistics import Statistics
+from tests.hostile.heartbeat import Heartbeat, Script, wait
+from tests.services.fakes import ScriptedEngine
+
+_TOKENS_A_SECOND, _LONGEST_REPLY = 50, 400
+_ACTION_S = (0.05, 0.5)  # between two actions
+_STREAMING = MessageStatus.STREAMING
+
+
+class SteadyReply:
+    """A `TokenIterator` that writes words at a steady pace."""
+
+    def __init__(self, request_id: int, words: random.Random) -> None:
+        self._cancelled = threading.Event()
+        self._events = self._make(request_id, words)
+        self.statistics = Statistics()
+
+    def _make(self, request_id: int, words: random.Random) -> Iterator[GenerationEvent]:
+        text = ""
+        for index in range(words.randrange(5, _LONGEST_REPLY)):
+            if self._cancelled.wait(1 / _TOKENS_A_SECOND):
+                break
+            token = f"{words.randrange(1000):03} "
+            text += token
+            yield TokenEvent(request_id, index, index, token)
+        reason = FinishReason.CANCELLED if self._cancelled.is_set() else FinishReason.EOS
+        yield ReplyEnd(request_id, text, (), "", reason, self.statistics)
+
+    def __iter__(self) -> Iterator[GenerationEvent]:
+        return self._events
+
+    def __next__(self) -> GenerationEvent:
+        return next(self._events)
+
+    def update(self, _settings: object) -> None:
+        """Draft by nothing else."""
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def close(self) -> None:
+        self._cancelled.set()
+
+
+class SteadyEngine(ScriptedEngine):
+    """An engine whose replies are made at a steady pace."""
+
+    words = random.Random(1)
+
+    def generate(self, request: GenerationRequest) -> Any:
+        return SteadyReply(request.request_id, self.words)
+
+
+class Journal:
+    """Says what happened, with the time of the system's monotonic clock, which the one who kills has too."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def note(self, did: str, **facts: object) -> None:
+        os.write(self._file, (json.dumps({"t": time.monotonic(), "did": did, **facts}) + "\n").encode())
+
+
+class Person(QObject):
+    """Sends, edits, switches, deletes and stops at random."""
+
+    def __init__(self, app: App, journal: Journal, seed: int) -> None:
+        super().__init__()
+        self._controller, self._journal, self._random = app.controller, journal, random.Random(seed)
+        self._controller.message_added.connect(self._on_message)
+        self._controller.message_changed.connect(self._on_message)
+        self._controller.reply_text_added.connect(self._on_text)
+        self._controller.transcript_changed.connect(self._on_transcript)
+        self._heart = Heartbeat(lambda: None, self)
+        self._heart.play(self._act())
+
+    def _act(self) -> Script:
+        actions: list[Callable[[], None]] = [
+            self._send, self._send, self._send, self._edit, self._regenerate, self._open, self._new, self._delete,
+            self._rename, self._controller.stop, self._alternate,
+        ]  # fmt: skip
+        while True:
+            yield wait(self._random.uniform(*_ACTION_S))
+            self._random.choice(actions)()
+
+    def _send(self) -> None:
+        self._controller.send(f"Question {self._random.random()}")
+
+    def _edit(self) -> None:
+        if prompt := self._any(Role.USER):
+            self._controller.edit_message(prompt.id, f"Edited {self._random.random()}")
+
+    def _regenerate(self) -> None:
+        if reply := self._any(Role.ASSISTANT):
+            self._controller.regenerate(reply.id)
+
+    def _alternate(self) -> None:
+        if message := self._any(self._random.choice([Role.USER, Role.ASSISTANT])):
+            self._controller.show_alternative(message.id, self._random.choice([-1, 1]))
+
+    def _any(self, role: Role) -> Message | None:
+        found = [message for message in self._controller.messages if message.role is role]
+        return self._random.choice(found) if found else None
+
+    def _open(self) -> None:
+        if chats := self._controller.conversations():
+            self._controller.open_conversation(self._random.choice(chats).id)
+
+    def _new(self) -> None:
+        self._controller.new_chat()
+
+    def _rename(self) -> None:
+        if chats := self._controller.conversations():
+            self._controller.rename_conversation(self._random.choice(chats).id, f"Name {self._random.random()}")
+
+    def _delete(self) -> None:
+        chats = self._controller.conversations()
+        if len(chats) > 3:
+            chosen = self._random.choice(chats).id
+            self._journal.note("deleting", chat=chosen)  # from here on it may be gone
+            self._controller.delete_conversation(chosen)
+
+    @Slot(Message)
+    def _on_message(self, message: Message) -> None:
+        """Note what the store has already."""
+        if message.status is not _STREAMING:
+            self._journal.note("stored", id=message.id, chat=message.conversation_id, text=message.text)
+
+    @Slot(int, str)
+    def _on_text(self, message_id: int, text: str) -> None:
+        self._journal.note("given", id=message_id, text=text)
+
+    @Slot()
+    def _on_transcript(self) -> None:
+        for message in self._controller.messages:
+            if message.role is Role.USER:
+                self._on_message(message)
+
+
+def main() -> int:
+    """Run until killed."""
+    journal, seed = Journal(Path(sys.argv[1])), int(sys.argv[2])
+    model = sys.argv[3] if len(sys.argv) > 3 else None
+    qt = composition.application()
+    SteadyEngine.words = random.Random(seed)
+    settings = SettingsStore(paths.settings_path())
+    settings.save(Settings(model=model, sampling=SamplingParams(max_tokens=300)))
+    store = composition.open_store()
+    assert store is not None
+    if store.notice:
+        journal.note("notice", text=str(store.notice))
+    app = App(qt, store, settings, composition.local_engine if model else SteadyEngine)
+    person = Person(app, journal, seed)
+    app.start()
+    journal.note("started")
+    status = qt.exec()
+    del person
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

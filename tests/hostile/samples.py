@@ -1,0 +1,87 @@
+"""The good files that the corpus copies and harms, made once: `python -m tests.hostile.samples`."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "hostile"
+_REVISION = "1"  # raise it when the samples change
+FAMILIES = ("qwen3_moe", "gemma3", "mamba2", "deepseek_v3", "gpt_oss", "qwen3_next")
+
+
+def samples() -> Path:
+    """Return the folder of the samples: `model`, `small.gguf`, `drafter`, and one folder for each of `FAMILIES`.
+
+    They are made in a process of their own, as that needs MLX and the caller may not.
+    """
+    place = BUILD / "samples"
+    stamp = place / "revision"
+    if not stamp.exists() or stamp.read_text() != _REVISION:
+        draft = BUILD / f"samples-{os.getpid()}"
+        draft.mkdir(parents=True)
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, "-m", "tests.hostile.samples", draft], check=True, cwd=ROOT, env=environment)
+        (draft / "revision").write_text(_REVISION)
+        shutil.rmtree(place, ignore_errors=True)
+        draft.rename(place)  # whole, or not at all
+    return place
+
+
+def copy_of(name: str, folder: Path) -> Path:
+    """Copy a sample folder or file into `folder`; return the copy."""
+    source, target = samples() / name, folder / name
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copy(source, target)
+    return target
+
+
+def _make(place: Path) -> None:
+    import rdchat.inference  # noqa: F401  it picks the fast BLAS, so it goes first
+    from rdchat.inference.gguf_import import convert_gguf
+    from tests.inference.gguf_samples import write_gguf
+
+    (place / "model").mkdir()
+    convert_gguf(write_gguf(place / "small.gguf"), place / "model", lambda _progress: None)
+    _make_drafter(place / "drafter", place / "model")
+    for name in FAMILIES:
+        _make_family(place / name, name, place / "model")
+
+
+def _make_drafter(folder: Path, model: Path) -> None:
+    import mlx.core as mx
+
+    from rdchat.inference.drafter_folder import StoredDrafter, save_drafter
+    from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
+    from rdchat.inference.target_binding import TargetBinding, target_hash
+
+    mx.random.seed(5)
+    head = RecurrentHead(HeadConfig(hidden_size=256, draft_vocabulary_size=64, exit_size=256, state_size=32))
+    binding = TargetBinding(model.name, "llama", target_hash(model))
+    save_drafter(folder, StoredDrafter(head, mx.arange(64), binding), "A drafter of random weights.\n")
+
+
+def _make_family(folder: Path, name: str, tokenizer_of: Path) -> None:
+    """Write a small model of another family, with the llama sample's tokenizer."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    from tests.inference.families import CHAINS, COMMON, TREES, network_of
+
+    model_type, options = (TREES | CHAINS)[name]
+    network = network_of(model_type, options)
+    folder.mkdir()
+    config = COMMON | {"model_type": model_type} | options
+    (folder / "config.json").write_text(json.dumps(config))
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(network.parameters())), {"format": "mlx"})
+    for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(tokenizer_of / file, folder / file)
+
+
+if __name__ == "__main__":
+    _make(Path(sys.argv[1]))

@@ -1,0 +1,84 @@
+"""A part of the corpus that takes half a minute; `make hostile` runs all of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.case import Case, Kind
+from tests.hostile.corpus import cases
+from tests.hostile.kills import kills
+from tests.hostile.trial import Trials
+from tests.hostile.window_trial import WindowTrials
+
+pytestmark = pytest.mark.slow
+
+# These take a tenth of a second to a second each.
+_OFTEN = {
+    Kind.FOLDERS: (
+        "auto_map of the tokenizer", "model_file", "a word with the id 1,000,000", "10**8 layers without kinds",
+        "a normaliser growing ninefold nine times over", "a shard of 999999999999999", "a FIFO as config.json",
+        "a link to /dev/zero as tokenizer.json", "a pickle as the weights", "packed weights labelled F32",
+        "tokenizer.json nested too deeply", "an index into other folders",
+    ),
+    Kind.GGUF: ("heads 0", "2**62 tensors", "cut short (3)", "a FIFO as the file"),
+    Kind.DRAFTERS: (
+        "blocks is 10**9 (recurrent)", "a FIFO as config.json, of one's own",
+        "a config nested too deeply, of one's own",
+    ),
+    Kind.TEMPLATES: (
+        "a power of powers", "nothing", "a way out: {{ lipsum.__globals__['os'].popen('touch MARK').read() }}",
+    ),
+    Kind.STORES: ("a circle of two", "version -1", "no table messages", "dates of 1e300"),
+    Kind.PROMPTS: ("1 MB", "a turn of the system", "a link to /dev/zero as the prompt's file"),
+    Kind.MARKDOWN: ("stars only", "zero bytes"),
+    Kind.ARGUMENTS: ("0 closed",),
+}  # fmt: skip
+_IN_THE_WINDOW = {
+    Kind.FOLDERS: ("a FIFO as config.json",),
+    Kind.TEMPLATES: ("two loops of 90,000",),
+    Kind.STORES: ("a circle of two",),
+}
+
+
+def _chosen(names: Mapping[Kind, Sequence[str]]) -> list[Case]:
+    by_id = {case.id: case for case in cases(names)}
+    return [by_id[f"{kind}: {name}"] for kind, wanted in names.items() for name in wanted]
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
+    with Trials(tmp_path_factory.mktemp("hostile")) as trials:
+        yield trials
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WindowTrials]:
+    with WindowTrials(tmp_path_factory.mktemp("window")) as trials:
+        yield trials
+
+
+@pytest.mark.parametrize("case", _chosen(_OFTEN), ids=lambda case: case.id)
+def test_a_hostile_thing_ends_with_one_plain_line(trials: Trials, case: Case) -> None:
+    faults, outcome = trials.run(case)
+    assert not faults, outcome.stderr
+
+
+@pytest.mark.parametrize("case", _chosen(_IN_THE_WINDOW), ids=lambda case: case.id)
+def test_a_hostile_thing_does_not_take_the_window(window: WindowTrials, case: Case) -> None:
+    assert not window.run(case).faults
+
+
+def test_a_killed_app_leaves_all_that_was_committed(tmp_path: Path) -> None:
+    wanted = [kill for name, kill in kills(3, tmp_path) if "a steady engine" in name]
+    assert [kill().faults for kill in wanted] == [(), ()]
+
+
+def test_the_corpus_is_as_large_as_is_promised() -> None:
+    found = cases()
+    assert len({case.id for case in found}) == len(found)
+    least = {
+        Kind.FOLDERS: 150, Kind.GGUF: 60, Kind.DRAFTERS: 40, Kind.TEMPLATES: 50, Kind.STORES: 30, Kind.PROMPTS: 20,
+        Kind.MARKDOWN: 20, Kind.ARGUMENTS: 30,
+    }  # fmt: skip
+    assert all(sum(case.kind is kind for case in found) >= count for kind, count in least.items())
