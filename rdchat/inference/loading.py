@@ -212,7 +212,6 @@ def _vocabulary_size(network: nn.Module, name: str) -> int:
     """
     try:
         logits = network(mx.array([[0]]))
-        mx.eval(logits)
     except Exception as error:  # sizes in a stranger's configuration that do not go together
         raise _unfit(name, error) from error
     size = int(logits.shape[-1])
