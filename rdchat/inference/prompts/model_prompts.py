@@ -9,7 +9,7 @@ from rdchat.inference.prompts.control_text import ControlTokens, Marks
 from rdchat.inference.prompts.watched_process import ChildError, Waiting, WatchedProcess
 from rdchat.inference.requests import ChatMessage
 
-_LOAD_S, _LOAD_BYTES = 30.0, 3 * 2**30  # the largest tokenizers, of 260,000 tokens, take 2 s and half a gigabyte
+_LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30  # the largest tokenizers, of 260,000 tokens, take 2 s and half a gigabyte
 _ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
 _BYTES_PER_BYTE, _MOST_ENCODE_BYTES = 1000, 4 * 2**30  # what a tokenizer takes for each byte of a text, and at most
 _TEMPLATE_HINT = "Pick an instruction-tuned model, or start a new chat without a system prompt."

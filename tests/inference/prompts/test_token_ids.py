@@ -54,8 +54,9 @@ GROWTH = {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"S
 
 
 def test_a_normaliser_that_grows_its_input_ends_the_child_alone(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess
+    small_model: Path, tmp_path: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rdchat.inference.prompts.model_prompts._LOAD_S", 1.0)
     folder = changed(small_model, tmp_path / "grow", "tokenizer.json", lambda tok: tok.update(normalizer=GROWTH))
     with pytest.raises(ModelError, match=r"The tokenizer of grow .* so it was ended|cannot be used"):
         prompts_of(folder, process)
