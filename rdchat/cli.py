@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from rdchat import __version__, log, paths
 from rdchat.commands import ask, bench, doctor, eval_drafter, models, train_drafter
 from rdchat.commands.interrupt import INTERRUPTED
-from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.errors import InvalidSettingError, RdchatError, one_line
 
 # What writing to standard output runs into; such errors name no file.
 _OUTPUT_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
@@ -115,5 +115,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _complain(error: RdchatError, status: int) -> int:
-    print(f"rdchat: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"rdchat: {one_line(error)}", file=sys.stderr)
     return status

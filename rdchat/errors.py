@@ -1,6 +1,12 @@
 """Errors that a person can act on: what happened, and what to do about it."""
 
 
+def one_line(text: object) -> str:
+    """Return words for a terminal: strangers' names in them cannot break the line, nor control the terminal."""
+    words = "".join(letter if letter.isprintable() else " " for letter in str(text))
+    return " ".join(words.split())
+
+
 class RdchatError(Exception):
     """Something went wrong that the person in front of the app can mend.
 

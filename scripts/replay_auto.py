@@ -23,6 +23,7 @@ import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede e
 import mlx.core as mx
 import numpy as np
 
+from rdchat.files.atomic_file import whole_file
 from rdchat.inference.auto.acceptance import Acceptance
 from rdchat.inference.auto.acceptance_file import read_acceptance
 from rdchat.inference.auto.costs import CostModel
@@ -46,7 +47,6 @@ from rdchat.inference.rounds import RoundIterator
 from rdchat.inference.target import KVCache, LoadedModel
 from rdchat.inference.target_binding import target_hash
 from rdchat.inference.verifier import Verified
-from rdchat.inference.whole_file import whole_file
 from tests.inference.auto.chips import CHIPS, Chip
 
 NOTHING = Verified(mx.zeros((1, 1)), mx.zeros((1, 1)))

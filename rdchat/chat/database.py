@@ -13,8 +13,8 @@ from rdchat.chat.lost_file import bring_back, file_id
 from rdchat.chat.schema import MIGRATIONS, migrate
 from rdchat.chat.set_aside import set_aside
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError
-from rdchat.file_errors import file_error
-from rdchat.file_lock import FileLock
+from rdchat.files.file_errors import file_error
+from rdchat.files.file_lock import FileLock
 
 _COMPANIONS = ("-wal", "-shm", "-journal")
 _CHECK_FOLDER = "Check the permissions of its folder."

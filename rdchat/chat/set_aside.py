@@ -3,7 +3,7 @@
 from datetime import datetime
 from pathlib import Path
 
-from rdchat.file_errors import file_error
+from rdchat.files.file_errors import file_error
 
 
 def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
-from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.errors import InvalidSettingError, RdchatError, one_line
 from rdchat.inference.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.ledger_tree import LedgerRow, ledger_note, ledger_rows
 from rdchat.inference.protocol import TokenIterator
@@ -189,7 +189,7 @@ class _Answer:
                     self.end = event
         iterator.close()
         if self.end is not None and self.end.mode_reason is not None:
-            print(f"rdchat: decoded plainly. {self.end.mode_reason}", file=sys.stderr)
+            print(f"rdchat: decoded plainly. {one_line(self.end.mode_reason)}", file=sys.stderr)
 
     def _cancel(self, iterator: TokenIterator) -> None:
         self.cancelled = True

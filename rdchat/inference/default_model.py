@@ -12,10 +12,10 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import ModelError, NetworkError, StorageFullError
+from rdchat.files.atomic_folder import is_made, make_folder
+from rdchat.files.foreign_files import check_file
 from rdchat.inference.events import LoadProgress
-from rdchat.inference.foreign_files import check_file
 from rdchat.inference.gguf_import import CONVERTER_REVISION, convert_gguf
-from rdchat.inference.staging import is_made, make_folder
 
 NAME = "SmolLM2-135M-Instruct"
 WHEEL_VARIABLE = "RDCHAT_MODEL_WHEEL"

@@ -12,14 +12,14 @@ from mlx.utils import tree_flatten
 from mlx_lm.utils import dequantize_model
 
 from rdchat.errors import ModelError
+from rdchat.files.atomic_file import draft_of, make_folder, whole_file
+from rdchat.files.foreign_files import check_file, read_json
 from rdchat.inference.apple_checkpoint import APPLE_MODEL_TYPE, apple_config, apple_weights
 from rdchat.inference.device import on_gpu
-from rdchat.inference.foreign_files import check_file, read_json
 from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead, quantize
 from rdchat.inference.safetensors_file import read_header
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.target_binding import TargetBinding
-from rdchat.inference.whole_file import draft_of, make_folder, whole_file
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
 ACCEPTANCE = "acceptance.json"  # may be missing; see `rdchat.inference.auto.acceptance_file`

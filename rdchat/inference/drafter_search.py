@@ -6,8 +6,8 @@ from pathlib import Path
 import rdchat
 from rdchat import paths
 from rdchat.errors import ModelError
+from rdchat.files.foreign_files import entries_of
 from rdchat.inference.drafter_folder import CONFIG, bound_hash, inspect_drafter
-from rdchat.inference.foreign_files import entries_of
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.target_binding import TargetBinding
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rdchat import paths
-from rdchat.inference.kept_file import keep
+from rdchat.files.cache_file import keep
 
 _CHUNK_BYTES = 16 * 2**20
 

@@ -13,7 +13,7 @@ from gguf import GGMLQuantizationType
 from gguf.constants import GGML_QUANT_SIZES
 
 from rdchat.errors import ModelError
-from rdchat.inference.foreign_files import check_file
+from rdchat.files.foreign_files import check_file
 
 _STRING, _ARRAY, _U32 = 8, 9, 4
 _WIDTHS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # of the scalar types, in bytes

@@ -24,6 +24,7 @@ from rdchat.inference.target import LoadedModel
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
 _BITS = {Dtype.EIGHT_BIT: 8, Dtype.FOUR_BIT: 4}
 _QUANTIZATION_GROUP = 64
+_GROUPS, _PACKED_BITS = (16, 32, 64, 128), (2, 3, 4, 5, 6, 8)  # that MLX knows
 _CACHE_TOKENS = 4096  # a model must fit together with a cache of this many tokens, or its context if that is shorter
 _SLICE_BYTES = 64 * 2**20  # weights made real between two progress events
 _CHUNK_GPU, _CHUNK_CPU = 512, 128  # prompt tokens between two looks at the cancel flag: a fraction of a second
@@ -135,10 +136,51 @@ def _gb(count: float) -> str:
 
 def _read(folder: Path) -> tuple[nn.Module, dict[str, object]]:
     try:
-        network, config = mlx_lm_utils.load_model(folder, lazy=True, trust_remote_code=False)
+        network, config = mlx_lm_utils.load_model(
+            folder, lazy=True, get_model_classes=_classes, trust_remote_code=False
+        )
+    except ModelError:
+        raise
     except Exception as error:  # config and weights are foreign data: anything can be wrong in them
         raise _unfit(folder.name, error) from error
     return network, config
+
+
+def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], type]:
+    """Return what makes the network, and its arguments, as mlx-lm asks for them."""
+    model_class, arguments = mlx_lm_utils._get_classes(config)
+    return partial(_build, model_class), arguments
+
+
+def _build(model_class: type[nn.Module], arguments: object) -> nn.Module:
+    """Make a network that checks quantised weights before mlx-lm divides by what they say: MLX does not check."""
+    network = model_class(arguments)
+    sanitize = getattr(network, "sanitize", lambda weights: weights)
+
+    def checked(weights: dict[str, mx.array]) -> dict[str, mx.array]:
+        del network.sanitize  # the class's own is there again, and nothing refers to the network in a circle
+        weights = sanitize(weights)
+        _check_packing(network, weights)
+        return weights
+
+    network.sanitize = checked
+    return network
+
+
+def _check_packing(network: nn.Module, weights: dict[str, mx.array]) -> None:
+    for name, module in network.named_modules():
+        scales, packed = weights.get(f"{name}.scales"), weights.get(f"{name}.weight")
+        if scales is None or packed is None or not hasattr(module, "to_quantized"):
+            continue
+        width, groups = module.weight.shape[-1], scales.shape[-1]
+        fits = (
+            groups > 0 and width > 0 and width // groups in _GROUPS and packed.shape[-1] * 32 // width in _PACKED_BITS
+        )
+        if not fits:
+            raise ModelError(
+                f"The quantised weights of {name} do not have the size that config.json says.",
+                "Download or convert the model again.",
+            )
 
 
 def _unfit(name: str, error: Exception) -> ModelError:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.inference.foreign_files import read_json
+from rdchat.files.foreign_files import read_json
 
 _REFETCH_HINT = "Download or convert the model again."
 _CONTEXT_KEYS = (

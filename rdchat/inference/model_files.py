@@ -10,10 +10,11 @@ from typing import Any
 
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
+from rdchat.files.atomic_folder import make_folder
+from rdchat.files.foreign_files import check_entries, check_file, entries_of, read_json
 from rdchat.inference.default_model import ensure_default_model
 from rdchat.inference.events import LoadProgress
 from rdchat.inference.file_digest import sha256_of
-from rdchat.inference.foreign_files import check_entries, check_file, entries_of, read_json
 from rdchat.inference.gguf_header import check_gguf
 from rdchat.inference.gguf_import import CONVERTER_REVISION, convert_gguf
 from rdchat.inference.model_config import (
@@ -25,7 +26,6 @@ from rdchat.inference.model_config import (
 )
 from rdchat.inference.model_sizes import check_sizes
 from rdchat.inference.safetensors_file import StoredTensor
-from rdchat.inference.staging import make_folder
 from rdchat.inference.weight_files import is_weights, read_headers, weight_files
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.inference.foreign_files import read_bytes
+from rdchat.files.foreign_files import read_bytes
 
 # Spec-Bench (Xia et al. 2024, arXiv 2401.07851) counts MT-Bench's eight categories as one group
 _MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
-from rdchat.inference.foreign_files import check_file, parse_json
+from rdchat.files.foreign_files import check_file, parse_json
 
 _LENGTH_BYTES = 8
 MOST_HEADER_BYTES = 32 * 2**20  # the format allows 100 MB; the largest models need 12 MB in one file

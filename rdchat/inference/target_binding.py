@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.errors import ModelError
+from rdchat.files.foreign_files import check_file, read_bytes
 from rdchat.inference.events import ModelInfo
-from rdchat.inference.foreign_files import check_file, read_bytes
 from rdchat.inference.safetensors_file import MOST_HEADER_BYTES
 
 _SAMPLES, _SAMPLE_BYTES = 256, 4096  # what is hashed of each weight file: 1 MB, spread evenly

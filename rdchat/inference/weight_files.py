@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rdchat.errors import ModelError
-from rdchat.inference.foreign_files import read_json
+from rdchat.files.foreign_files import read_json
 from rdchat.inference.safetensors_file import MOST_TENSORS, StoredTensor, read_header
 
 _SHARD = re.compile(r"(model-)(\d{1,20})(-of-\d{1,20})(\.safetensors)", re.ASCII)

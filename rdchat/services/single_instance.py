@@ -9,7 +9,7 @@ from PySide6.QtCore import QDeadlineTimer, QObject, QThread, Signal, Slot
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from rdchat.errors import StorageError, StorageLockedError
-from rdchat.file_lock import FileLock
+from rdchat.files.file_lock import FileLock
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_TIMEOUT_MS = 10_000  # a first start on a slow machine, and a window that just closes, take seconds

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
-from rdchat.file_errors import file_error
+from rdchat.files.file_errors import file_error
 from rdchat.services.reply_recorder import ReplyRecorder
 
 _LOG = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference import foreign_files
+from rdchat.files import foreign_files
 from rdchat.inference.model_files import check_model_folder, resolve_model
 from rdchat.inference.model_sizes import check_sizes
 from rdchat.inference.safetensors_file import StoredTensor

@@ -9,7 +9,7 @@ from PySide6.QtCore import QCoreApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import StorageError, StorageLockedError
-from rdchat.file_lock import FileLock
+from rdchat.files.file_lock import FileLock
 from rdchat.services.single_instance import SingleInstance
 
 CLAIM_AND_STAY = """

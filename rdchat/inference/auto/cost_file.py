@@ -10,9 +10,9 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import ModelError
+from rdchat.files.cache_file import keep
+from rdchat.files.foreign_files import read_json
 from rdchat.inference.auto.curve import Costs
-from rdchat.inference.foreign_files import read_json
-from rdchat.inference.kept_file import keep
 
 MEASUREMENTS = 3  # starts in which costs are measured: a machine that was busy once is not slow for ever
 _MOST_BYTES = 2**20

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from rdchat.errors import RdchatError
+from rdchat.files.foreign_files import entries_of
 from rdchat.inference.auto.acceptance import Acceptance, ChainRates, DraftValues, LookupRates, NodeRates
 from rdchat.inference.auto.acceptance_file import read_acceptance
 from rdchat.inference.auto.cost_file import MEASUREMENTS, CostFile
@@ -15,7 +16,6 @@ from rdchat.inference.auto.costs import CostModel, Part, usable
 from rdchat.inference.auto.measuring import Measurement, measure_beams, measure_calls, measure_draft_model
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.draft_model import DraftModel
-from rdchat.inference.foreign_files import entries_of
 from rdchat.inference.probe import DraftKind
 from rdchat.inference.recurrent_drafter import RecurrentModel
 from rdchat.inference.requests import SamplingParams

@@ -7,6 +7,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from rdchat.files.atomic_file import whole_file
 from rdchat.inference.auto.acceptance import (
     Acceptance,
     DraftValues,
@@ -27,7 +28,6 @@ from rdchat.inference.recurrent_drafter import RecurrentModel
 from rdchat.inference.reply import Clock, ReplyJob
 from rdchat.inference.requests import GenerationRequest, SamplingParams
 from rdchat.inference.target import KVCache, LoadedModel
-from rdchat.inference.whole_file import whole_file
 
 _Compared = tuple[ScoredNodes, list[int]]  # a draft, and the text that followed
 _NOWHERE = -1  # a token that is in no draft

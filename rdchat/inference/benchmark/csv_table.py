@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.foreign_files import check_file
+from rdchat.files.foreign_files import check_file
 
 _LONGEST_CELL = 2**30  # characters; Python's own limit of 2**17 is reached by the times of 13,000 tokens
 _MOST_DIGITS = 18

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.inference.foreign_files import check_file, read_json
+from rdchat.files.foreign_files import check_file, read_json
 
 _FILES = (
     "added_tokens.json",

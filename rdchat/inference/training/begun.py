@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.errors import RdchatError
-from rdchat.inference.foreign_files import parse_json
+from rdchat.files.atomic_file import write_json
+from rdchat.files.foreign_files import parse_json
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.training.lanes import Template
-from rdchat.inference.whole_file import write_json
 
 _FILE = "begun.json"
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from rdchat.files.atomic_file import write_json
 from rdchat.inference.training.data import DataMaker, answer_tokens
 from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
 from rdchat.inference.training.shards import Conversation, ShardFolder
 from rdchat.inference.training.time_limit import Costs, TimeLimit
-from rdchat.inference.whole_file import write_json
 
 
 class DataPhase:

@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
-from rdchat.file_errors import file_error
+from rdchat.files.file_errors import file_error
 from rdchat.inference.drafter_folder import target_named_in
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.recurrent_head import Cell, HeadConfig

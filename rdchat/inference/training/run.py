@@ -16,12 +16,13 @@ from mlx.utils import tree_map
 
 from rdchat import __version__
 from rdchat.errors import ModelError, RdchatError
-from rdchat.file_lock import FileLock
+from rdchat.files.atomic_file import JsonLines, make_folder, write_json
+from rdchat.files.file_lock import FileLock
+from rdchat.files.foreign_files import read_json
 from rdchat.inference.auto.acceptance import Acceptance
 from rdchat.inference.auto.acceptance_file import write_acceptance
 from rdchat.inference.auto.watching import Watching
 from rdchat.inference.drafter_folder import StoredDrafter, load_drafter, save_drafter
-from rdchat.inference.foreign_files import read_json
 from rdchat.inference.prompt_files import Prompt
 from rdchat.inference.recurrent_drafter import RecurrentModel
 from rdchat.inference.recurrent_head import RecurrentHead
@@ -47,7 +48,6 @@ from rdchat.inference.training.train_phase import TrainPhase
 from rdchat.inference.training.trainer import Trainer
 from rdchat.inference.training.trials import Result, Setup, TrialFile, report
 from rdchat.inference.training.whitening import fold
-from rdchat.inference.whole_file import JsonLines, make_folder, write_json
 
 _EVALUATION_SHARE = 0.5  # of the most that the evaluation can take, kept free for it where time runs short
 _EVALUATED = 12  # held-out questions that are decoded at the end

@@ -14,8 +14,8 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from rdchat.files.atomic_file import whole_file
 from rdchat.inference.training.shards import Conversation
-from rdchat.inference.whole_file import whole_file
 
 TEACHER_TOKENS = 16  # likeliest tokens that are distilled
 _TEACHER_ROWS = 1024  # hidden states turned into logits at a time

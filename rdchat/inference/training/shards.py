@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import StorageError
-from rdchat.inference.whole_file import make_folder, whole_file
+from rdchat.files.atomic_file import make_folder, whole_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 import mlx.core as mx
 
 from rdchat.errors import StorageError
+from rdchat.files.atomic_file import write_json
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.training.lockstep import Lockstep
 from rdchat.inference.training.trainer import Trainer
-from rdchat.inference.whole_file import write_json
 
 _FIRST_STEPS, _MEASURED_STEPS = 2, 8  # the first ones compile
 _MARGIN = 1.2  # for looks at held-out answers, saving, and a machine that has other things to do

@@ -13,11 +13,11 @@ import mlx.optimizers as optim
 import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
 
+from rdchat.files.atomic_file import whole_file
 from rdchat.inference.recurrent_head import RecurrentHead
 from rdchat.inference.training.loss import Candidates, distillation, sampled_distillation, unroll, weighted_mean
 from rdchat.inference.training.preparation import Prepared
 from rdchat.inference.training.samples import Batch
-from rdchat.inference.whole_file import whole_file
 
 _ALWAYS_DRAWN = 2 / 3  # share of the candidates that are the most frequent tokens; the others are drawn evenly
 _FIRST_OUTPUT = 0.1  # a fresh output layer is made this small: logits near 0 to begin with

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
+from rdchat.files.atomic_file import JsonLines
 from rdchat.inference.prompt_files import Prompt
-from rdchat.inference.whole_file import JsonLines
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
-from rdchat.inference.foreign_files import parse_json
+from rdchat.files.atomic_file import whole_file
+from rdchat.files.foreign_files import parse_json
 from rdchat.inference.safetensors_file import read_header
 from rdchat.inference.target import LoadedModel
 from rdchat.inference.training.lanes import Lane, Template
 from rdchat.inference.training.lockstep import LaneCache, Lockstep
 from rdchat.inference.training.shards import Conversation
-from rdchat.inference.whole_file import whole_file
 
 _FULL_ENOUGH = 0.93  # lanes that are over are dropped where at most this share still runs
 

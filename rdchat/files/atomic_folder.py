@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rdchat.errors import ModelError, StorageError, StorageFullError
-from rdchat.inference.foreign_files import read_json
+from rdchat.files.foreign_files import read_json
 
 _MANIFEST = "made_from.json"
 _LOCK_POLL_S = 0.2

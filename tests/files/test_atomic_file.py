@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import StorageError, StorageFullError
-from rdchat.inference.whole_file import JsonLines, make_folder, whole_file, write_json
+from rdchat.files.atomic_file import JsonLines, make_folder, whole_file, write_json
 from tests.disks import small_disk
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import StorageError, StorageFullError
-from rdchat.inference.staging import is_made, make_folder
+from rdchat.files.atomic_folder import is_made, make_folder
 from tests.disks import small_disk
 
 MAKE = """
 import sys
 from pathlib import Path
-from rdchat.inference.staging import make_folder
+from rdchat.files.atomic_folder import make_folder
 def build(folder):
     (folder / "half").write_text("half")
     print("building", flush=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import StorageError, StorageFullError
-from rdchat.file_errors import file_error
+from rdchat.files.file_errors import file_error
 from rdchat.host import flush_to_disk
 
 _SAFE = "What was saved before is safe."

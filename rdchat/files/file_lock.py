@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from rdchat.errors import StorageLockedError
-from rdchat.file_errors import file_error
+from rdchat.files.file_errors import file_error
 
 
 class FileLock:
