@@ -32,7 +32,7 @@ class _Parser(argparse.ArgumentParser):
         self.add_argument("--version", action="version", version=f"rdchat {__version__}")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
