@@ -12,7 +12,7 @@ from rdchat import __version__, display, host, paths
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
-from rdchat.inference.protocol import Engine
+from rdchat.inference.api.protocol import Engine
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.garbage_collector import GarbageCollector
@@ -127,7 +127,7 @@ def application() -> QApplication:
 
 def local_engine() -> Engine:
     """Make the engine; called on the engine thread, which is where MLX is imported."""
-    from rdchat.inference.engine import LocalEngine  # noqa: PLC0415  not before the window is shown
+    from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  not before the window is shown
 
     return LocalEngine()
 

@@ -13,9 +13,9 @@ from contextlib import nullcontext
 from PySide6.QtCore import QCoreApplication, QEventLoop, Qt, QTimer
 from stand_in_engine import StandInEngine, StandInReply
 
-from rdchat.inference.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.requests import ChatMessage, GenerationRequest, Role
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
 from rdchat.services.engine_client import EngineClient
 
 TOKENS_PER_SECOND, TOKENS = 150, 300

@@ -26,15 +26,15 @@ import mlx.core as mx
 from mlx_lm import stream_generate
 from mlx_lm.sample_utils import make_sampler
 
-from rdchat.inference.candidates import DraftShape
-from rdchat.inference.draft_model import DraftModel, load_draft_model
-from rdchat.inference.events import ReplyEnd
-from rdchat.inference.ledger import Ledger
-from rdchat.inference.loading import load_model
-from rdchat.inference.reply import Clock, ReplyJob
-from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.rounds import RoundIterator
-from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.candidates import DraftShape
+from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
+from rdchat.inference.models.loading import load_model
+from rdchat.inference.target.target import KVCache, LoadedModel
 
 GROUPS = ("mt_bench", "translation", "summarization", "qa", "math_reasoning", "rag")
 LONGEST_PROMPT = 800  # tokens

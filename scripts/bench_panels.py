@@ -22,8 +22,8 @@ from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.events import FinishReason, GenerationEvent, ReplyEnd, RoundTree, TokenEvent
-from rdchat.inference.statistics import LedgerEntry, RoundStatistics, Statistics
+from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, RoundTree, TokenEvent
+from rdchat.inference.api.reply_statistics import LedgerEntry, RoundStatistics, Statistics
 from rdchat.services.events import EngineState
 from rdchat.ui.windows import show_in_front
 

@@ -25,19 +25,20 @@ import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede e
 import mlx.core as mx
 import numpy as np
 
+from rdchat.inference.api.events import TokenEvent
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.benchmark.halves import Halves, write_accepted
-from rdchat.inference.drafter_folder import find_drafter, load_drafter
-from rdchat.inference.events import TokenEvent
-from rdchat.inference.ledger import Ledger
-from rdchat.inference.loading import load_model
-from rdchat.inference.packed_tree import PackedTree
-from rdchat.inference.prefix_tree import PrefixTree
-from rdchat.inference.recurrent_drafter import DEFAULT_SHAPE, RecurrentModel, RecurrentSettings
-from rdchat.inference.reply import Clock, ReplyJob
-from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.rounds import RoundIterator
-from rdchat.inference.target import KVCache, LoadedModel
-from rdchat.inference.verifier import Verifier
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.drafter_folder import load_drafter
+from rdchat.inference.drafting.drafter_search import find_drafter
+from rdchat.inference.drafting.recurrent_drafter import DEFAULT_SHAPE, RecurrentModel, RecurrentSettings
+from rdchat.inference.models.loading import load_model
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.verifier import Verifier
 
 CONTEXT, LONG_CONTEXT = 512, 8192
 REPLY = 48  # tokens of a reply, so that the context stays near its length

@@ -19,8 +19,8 @@ from PySide6.QtCore import QEvent, QEventLoop, QObject, QTimer
 from PySide6.QtWidgets import QApplication
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.events import FinishReason
-from rdchat.inference.requests import Role
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import Role
 from rdchat.ui.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 

@@ -22,15 +22,23 @@ import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede e
 import mlx.core as mx
 import numpy as np
 
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import (
+    ChatMessage,
+    DraftSettings,
+    Dtype,
+    GenerationRequest,
+    Mode,
+    Role,
+    SamplingParams,
+)
 from rdchat.inference.benchmark.differences import gap_of
 from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
-from rdchat.inference.events import ReplyEnd
-from rdchat.inference.loading import load_model
-from rdchat.inference.prefill import read_prompt
-from rdchat.inference.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Mode, Role, SamplingParams
-from rdchat.inference.sampling import TokenChooser
+from rdchat.inference.decoding.prefill import read_prompt
+from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.target.target import KVCache, LoadedModel
 
 DTYPES = (Dtype.FLOAT32, Dtype.FLOAT16, Dtype.BFLOAT16, Dtype.FOUR_BIT)
 

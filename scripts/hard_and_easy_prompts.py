@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from rdchat.inference.prompt_files import read_prompts
+from rdchat.inference.api.prompt_files import read_prompts
 
 EACH = 8
 _TASK = "Summarize: "  # what Spec-Bench puts before an article

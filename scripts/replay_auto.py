@@ -24,29 +24,30 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.files.atomic_file import whole_file
-from rdchat.inference.auto.acceptance import Acceptance
+from rdchat.inference.api.prompt_files import read_prompts
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.auto.acceptance_estimates import Acceptance
 from rdchat.inference.auto.acceptance_file import read_acceptance
 from rdchat.inference.auto.costs import CostModel
 from rdchat.inference.auto.drafter import SHADOW, AutoDrafter
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, WIDTHS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, Equipment, Followed
-from rdchat.inference.autoregressive import Step
-from rdchat.inference.draft import Draft, Drafter
-from rdchat.inference.drafter_folder import find_drafter, load_drafter
-from rdchat.inference.ledger import Ledger
-from rdchat.inference.loading import load_model
-from rdchat.inference.lookup import LookupDrafter, LookupIndex
-from rdchat.inference.packed_tree import PackedTree
-from rdchat.inference.prompt_files import read_prompts
-from rdchat.inference.recurrent_beam import BeamShape, NodePool
-from rdchat.inference.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
-from rdchat.inference.reply import Clock, ReplyJob
-from rdchat.inference.requests import ChatMessage, GenerationRequest, Mode, Role, SamplingParams
-from rdchat.inference.rounds import RoundIterator
-from rdchat.inference.target import KVCache, LoadedModel
-from rdchat.inference.target_binding import target_hash
-from rdchat.inference.verifier import Verified
+from rdchat.inference.decoding.autoregressive import Step
+from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.drafter_folder import load_drafter
+from rdchat.inference.drafting.drafter_search import find_drafter
+from rdchat.inference.drafting.lookup import LookupDrafter, LookupIndex
+from rdchat.inference.drafting.recurrent_beam import BeamShape, NodePool
+from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
+from rdchat.inference.models.fingerprint import target_hash
+from rdchat.inference.models.loading import load_model
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.verifier import Verified
 from tests.inference.auto.chips import CHIPS, Chip
 
 NOTHING = Verified(mx.zeros((1, 1)), mx.zeros((1, 1)))

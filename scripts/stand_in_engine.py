@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rdchat.errors import ModelError
-from rdchat.inference.benchmark.plan import BenchPlan
-from rdchat.inference.benchmark.results import BenchRunner
-from rdchat.inference.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo, ModeOption
-from rdchat.inference.protocol import TokenIterator
-from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest, Mode
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.bench_results import BenchRunner
+from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo, ModeOption
+from rdchat.inference.api.protocol import TokenIterator
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
 
 
 class StandInEngine:
@@ -26,7 +26,7 @@ class StandInEngine:
     def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
         return ModelInfo("stand-in", Path(), "none", "none", "CPU", 8192, 100, 1000, 4000, 0.0)
 
-    def generate(self, request: GenerationRequest, _stopped: Callable[[], bool]) -> TokenIterator:
+    def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> TokenIterator:
         return self._reply(request.request_id)
 
     def draft_options(self, settings: DraftSettings) -> DraftOptions:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rdchat.inference.events import FinishReason
-from rdchat.inference.requests import Mode, Role, SamplingParams
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Mode, Role, SamplingParams
 
 
 class MessageStatus(StrEnum):
@@ -67,7 +67,7 @@ class Message:
         status: Where it stands.
         created_at: Seconds since the epoch; None where what is stored is no date.
         model: Name of the model that wrote it; None for a person's.
-        seed: The reply seed (`rdchat.inference.requests.reply_seed`); None for a person's.
+        seed: The reply seed (`rdchat.inference.api.requests.reply_seed`); None for a person's.
         finish_reason: Why the reply ended; None while it is written, for a person's, and after a crash.
         error: What a failed reply failed of, in words for the person.
         statistics: The reply's counters, without its ledger where that was not kept.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from rdchat.inference.events import RoundTree, TokenEvent
+from rdchat.inference.api.events import RoundTree, TokenEvent
 
 
 @dataclass(frozen=True, slots=True)

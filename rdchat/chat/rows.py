@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus
 from rdchat.chat.plain_data import from_plain, to_plain
-from rdchat.inference.events import FinishReason
-from rdchat.inference.requests import Role, SamplingParams
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Role, SamplingParams
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rdchat.inference.requests import DraftSettings, Dtype, SamplingParams, check_seed, require
+from rdchat.inference.api.requests import DraftSettings, Dtype, SamplingParams, check_seed, require
 
 MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32  # points
 

@@ -20,9 +20,9 @@ from rdchat.chat.rows import (
 from rdchat.chat.search import search_condition
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError
-from rdchat.inference.events import FinishReason
-from rdchat.inference.requests import Role, SamplingParams
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Role, SamplingParams
 
 _TRIAL = """
     SAVEPOINT trial;

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedRound, TracedToken
-from rdchat.inference.events import RoundTree
+from rdchat.inference.api.events import RoundTree
 
 _VERSION = 1
 _MOST_BYTES = 64 << 20  # unpacked: some 60,000 rounds

@@ -11,10 +11,11 @@ from typing import Any
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError, RdchatError, one_line
-from rdchat.inference.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
-from rdchat.inference.ledger_tree import LedgerRow, ledger_note, ledger_rows
-from rdchat.inference.protocol import TokenIterator
-from rdchat.inference.requests import (
+from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.api.ledger_tree import LedgerRow, ledger_note, ledger_rows
+from rdchat.inference.api.protocol import TokenIterator
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import (
     ChatMessage,
     DraftSettings,
     Dtype,
@@ -25,7 +26,6 @@ from rdchat.inference.requests import (
     check_seed,
     fresh_seed,
 )
-from rdchat.inference.statistics import Statistics
 
 _MOST_PROMPT_BYTES = 64 * 2**20
 
@@ -170,7 +170,7 @@ class _Answer:
         self.cancelled = False
 
     def make(self, messages: tuple[ChatMessage, ...], model: str | None, dtype: Dtype) -> None:
-        from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
+        from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
         with ProgressLine(sys.stderr) as progress:

@@ -14,17 +14,17 @@ from rdchat.commands.bench_table import bench_table
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.bench_results import BenchProgress, BenchRecord, BenchRun
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts
+from rdchat.inference.api.protocol import Engine
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.csv_format import read_csv, write_csv
 from rdchat.inference.benchmark.environment import environment
 from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
-from rdchat.inference.benchmark.plan import BenchPlan
 from rdchat.inference.benchmark.report import as_json, summarise
-from rdchat.inference.benchmark.results import BenchProgress, BenchRecord, BenchRun
 from rdchat.inference.benchmark.sweep import Sweep
-from rdchat.inference.events import LoadProgress
-from rdchat.inference.prompt_files import Prompt, first_of_each_group, read_prompts
-from rdchat.inference.protocol import Engine
-from rdchat.inference.requests import DraftSettings, Dtype, Mode, require
 
 _MEASURING = ("prompts", "modes", "csv")  # options that mean nothing where a file is shown
 
@@ -150,7 +150,7 @@ class _Bench:
 
     def run(self) -> None:
         """Load the model and measure."""
-        from rdchat.inference.engine import LocalEngine  # noqa: PLC0415  MLX: only once the arguments are right
+        from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX: only once the arguments are right
 
         args = self._args
         # what libraries have to say, as mlx-lm of large models, is no part of the report
@@ -214,7 +214,7 @@ def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
 
 
 def _check_files(args: argparse.Namespace) -> None:
-    from rdchat.inference.model_files import check_model_folder, resolve_model  # noqa: PLC0415  slow to import
+    from rdchat.inference.models.model_files import check_model_folder, resolve_model  # noqa: PLC0415  slow to import
 
     for name in (args.model, args.draft_model):
         if name is not None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rdchat.errors import RdchatError
+from rdchat.inference.api.bench_results import BenchRecord
 from rdchat.inference.benchmark.picture_data import picture_data
-from rdchat.inference.benchmark.results import BenchRecord
 
 
 def check_pictures(names: Sequence[str]) -> None:

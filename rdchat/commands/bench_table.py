@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from rdchat.inference.api.bench_results import BenchRecord, CellReport, Difference, Figure
 from rdchat.inference.benchmark.report import cell_names
-from rdchat.inference.benchmark.results import BenchRecord, CellReport, Difference, Figure
 
 _COLUMNS = {
     "decode_tps": ("tokens/s", 1),

@@ -14,7 +14,7 @@ import psutil
 from rdchat import __version__, display, host, memory, paths
 
 if TYPE_CHECKING:
-    from rdchat.inference.diagnostics import EngineFacts
+    from rdchat.inference.target.diagnostics import EngineFacts
 
 _GIB = 2**30
 _ENOUGH_MEMORY_BYTES = _GIB  # the default model in float32, its cache and the window
@@ -207,7 +207,7 @@ def as_text(facts: Facts, advice: list[Advice]) -> str:
 
 def _engine() -> "tuple[EngineFacts | None, str]":
     try:
-        from rdchat.inference.diagnostics import engine_facts  # noqa: PLC0415  MLX: doctor must outlive its failure
+        from rdchat.inference.target.diagnostics import engine_facts  # noqa: PLC0415  MLX: doctor must outlive its failure
 
         return engine_facts(), ""
     except (ImportError, OSError, RuntimeError) as error:
@@ -224,8 +224,8 @@ def _qt() -> tuple[str, str]:
 
 def _drafters() -> tuple[Path | None, tuple[str, ...]]:
     """Return the default model's drafter, and what is said of damaged ones."""
-    from rdchat.inference.drafter_search import search_drafters  # noqa: PLC0415  MLX
-    from rdchat.inference.target_binding import target_hash  # noqa: PLC0415
+    from rdchat.inference.drafting.drafter_search import search_drafters  # noqa: PLC0415  MLX
+    from rdchat.inference.models.fingerprint import target_hash  # noqa: PLC0415
 
     model = _default_model()
     found = search_drafters(target_hash(model) if model else None)
@@ -233,7 +233,7 @@ def _drafters() -> tuple[Path | None, tuple[str, ...]]:
 
 
 def _default_model() -> Path | None:
-    from rdchat.inference.default_model import is_default_model_ready  # noqa: PLC0415
+    from rdchat.inference.models.default_model import is_default_model_ready  # noqa: PLC0415
 
     return paths.default_model_dir() if is_default_model_ready() else None
 

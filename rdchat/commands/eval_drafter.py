@@ -13,12 +13,12 @@ from rdchat import __version__, paths
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import ModelError
-from rdchat.inference.events import LoadProgress
-from rdchat.inference.prompt_files import Prompt, by_group, first_of_each_group, read_prompts
-from rdchat.inference.requests import Dtype, SamplingParams, check_seed, require
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.prompt_files import Prompt, by_group, first_of_each_group, read_prompts
+from rdchat.inference.api.requests import Dtype, SamplingParams, check_seed, require
 
 if TYPE_CHECKING:
-    from rdchat.inference.target import LoadedModel
+    from rdchat.inference.target.target import LoadedModel
     from rdchat.inference.training.evaluate import Evaluation
     from rdchat.inference.training.trials import Result, Setup, TrialFile
 
@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
     setups = _setups(args.beam_width, args.beam_length)
 
     from rdchat.host import keep_awake  # noqa: PLC0415
-    from rdchat.inference.drafter_folder import load_drafter  # noqa: PLC0415  MLX: only once all is right
-    from rdchat.inference.loading import load_model  # noqa: PLC0415
+    from rdchat.inference.drafting.drafter_folder import load_drafter  # noqa: PLC0415  MLX: only once all is right
+    from rdchat.inference.models.loading import load_model  # noqa: PLC0415
     from rdchat.inference.training.evaluate import Evaluation  # noqa: PLC0415
     from rdchat.inference.training.trials import report  # noqa: PLC0415
 
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _setups(widths: Sequence[int], lengths: Sequence[int]) -> "list[Setup]":
     """Return every width and length, alone and with the lookup branch, and lookup alone."""
-    from rdchat.inference.recurrent_beam import BeamShape  # noqa: PLC0415  MLX
+    from rdchat.inference.drafting.recurrent_beam import BeamShape  # noqa: PLC0415  MLX
     from rdchat.inference.training.trials import Setup  # noqa: PLC0415
 
     setups = []
@@ -96,8 +96,8 @@ def _setups(widths: Sequence[int], lengths: Sequence[int]) -> "list[Setup]":
 
 
 def _drafter_folder(named: str | None, model: "LoadedModel") -> Path:
-    from rdchat.inference.drafter_search import find_drafter  # noqa: PLC0415
     from rdchat.inference.drafters import cannot_verify, no_drafter  # noqa: PLC0415
+    from rdchat.inference.drafting.drafter_search import find_drafter  # noqa: PLC0415
 
     if problem := cannot_verify(model):
         raise ModelError(problem, "Pick another model.")
@@ -109,8 +109,8 @@ def _drafter_folder(named: str | None, model: "LoadedModel") -> Path:
 
 def _facts(args: argparse.Namespace, model: "LoadedModel", folder: Path) -> dict[str, Any]:
     """Return what is measured, as JSON holds it: two measurements with equal facts can be one."""
-    from rdchat.inference.drafter_folder import WEIGHTS  # noqa: PLC0415
-    from rdchat.inference.target_binding import TargetBinding  # noqa: PLC0415
+    from rdchat.inference.drafting.drafter_folder import WEIGHTS  # noqa: PLC0415
+    from rdchat.inference.models.fingerprint import TargetBinding  # noqa: PLC0415
 
     with (folder / WEIGHTS).open("rb") as weights:
         digest = hashlib.file_digest(weights, "sha256").hexdigest()

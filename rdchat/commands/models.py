@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _install_default() -> int:
-    from rdchat.inference.default_model import ensure_default_model  # noqa: PLC0415  slow to import
+    from rdchat.inference.models.default_model import ensure_default_model  # noqa: PLC0415  slow to import
 
     with ProgressLine(sys.stderr, verbose=True) as progress:
         folder = ensure_default_model(progress.show)
@@ -39,7 +39,7 @@ def _install_default() -> int:
 
 
 def _list() -> int:
-    from rdchat.inference.model_files import check_model_folder, installed_models  # noqa: PLC0415  slow to import
+    from rdchat.inference.models.model_files import check_model_folder, installed_models  # noqa: PLC0415  slow to import
 
     rows = []
     for name, folder in installed_models():
@@ -59,7 +59,7 @@ def _list() -> int:
 
 
 def _check_pair(target: str, draft: str, as_json: bool) -> int:
-    from rdchat.inference.vocabularies import check_pair  # noqa: PLC0415  slow to import
+    from rdchat.inference.models.vocabularies import check_pair  # noqa: PLC0415  slow to import
 
     verdict = check_pair(target, draft)
     print(json.dumps({**asdict(verdict), "compatible": verdict.compatible}, ensure_ascii=False) if as_json else verdict)

@@ -4,7 +4,7 @@ import shutil
 from types import TracebackType
 from typing import Self, TextIO
 
-from rdchat.inference.events import LoadProgress
+from rdchat.inference.api.events import LoadProgress
 
 _ERASE = "\r\x1b[K"
 

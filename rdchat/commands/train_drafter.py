@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from rdchat import paths
 from rdchat.commands.progress import ProgressLine
-from rdchat.inference.requests import Dtype
+from rdchat.inference.api.requests import Dtype
 
 if TYPE_CHECKING:
     from rdchat.inference.training.plan import TrainingPlan, TrainingSettings
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     settings = _settings(args)
 
     from rdchat.host import keep_awake  # noqa: PLC0415
-    from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once all is right
+    from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only once all is right
     from rdchat.inference.training.plan import make_plan  # noqa: PLC0415
     from rdchat.inference.training.run import DrafterTraining  # noqa: PLC0415
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> "TrainingSettings":
     """Read the arguments and the files they name."""
-    from rdchat.inference.prompt_files import read_prompts  # noqa: PLC0415
+    from rdchat.inference.api.prompt_files import read_prompts  # noqa: PLC0415
     from rdchat.inference.training.plan import TrainingSettings  # noqa: PLC0415  MLX
     from rdchat.inference.training.trainer import Recipe  # noqa: PLC0415
 

@@ -8,20 +8,20 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import RdchatError
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.drafter import AutoDrafter
 from rdchat.inference.auto.state import AutoState, Equipment
-from rdchat.inference.draft import Drafter
-from rdchat.inference.draft_model import DraftModel, load_draft_model
-from rdchat.inference.drafter_folder import load_drafter
-from rdchat.inference.drafter_search import DrafterSearch, search_drafters
-from rdchat.inference.events import LoadProgress
-from rdchat.inference.ledger import Ledger
-from rdchat.inference.lookup import LookupDrafter
-from rdchat.inference.probe import DraftKind
-from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
-from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.target import LoadedModel
-from rdchat.inference.target_binding import TargetBinding
+from rdchat.inference.decoding.draft import Drafter
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
+from rdchat.inference.drafting.drafter_folder import load_drafter
+from rdchat.inference.drafting.drafter_search import DrafterSearch, search_drafters
+from rdchat.inference.drafting.lookup import LookupDrafter
+from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
+from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.target import LoadedModel
 
 NO_DRAFT_MODEL = "No draft model is chosen: it is a smaller model that knows the same tokens."
 

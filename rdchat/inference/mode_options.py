@@ -5,14 +5,14 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import RdchatError
-from rdchat.inference.draft_model import check_draft_model
-from rdchat.inference.drafter_folder import check_drafter
+from rdchat.inference.api.events import ModeOption
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import NO_DRAFT_MODEL, Drafters, cannot_verify, no_drafter
-from rdchat.inference.events import ModeOption
-from rdchat.inference.model_files import display_name
-from rdchat.inference.probe import DraftKind
-from rdchat.inference.requests import DraftSettings, Mode
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.drafting.draft_model import check_draft_model
+from rdchat.inference.drafting.drafter_folder import check_drafter
+from rdchat.inference.models.model_files import display_name
+from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.target import LoadedModel
 
 
 class ModeOptions:

@@ -6,19 +6,19 @@ from dataclasses import replace
 import mlx.core as mx
 
 from rdchat.errors import PromptTooLongError
+from rdchat.inference.api.events import DraftOptions, LoadProgress
+from rdchat.inference.api.protocol import StoppedError, TokenIterator
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.inference.auto.drafter import AutoDrafter
 from rdchat.inference.auto.iterator import AutoIterator
-from rdchat.inference.autoregressive import AutoregressiveIterator
-from rdchat.inference.draft import Drafter
+from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
+from rdchat.inference.decoding.draft import Drafter
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.events import DraftOptions, LoadProgress
-from rdchat.inference.ledger import Ledger
 from rdchat.inference.mode_options import ModeOptions
-from rdchat.inference.protocol import StoppedError, TokenIterator
-from rdchat.inference.reply import Clock, ReplyJob
-from rdchat.inference.requests import DraftSettings, GenerationRequest
-from rdchat.inference.rounds import RoundIterator
-from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.target.target import KVCache, LoadedModel
 
 
 class ChatSession:

@@ -2,8 +2,8 @@
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.inference.benchmark.plan import BenchPlan
-from rdchat.inference.benchmark.results import BenchProgress, BenchRun
+from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.bench_results import BenchProgress, BenchRun
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import BenchEnd, BenchUpdate, Failure
 

@@ -8,9 +8,9 @@ from rdchat.chat.conversation import Message, Notice
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.events import LoadProgress, ModelInfo, PrefillProgress
-from rdchat.inference.requests import Dtype, Role
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.events import LoadProgress, ModelInfo, PrefillProgress
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Dtype, Role
 from rdchat.services.benchmark import Benchmark
 from rdchat.services.chat_history import history
 from rdchat.services.conversation_desk import ConversationDesk

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rdchat.chat.conversation import Message
-from rdchat.inference.requests import ChatMessage, Role
+from rdchat.inference.api.requests import ChatMessage, Role
 
 
 def history(path: Sequence[Message], system_prompt: str) -> tuple[ChatMessage, ...]:

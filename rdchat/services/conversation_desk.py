@@ -6,7 +6,7 @@ from rdchat.chat.conversation import Conversation, Notice
 from rdchat.chat.settings import Settings
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.requests import SamplingParams
+from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.conversation_list import ConversationList
 from rdchat.services.open_chat import OpenChat
 from rdchat.services.storage_watch import StorageWatch

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.settings import ModelDraft, Settings
-from rdchat.inference.events import DraftOptions, ModelInfo, ModeOption, ReplyEnd
-from rdchat.inference.requests import DraftSettings, Mode
+from rdchat.inference.api.events import DraftOptions, ModelInfo, ModeOption, ReplyEnd
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import Failure
 from rdchat.services.model_slot import ModelSlot

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 
 from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 
-from rdchat.inference.benchmark.plan import BenchPlan
-from rdchat.inference.events import DraftOptions, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
-from rdchat.inference.protocol import Engine
-from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
+from rdchat.inference.api.protocol import Engine
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.services.engine_worker import EngineWorker
 from rdchat.services.events import BenchEnd, BenchUpdate, EngineEvent, Failure, LoadEvent, LoadRequest, ReplyProgress
 from rdchat.services.open_requests import OpenRequests

@@ -9,11 +9,11 @@ from PySide6.QtCore import QObject, Qt, QThread, Signal, Slot
 
 from rdchat import paths
 from rdchat.errors import RdchatError
-from rdchat.inference.benchmark.plan import BenchPlan
-from rdchat.inference.events import FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
-from rdchat.inference.protocol import Engine, StoppedError, TokenIterator
-from rdchat.inference.requests import DraftSettings, GenerationRequest
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.services.events import BenchEnd, BenchUpdate, EngineEvent, Failure, LoadEvent, LoadRequest, ReplyProgress
 from rdchat.services.open_requests import OpenRequests
 from rdchat.services.outbox import Outbox

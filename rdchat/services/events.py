@@ -4,10 +4,10 @@ import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rdchat.inference.benchmark.results import BenchEvent
-from rdchat.inference.events import DraftOptions, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
-from rdchat.inference.requests import Dtype
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.bench_results import BenchEvent
+from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Dtype
 
 
 class EngineState(StrEnum):

@@ -5,8 +5,8 @@ from dataclasses import replace
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.settings import Settings
-from rdchat.inference.events import ModelInfo
-from rdchat.inference.requests import Dtype
+from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.requests import Dtype
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import Failure
 

@@ -6,8 +6,8 @@ from rdchat.chat.conversation import Conversation, Message, MessageStatus
 from rdchat.chat.settings import Settings
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
-from rdchat.inference.requests import Role, SamplingParams, fresh_seed, reply_seed
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Role, SamplingParams, fresh_seed, reply_seed
 
 
 class OpenChat:

@@ -3,7 +3,7 @@
 import threading
 from typing import Protocol
 
-from rdchat.inference.requests import DraftSettings
+from rdchat.inference.api.requests import DraftSettings
 
 
 class Cancellable(Protocol):

@@ -3,7 +3,7 @@
 import threading
 from collections import deque
 
-from rdchat.inference.events import DraftOptions, LoadProgress, PrefillProgress
+from rdchat.inference.api.events import DraftOptions, LoadProgress, PrefillProgress
 from rdchat.services.events import EngineEvent, LoadEvent, ReplyProgress
 
 

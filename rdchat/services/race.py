@@ -10,11 +10,11 @@ from itertools import accumulate, count
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_results import BenchRun, Difference
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.benchmark.report import speed_ratio
-from rdchat.inference.benchmark.results import BenchRun, Difference
-from rdchat.inference.prompt_files import Prompt
-from rdchat.inference.requests import DraftSettings
 from rdchat.services.benchmark import Benchmark
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import Failure

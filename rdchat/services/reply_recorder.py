@@ -11,9 +11,9 @@ from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 from rdchat.chat.conversation import Drafting, Message, MessageStatus, Notice
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.events import FinishReason
-from rdchat.inference.requests import GenerationRequest
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import GenerationRequest
 
 _LOG = logging.getLogger(__name__)
 _SAVE_AFTER_S = 0.3  # a crash may lose half a second of text, and a busy machine is late

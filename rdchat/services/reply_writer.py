@@ -5,9 +5,9 @@ from dataclasses import replace
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Drafting, Message
-from rdchat.inference.events import FinishReason, ModelInfo, ReplyEnd
-from rdchat.inference.requests import ChatMessage, GenerationRequest, SamplingParams
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, SamplingParams
 from rdchat.services.draft_control import DraftControl
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import EngineState, Failure, ReplyProgress

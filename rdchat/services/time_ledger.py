@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.inference.events import ReplyEnd
-from rdchat.inference.ledger_tree import LedgerRow, added_up, ledger_rows
-from rdchat.inference.requests import Mode
-from rdchat.inference.statistics import LedgerEntry
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.ledger_tree import LedgerRow, added_up, ledger_rows
+from rdchat.inference.api.reply_statistics import LedgerEntry
+from rdchat.inference.api.requests import Mode
 from rdchat.services.draft_control import DraftControl
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import Failure, ReplyProgress

@@ -11,7 +11,7 @@ from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.trace_format import decode, encode
 from rdchat.errors import StorageError
-from rdchat.inference.events import TokenEvent
+from rdchat.inference.api.events import TokenEvent
 
 _LOG = logging.getLogger(__name__)
 _SLICE_S = 0.003  # packing the trace of 2,000 tokens takes 50 ms: it must not be felt

@@ -4,7 +4,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
-from rdchat.inference.requests import SamplingParams
+from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.labels import ThemedLabel
 from rdchat.ui.sampling_form import SamplingForm

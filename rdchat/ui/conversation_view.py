@@ -4,7 +4,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Conversation, Message, MessageStatus, Notice
-from rdchat.inference.events import LoadProgress, PrefillProgress
+from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.events import EngineState, Failure
 from rdchat.ui import figures

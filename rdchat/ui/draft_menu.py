@@ -6,7 +6,7 @@ from dataclasses import replace
 from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QActionGroup
 
-from rdchat.inference.requests import Mode
+from rdchat.inference.api.requests import Mode
 from rdchat.services.draft_control import DraftControl
 
 

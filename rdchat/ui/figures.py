@@ -4,8 +4,8 @@ import math
 import time
 from datetime import datetime
 
-from rdchat.inference.events import FinishReason, LoadProgress, PrefillProgress
-from rdchat.inference.requests import Dtype, Mode
+from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
+from rdchat.inference.api.requests import Dtype, Mode
 
 NONE = "\N{EN DASH}"
 

@@ -7,8 +7,8 @@ from PySide6.QtGui import QAction, QActionGroup
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
 
 from rdchat import paths
-from rdchat.inference.events import LoadProgress
-from rdchat.inference.requests import Dtype
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.requests import Dtype
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.events import EngineState
 from rdchat.ui import figures

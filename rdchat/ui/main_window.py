@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QMainWindow, QSplitter,
 
 from rdchat import paths
 from rdchat.chat.settings import Appearance, Settings
-from rdchat.inference.requests import Role
+from rdchat.inference.api.requests import Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.events import EngineState
 from rdchat.ui.about import about_box

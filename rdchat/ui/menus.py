@@ -6,7 +6,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QApplication, QMenuBar
 
-from rdchat.inference.requests import Mode
+from rdchat.inference.api.requests import Mode
 
 _Keys = str | QKeySequence.StandardKey
 _Standard = QKeySequence.StandardKey

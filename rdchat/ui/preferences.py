@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 
 from rdchat import paths
 from rdchat.chat.settings import Appearance, Settings
-from rdchat.inference.requests import Dtype, SamplingParams
+from rdchat.inference.api.requests import Dtype, SamplingParams
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui import figures
 from rdchat.ui.header import DEFAULT_MODEL

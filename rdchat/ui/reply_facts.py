@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.chat.conversation import Drafting, Message
-from rdchat.inference.requests import Mode
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Mode
 from rdchat.ui import definitions, figures
 
 

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.requests import SamplingParams
+from rdchat.inference.api.requests import SamplingParams
 from rdchat.ui.labels import ThemedLabel, wrapped
 from rdchat.ui.theme import SMALL, TIGHT, Theme
 

@@ -6,7 +6,7 @@ from PySide6.QtCore import QPointF, QSize
 from PySide6.QtGui import QColor, QPainter, QPainterPath, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui.theme import Theme
 
 _SAMPLES = 120

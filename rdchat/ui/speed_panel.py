@@ -6,8 +6,8 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.requests import Role
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.events import EngineState
 from rdchat.ui.labels import Ground, Separator

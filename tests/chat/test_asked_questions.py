@@ -7,7 +7,7 @@ import pytest
 from rdchat.chat.asked_questions import asked_questions
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.requests import Role
+from rdchat.inference.api.requests import Role
 
 
 @pytest.fixture

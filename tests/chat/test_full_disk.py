@@ -11,7 +11,7 @@ from rdchat.chat.settings import Appearance, Settings
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
-from rdchat.inference.requests import Role
+from rdchat.inference.api.requests import Role
 from tests.disks import SmallDisk, small_disk
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rdchat.chat.conversation import Message
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.requests import Role
+from rdchat.inference.api.requests import Role
 from tests.chat.conftest import OpenStore
 
 

@@ -13,7 +13,7 @@ from rdchat.chat.asked_questions import asked_questions
 from rdchat.chat.schema import APPLICATION_ID, MIGRATIONS, migrate
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.requests import Role
+from rdchat.inference.api.requests import Role
 
 ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"
 

@@ -10,7 +10,7 @@ import pytest
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.requests import Role
+from rdchat.inference.api.requests import Role
 from tests.chat.conftest import OpenStore
 
 type MakeChat = Callable[..., int]

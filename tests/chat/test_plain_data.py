@@ -6,8 +6,8 @@ import pytest
 
 from rdchat.chat.plain_data import from_plain, to_plain
 from rdchat.chat.settings import ModelDraft, Settings
-from rdchat.inference.requests import DraftSettings, Mode, SamplingParams
-from rdchat.inference.statistics import LedgerEntry, Statistics
+from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 
 
 @pytest.mark.parametrize("value", [Settings(), SamplingParams(), Statistics(ledger=(LedgerEntry("a", "", 1, 2.5),))])

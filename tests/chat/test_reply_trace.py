@@ -11,8 +11,8 @@ from rdchat.chat.reply_trace import ReplyTrace, TracedRound
 from rdchat.chat.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.trace_format import decode, encode
-from rdchat.inference.events import TokenEvent
-from rdchat.inference.requests import Mode, Role
+from rdchat.inference.api.events import TokenEvent
+from rdchat.inference.api.requests import Mode, Role
 from tests.chat.traces import drafted_events, drafted_trace, events_of_round, round_tree
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.requests import Role
+from rdchat.inference.api.requests import Role
 
 
 @pytest.fixture

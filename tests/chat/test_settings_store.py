@@ -8,7 +8,7 @@ import pytest
 from rdchat.chat.settings import MAX_TEXT_SIZE, Appearance, Settings
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.errors import InvalidSettingError, StorageError
-from rdchat.inference.requests import Dtype, SamplingParams
+from rdchat.inference.api.requests import Dtype, SamplingParams
 from tests.chat.conftest import StartProcess
 from tests.disks import SmallDisk, pinned
 

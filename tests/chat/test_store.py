@@ -5,9 +5,9 @@ import pytest
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.events import FinishReason
-from rdchat.inference.requests import Role, SamplingParams
-from rdchat.inference.statistics import LedgerEntry, Statistics
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+from rdchat.inference.api.requests import Role, SamplingParams
 from tests.chat.conftest import OpenStore
 
 STATISTICS = Statistics(

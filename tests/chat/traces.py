@@ -4,8 +4,8 @@ import zlib
 from collections.abc import Sequence
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.inference.events import RoundTree, TokenEvent
-from rdchat.inference.statistics import RoundStatistics
+from rdchat.inference.api.events import RoundTree, TokenEvent
+from rdchat.inference.api.reply_statistics import RoundStatistics
 
 
 def token_id(text: str) -> int:

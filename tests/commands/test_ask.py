@@ -13,7 +13,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
-from rdchat.inference.gguf_import import convert_gguf
+from rdchat.inference.models.gguf_import import convert_gguf
 from tests.commands.running import check_refused, printed_json
 from tests.inference.gguf_samples import write_gguf
 

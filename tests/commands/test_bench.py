@@ -12,10 +12,10 @@ import pytest
 
 from rdchat.cli import main
 from rdchat.errors import ModelError
-from rdchat.inference.benchmark.plan import BenchPlan
-from rdchat.inference.benchmark.results import FIGURES, BenchRun
-from rdchat.inference.events import ModelInfo
-from rdchat.inference.requests import Dtype
+from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.bench_results import FIGURES, BenchRun
+from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.requests import Dtype
 from tests.commands.running import check_refused, printed_json
 from tests.inference.benchmark.runs import run
 from tests.inference.benchmark.test_csv_format import APPLE_DRAFTED, APPLE_PLAIN, record, written
@@ -108,7 +108,7 @@ class _TalkativeEngine:
 
 @pytest.fixture
 def talkative(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rdchat.inference.engine.LocalEngine", _TalkativeEngine)
+    monkeypatch.setattr("rdchat.inference.local_engine.LocalEngine", _TalkativeEngine)
 
 
 def test_what_libraries_print_is_no_part_of_the_report(talkative: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +145,7 @@ class _EngineOfOnePrecision(_TalkativeEngine):
 def test_what_was_measured_before_a_failure_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.inference.engine.LocalEngine", _EngineOfOnePrecision)
+    monkeypatch.setattr("rdchat.inference.local_engine.LocalEngine", _EngineOfOnePrecision)
     runs = tmp_path / "runs.csv"
     arguments = ["bench", "--modes", "lookup", "--no-mlx-lm", "--json", "--csv", str(runs)]
     assert main([*arguments, "--dtype", "float32,4bit"]) == 1
@@ -165,7 +165,7 @@ def test_of_two_failures_the_first_is_told(
     def full(_file: object, _record: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("rdchat.inference.engine.LocalEngine", _EngineOfOnePrecision)
+    monkeypatch.setattr("rdchat.inference.local_engine.LocalEngine", _EngineOfOnePrecision)
     monkeypatch.setattr("rdchat.commands.bench.write_csv", full)
     arguments = ["bench", "--modes", "lookup", "--dtype", "float32,4bit", "--csv", str(tmp_path / "runs.csv")]
     assert main(arguments) == 1

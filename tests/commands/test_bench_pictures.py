@@ -7,8 +7,8 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 
 from rdchat.cli import main
+from rdchat.inference.api.bench_results import BenchRecord
 from rdchat.inference.benchmark.csv_format import write_csv
-from rdchat.inference.benchmark.results import BenchRecord
 from tests.services.bench_runs import PLAN, bench_run
 
 

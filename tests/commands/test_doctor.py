@@ -12,7 +12,7 @@ import pytest
 
 from rdchat import __version__, host, paths
 from rdchat.commands import doctor
-from rdchat.inference.diagnostics import EngineFacts
+from rdchat.inference.target.diagnostics import EngineFacts
 
 ENGINE = EngineFacts("Some CPU", "CPU", "OpenBLAS", "libopenblas.so.0", 250.0, "0.32.4", "0.32.2")
 WELL = doctor.Facts(

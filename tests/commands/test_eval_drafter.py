@@ -25,12 +25,12 @@ def drafter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A random drafter of the model that the command loads."""
     import mlx.core as mx
 
-    from rdchat.inference.drafter_folder import StoredDrafter, save_drafter
-    from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
-    from rdchat.inference.target_binding import TargetBinding
+    from rdchat.inference.drafting.drafter_folder import StoredDrafter, save_drafter
+    from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+    from rdchat.inference.models.fingerprint import TargetBinding
 
     model = replace(tiny_llama(0), tokenizer=LenientTokenizer())
-    monkeypatch.setattr("rdchat.inference.loading.load_model", lambda *_: model)
+    monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_: model)
     mx.random.seed(1)
     head = RecurrentHead(HeadConfig(32, len(ALPHABET), exit_size=16, state_size=16))
     save_drafter(tmp_path / "d", StoredDrafter(head, mx.arange(len(ALPHABET)), TargetBinding.of(model.info)), "card")
@@ -101,7 +101,7 @@ def test_what_is_refused(
 def test_broken_prompts_are_refused_before_the_model_is_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.inference.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
     (tmp_path / "prompts").write_text('{"prompt": 3}\n')
     assert evaluate("--prompts", tmp_path / "prompts") == 1
     assert "Line 1 of" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 
 from rdchat import cli, paths
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.gguf_import import convert_gguf
+from rdchat.inference.models.gguf_import import convert_gguf
 from tests.commands.running import check_refused
 from tests.inference.gguf_samples import write_gguf
 from tests.time_limits import at_most

@@ -33,7 +33,7 @@ def put_into_hub_cache(folder: Path, hub: Path, name: str) -> None:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A small converted model, in rdchat's own cache."""
-    from rdchat.inference.model_files import resolve_model
+    from rdchat.inference.models.model_files import resolve_model
 
     return resolve_model(str(write_gguf(tmp_path / "tiny.gguf")))
 
@@ -74,7 +74,7 @@ def test_list_says_what_to_do_where_there_is_nothing(tmp_path: Path) -> None:
 
 def test_a_hub_model_in_the_cache_is_found_by_its_name(model: Path, tmp_path: Path) -> None:
     put_into_hub_cache(model, tmp_path / "hub", "some-org/small-4bit")
-    code = "from rdchat.inference.model_files import resolve_model; print(resolve_model('some-org/small-4bit'))"
+    code = "from rdchat.inference.models.model_files import resolve_model; print(resolve_model('some-org/small-4bit'))"
     environment = os.environ | {"HF_HUB_CACHE": str(tmp_path / "hub")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert (Path(done.stdout.strip()) / "config.json").exists()

@@ -12,9 +12,9 @@ import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede e
 from rdchat import paths
 from rdchat.chat.store import ConversationStore
 from rdchat.cli import main
-from rdchat.inference.drafter_folder import load_drafter
-from rdchat.inference.requests import Role
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.api.requests import Role
+from rdchat.inference.drafting.drafter_folder import load_drafter
+from rdchat.inference.target.target import LoadedModel
 from tests.commands.running import check_refused
 from tests.inference.fakes import CharacterTokenizer, tiny_llama
 from tests.inference.training.small_language import LenientTokenizer
@@ -24,7 +24,7 @@ from tests.inference.training.small_language import LenientTokenizer
 def model(monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     """What the command loads."""
     tiny = replace(tiny_llama(0), tokenizer=LenientTokenizer())
-    monkeypatch.setattr("rdchat.inference.loading.load_model", lambda *_: tiny)
+    monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_: tiny)
     return tiny
 
 
@@ -64,7 +64,7 @@ def store_chat(question: str) -> bytes:
 def test_numbers_that_are_wrong_are_refused_before_the_model_is_loaded(
     arguments: list[str], words: str, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.inference.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
     check_refused(capsys, ["train-drafter", "--out", str(out), *arguments], words, 2)
 
 

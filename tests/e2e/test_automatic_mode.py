@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rdchat.inference import ChatSession, load_model
-from rdchat.inference.requests import Mode
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.api.requests import Mode
+from rdchat.inference.target.target import LoadedModel
 from tests.e2e.test_drafting import CODE, PROSE, SUMS, check_same, reply, request
 
 pytestmark = pytest.mark.slow

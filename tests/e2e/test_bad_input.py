@@ -23,8 +23,8 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Settings
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.events import FinishReason
-from rdchat.inference.requests import Role, SamplingParams
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import Role, SamplingParams
 from rdchat.services.events import EngineState
 from rdchat.ui.transcript.person_message import PersonMessage
 from tests.disks import SmallDisk, small_disk

@@ -10,21 +10,21 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference import ChatSession, GenerationRequest, SamplingParams, load_model
-from rdchat.inference.drafter_folder import load_drafter
-from rdchat.inference.drafter_search import find_drafter
-from rdchat.inference.events import ReplyEnd
-from rdchat.inference.ledger import Ledger
-from rdchat.inference.packed_tree import PackedTree
-from rdchat.inference.prefix_tree import PrefixTree
-from rdchat.inference.probe import DraftKind
-from rdchat.inference.recurrent_beam import BeamShape
-from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
-from rdchat.inference.reply import Clock, ReplyJob
-from rdchat.inference.requests import ChatMessage, DraftSettings, Mode, Role
-from rdchat.inference.rounds import RoundIterator
-from rdchat.inference.sampling import filter_border, mass
-from rdchat.inference.target import KVCache, LoadedModel
-from rdchat.inference.verifier import Verifier
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, Mode, Role
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.sampling import filter_border, mass
+from rdchat.inference.drafting.drafter_folder import load_drafter
+from rdchat.inference.drafting.drafter_search import find_drafter
+from rdchat.inference.drafting.recurrent_beam import BeamShape
+from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
+from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.verifier import Verifier
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.requests import Mode, SamplingParams
+from rdchat.inference.api.requests import Mode, SamplingParams
 from rdchat.services.events import EngineState
 from tests.e2e.windows import WAIT_MS, ask, running_app
 

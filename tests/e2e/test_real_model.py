@@ -7,10 +7,10 @@ import pytest
 from mlx_lm import stream_generate
 
 from rdchat.inference import ChatSession, GenerationRequest, SamplingParams, load_model
-from rdchat.inference.device import on_gpu
-from rdchat.inference.events import ReplyEnd
-from rdchat.inference.requests import ChatMessage, DraftSettings, Mode, Role
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, Mode, Role
+from rdchat.inference.target.device import on_gpu
+from rdchat.inference.target.target import LoadedModel
 
 PROMPTS = [
     "Explain in three sentences why the sky is blue.",

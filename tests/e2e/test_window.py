@@ -16,8 +16,8 @@ from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.events import FinishReason
-from rdchat.inference.requests import Role
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import Role
 from rdchat.services.events import EngineState
 from tests.e2e.windows import assert_usable, running_app, shown_messages, type_and_send
 

@@ -22,9 +22,9 @@ from rdchat.app import App
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.settings import Settings
 from rdchat.chat.settings_store import SettingsStore
-from rdchat.inference.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.requests import GenerationRequest, Role, SamplingParams
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import GenerationRequest, Role, SamplingParams
 from tests.hostile.heartbeat import Heartbeat, Script, wait
 from tests.services.fakes import ScriptedEngine
 

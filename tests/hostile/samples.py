@@ -43,7 +43,7 @@ def copy_of(name: str, folder: Path) -> Path:
 
 def _make(place: Path) -> None:
     import rdchat.inference  # noqa: F401  it picks the fast BLAS, so it goes first
-    from rdchat.inference.gguf_import import convert_gguf
+    from rdchat.inference.models.gguf_import import convert_gguf
     from tests.inference.gguf_samples import write_gguf
 
     (place / "model").mkdir()
@@ -56,9 +56,9 @@ def _make(place: Path) -> None:
 def _make_drafter(folder: Path, model: Path) -> None:
     import mlx.core as mx
 
-    from rdchat.inference.drafter_folder import StoredDrafter, save_drafter
-    from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
-    from rdchat.inference.target_binding import TargetBinding, target_hash
+    from rdchat.inference.drafting.drafter_folder import StoredDrafter, save_drafter
+    from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+    from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 
     mx.random.seed(5)
     head = RecurrentHead(HeadConfig(hidden_size=256, draft_vocabulary_size=64, exit_size=256, state_size=32))

@@ -24,8 +24,8 @@ from rdchat.chat.settings import Settings
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
-from rdchat.inference.protocol import Engine
-from rdchat.inference.requests import Mode, SamplingParams
+from rdchat.inference.api.protocol import Engine
+from rdchat.inference.api.requests import Mode, SamplingParams
 from rdchat.services.events import EngineState
 from tests.hostile.heartbeat import Heartbeat, Script, either, wait
 from tests.services.fakes import Reply, ScriptedEngine

@@ -10,12 +10,12 @@ import mlx.nn as nn
 from mlx.utils import tree_map
 from mlx_lm.models import llama
 
-from rdchat.inference.events import ModelInfo
-from rdchat.inference.probe import Capability, DraftKind, probe
+from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess
-from rdchat.inference.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
-from rdchat.inference.seams import Seams
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.target.capability import Capability, DraftKind, probe
+from rdchat.inference.target.hooks import Seams
+from rdchat.inference.target.target import LoadedModel
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
 END = 0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.model_files import check_model_folder
+from rdchat.inference.models.model_files import check_model_folder
 
 
 def change_config(folder: Path, **changes: Any) -> None:

@@ -13,9 +13,9 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.engine import LocalEngine
-from rdchat.inference.events import ReplyEnd
-from rdchat.inference.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.local_engine import LocalEngine
 from tests.inference.fakes import ask
 
 ROOT = Path(__file__).resolve().parents[2]

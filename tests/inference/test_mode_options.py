@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-import rdchat.inference.draft_model as draft_model
 import rdchat.inference.drafters as drafters
+import rdchat.inference.drafting.draft_model as draft_model
 import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
+from rdchat.inference.api.events import ModeOption
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.events import ModeOption
 from rdchat.inference.mode_options import ModeOptions
-from rdchat.inference.probe import Capability, DraftKind
-from rdchat.inference.requests import DraftSettings, Mode
+from rdchat.inference.models.vocabularies import PairVerdict
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target import LoadedModel
-from rdchat.inference.vocabularies import PairVerdict
+from rdchat.inference.target.capability import Capability, DraftKind
+from rdchat.inference.target.target import LoadedModel
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.events import ReplyEnd, TokenEvent
-from rdchat.inference.protocol import TokenIterator
-from rdchat.inference.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.protocol import TokenIterator
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import ask, tiny_llama
 

@@ -1,10 +1,10 @@
 """Made-up runs of a benchmark, for what is shown of them."""
 
-from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
-from rdchat.inference.benchmark.results import BenchProgress, BenchRun, Difference
-from rdchat.inference.prompt_files import Prompt
-from rdchat.inference.requests import DraftSettings, Mode
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_results import BenchProgress, BenchRun, Difference
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import DraftSettings, Mode
 
 LOOKUP = DraftSettings(Mode.LOOKUP, draft_tokens=3)
 PLAN = BenchPlan((BenchCell(LOOKUP),), (Prompt("Say hello", "greetings"),), trials=1, mlx_lm=False)

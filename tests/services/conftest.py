@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.protocol import Engine
+from rdchat.inference.api.protocol import Engine
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import EngineState

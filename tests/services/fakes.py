@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rdchat.errors import ModelError
-from rdchat.inference.benchmark.plan import BenchPlan
-from rdchat.inference.benchmark.results import BenchEvent
-from rdchat.inference.events import (
+from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.bench_results import BenchEvent
+from rdchat.inference.api.events import (
     DraftOptions,
     FinishReason,
     GenerationEvent,
@@ -19,8 +19,8 @@ from rdchat.inference.events import (
     ReplyEnd,
     TokenEvent,
 )
-from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest, Mode
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
 
 MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)
 _TIMEOUT_S = 20.0

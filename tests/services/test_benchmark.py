@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.benchmark.results import BenchProgress
+from rdchat.inference.api.bench_results import BenchProgress
 from rdchat.services.benchmark import Benchmark
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import EngineState, Failure

@@ -10,9 +10,9 @@ import pytest
 from rdchat.chat.conversation import Drafting, MessageStatus
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.errors import ModelError, OutOfMemoryError, PromptTooLongError
-from rdchat.inference.events import FinishReason
-from rdchat.inference.requests import ChatMessage, Dtype, Role, SamplingParams, reply_seed
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import ChatMessage, Dtype, Role, SamplingParams, reply_seed
 from rdchat.services.events import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_in_prefill, pause_midway

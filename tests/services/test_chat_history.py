@@ -1,5 +1,5 @@
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.requests import ChatMessage, Role
+from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.services.chat_history import history
 
 USER, ASSISTANT = Role.USER, Role.ASSISTANT

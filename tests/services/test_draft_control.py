@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rdchat.chat.settings import ModelDraft
 from rdchat.chat.settings_store import SettingsStore
-from rdchat.inference.events import DraftOptions, ModeOption
-from rdchat.inference.requests import DraftSettings, Mode
+from rdchat.inference.api.events import DraftOptions, ModeOption
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.draft_control import DraftControl
 from rdchat.services.events import EngineState
 from tests.services.fakes import Gate, Reply, ScriptedEngine

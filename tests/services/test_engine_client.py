@@ -8,8 +8,8 @@ from PySide6.QtCore import QCoreApplication, QObject, QThread
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError, PromptTooLongError
-from rdchat.inference.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
-from rdchat.inference.requests import ChatMessage, Dtype, GenerationRequest, Role
+from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
+from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Role
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import Failure, ReplyProgress
 from tests.services.conftest import AwakeLog

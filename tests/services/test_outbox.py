@@ -1,7 +1,7 @@
 import pytest
 
-from rdchat.inference.events import LoadProgress, PrefillProgress
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.events import LoadProgress, PrefillProgress
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.events import EngineEvent, Failure, LoadEvent, ReplyProgress
 from rdchat.services.outbox import Outbox, merge
 

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.benchmark.results import BenchProgress, Difference
-from rdchat.inference.prompt_files import Prompt
+from rdchat.inference.api.bench_results import BenchProgress, Difference
+from rdchat.inference.api.prompt_files import Prompt
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.race import Lane, LaneState, Race, RaceResult
 from tests.services.bench_runs import LOOKUP, bench_run

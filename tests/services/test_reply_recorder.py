@@ -8,9 +8,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.events import FinishReason
-from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.services.events import ReplyProgress
 from rdchat.services.outbox import merge
 from rdchat.services.reply_recorder import LiveReply, ReplyRecorder

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from rdchat.chat.settings import Settings
-from rdchat.inference.events import FinishReason, ReplyEnd
-from rdchat.inference.requests import Mode
-from rdchat.inference.statistics import LedgerEntry, Statistics
+from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+from rdchat.inference.api.requests import Mode
 from rdchat.services.draft_control import DraftControl
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import Failure, ReplyProgress

@@ -11,7 +11,7 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
-from rdchat.inference.requests import Mode, Role
+from rdchat.inference.api.requests import Mode, Role
 from rdchat.services.events import EngineState
 from rdchat.services.trace_recorder import TraceRecorder
 from tests.chat.traces import drafted_events, drafted_trace

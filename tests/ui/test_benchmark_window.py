@@ -7,10 +7,10 @@ from PySide6.QtGui import QCloseEvent, QImage
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
+from rdchat.inference.api.bench_results import BenchProgress
+from rdchat.inference.api.events import DraftOptions, ModeOption
+from rdchat.inference.api.requests import Dtype, Mode
 from rdchat.inference.benchmark.csv_format import read_csv
-from rdchat.inference.benchmark.results import BenchProgress
-from rdchat.inference.events import DraftOptions, ModeOption
-from rdchat.inference.requests import Dtype, Mode
 from rdchat.services.events import EngineState
 from rdchat.ui.benchmark import BenchmarkWindow
 from rdchat.ui.benchmark.report_table import ReportTable, TableCell

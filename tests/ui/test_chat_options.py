@@ -3,7 +3,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.requests import Role, SamplingParams
+from rdchat.inference.api.requests import Role, SamplingParams
 from rdchat.ui.chat_options import ChatOptions
 from rdchat.ui.theme import Theme
 from tests.ui.conftest import Chat

@@ -9,8 +9,8 @@ from PySide6.QtGui import QGuiApplication, QHelpEvent, QWheelEvent
 from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QToolTip, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.events import DraftOptions, ModeOption
-from rdchat.inference.requests import DraftSettings, Mode
+from rdchat.inference.api.events import DraftOptions, ModeOption
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.ui import figures
 from rdchat.ui.main_window import MainWindow
 from rdchat.ui.speed.draft_controls import DraftControls

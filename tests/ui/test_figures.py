@@ -2,7 +2,7 @@ from datetime import datetime
 
 import pytest
 
-from rdchat.inference.events import FinishReason, LoadProgress, PrefillProgress
+from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
 from rdchat.ui import figures
 
 

@@ -4,9 +4,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.errors import OutOfMemoryError
-from rdchat.inference.events import LoadProgress
-from rdchat.inference.model_files import display_name
-from rdchat.inference.requests import Dtype
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.requests import Dtype
+from rdchat.inference.models.model_files import display_name
 from rdchat.services.events import EngineState
 from rdchat.ui.header import DEFAULT_MODEL, ModelButton
 from tests.ui.conftest import Chat

@@ -11,8 +11,8 @@ from PySide6.QtTest import QAbstractItemModelTester, QTest
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.ledger_tree import ledger_rows
-from rdchat.inference.statistics import LedgerEntry, Statistics
+from rdchat.inference.api.ledger_tree import ledger_rows
+from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.services.events import ReplyProgress
 from rdchat.ui.ledger import LedgerWindow
 from rdchat.ui.ledger.model import SHARE_ROLE, LedgerModel

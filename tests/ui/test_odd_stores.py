@@ -14,9 +14,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.events import FinishReason
-from rdchat.inference.requests import Role
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine_client import EngineClient
 from rdchat.services.events import EngineState

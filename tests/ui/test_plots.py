@@ -8,8 +8,8 @@ from PySide6.QtGui import QColor, QFontMetricsF, QImage, QPainter
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import InvalidSettingError, StorageError
+from rdchat.inference.api.bench_results import Figure
 from rdchat.inference.benchmark.pictures import HeatMap, Pictures, SpeedBars
-from rdchat.inference.benchmark.results import Figure
 from rdchat.ui.benchmark.results_view import ResultsView
 from rdchat.ui.plots.heat_map import HeatMapPlot
 from rdchat.ui.plots.picture_files import plot_of, save_picture

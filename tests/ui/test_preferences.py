@@ -9,7 +9,7 @@ from rdchat import paths
 from rdchat.chat.settings import Appearance
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.errors import OutOfMemoryError
-from rdchat.inference.requests import Dtype, SamplingParams
+from rdchat.inference.api.requests import Dtype, SamplingParams
 from rdchat.services.events import EngineState
 from rdchat.ui.preferences import Preferences, show_folder
 from rdchat.ui.theme import Theme

@@ -6,9 +6,9 @@ from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError
-from rdchat.inference.benchmark.results import BenchProgress, Difference
-from rdchat.inference.events import DraftOptions, ModeOption
-from rdchat.inference.requests import Mode
+from rdchat.inference.api.bench_results import BenchProgress, Difference
+from rdchat.inference.api.events import DraftOptions, ModeOption
+from rdchat.inference.api.requests import Mode
 from rdchat.services.events import EngineState
 from rdchat.ui.main_window import MainWindow
 from rdchat.ui.race import RaceWindow

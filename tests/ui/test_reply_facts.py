@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 from rdchat.chat.conversation import Drafting
-from rdchat.inference.requests import Mode
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Mode
 from rdchat.ui import definitions
 from rdchat.ui.reply_facts import Fact, facts, summary
 from tests.ui.transcript.conftest import reply

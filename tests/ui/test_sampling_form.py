@@ -2,7 +2,7 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.requests import SamplingParams
+from rdchat.inference.api.requests import SamplingParams
 from rdchat.ui.sampling_form import NumberField, SamplingForm, stop_strings, stop_words
 from rdchat.ui.theme import Theme
 

@@ -2,7 +2,7 @@ import pytest
 from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui.sparkline import Sparkline, SpeedSamples
 from rdchat.ui.theme import Theme
 

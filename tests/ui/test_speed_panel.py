@@ -4,9 +4,9 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.events import FinishReason, LoadProgress, PrefillProgress
-from rdchat.inference.requests import DraftSettings, Mode
-from rdchat.inference.statistics import AutoChoice, Statistics
+from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
+from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.events import EngineState
 from rdchat.ui import figures
 from rdchat.ui.speed.rows import Figure

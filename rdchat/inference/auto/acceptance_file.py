@@ -10,9 +10,9 @@ import numpy as np
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import write_json
 from rdchat.files.foreign_files import read_json
-from rdchat.inference.auto.acceptance import Acceptance
+from rdchat.inference.auto.acceptance_estimates import Acceptance
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
-from rdchat.inference.drafter_folder import ACCEPTANCE
+from rdchat.inference.drafting.drafter_folder import ACCEPTANCE
 
 _FORMAT = 1
 _MOST_BYTES = 2**20

@@ -9,9 +9,9 @@ from math import exp, log
 
 import numpy as np
 
+from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.curve import PLAIN_STEP, ROWS, CallCurve, Costs, Floats, line
 from rdchat.inference.auto.plan import LENGTHS, WIDTHS, Plan
-from rdchat.inference.requests import Mode
 
 _MEASURED = 8  # calls that a measured cost counts for, beside those of real replies
 _WEIGHT = 0.06  # of a call among those before it, so that old ones fade

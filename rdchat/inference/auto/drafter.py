@@ -7,7 +7,9 @@ from typing import override
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.auto.acceptance import value_by_nodes
+from rdchat.inference.api.reply_statistics import AutoChoice
+from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.auto.acceptance_estimates import value_by_nodes
 from rdchat.inference.auto.curve import Floats
 from rdchat.inference.auto.plan import (
     DRAFT_TOKENS,
@@ -23,18 +25,16 @@ from rdchat.inference.auto.plan import (
 from rdchat.inference.auto.planner import Allowance, Outlook, in_words
 from rdchat.inference.auto.shadow import DraftComparison, on_host
 from rdchat.inference.auto.state import AutoState
-from rdchat.inference.autoregressive import Step
-from rdchat.inference.candidates import DraftShape
-from rdchat.inference.draft import Draft, Drafter
-from rdchat.inference.ledger import Ledger
-from rdchat.inference.lookup import LookupIndex
-from rdchat.inference.packed_tree import PackedTree
-from rdchat.inference.prefix_tree import PrefixTree
-from rdchat.inference.recurrent_beam import BeamShape
-from rdchat.inference.recurrent_drafter import RecurrentSettings
-from rdchat.inference.requests import GenerationRequest, Mode
-from rdchat.inference.statistics import AutoChoice
-from rdchat.inference.verifier import Verified
+from rdchat.inference.decoding.autoregressive import Step
+from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.drafting.candidates import DraftShape
+from rdchat.inference.drafting.lookup import LookupIndex
+from rdchat.inference.drafting.recurrent_beam import BeamShape
+from rdchat.inference.drafting.recurrent_drafter import RecurrentSettings
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.verifier import Verified
 
 LARGEST = BeamShape(WIDEST, LONGEST)  # tells of all smaller drafts
 SHADOW = 2.0  # what a shadow takes, over the time of a draft when costs are measured: its weights are not at hand then

@@ -6,12 +6,12 @@ from typing import override
 
 import mlx.core as mx
 
+from rdchat.inference.api.events import TokenEvent
+from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.auto.drafter import AutoDrafter
-from rdchat.inference.autoregressive import PlainSteps, Step
-from rdchat.inference.events import TokenEvent
-from rdchat.inference.reply import ReplyJob
-from rdchat.inference.requests import DraftSettings
-from rdchat.inference.rounds import RoundIterator
+from rdchat.inference.decoding.autoregressive import PlainSteps, Step
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
 
 
 class AutoIterator(RoundIterator):

@@ -10,18 +10,18 @@ from time import perf_counter
 import mlx.core as mx
 import numpy as np
 
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.auto.curve import PLAIN_STEP, Costs
 from rdchat.inference.auto.plan import MOST_ROWS
-from rdchat.inference.draft_model import DraftModel
-from rdchat.inference.packed_tree import PackedTree
-from rdchat.inference.prefix_tree import PrefixTree
-from rdchat.inference.probe import DraftKind
-from rdchat.inference.recurrent_beam import BeamShape
-from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
-from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.sampling import TokenChooser
-from rdchat.inference.target import KVCache, LoadedModel
-from rdchat.inference.verifier import Verifier
+from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.recurrent_beam import BeamShape
+from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
+from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.verifier import Verifier
 
 Measurement = Generator[None, None, Costs]
 _Found = dict[tuple[int, int], float]

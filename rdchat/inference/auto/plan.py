@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rdchat.inference.requests import Mode
+from rdchat.inference.api.requests import Mode
 
 MOST_ROWS = 32  # rows of a verified tree: beyond, a node is worth less than it costs on every machine known
 WIDTHS = (1, 2, 4, 8)  # beams of a recurrent draft

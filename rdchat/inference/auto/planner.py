@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.auto.acceptance import DRAFTED, Rate
+from rdchat.inference.api.requests import Mode
+from rdchat.inference.auto.acceptance_estimates import DRAFTED, Rate
 from rdchat.inference.auto.costs import CostModel
 from rdchat.inference.auto.curve import ROWS, Floats
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
-from rdchat.inference.requests import Mode
 
 _SURE = 16.0  # tokens for which a tree with a branch is taken at its word: its worth is reckoned roughly
 _BRANCHES = (2, 4, LENGTHS[-1] - 1)  # tokens of a lookup path beside beams that are considered

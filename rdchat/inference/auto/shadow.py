@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rdchat.inference.auto.acceptance import ScoredNodes
+from rdchat.inference.auto.acceptance_estimates import ScoredNodes
 from rdchat.inference.auto.state import Followed
-from rdchat.inference.recurrent_beam import NodePool
+from rdchat.inference.drafting.recurrent_beam import NodePool
 
 _FIRST = 8  # drafts that were offered, which are asked what other shapes would have brought
 _VALUED = 3  # of so many later ones, one is

@@ -9,19 +9,19 @@ from pathlib import Path
 
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
-from rdchat.inference.auto.acceptance import Acceptance, ChainRates, DraftValues, LookupRates, NodeRates
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.auto.acceptance_estimates import Acceptance, ChainRates, DraftValues, LookupRates, NodeRates
 from rdchat.inference.auto.acceptance_file import read_acceptance
 from rdchat.inference.auto.cost_file import MEASUREMENTS, CostFile
 from rdchat.inference.auto.costs import CostModel, Part, usable
 from rdchat.inference.auto.measuring import Measurement, measure_beams, measure_calls, measure_draft_model
 from rdchat.inference.auto.planner import Planner
-from rdchat.inference.draft_model import DraftModel
-from rdchat.inference.probe import DraftKind
-from rdchat.inference.recurrent_drafter import RecurrentModel
-from rdchat.inference.requests import SamplingParams
-from rdchat.inference.round_cache import has_state
-from rdchat.inference.target import KVCache, LoadedModel
-from rdchat.inference.target_binding import target_hash
+from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
+from rdchat.inference.models.fingerprint import target_hash
+from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.round_cache import has_state
+from rdchat.inference.target.target import KVCache, LoadedModel
 
 _LOG = logging.getLogger(__name__)
 

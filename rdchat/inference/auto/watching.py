@@ -8,7 +8,9 @@ from zipfile import BadZipFile
 import numpy as np
 
 from rdchat.files.atomic_file import whole_file
-from rdchat.inference.auto.acceptance import (
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import GenerationRequest, SamplingParams
+from rdchat.inference.auto.acceptance_estimates import (
     Acceptance,
     DraftValues,
     NodeRates,
@@ -21,13 +23,11 @@ from rdchat.inference.auto.drafter import LARGEST, AutoDrafter
 from rdchat.inference.auto.iterator import AutoIterator
 from rdchat.inference.auto.plan import LONGEST
 from rdchat.inference.auto.state import AutoState, Equipment, Followed
-from rdchat.inference.events import ReplyEnd
-from rdchat.inference.ledger import Ledger
-from rdchat.inference.recurrent_beam import BeamShape
-from rdchat.inference.recurrent_drafter import RecurrentModel
-from rdchat.inference.reply import Clock, ReplyJob
-from rdchat.inference.requests import GenerationRequest, SamplingParams
-from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.drafting.recurrent_beam import BeamShape
+from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
+from rdchat.inference.target.target import KVCache, LoadedModel
 
 _Compared = tuple[ScoredNodes, list[int]]  # a draft, and the text that followed
 _NOWHERE = -1  # a token that is in no draft

@@ -9,12 +9,12 @@ the mean time of comprehension. Apple takes both from float16; here each precisi
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_results import MLX_LM, BenchRecord, BenchRun
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.csv_table import Row
-from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
-from rdchat.inference.benchmark.results import MLX_LM, BenchRecord, BenchRun
-from rdchat.inference.prompt_files import Prompt
-from rdchat.inference.requests import DraftSettings, Dtype, Mode
-from rdchat.inference.statistics import Statistics
 
 RECURRENT_COLUMNS = (
     "run",

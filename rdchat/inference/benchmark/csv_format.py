@@ -14,6 +14,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rdchat.errors import RdchatError
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_results import MLX_LM, BenchRecord, BenchRun, Difference
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.apple_csv import (
     DTYPE_PREFIX,
     PLAIN_COLUMNS,
@@ -22,12 +27,7 @@ from rdchat.inference.benchmark.apple_csv import (
     apple_record,
 )
 from rdchat.inference.benchmark.csv_table import Row, Table, guarded, read_table
-from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
 from rdchat.inference.benchmark.report import beside
-from rdchat.inference.benchmark.results import MLX_LM, BenchRecord, BenchRun, Difference
-from rdchat.inference.prompt_files import Prompt
-from rdchat.inference.requests import DraftSettings, Dtype, Mode
-from rdchat.inference.statistics import Statistics
 
 _APPLE_COLUMNS = tuple(dict.fromkeys(RECURRENT_COLUMNS + PLAIN_COLUMNS))
 _CELL_COLUMNS = (

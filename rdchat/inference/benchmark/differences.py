@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.prefill import read_prompt
-from rdchat.inference.requests import GenerationRequest
-from rdchat.inference.sampling import TokenChooser, filter_border, mass
-from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.decoding.prefill import read_prompt
+from rdchat.inference.decoding.sampling import TokenChooser, filter_border, mass
+from rdchat.inference.target.target import KVCache, LoadedModel
 
 
 def first_difference(plain: Sequence[int], other: Sequence[int]) -> int | None:

@@ -4,7 +4,7 @@ import os
 from importlib.metadata import version
 
 from rdchat import __version__, host
-from rdchat.inference.events import ModelInfo
+from rdchat.inference.api.events import ModelInfo
 
 
 def environment(info: ModelInfo | None) -> dict[str, str | int | None]:

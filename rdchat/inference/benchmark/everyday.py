@@ -1,6 +1,6 @@
 """The prompts of a benchmark that is given no file: everyday questions, each of another kind."""
 
-from rdchat.inference.prompt_files import Prompt
+from rdchat.inference.api.prompt_files import Prompt
 
 _NOTES = (
     "The town library will close for two weeks in August while its roof is repaired. Books that fall due in that time "

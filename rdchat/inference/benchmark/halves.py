@@ -11,13 +11,13 @@ from time import perf_counter
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.acceptance import accepted_path
-from rdchat.inference.draft import Draft, Drafter
-from rdchat.inference.ledger import Ledger
-from rdchat.inference.prefill import read_prompt
-from rdchat.inference.prefix_tree import PrefixTree
-from rdchat.inference.target import KVCache, LoadedModel
-from rdchat.inference.verifier import Verified, Verifier
+from rdchat.inference.decoding.acceptance import accepted_path
+from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.prefill import read_prompt
+from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.verifier import Verified, Verifier
 
 
 class Halves:

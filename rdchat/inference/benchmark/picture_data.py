@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.bench_results import MLX_LM, BenchRun, CellReport, Figure
+from rdchat.inference.api.requests import Mode
 from rdchat.inference.benchmark.pictures import HeatMap, Pictures, SpeedBars
-from rdchat.inference.benchmark.plan import BenchPlan
 from rdchat.inference.benchmark.report import speed_ratio, summarise
-from rdchat.inference.benchmark.results import MLX_LM, BenchRun, CellReport, Figure
-from rdchat.inference.requests import Mode
 
 
 def picture_data(plan: BenchPlan, runs: Sequence[BenchRun]) -> Pictures:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rdchat.inference.benchmark.results import Figure
+from rdchat.inference.api.bench_results import Figure
 
 
 @dataclass(frozen=True, slots=True)

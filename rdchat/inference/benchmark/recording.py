@@ -10,13 +10,13 @@ from mlx_lm import stream_generate
 from mlx_lm.generate import generation_stream
 from mlx_lm.sample_utils import make_sampler
 
+from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.benchmark.halves import Halves
-from rdchat.inference.events import ReplyEnd, TokenEvent
-from rdchat.inference.ledger import Ledger
-from rdchat.inference.requests import GenerationRequest
+from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
-from rdchat.inference.statistics import AutoChoice, Statistics
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel
 
 _HALVED_ROUNDS = 12  # rounds of a reply that are made again in halves
 

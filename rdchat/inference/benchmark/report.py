@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
-from rdchat.inference.benchmark.results import FIGURES, MLX_LM, BenchRecord, BenchRun, CellReport, Difference, Figure
-from rdchat.inference.requests import Mode
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_results import FIGURES, MLX_LM, BenchRecord, BenchRun, CellReport, Difference, Figure
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Mode
 
 _Beside = Mapping[tuple[int, int, int], BenchRun]  # (baseline, prompt, trial) -> run
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 from time import perf_counter
 
 from rdchat.errors import PromptTooLongError
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_results import MLX_LM, BenchEvent, BenchProgress, BenchRun, Difference
+from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.benchmark.differences import first_difference, score_gap
-from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
 from rdchat.inference.benchmark.recording import Recording, measure_overhead, record, record_mlx_lm
-from rdchat.inference.benchmark.results import MLX_LM, BenchEvent, BenchProgress, BenchRun, Difference
-from rdchat.inference.requests import ChatMessage, Dtype, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel
 
 _WARM_UP_TOKENS = 8
 

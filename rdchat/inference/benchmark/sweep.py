@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.benchmark.plan import BenchCell
-from rdchat.inference.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.api.bench_plan import BenchCell
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 
 
 @dataclass(frozen=True, slots=True)

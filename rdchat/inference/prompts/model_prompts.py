@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rdchat.errors import ModelError, PromptTooLongError
+from rdchat.inference.api.requests import ChatMessage
 from rdchat.inference.prompts.control_text import ControlTokens, Marks
 from rdchat.inference.prompts.watched_process import ChildError, Waiting, WatchedProcess
-from rdchat.inference.requests import ChatMessage
 
 _LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30  # the largest tokenizers, of 260,000 tokens, take 2 s and half a gigabyte
 _ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28

@@ -6,7 +6,7 @@ from pathlib import Path
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import write_json
 from rdchat.files.foreign_files import parse_json
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.lanes import Template
 
 _FILE = "begun.json"

@@ -8,9 +8,9 @@ import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import OutOfMemoryError, StorageFullError
-from rdchat.inference.device import available_memory_bytes, total_memory_bytes
-from rdchat.inference.target import LoadedModel
-from rdchat.inference.target_embeddings import TargetEmbeddings
+from rdchat.inference.target.device import available_memory_bytes, total_memory_bytes
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.samples import TEACHER_TOKENS
 
 MOST_QUESTION_TOKENS = 400  # a longer question of the person's own is left out: all lanes would wait for its lane

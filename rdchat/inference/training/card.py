@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rdchat.inference.recurrent_head import HeadConfig
+from rdchat.inference.drafting.recurrent_head import HeadConfig
 from rdchat.inference.training.plan import TrainingPlan, TrainingSettings
 from rdchat.inference.training.trainer import Recipe
 

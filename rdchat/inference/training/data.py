@@ -9,8 +9,8 @@ from pathlib import Path
 from time import monotonic
 
 from rdchat.errors import ModelError
-from rdchat.inference.requests import ChatMessage, Role
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.folded_attention import lane_attention
 from rdchat.inference.training.lanes import Lane, Template
 from rdchat.inference.training.lockstep import Lockstep

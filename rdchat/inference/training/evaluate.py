@@ -4,18 +4,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.draft import Drafter
-from rdchat.inference.drafter_folder import StoredDrafter
-from rdchat.inference.events import ReplyEnd, TokenEvent
-from rdchat.inference.ledger import Ledger
-from rdchat.inference.lookup import LookupDrafter
-from rdchat.inference.prompt_files import Prompt
-from rdchat.inference.recurrent_beam import BeamShape
-from rdchat.inference.recurrent_drafter import RecurrentModel, RecurrentSettings
-from rdchat.inference.reply import Clock, ReplyJob
-from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.rounds import RoundIterator
-from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.decoding.draft import Drafter
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.lookup import LookupDrafter
+from rdchat.inference.drafting.recurrent_beam import BeamShape
+from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
+from rdchat.inference.target.target import KVCache, LoadedModel
 from rdchat.inference.training.trials import Result, Setup, Trial, TrialFile
 
 _LOOP_RUN = 8  # tokens of a run that counts as repeated

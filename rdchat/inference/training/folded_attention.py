@@ -14,7 +14,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from rdchat.inference.device import on_gpu
+from rdchat.inference.target.device import on_gpu
 from rdchat.inference.training.lockstep import LaneCache
 
 _ATTENTION = "scaled_dot_product_attention"  # what the model families of mlx-lm call

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.shards import Conversation
 
 _CALL_TOKENS = 4096  # tokens in one call, padding included

@@ -11,7 +11,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel
 
 _GROWTH = 128  # columns by which the buffers grow
 _SPAN_STEP = 16  # columns by which what attention looks at grows

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError
-from rdchat.inference.probe import TOLERANCE
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.target.capability import TOLERANCE
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.folded_attention import lane_attention
 from rdchat.inference.training.lockstep import Lockstep
 

@@ -10,8 +10,8 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.target import LoadedModel
-from rdchat.inference.target_embeddings import TargetEmbeddings
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.target import LoadedModel
 
 _TOKENS = 64  # that are read
 _POINTS = 1025  # of the curve, at most

@@ -8,7 +8,7 @@ over drawn ones, each weighted with the inverse of its chance to be drawn: an un
 
 import mlx.core as mx
 
-from rdchat.inference.recurrent_head import RecurrentHead
+from rdchat.inference.drafting.recurrent_head import RecurrentHead
 
 # Tokens over which a sampled normaliser is summed: their output rows (drawn, width); the log of each one's chance to be
 # drawn, (drawn,), 0 for those that always are; and (vocabulary,) int32: where each token of the draft vocabulary stands

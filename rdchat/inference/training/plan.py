@@ -13,13 +13,13 @@ import mlx.core as mx
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.file_errors import file_error
-from rdchat.inference.drafter_folder import target_named_in
+from rdchat.inference.api.requests import require
 from rdchat.inference.drafters import cannot_verify
-from rdchat.inference.recurrent_head import Cell, HeadConfig
-from rdchat.inference.requests import require
-from rdchat.inference.target import LoadedModel
-from rdchat.inference.target_binding import TargetBinding
-from rdchat.inference.target_embeddings import TargetEmbeddings
+from rdchat.inference.drafting.drafter_folder import target_named_in
+from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig
+from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.begun import Begun
 from rdchat.inference.training.budget import MOST_QUESTION_TOKENS, Budget, Need, make_budget
 from rdchat.inference.training.data import chat_template, encode

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.target_embeddings import TargetEmbeddings
+from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.training.progress import Phase, TrainingProgress
 from rdchat.inference.training.samples import Answers, Ints, SampleReader, StateWindows, Teacher, draft_vocabulary
 from rdchat.inference.training.shards import Conversation

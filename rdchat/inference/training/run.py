@@ -19,16 +19,16 @@ from rdchat.errors import ModelError, RdchatError
 from rdchat.files.atomic_file import JsonLines, make_folder, write_json
 from rdchat.files.file_lock import FileLock
 from rdchat.files.foreign_files import read_json
-from rdchat.inference.auto.acceptance import Acceptance
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.auto.acceptance_estimates import Acceptance
 from rdchat.inference.auto.acceptance_file import write_acceptance
 from rdchat.inference.auto.watching import Watching
-from rdchat.inference.drafter_folder import StoredDrafter, load_drafter, save_drafter
-from rdchat.inference.prompt_files import Prompt
-from rdchat.inference.recurrent_drafter import RecurrentModel
-from rdchat.inference.recurrent_head import RecurrentHead
-from rdchat.inference.requests import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.target import LoadedModel
-from rdchat.inference.target_embeddings import TargetEmbeddings
+from rdchat.inference.drafting.drafter_folder import StoredDrafter, load_drafter, save_drafter
+from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
+from rdchat.inference.drafting.recurrent_head import RecurrentHead
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.begun import Begun
 from rdchat.inference.training.card import card
 from rdchat.inference.training.data import DataMaker, answer_tokens

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.recurrent_head import RecurrentHead
+from rdchat.inference.drafting.recurrent_head import RecurrentHead
 from rdchat.inference.training.loss import unroll
 from rdchat.inference.training.preparation import Prepared
 

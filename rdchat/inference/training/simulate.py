@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.recurrent_head import RecurrentHead
+from rdchat.inference.drafting.recurrent_head import RecurrentHead
 from rdchat.inference.training.loss import unroll
 from rdchat.inference.training.preparation import Prepared
 

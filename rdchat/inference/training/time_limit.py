@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import write_json
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.lockstep import Lockstep
 from rdchat.inference.training.trainer import Trainer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.safetensors_file import read_header
+from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.training.preparation import Prepared
 from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
 from rdchat.inference.training.simulate import simulate

@@ -8,7 +8,7 @@ from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines
-from rdchat.inference.prompt_files import Prompt
+from rdchat.inference.api.prompt_files import Prompt
 
 
 @dataclass(frozen=True, slots=True)

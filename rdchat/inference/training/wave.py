@@ -12,8 +12,8 @@ import numpy.typing as npt
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import whole_file
 from rdchat.files.foreign_files import parse_json
-from rdchat.inference.safetensors_file import read_header
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.models.safetensors_file import read_header
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.lanes import Lane, Template
 from rdchat.inference.training.lockstep import LaneCache, Lockstep
 from rdchat.inference.training.shards import Conversation

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 from rdchat.errors import InvalidSettingError, StorageError
+from rdchat.inference.api.bench_results import BenchRecord
 from rdchat.inference.benchmark.csv_format import write_csv
 from rdchat.inference.benchmark.picture_data import picture_data
 from rdchat.inference.benchmark.report import as_json
-from rdchat.inference.benchmark.results import BenchRecord
 from rdchat.ui.plots.picture_files import PICTURE_TYPES, plot_of, save_picture
 
 EXPORT_TYPES = (".csv", ".json", *PICTURE_TYPES)

@@ -3,10 +3,10 @@
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QFormLayout, QGridLayout, QSpinBox, QVBoxLayout, QWidget
 
-from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.prompt_files import first_of_each_group
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.sweep import Sweep
-from rdchat.inference.prompt_files import first_of_each_group
-from rdchat.inference.requests import DraftSettings, Dtype, Mode
 from rdchat.services.draft_control import DraftControl
 from rdchat.ui import figures
 from rdchat.ui.benchmark.number_field import NumberField

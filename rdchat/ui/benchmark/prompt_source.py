@@ -6,8 +6,8 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QComboBox, QFileDialog, QWidget
 
 from rdchat.errors import RdchatError
+from rdchat.inference.api.prompt_files import Prompt, read_prompts
 from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
-from rdchat.inference.prompt_files import Prompt, read_prompts
 
 _EVERYDAY = 0
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
+from rdchat.inference.api.bench_results import CellReport, Figure
 from rdchat.inference.benchmark.report import cell_names
-from rdchat.inference.benchmark.results import CellReport, Figure
 from rdchat.ui import figures
 from rdchat.ui.benchmark.figure_delegate import FigureDelegate
 from rdchat.ui.labels import wrapped

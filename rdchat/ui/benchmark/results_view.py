@@ -4,9 +4,9 @@ from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QFrame, QScrollArea, QTabWidget, QWidget
 
+from rdchat.inference.api.bench_results import BenchRecord
 from rdchat.inference.benchmark.picture_data import picture_data
 from rdchat.inference.benchmark.report import summarise
-from rdchat.inference.benchmark.results import BenchRecord
 from rdchat.ui.benchmark.report_table import TableView, group_rows, result_rows
 from rdchat.ui.plots.picture_files import plot_of
 from rdchat.ui.plots.plot_view import PlotView

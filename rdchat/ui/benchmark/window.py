@@ -20,9 +20,9 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.inference.api.bench_results import BenchRecord
 from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.inference.benchmark.environment import environment
-from rdchat.inference.benchmark.results import BenchRecord
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.events import Failure
 from rdchat.ui import figures

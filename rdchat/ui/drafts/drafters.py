@@ -3,7 +3,7 @@
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QColor, QPainter, QPen
 
-from rdchat.inference.requests import Mode
+from rdchat.inference.api.requests import Mode
 from rdchat.ui.theme import Theme
 
 DRAFTERS = (Mode.SPECULATIVE.value, Mode.RECURRENT.value, Mode.LOOKUP.value)

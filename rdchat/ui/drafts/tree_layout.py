@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rdchat.inference.events import RoundTree
+from rdchat.inference.api.events import RoundTree
 from rdchat.ui.drafts.words import depths
 
 

@@ -7,7 +7,7 @@ from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.inference.events import TokenEvent
+from rdchat.inference.api.events import TokenEvent
 from rdchat.services.trace_recorder import TraceRecorder
 from rdchat.ui import figures
 from rdchat.ui.drafts.legend import Legend

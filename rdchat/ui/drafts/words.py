@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedRound, TracedToken
-from rdchat.inference.events import RoundTree
+from rdchat.inference.api.events import RoundTree
 from rdchat.ui import figures
 from rdchat.ui.drafts.drafters import drafter_words
 from rdchat.ui.drafts.token_lines import LINE_BREAK, NO_CHARACTER

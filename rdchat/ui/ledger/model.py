@@ -6,8 +6,8 @@ from typing import Any, override
 
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 
-from rdchat.inference.ledger_tree import LedgerRow
-from rdchat.inference.statistics import PATH_SEPARATOR
+from rdchat.inference.api.ledger_tree import LedgerRow
+from rdchat.inference.api.reply_statistics import PATH_SEPARATOR
 from rdchat.ui.labels import wrapped
 from rdchat.ui.ledger.stages import stage_words
 

@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from rdchat.inference.ledger_tree import ledger_csv, ledger_note
+from rdchat.inference.api.ledger_tree import ledger_csv, ledger_note
 from rdchat.services.draft_control import DraftControl
 from rdchat.services.time_ledger import ProfileCost, TimeLedger
 from rdchat.ui import figures

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from PySide6.QtCore import QLineF, QRectF, Qt
 from PySide6.QtGui import QPainter, QPen
 
+from rdchat.inference.api.bench_results import Figure
 from rdchat.inference.benchmark.pictures import SpeedBars
-from rdchat.inference.benchmark.results import Figure
 from rdchat.ui.figures import ratio
 from rdchat.ui.plots.plot import Mark, PlotStyle, heading_height, paint_heading, paint_text
 

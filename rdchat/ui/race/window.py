@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.errors import RdchatError
-from rdchat.inference.requests import Mode, Role, fresh_seed
+from rdchat.inference.api.requests import Mode, Role, fresh_seed
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.events import Failure
 from rdchat.services.race import RaceResult

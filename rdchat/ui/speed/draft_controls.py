@@ -8,8 +8,8 @@ from PySide6.QtCore import QSignalBlocker, Qt, QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QCheckBox, QFileDialog, QGridLayout, QLabel, QPushButton, QWidget
 
-from rdchat.inference.events import ModeOption
-from rdchat.inference.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, DraftSettings, Mode
+from rdchat.inference.api.events import ModeOption
+from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, DraftSettings, Mode
 from rdchat.services.draft_control import DraftControl
 from rdchat.ui import figures
 from rdchat.ui.labels import ThemedLabel, wrapped

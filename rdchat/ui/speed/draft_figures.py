@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui import definitions, figures
 from rdchat.ui.labels import ThemedLabel, wrapped
 from rdchat.ui.speed.bars import Bar, BarChart

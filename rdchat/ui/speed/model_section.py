@@ -2,7 +2,7 @@
 
 from PySide6.QtWidgets import QProgressBar
 
-from rdchat.inference.events import LoadProgress, ModelInfo, PrefillProgress
+from rdchat.inference.api.events import LoadProgress, ModelInfo, PrefillProgress
 from rdchat.services.events import EngineState
 from rdchat.ui import figures
 from rdchat.ui.labels import ElidedLabel, ThemedLabel

@@ -2,8 +2,8 @@
 
 from PySide6.QtWidgets import QProgressBar
 
-from rdchat.inference.events import FinishReason, ModelInfo
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.events import FinishReason, ModelInfo
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui import definitions, figures
 from rdchat.ui.speed.rows import Section
 from rdchat.ui.theme import Theme

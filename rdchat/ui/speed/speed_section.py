@@ -3,8 +3,8 @@
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
-from rdchat.inference.requests import Mode
-from rdchat.inference.statistics import AutoChoice, Statistics
+from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
+from rdchat.inference.api.requests import Mode
 from rdchat.ui import definitions, figures
 from rdchat.ui.labels import ElidedLabel, ThemedLabel, wrapped
 from rdchat.ui.sparkline import Sparkline

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from PySide6.QtCore import QCoreApplication
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.events import FinishReason
+from rdchat.inference.api.events import FinishReason
 
 
 class Remedy(Enum):

@@ -5,7 +5,7 @@ from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.requests import Role
+from rdchat.inference.api.requests import Role
 from rdchat.ui.theme import Theme, control_font
 from rdchat.ui.transcript.buttons import CopyButton, IconButton
 from rdchat.ui.transcript.reply_details import FactsLine, ReplyDetails

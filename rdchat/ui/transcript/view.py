@@ -9,7 +9,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message
-from rdchat.inference.requests import Role
+from rdchat.inference.api.requests import Role
 from rdchat.ui.theme import MEDIUM, Theme
 from rdchat.ui.transcript.buttons import JumpButton
 from rdchat.ui.transcript.code_highlighter import LexerLibrary

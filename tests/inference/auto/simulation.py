@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rdchat.inference.auto.acceptance import DraftValues, NodeRates, ScoredNodes, value_by_nodes
+from rdchat.inference.api.requests import Mode
+from rdchat.inference.auto.acceptance_estimates import DraftValues, NodeRates, ScoredNodes, value_by_nodes
 from rdchat.inference.auto.drafter import SHADOW
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Allowance, Outlook, Planner
-from rdchat.inference.requests import Mode
 from tests.inference.auto.chips import STEP_MS, Chip
 
 NOTHING = np.empty(0)

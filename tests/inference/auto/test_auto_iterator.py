@@ -9,7 +9,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance import ChainRates, DraftValues, NodeRates, ScoredNodes
+from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.auto.acceptance_estimates import ChainRates, DraftValues, NodeRates, ScoredNodes
 from rdchat.inference.auto.costs import CostModel, Part
 from rdchat.inference.auto.curve import PLAIN_STEP, ROWS, Floats
 from rdchat.inference.auto.drafter import AutoDrafter
@@ -17,23 +19,21 @@ from rdchat.inference.auto.iterator import AutoIterator
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Outlook, Planner
 from rdchat.inference.auto.state import AutoState, Equipment, Followed
-from rdchat.inference.autoregressive import AutoregressiveIterator, PlainSteps
-from rdchat.inference.draft import Draft
-from rdchat.inference.draft_model import DraftModel
-from rdchat.inference.events import GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.ledger import Ledger
-from rdchat.inference.lookup import Before, Guess
-from rdchat.inference.packed_tree import PackedTree
-from rdchat.inference.prefix_tree import PrefixTree
-from rdchat.inference.probe import DraftKind
-from rdchat.inference.reply import Clock, ReplyJob
-from rdchat.inference.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.sampling import TokenChooser
-from rdchat.inference.target import KVCache, LoadedModel
+from rdchat.inference.decoding.autoregressive import AutoregressiveIterator, PlainSteps
+from rdchat.inference.decoding.draft import Draft
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.lookup import Before, Guess
+from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.target import KVCache, LoadedModel
+from tests.inference.decoding.test_rounds import SAMPLINGS, plain
+from tests.inference.drafting.test_recurrent_drafter import random_drafter
 from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
-from tests.inference.test_recurrent_drafter import random_drafter
-from tests.inference.test_rounds import SAMPLINGS, plain
 
 
 class RandomPlanner(Planner):

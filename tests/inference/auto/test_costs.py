@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from rdchat import paths
+from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.cost_file import CostFile
 from rdchat.inference.auto.costs import CostModel, Part, usable
 from rdchat.inference.auto.curve import PLAIN_STEP, line
 from rdchat.inference.auto.plan import LENGTHS, WIDTHS, Plan
-from rdchat.inference.requests import Mode
 
 CALLS = {(PLAIN_STEP, 100): 40.0, (1, 100): 44.0, (4, 100): 64.0, (16, 100): 60.0, (32, 100): 112.0}
 DEEPER = {(PLAIN_STEP, 1100): 50.0, (1, 1100): 54.0, (16, 1100): 100.0}

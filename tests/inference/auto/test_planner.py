@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance import ChainRates, DraftValues
+from rdchat.inference.api.requests import Mode
+from rdchat.inference.auto.acceptance_estimates import ChainRates, DraftValues
 from rdchat.inference.auto.costs import CostModel, Part
 from rdchat.inference.auto.curve import PLAIN_STEP
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Allowance, Outlook, Planner, in_words
-from rdchat.inference.candidates import DraftShape
-from rdchat.inference.requests import Mode
+from rdchat.inference.drafting.candidates import DraftShape
 from tests.inference.auto.chips import CHIPS, CPU, M1_MAX, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, worth
 

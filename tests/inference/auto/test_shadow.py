@@ -7,10 +7,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance import NodeRates, ScoredNodes
+from rdchat.inference.auto.acceptance_estimates import NodeRates, ScoredNodes
 from rdchat.inference.auto.shadow import DraftComparison
 from rdchat.inference.auto.state import Followed
-from rdchat.inference.recurrent_beam import NodePool
+from rdchat.inference.drafting.recurrent_beam import NodePool
 
 PROMPT = [1, 2, 3]
 CHAIN = [10, 11, 12]  # tokens of the drafts

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from rdchat import paths
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto import measuring
 from rdchat.inference.auto import state as auto_state
 from rdchat.inference.auto.cost_file import MEASUREMENTS
@@ -16,15 +18,13 @@ from rdchat.inference.auto.curve import PLAIN_STEP
 from rdchat.inference.auto.measuring import NEAR, measure_beams, measure_calls, measure_draft_model
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.auto.state import AutoState, Equipment
-from rdchat.inference.draft_model import DraftModel
-from rdchat.inference.events import ReplyEnd
-from rdchat.inference.probe import Capability, DraftKind
-from rdchat.inference.requests import DraftSettings, Mode
+from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.target.capability import Capability, DraftKind
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.drafting.test_recurrent_drafter import random_drafter
 from tests.inference.fakes import ALPHABET, ask, loaded, tiny_llama
 from tests.inference.families import CHAINS, network_of
-from tests.inference.test_recurrent_drafter import random_drafter
 
 
 def finished(measurement: object) -> dict[tuple[int, int], float]:

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance import Acceptance
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.auto.acceptance_estimates import Acceptance
 from rdchat.inference.auto.acceptance_file import read_acceptance, write_acceptance
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
 from rdchat.inference.auto.state import AutoState, Equipment
 from rdchat.inference.auto.watching import Watching
-from rdchat.inference.requests import SamplingParams
+from tests.inference.drafting.test_recurrent_drafter import random_drafter
 from tests.inference.fakes import ask, tiny_llama
-from tests.inference.test_recurrent_drafter import random_drafter
 
 SHAPE = (len(WIDTHS), len(LENGTHS), MOST_ROWS + 1)
 

@@ -1,10 +1,10 @@
 """Runs of a benchmark with figures that are known."""
 
-from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
-from rdchat.inference.benchmark.results import MLX_LM, BenchRun
-from rdchat.inference.prompt_files import Prompt
-from rdchat.inference.requests import DraftSettings, Dtype, Mode
-from rdchat.inference.statistics import Statistics
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_results import MLX_LM, BenchRun
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 
 OFF = BenchCell()
 LOOKUP = BenchCell(DraftSettings(Mode.LOOKUP, draft_tokens=3))

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import RdchatError
+from rdchat.inference.api.bench_results import MLX_LM, BenchRecord, BenchRun, Difference
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Mode
 from rdchat.inference.benchmark.apple_csv import PLAIN_COLUMNS, RECURRENT_COLUMNS
 from rdchat.inference.benchmark.csv_format import COLUMNS, read_csv, write_csv
 from rdchat.inference.benchmark.picture_data import picture_data
 from rdchat.inference.benchmark.report import as_json, summarise
-from rdchat.inference.benchmark.results import MLX_LM, BenchRecord, BenchRun, Difference
-from rdchat.inference.requests import Mode
-from rdchat.inference.statistics import Statistics
 from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
 
 APPLE_PLAIN = """\

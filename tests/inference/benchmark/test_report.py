@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from rdchat.inference.api.bench_plan import BenchCell
+from rdchat.inference.api.bench_results import FIGURES, MLX_LM, BenchRecord, Difference, Figure
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.picture_data import picture_data
-from rdchat.inference.benchmark.plan import BenchCell
 from rdchat.inference.benchmark.report import as_json, summarise
-from rdchat.inference.benchmark.results import FIGURES, MLX_LM, BenchRecord, Difference, Figure
-from rdchat.inference.requests import DraftSettings, Dtype, Mode
 from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
 
 BASE, FIRST, SECOND = 0, 1, 2  # indices where one baseline stands before the cells

@@ -8,17 +8,17 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import PromptTooLongError
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_results import MLX_LM, BenchEvent, BenchProgress, BenchRun
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
 from rdchat.inference.benchmark import runner as runner_module
 from rdchat.inference.benchmark.differences import first_difference, score_gap
-from rdchat.inference.benchmark.plan import BenchCell, BenchPlan
 from rdchat.inference.benchmark.recording import Recording, measure_overhead, record
-from rdchat.inference.benchmark.results import MLX_LM, BenchEvent, BenchProgress, BenchRun
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import NO_DRAFT_MODEL
-from rdchat.inference.engine import LocalEngine
-from rdchat.inference.loading import load_model
-from rdchat.inference.prompt_files import Prompt
-from rdchat.inference.requests import DraftSettings, Dtype, GenerationRequest, Mode
+from rdchat.inference.local_engine import LocalEngine
+from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import ask, tiny_llama
 
@@ -264,7 +264,7 @@ def test_the_engine_measures_another_precision_and_goes_back(
         loads.append(dtype.value)
         return load_model(model, dtype)
 
-    monkeypatch.setattr("rdchat.inference.engine.load_model", load)
+    monkeypatch.setattr("rdchat.inference.local_engine.load_model", load)
     engine = LocalEngine()
     info = engine.load(str(small_model), Dtype.AUTO, lambda _: None)
     cells = [replace(OFF, dtype=dtype) for dtype in (Dtype.AUTO, Dtype.FLOAT16, Dtype(info.dtype))]

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.prompts.control_text import ControlTokens, Marks, is_control
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
-from rdchat.inference.requests import ChatMessage, Role
 from tests.inference.prompts.folders import assistant, changed, prompts_of, user, with_template
 
 START, END = 1, 2  # <|im_start|> and <|im_end|>, of the default model and of the small one

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.loading import load_model
+from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.models.loading import load_model
 from rdchat.inference.prompts.model_prompts import TokenizerProcess
-from rdchat.inference.requests import ChatMessage, Role
 from tests.inference.prompts.folders import changed, prompts_of
 
 ROWS = 265  # of the small model

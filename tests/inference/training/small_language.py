@@ -15,7 +15,7 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx_lm.models import qwen2
 
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training import data, train_phase
 from rdchat.inference.training.plan import TrainingSettings, make_plan
 from rdchat.inference.training.progress import Pace, Phase

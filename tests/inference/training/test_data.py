@@ -12,7 +12,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError, StorageError
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data import DataMaker, answer_tokens, chat_template
 from rdchat.inference.training.foreign_texts import LANGUAGES, foreign_text
 from rdchat.inference.training.hidden_states import answer_states

@@ -3,10 +3,10 @@
 import mlx.core as mx
 import pytest
 
-from rdchat.inference.drafter_folder import StoredDrafter
-from rdchat.inference.prompt_files import Prompt
-from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.requests import SamplingParams
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.drafting.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.training.evaluate import Evaluation, repeated_runs
 from rdchat.inference.training.trials import Setup, Trial, report
 from tests.inference.fakes import ALPHABET, tiny_llama

@@ -8,7 +8,7 @@ import pytest
 from mlx_lm.models import llama
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.folded_attention import folded_attention
 from rdchat.inference.training.lockstep import Lockstep
 from tests.inference.fakes import tiny_llama

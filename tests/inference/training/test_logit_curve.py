@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.target_embeddings import TargetEmbeddings
+from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.training.logit_curve import LogitCurve
 from rdchat.inference.training.samples import TEACHER_TOKENS, Teacher
 from tests.inference import families

@@ -18,11 +18,11 @@ from rdchat.errors import (
     StorageError,
     StorageFullError,
 )
-from rdchat.inference.drafter_folder import StoredDrafter, save_drafter
-from rdchat.inference.probe import Capability, DraftKind
-from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.target import LoadedModel
-from rdchat.inference.target_binding import TargetBinding
+from rdchat.inference.drafting.drafter_folder import StoredDrafter, save_drafter
+from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.target.capability import Capability, DraftKind
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.lockstep import LaneCache
 from rdchat.inference.training.plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.run import DrafterTraining

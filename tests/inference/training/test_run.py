@@ -8,8 +8,8 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError, StorageFullError, StorageLockedError
-from rdchat.inference.drafter_folder import load_drafter
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.drafting.drafter_folder import load_drafter
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training import train_phase
 from rdchat.inference.training.evaluate import Evaluation
 from rdchat.inference.training.plan import TrainingSettings, make_plan

@@ -12,13 +12,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.draft import Draft, Drafter
-from rdchat.inference.drafter_folder import load_drafter
-from rdchat.inference.packed_tree import PackedTree
-from rdchat.inference.prefix_tree import PrefixTree
-from rdchat.inference.prompt_files import Prompt
-from rdchat.inference.requests import SamplingParams
-from rdchat.inference.target import LoadedModel
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.drafting.drafter_folder import load_drafter
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.evaluate import Evaluation
 from rdchat.inference.training.progress import Phase
 from rdchat.inference.training.samples import Answers

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from rdchat.inference.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.training.preparation import at_once, prepare
 from rdchat.inference.training.samples import Teacher
 from rdchat.inference.training.shards import Conversation

@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.recurrent_head import Cell, HeadConfig, RecurrentHead
+from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, RecurrentHead
 from rdchat.inference.training.whitening import Coordinates, Standardization, fold, output_preconditioner
 
 HIDDEN, CANDIDATES = 6, 9

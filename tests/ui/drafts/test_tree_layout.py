@@ -1,4 +1,4 @@
-from rdchat.inference.events import RoundTree
+from rdchat.inference.api.events import RoundTree
 from rdchat.ui.drafts.tree_layout import place_nodes
 from tests.chat.traces import round_tree
 

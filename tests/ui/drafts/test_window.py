@@ -12,8 +12,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.events import TokenEvent
-from rdchat.inference.requests import Role
+from rdchat.inference.api.events import TokenEvent
+from rdchat.inference.api.requests import Role
 from rdchat.services.trace_recorder import TraceRecorder
 from rdchat.ui.drafts import DraftsWindow
 from rdchat.ui.theme import DARK_DRAFTS, LIGHT_DRAFTS, Theme

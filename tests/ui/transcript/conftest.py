@@ -7,8 +7,8 @@ from PySide6.QtWidgets import QAbstractButton, QScrollArea, QScrollBar, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.events import FinishReason
-from rdchat.inference.requests import Role
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import Role
 from rdchat.ui.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.code_highlighter import LexerLibrary

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QMenu, QPla
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.events import FinishReason
+from rdchat.inference.api.events import FinishReason
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.thought_box import ThoughtBox
 from tests.ui.transcript.conftest import button, dialogue, person, reply, wait_until_drawn, widget_of

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, Message, MessageStatus
-from rdchat.inference.requests import Mode
+from rdchat.inference.api.requests import Mode
 from rdchat.ui.speed.rows import Figure
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.reply_details import FactsLine, ReplyDetails

@@ -1,0 +1,115 @@
+"""What a benchmark is asked to do: plain frozen data. No MLX and no Qt here."""
+
+from dataclasses import dataclass, field
+
+from rdchat.errors import InvalidSettingError
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, require
+
+
+@dataclass(frozen=True, slots=True)
+class BenchCell:
+    """One setting that is measured.
+
+    Attributes:
+        draft: How it is drafted; `profile` and `trace` are off.
+        temperature: 0 is greedy.
+        dtype: Precision of the model's weights.
+
+    Raises:
+        InvalidSettingError: If the temperature is out of range.
+    """
+
+    draft: DraftSettings = field(default_factory=lambda: DraftSettings(mode=Mode.OFF))
+    temperature: float = 0.0
+    dtype: Dtype = Dtype.AUTO
+
+    def __post_init__(self) -> None:
+        SamplingParams(temperature=self.temperature)  # refuses what cannot be
+
+    @property
+    def plain(self) -> bool:
+        return self.draft.mode is Mode.OFF
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """How large its drafts are: beam width and length, draft tokens, or nothing."""
+        match self.draft.mode:
+            case Mode.RECURRENT:
+                return {"beam_width": self.draft.beam_width, "beam_length": self.draft.beam_length}
+            case Mode.SPECULATIVE | Mode.LOOKUP:
+                return {"draft_tokens": self.draft.draft_tokens}
+            case _:
+                return {}
+
+    @property
+    def words(self) -> str:
+        """Mode and shape for people, such as `Recurrent W4 L5` or `Prompt lookup K4`."""
+        letters = {"beam_width": "W", "beam_length": "L", "draft_tokens": "K"}
+        return " ".join([self.draft.mode.words, *(f"{letters[name]}{size}" for name, size in self.shape.items())])
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPlan:
+    """A benchmark.
+
+    Attributes:
+        cells: What is compared. Plain decoding is run beside them at every temperature and dtype, whether it is listed
+            or not.
+        prompts: Questions, each with its group.
+        max_tokens: The most tokens of a reply.
+        trials: Runs of each cell on each prompt.
+        seed: Of every reply; the same for all cells.
+        mlx_lm: Whether stock `mlx_lm.stream_generate` is run as the outside baseline.
+        overhead: Whether each drafted run's rounds are made once more, to tell what they cost beyond draft and verify.
+        turn: Shifts which cell comes first, so that benchmarks repeated by hand alternate too.
+
+    Raises:
+        InvalidSettingError: If there is nothing to run, or a number is out of range.
+    """
+
+    cells: tuple[BenchCell, ...]
+    prompts: tuple[Prompt, ...]
+    max_tokens: int = 128
+    trials: int = 3
+    seed: int = 0
+    mlx_lm: bool = True
+    overhead: bool = True
+    turn: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.cells or not self.prompts:
+            raise InvalidSettingError("There is nothing to measure.", "Name at least one mode and one prompt.")
+        require(self.max_tokens >= 2, "max-tokens", self.max_tokens, "at least 2")
+        require(self.trials >= 1, "trials", self.trials, "at least 1")
+        check_seed(self.seed)
+
+    @property
+    def baselines(self) -> tuple[BenchCell, ...]:
+        """Plain decoding at every temperature and precision, in order of appearance."""
+        kinds = dict.fromkeys((cell.temperature, cell.dtype) for cell in self.cells)
+        plain = DraftSettings(mode=Mode.OFF)
+        return tuple(BenchCell(plain, temperature, dtype) for temperature, dtype in kinds)
+
+    @property
+    def all_cells(self) -> tuple[BenchCell, ...]:
+        """What is run: the baselines, then the cells. `BenchRun.cell` counts in it."""
+        return self.baselines + self.cells
+
+    def baseline_of(self, cell: BenchCell) -> int:
+        """Return the index in `all_cells` of the plain decoding that a cell is compared with."""
+        return next(
+            index
+            for index, plain in enumerate(self.baselines)
+            if (plain.temperature, plain.dtype) == (cell.temperature, cell.dtype)
+        )
+
+    def sampling(self, cell: BenchCell) -> SamplingParams:
+        """Return how a cell's tokens are chosen: the app's own filters, and no other setting than its temperature."""
+        return SamplingParams(temperature=cell.temperature, max_tokens=self.max_tokens)
+
+    @property
+    def runs(self) -> int:
+        """How many replies that makes, those of mlx-lm included."""
+        outside = len(self.baselines) if self.mlx_lm else 0
+        return (len(self.all_cells) + outside) * len(self.prompts) * self.trials

@@ -1,0 +1,96 @@
+"""What drives the engine: the `TokenIterator` and `Engine` protocols.
+
+No MLX and no Qt here: the window imports this module before the engine exists, and a later version may run the engine
+in another process without a change above this line.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.bench_results import BenchRunner
+from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
+
+
+class StoppedError(Exception):
+    """A reply was stopped before it began."""
+
+
+class TokenIterator(Protocol):
+    """A reply being made: yields prefill progress, then tokens one at a time, then one `ReplyEnd`.
+
+    Used from one thread, except for `cancel`. Errors that a person can act on come as `RdchatError` from `__next__`.
+    """
+
+    def __iter__(self) -> Iterator[GenerationEvent]: ...
+
+    def __next__(self) -> GenerationEvent: ...
+
+    def update(self, settings: DraftSettings) -> None:
+        """Draft by other settings from the next round on, as far as the mode that runs allows.
+
+        Beams and the number of draft tokens change at once; another mode, model or drafter counts from the next reply.
+        """
+
+    def cancel(self) -> None:
+        """Ask for an early end, from any thread: within a prefill chunk, or two tokens (one round)."""
+
+    def close(self) -> None:
+        """End now and leave the cache holding just the committed tokens. Idempotent."""
+
+    @property
+    def statistics(self) -> Statistics:
+        """The counters so far."""
+
+
+class Engine(Protocol):
+    """What the engine thread drives. Every method but `TokenIterator.cancel` runs on that one thread."""
+
+    def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
+        """Replace the loaded model. Frees the old one first.
+
+        Args:
+            model: A model folder, a hub id in the hub's cache, or None for the default model.
+            dtype: Precision of the weights.
+            on_progress: Called now and then while it loads.
+
+        Raises:
+            RdchatError: What is wrong with the model and what to do. No model is loaded then.
+        """
+
+    def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> TokenIterator:
+        """Begin a reply.
+
+        Args:
+            request: What is asked.
+            stopped: Says whether it was stopped meanwhile: rendering a chat template may take seconds.
+
+        Raises:
+            RdchatError: If no model is loaded or the conversation does not fit.
+            StoppedError: If it was stopped.
+        """
+
+    def draft_options(self, settings: DraftSettings) -> DraftOptions:
+        """Tell which drafting modes the loaded model can have with the draft model and drafter that `settings` name.
+
+        Quick: it loads no weights. Raises RdchatError where no model is loaded.
+        """
+
+    def idle(self) -> bool:
+        """Do a slice, under 200 ms, of what can wait, such as measuring what target calls cost.
+
+        Returns:
+            Whether there is more to do. Never raises for what is wrong with a model.
+        """
+
+    def benchmark(self, plan: BenchPlan) -> BenchRunner:
+        """Begin a benchmark of the loaded model. Raises RdchatError where no model is loaded."""
+
+    def close(self) -> None:
+        """Free the model, its memory and what MLX keeps for the thread, which must not use MLX afterwards.
+
+        A thread that has used the engine calls this before it ends: what is left then, MLX frees while the thread is
+        taken apart, when Python may be gone already.
+        """

@@ -1,0 +1,186 @@
+"""Plain decoding: one token a target call, the next call queued while the last token is read.
+
+It is the baseline of every drafting mode and their oracle.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.api.events import TokenEvent
+from rdchat.inference.api.requests import DraftSettings
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Reply, ReplyJob
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
+from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.decoding.tracing import token_log_probs
+from rdchat.inference.target.round_cache import can_step_back
+
+_FREE_BUFFERS_EVERY = 256  # tokens; MLX keeps freed buffers for reuse, which grow with the context
+_SLOWLY, _SLOWLY_AT_MOST = 4, 64  # tokens that are chosen by the definition after a quick choice that was not sure
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A token of the reply that is being computed.
+
+    Attributes:
+        position: Its absolute position.
+        logits: (1, vocabulary).
+        hidden: (1, 1, width): what the trunk returned with them; None where it has no seam.
+        seen: (vocabulary,) bool: tokens before it; None without a repetition penalty.
+        token: (1,) its id, quickly chosen.
+        sure: (1,) bool: whether that is surely the right one; None where it was not chosen quickly.
+        log_prob: (1,) the target's log-probability of the token; None without a trace.
+        held_up: Whether the token before it was not surely the right one when this step's call was queued: choosing
+            it again, and perhaps another call, fell in between.
+    """
+
+    position: int
+    logits: mx.array
+    hidden: mx.array | None
+    seen: mx.array | None
+    token: mx.array
+    sure: mx.array | None
+    log_prob: mx.array | None
+    held_up: bool = False
+
+
+class PlainSteps:
+    """Makes a reply's tokens one by one.
+
+    Args:
+        job: What it works on.
+        reply: Takes the tokens.
+        chooser: Chooses them.
+
+    Attributes:
+        trace: Whether events carry the target's log-probability of their token.
+    """
+
+    def __init__(self, job: ReplyJob, reply: Reply, chooser: TokenChooser) -> None:
+        self._network, self._seams = job.model.network, job.model.seams
+        self._cache = job.cache
+        self._ledger: Ledger = job.ledger
+        self._reply = reply
+        self._chooser = chooser
+        self._can_step_back = can_step_back(job.cache.layers)
+        self._slowly = 0  # tokens to come that are chosen by the definition
+        self._next_slowly = _SLOWLY
+        self.trace = job.request.draft.trace
+
+    def first(self, logits: mx.array, position: int, seen: mx.array | None) -> Step:
+        """Begin with the token at a position whose logits, (1, vocabulary), are those of the last call."""
+        with self._ledger.stage("choose"):
+            sure = None
+            if self._can_step_back and not self._slowly:
+                token, sure = self._chooser.choose_quickly(logits, position, mx.array([0]), 0, seen)
+            else:
+                token = self._chooser.choose(logits, mx.array([position]), seen)
+                self._slowly = max(self._slowly - 1, 0)
+            log_prob = token_log_probs(logits, token) if self.trace else None
+            mx.async_eval(token, sure, log_prob)
+            self._ledger.settle(token, sure)
+        return Step(position, logits, self._seams.hidden, seen, token, sure, log_prob)
+
+    def after(self, token_id: int, position: int, seen: mx.array | None) -> Step:
+        """Begin with the token after `token_id`, at `position`, which the cache does not hold yet."""
+        step = self._call(mx.array([token_id]), position, seen)
+        self._cache.tokens.append(token_id)
+        return step
+
+    def advance(self, step: Step, queue: bool) -> tuple[TokenEvent, Step | None]:
+        """Wait for a token.
+
+        Args:
+            step: It.
+            queue: Whether to queue the call for it before. Not for the first token: on a CPU a read waits for all that
+                is queued, so that would come a call later.
+
+        Returns:
+            The token's event, and the step that follows, where it was queued.
+        """
+        following = self._call(step.token, step.position, step.seen) if queue else None
+        with self._ledger.stage("wait for token"):
+            token_id, sure, log_prob = self._read(step)
+        if following is not None:
+            if not sure:
+                if token_id != int(np.array(step.token)[0]):
+                    self._take_back()
+                    following = self._call(mx.array([token_id]), step.position, step.seen)
+                following = replace(following, held_up=True)
+            self._cache.tokens.append(token_id)
+        event = self._take(token_id)
+        return event if log_prob is None else replace(event, log_prob=log_prob), following
+
+    def _call(self, token: mx.array, position: int, seen: mx.array | None) -> Step:
+        """Queue the target call for `token`, (1,), perhaps lazy, at `position`; return the step that it begins."""
+        with self._ledger.stage("queue step"):
+            seen = None if seen is None else self._chooser.with_token(seen, token)
+            with self._ledger.stage("forward"):
+                logits: mx.array = self._network(token[None], cache=self._cache.layers)[:, -1]
+                self._ledger.settle(logits)
+            return self.first(logits, position + 1, seen)
+
+    def _take_back(self) -> None:
+        """Take back the call that was queued for another token."""
+        for layer in self._cache.layers:
+            layer.trim(1)
+
+    def _read(self, step: Step) -> tuple[int, bool, float | None]:
+        """Wait for a step's token.
+
+        Returns:
+            The token, whether it was surely the one that the next call was queued for, and its log-probability.
+        """
+        chosen, log_prob = step.token, step.log_prob
+        sure = step.sure is None or self._was_sure(step.sure)
+        if not sure:
+            chosen = self._chooser.choose(step.logits, mx.array([step.position]), step.seen)
+            if log_prob is not None:
+                log_prob = token_log_probs(step.logits, chosen)
+        return int(np.array(chosen)[0]), sure, None if log_prob is None else float(np.array(log_prob)[0])
+
+    def _was_sure(self, sure: mx.array) -> bool:
+        """Wait for whether a quick choice was sure; the more often none is, the longer none is made.
+
+        A flat distribution keeps more candidates than are looked at, and a call that was queued for a wrong token is
+        lost, which costs more than to sort the vocabulary.
+        """
+        if np.array(sure)[0]:
+            self._next_slowly = _SLOWLY
+            return True
+        self._slowly, self._next_slowly = self._next_slowly, min(2 * self._next_slowly, _SLOWLY_AT_MOST)
+        return False
+
+    def _take(self, token_id: int) -> TokenEvent:
+        reply, index = self._reply, len(self._reply.token_ids)
+        if index:  # the first one comes with the prefill
+            reply.counters.target_calls += 1
+            reply.counters.host_syncs += 1 + self._ledger.take_waits()
+        if index % _FREE_BUFFERS_EVERY == 0:
+            mx.clear_cache()
+        return reply.take(token_id)
+
+
+class AutoregressiveIterator(ReplyIterator):
+    """A `TokenIterator` that decodes token by token."""
+
+    def __init__(self, job: ReplyJob) -> None:
+        super().__init__(job)
+        self._steps = PlainSteps(job, self._reply, self._chooser)
+
+    def update(self, settings: DraftSettings) -> None:
+        """See `TokenIterator`; plain decoding has nothing to change but its ledger and its trace."""
+        self._ledger.exact = settings.profile
+        self._steps.trace = settings.trace
+
+    def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
+        reply = self._reply
+        step: Step | None = self._steps.first(logits, len(self._prompt), self._seen)
+        while reply.finish_reason is None and not self._cancel.is_set():
+            step = step or self._steps.after(reply.token_ids[0], len(self._prompt), self._seen)
+            event, step = self._steps.advance(step, queue=0 < len(reply.token_ids) < reply.last_index)
+            yield event

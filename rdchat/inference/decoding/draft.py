@@ -1,0 +1,72 @@
+"""What a drafter is to the decoding loop."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import mlx.core as mx
+
+from rdchat.inference.api.requests import DraftSettings
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.verifier import Verified
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Tokens offered to the target.
+
+    Attributes:
+        tree: Its root is the token the target chose last. Its tokens and its shape may be lazy.
+        looked_up: (nodes,) bool, perhaps lazy: the nodes that prompt lookup offers, and not the drafter that is named;
+            None where there are none.
+        rows: Rows to verify it with, where padding makes the call cheaper; 0 for no padding.
+    """
+
+    tree: PackedTree
+    looked_up: mx.array | None = None
+    rows: int = 0
+
+
+class Drafter(Protocol):
+    """Proposes tokens for one reply. It decides what is verified, never what is said."""
+
+    name: str
+
+    def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
+        """Read the prompt, where the drafter has a cache of its own; part of the reply's prefill.
+
+        Args:
+            cancelled: Looked at before each chunk; True ends the work between two chunks.
+            ledger: Takes the host time.
+
+        Yields:
+            Prompt tokens read so far.
+        """
+        del cancelled, ledger
+        yield from ()
+
+    def update(self, settings: DraftSettings) -> None:
+        """Draft by other settings from the next round on, as far as they concern this drafter."""
+        del settings
+
+    def propose(self, root: int, limit: int) -> Draft:
+        """Offer a tree that is at most `limit` tokens deep below `root`, the last token; perhaps the root alone."""
+
+    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        """Take what a round brought.
+
+        Args:
+            tokens: The tokens that the round added to the reply.
+            verified: What the target said of the whole tree; evaluated.
+            path: The accepted nodes, root first.
+        """
+
+    def close(self, length: int) -> None:
+        """Bring what outlives the reply, such as a cache, in step with the target's cache.
+
+        Args:
+            length: Tokens of the conversation that the target's cache holds; 0 after an error, when nothing can be
+                trusted.
+        """
+        del length

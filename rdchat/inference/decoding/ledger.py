@@ -1,0 +1,63 @@
+"""The time ledger: where a reply's time went, as a tree of named stages."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter_ns
+
+import mlx.core as mx
+
+from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry
+
+
+class Ledger:
+    """Counts calls and nanoseconds per stage, each under the stages that were open when it began.
+
+    MLX is lazy, so a stage holds host time, building graphs and waiting for others' results, unless stages `settle`
+    what they made before they end.
+
+    Attributes:
+        exact: Whether `settle` waits: the setting `profile`. It may change at any time.
+    """
+
+    def __init__(self) -> None:
+        self.exact = False
+        self._totals: dict[str, list[int]] = {}  # path -> [calls, nanoseconds]
+        self._path = ""  # of the stage that is open
+        self._waits = 0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time what happens inside as one call of `name` below the stage that is open."""
+        outer = self._path
+        self._path = f"{outer}{PATH_SEPARATOR}{name}" if outer else name
+        total = self._totals.setdefault(self._path, [0, 0])
+        start = perf_counter_ns()
+        try:
+            yield
+        finally:
+            total[0] += 1
+            total[1] += perf_counter_ns() - start
+            self._path = outer
+
+    def settle(self, *arrays: mx.array | None) -> None:
+        """Wait for what the open stage made, where exact times are asked for."""
+        if self.exact:
+            self.wait(*arrays)
+
+    def wait(self, *arrays: mx.array | None) -> None:
+        """Wait for results, in the stage that is open."""
+        mx.eval(*arrays)
+        self._waits += 1
+
+    def take_waits(self) -> int:
+        """Return how often stages waited since this was last asked."""
+        waits, self._waits = self._waits, 0
+        return waits
+
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """Return all stages, parents first."""
+        return tuple(
+            LedgerEntry(name, parent, calls, nanoseconds / 1e6)
+            for path, (calls, nanoseconds) in self._totals.items()
+            for parent, _, name in [path.rpartition(PATH_SEPARATOR)]
+        )

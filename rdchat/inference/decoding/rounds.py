@@ -1,0 +1,169 @@
+"""Decoding with drafts: draft, verify, accept, commit - one target call a round, and the text plain decoding gives."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.api.events import PrefillProgress, TokenEvent
+from rdchat.inference.api.reply_statistics import RoundStatistics
+from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.decoding.acceptance import accepted_path, seen_on_paths
+from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
+from rdchat.inference.decoding.tracing import TreeLogProbs, round_tree, token_log_probs
+from rdchat.inference.target.prefix_tree import Ints, PrefixTree
+from rdchat.inference.target.verifier import Verified, Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """A verified draft on the host.
+
+    Attributes:
+        tree: What was offered.
+        drafters: (nodes,) who offered each node.
+        verified: What the target says of it, evaluated.
+        chosen: (nodes,) the token it chooses after each node; off the accepted path perhaps not surely.
+        log_probs: The target's log-probabilities; None without a trace.
+    """
+
+    tree: PrefixTree
+    drafters: list[str]
+    verified: Verified
+    chosen: Ints
+    log_probs: TreeLogProbs | None
+
+
+class RoundIterator(ReplyIterator):
+    """A `TokenIterator` that verifies a drafter's trees.
+
+    Args:
+        job: What it works on; the cache has rounds.
+        drafter: Proposes trees.
+    """
+
+    def __init__(self, job: ReplyJob, drafter: Drafter) -> None:
+        super().__init__(job)
+        self._drafter = drafter
+        self._verifier = Verifier(job.model, job.cache)
+        self._settings = job.request.draft
+
+    def update(self, settings: DraftSettings) -> None:
+        """See `TokenIterator`."""
+        self._settings = settings
+        self._ledger.exact = settings.profile
+        self._drafter.update(settings)
+
+    def _prefill(self) -> Iterator[PrefillProgress]:
+        yield from super()._prefill()
+        with self._ledger.stage("prefill of the drafter"):
+            for _ in self._drafter.prefill(self._cancel.is_set, self._ledger):
+                pass
+
+    def _settle(self, length: int) -> None:
+        super()._settle(length)
+        self._drafter.close(len(self._cache.tokens))
+
+    def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
+        reply = self._reply
+        with self._ledger.stage("first token"):
+            first = self._chooser.choose(logits, mx.array([len(self._prompt)]), self._seen)
+            log_probs = token_log_probs(logits, first) if self._settings.trace else None
+            mx.eval(first, log_probs)
+            event = reply.take(int(np.array(first)[0]))
+        yield event if log_probs is None else replace(event, log_prob=float(np.array(log_probs)[0]))
+        while reply.finish_reason is None and not self._cancel.is_set():
+            yield from self._round()
+
+    def _round(self) -> list[TokenEvent]:
+        """Make one target call; return an event for each token that it adds."""
+        with self._ledger.stage("round"):
+            draft = self._draft()
+            done = self._verify(draft)
+            path, events = self._accept(done)
+            self._commit(done, path)
+            return events
+
+    def _draft(self) -> Draft:
+        reply = self._reply
+        with self._ledger.stage("draft"):
+            draft = self._drafter.propose(reply.token_ids[-1], reply.last_index - len(reply.token_ids))
+            self._ledger.settle(*draft.tree.arrays, draft.looked_up)
+            return draft
+
+    def _verify(self, draft: Draft) -> _Round:
+        packed, start = draft.tree, self._verifier.position + 1
+        with self._ledger.stage("verify"):
+            verified = self._verifier.verify(packed, draft.rows)
+            self._ledger.settle(verified.logits, verified.hidden)
+            seen = None if self._seen is None else seen_on_paths(self._seen, packed)
+        with self._ledger.stage("choose"):
+            chosen, sure = self._chooser.choose_quickly(verified.logits, start, packed.depths, packed.deepest, seen)
+            log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if self._settings.trace else None
+            traced = log_probs.arrays if log_probs else ()
+            shape = (packed.tokens, packed.parents, packed.depths)
+            mx.eval(*shape, chosen, sure, verified.hidden, draft.looked_up, *traced)
+            self._reply.counters.host_syncs += 1
+            tree, tokens, certain = packed.fetch(), np.array(chosen).astype(np.int32), np.array(sure)
+            while unsure := [node for node in accepted_path(tree, tokens) if not certain[node]]:
+                rows = mx.array(unsure)  # of the path alone: by the definition a row costs a whole sort
+                exact = self._chooser.choose(
+                    verified.logits[rows], start + packed.depths[rows], None if seen is None else seen[rows]
+                )
+                tokens[unsure], certain[unsure] = np.array(exact), True
+                self._reply.counters.host_syncs += 1
+            if log_probs and (tokens != np.array(chosen)).any():
+                log_probs = TreeLogProbs.of(verified.logits, packed, mx.array(tokens))
+            return _Round(tree, _drafters(draft, self._drafter.name), verified, tokens, log_probs)
+
+    def _accept(self, done: _Round) -> tuple[list[int], list[TokenEvent]]:
+        """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""
+        reply, counters, tree = self._reply, self._reply.counters, done.tree
+        with self._ledger.stage("accept"):
+            path = accepted_path(tree, done.chosen)
+            drafted, accepted = int(tree.depths.max()), len(path) - 1
+            counters.rounds += 1
+            counters.target_calls += 1
+            counters.host_syncs += self._ledger.take_waits()
+            counters.drafted += drafted
+            counters.accepted += accepted
+            counters.drafted_lengths[drafted] += 1
+            counters.accepted_lengths[accepted] += 1
+            counters.verified_nodes += len(tree)
+            events = []
+            for place, node in enumerate(path, start=1):
+                event = reply.take(int(done.chosen[node]))
+                if place < len(path):
+                    event = replace(event, drafter=done.drafters[path[place]], position=place)
+                events.append(event)
+                if reply.finish_reason is not None:
+                    break
+            statistics = RoundStatistics(counters.rounds, drafted, accepted, len(events), len(tree))
+            events[-1] = replace(events[-1], round=statistics)
+            return path[: len(events)], self._traced(done, path, events)
+
+    def _commit(self, done: _Round, path: list[int]) -> None:
+        with self._ledger.stage("commit"):
+            fed = done.tree.tokens[path].tolist()
+            self._verifier.commit(fed, path)
+            if self._seen is not None:
+                self._seen = self._seen | self._chooser.seen(fed)
+            self._drafter.observe(self._reply.token_ids[-len(path) :], done.verified, path)
+
+    def _traced(self, done: _Round, path: list[int], events: list[TokenEvent]) -> list[TokenEvent]:
+        """Add log-probabilities, and the tree to the last event, where a trace is wanted."""
+        if done.log_probs is None:
+            return events
+        chosen = np.array(done.log_probs.chosen)
+        events = [replace(e, log_prob=float(chosen[node])) for e, node in zip(events, path, strict=False)]
+        correction = int(done.chosen[path[-1]])
+        tree = round_tree(done.tree, done.drafters, done.log_probs, path, correction, text_of=self._model.token_text)
+        return [*events[:-1], replace(events[-1], tree=tree)]
+
+
+def _drafters(draft: Draft, name: str) -> list[str]:
+    looked_up = np.zeros(len(draft.tree), dtype=bool) if draft.looked_up is None else np.array(draft.looked_up)
+    return ["", *(Mode.LOOKUP.value if lookup else name for lookup in looked_up[1:])]

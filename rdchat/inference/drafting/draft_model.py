@@ -1,0 +1,330 @@
+"""A second, smaller language model as a drafter (Leviathan et al. 2023, arXiv 2211.17192).
+
+It reads what the target reads, through a KV cache of its own, and runs ahead of it for a few tokens. Its tokens are
+chosen by the reply's own rule, with the same noise at the same position, so where both models agree on the distribution
+they agree on the token, at every temperature.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import override
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx.utils import tree_flatten
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.prefill import prefill
+from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.drafting.candidates import CandidateRanker, DraftShape
+from rdchat.inference.models.loading import load_model
+from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
+from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies
+from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
+from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.device import on_gpu
+from rdchat.inference.target.round_cache import RoundShape, has_state
+from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.verifier import Verified
+
+_CPU_NODES = 16
+_SIZES = (4, 8, 16)  # nodes of drafts with runner-ups
+_OTHER_PAIR = "Pick a smaller model of the target's own family; `rdchat models check-pair` compares two models."
+
+
+class DraftModel:
+    """A draft model beside its target; it keeps its KV cache between replies, as a chat session does.
+
+    Args:
+        target: The model it drafts for.
+        model: The draft model itself.
+        shared_tokens: Ids below this one mean the same to both.
+
+    Raises:
+        ModelError: If the draft model's cache cannot be taken back.
+    """
+
+    def __init__(self, target: LoadedModel, model: LoadedModel, shared_tokens: int) -> None:
+        if model.capability.kind is DraftKind.NONE:
+            raise ModelError(f"{model.info.name} cannot draft: {model.capability.reason}.", "Pick another draft model.")
+        self.model = model
+        self.cache = KVCache(model.network)
+        self.shared_tokens = min(shared_tokens, model.info.vocabulary_size, target.info.vocabulary_size)
+        self._trees = target.capability.kind is DraftKind.TREE  # else it verifies chains only
+
+    def drafter(
+        self,
+        prompt: list[int],
+        request: GenerationRequest,
+        shape: DraftShape | None = None,
+        ledger: Ledger | None = None,
+    ) -> "DraftModelDrafter":
+        """Return the drafter of one reply.
+
+        Args:
+            prompt: Token ids.
+            request: What was asked.
+            shape: Of its drafts; None is the usual one. A target that verifies chains only gets the chain of it.
+            ledger: Takes the time of its stages; None keeps none.
+        """
+        if shape is None or not self._trees:
+            shape = self.usual_shape(shape.draft_tokens if shape else request.draft.draft_tokens)
+        return DraftModelDrafter(self, prompt, request, shape, ledger or Ledger())
+
+    def usual_shape(self, draft_tokens: int) -> DraftShape:
+        """Return a shape of that depth, with runner-ups where they are all but free.
+
+        On a CPU products of 16 rows are as quick as those of 5 to 15. What more rows cost a GPU depends on the chip and
+        on the weights' precision, so there the shape is a chain.
+        """
+        return DraftShape.of_size(draft_tokens, _CPU_NODES if self._trees and not on_gpu() else 0)
+
+    def shapes(self, draft_tokens: int) -> list[DraftShape]:
+        """Return the shapes of that depth among which measured costs may decide: a chain, and ones with runner-ups."""
+        sizes = [size for size in _SIZES if self._trees and size > draft_tokens + 1]
+        return [DraftShape.of_size(draft_tokens, size) for size in (0, *sizes)]
+
+    @property
+    def cached_tokens(self) -> list[int]:
+        """Token ids the KV cache holds."""
+        return list(self.cache.tokens)
+
+    @property
+    def cached_positions(self) -> int:
+        """Positions the KV cache itself reports, which `cached_tokens` must match."""
+        return max((getattr(layer, "offset", 0) for layer in self.cache.layers), default=0)
+
+
+def load_draft_model(
+    model: str | Path,
+    target: LoadedModel,
+    dtype: Dtype | str = Dtype.AUTO,
+    on_progress: Callable[[LoadProgress], None] = lambda _: None,
+) -> DraftModel:
+    """Load a draft model for a target.
+
+    Args:
+        model: A model folder, or a hub id that is in the hub's cache.
+        target: The model to draft for.
+        dtype: Precision of its weights.
+        on_progress: Called as it goes on.
+
+    Raises:
+        ModelError: If it is missing, damaged, or knows other tokens than the target; the message says which.
+        OutOfMemoryError: If it does not fit beside the target.
+    """
+    verdict = check_draft_model(model, target, on_progress)
+    return DraftModel(target, load_model(model, dtype, on_progress, target.prompts.process), verdict.shared_tokens)
+
+
+def check_draft_model(
+    model: str | Path, target: LoadedModel, on_progress: Callable[[LoadProgress], None] = lambda _: None
+) -> PairVerdict:
+    """Check whether a model can draft for a target by its tokenizer and the headers of its files alone.
+
+    Raises:
+        ModelError: If it is missing, damaged, or knows other tokens than the target; the message says which.
+    """
+    folder = resolve_model(str(model), on_progress)
+    check_model_folder(folder)
+    name = display_name(model, folder)
+    tokenizer = read_tokenizer(folder, target.prompts.process, lambda: on_progress(LoadProgress("Comparing", None)))
+    verdict = compare_vocabularies(target.tokenizer, tokenizer, target.info.name, name)
+    if not verdict.compatible:
+        raise ModelError(str(verdict), _OTHER_PAIR)
+    return verdict
+
+
+class DraftModelDrafter(Drafter):
+    """Drafts for one reply; see `Drafter`.
+
+    All that is certain, the root included, is fed in one call. The drafted tokens follow one by one within a round of
+    the cache, so that those which are not accepted can be taken back. The last one is never fed: where it is accepted
+    it comes with the next round's root.
+
+    Args:
+        draft: The draft model; it serves one reply at a time.
+        prompt: The prompt's tokens.
+        request: What was asked: how tokens are chosen, and the reply seed.
+        shape: Depth of the drafts, and their runner-ups.
+        ledger: Takes the time of its stages.
+    """
+
+    name = "speculative"
+
+    def __init__(
+        self, draft: DraftModel, prompt: list[int], request: GenerationRequest, shape: DraftShape, ledger: Ledger
+    ) -> None:
+        sampling, seed = request.sampling, request.seed
+        chooser = TokenChooser(sampling, seed, draft.shared_tokens)
+        self._draft = draft
+        self._model = draft.model
+        self._cache = draft.cache
+        self._shape = shape
+        self._ledger = ledger
+        self._committed = list(prompt)  # before the root
+        self._read = False  # whether the prompt was, but for its last token
+        self._root: int | None = None
+        self._steps = 0  # of the open round
+        self._finite: mx.array | None = None
+        self._goes_on: Callable[[float], bool] | None = None
+        self._margins: list[mx.array] = []
+        self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens)
+        self._chooser = chooser
+        self._seen = chooser.seen([t for t in prompt if t < draft.shared_tokens]) if chooser.needs_seen else None
+        self._stateful = has_state(draft.cache.layers)
+
+    @override
+    def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
+        """See `Drafter`. What the cache shares with the prompt is kept."""
+        self._cache.keep_prefix_of(self._committed)
+        if self._room > 0:
+            yield from prefill(self._model, self._cache, self._committed, cancelled, ledger)
+        self._read = len(self._cache.tokens) == len(self._committed) - 1
+
+    @override
+    def update(self, settings: DraftSettings) -> None:
+        """See `Drafter`."""
+        self.take_shape(self._draft.usual_shape(settings.draft_tokens))
+
+    def take_shape(self, shape: DraftShape, goes_on: Callable[[float], bool] | None = None) -> None:
+        """Draft so from the next round on.
+
+        Args:
+            shape: Of the longest draft.
+            goes_on: Is told the margin (`CandidateRanker.rank`) of each token that is drafted, and says whether another
+                one should be; each is then waited for. None drafts them all.
+        """
+        self._shape, self._goes_on = shape, goes_on
+
+    @property
+    def margins(self) -> list[float]:
+        """The margins of the tokens that the open or last round drafted, where there is a `goes_on`."""
+        return [float(np.array(margin)) for margin in self._margins]
+
+    @override
+    def propose(self, root: int, limit: int) -> Draft:
+        """See `Drafter`."""
+        self._root = root
+        self._steps, self._margins = 0, []
+        most = max(min(self._shape.draft_tokens, limit, self._room), 0)
+        if most == 0:
+            return Draft(self._shape.pack(root, []))
+        seen = self._with_token(self._seen, mx.array([root]))
+        ranked = [self._rank(self._feed_certain(root), 0, seen)]
+        for layer in self._cache.layers:
+            layer.begin(RoundShape(mx.arange(most)))
+        for step in range(1, most):
+            if self._goes_on is not None:
+                with self._ledger.stage("wait"):
+                    self._ledger.wait(margin := self._margins[-1])
+                if not self._goes_on(float(np.array(margin))):
+                    break
+            token = ranked[-1][:1]
+            seen = self._with_token(seen, token)
+            ranked.append(self._rank(self._feed(token), step, seen))
+        self._steps = len(ranked)
+        return Draft(self._shape.pack(root, ranked))
+
+    @override
+    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        """See `Drafter`.
+
+        Raises:
+            ModelError: If the draft model computed numbers that are not finite.
+        """
+        assert self._root is not None
+        if self._steps > 0:
+            if self._finite is not None and not self._finite.item():  # evaluated together with the draft
+                raise _not_finite(self._model)
+            self._end_round(tokens[: sum(0 < node < self._steps for node in path)])
+        committed = [self._root, *tokens[:-1]]
+        self._committed += committed
+        for token in committed:
+            self._seen = self._with_token(self._seen, mx.array([token]))
+
+    @override
+    def close(self, length: int) -> None:
+        """See `Drafter`."""
+        if length == 0:
+            self._cache.reset()
+            return
+        self._cache.trim_to(length)
+        late = self._committed[len(self._cache.tokens) : length]
+        if self._read and 0 < len(late) <= self._shape.draft_tokens + 1:
+            self._feed(mx.array(late))
+            self._cache.evaluate()
+            self._cache.tokens += late
+
+    @property
+    def late(self) -> int:
+        """Tokens before the root that it has not read yet."""
+        return len(self._committed) - len(self._cache.tokens)
+
+    @property
+    def _room(self) -> int:
+        """Tokens that can be drafted before the draft model's context is full."""
+        return self._model.info.context_length - len(self._committed)
+
+    def _feed_certain(self, root: int) -> mx.array:
+        """Feed what the cache lacks of the conversation, the root last; return the logits behind it."""
+        certain = [*self._committed[len(self._cache.tokens) :], root]
+        logits = self._feed(mx.array(certain))
+        self._cache.tokens += certain
+        self._finite = mx.all(mx.isfinite(logits))
+        known: mx.array = mx.depends(logits, self._finite)
+        return known
+
+    def _feed(self, tokens: mx.array) -> mx.array:
+        """Feed (n,) tokens, perhaps lazy; return (1, vocabulary), lazy: the logits behind the last one."""
+        with self._ledger.stage("feed"):
+            logits: mx.array = self._model.network(tokens[None], cache=self._cache.layers)
+            self._ledger.settle(logits)
+        return logits[:, -1]
+
+    def _rank(self, logits: mx.array, step: int, seen: mx.array | None) -> mx.array:
+        position = len(self._committed) + 1 + step
+        with self._ledger.stage("rank"):
+            ranked, margin = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
+            found = [ranked] if self._goes_on is None else [ranked, margin]
+            self._margins += found[1:]
+            mx.async_eval(*found)  # the device works on it while the next step's graph is built
+            self._ledger.settle(*found)
+        return ranked
+
+    def _with_token(self, seen: mx.array | None, token: mx.array) -> mx.array | None:
+        return None if seen is None else self._chooser.with_token(seen, token)
+
+    def _end_round(self, accepted: list[int]) -> None:
+        """Keep the rows of accepted tokens; a model with state goes back to the root, and reads them again."""
+        all_or_none = self._stateful and len(accepted) < self._steps - 1
+        for layer in self._cache.layers:
+            if all_or_none:
+                layer.rollback()
+            else:
+                layer.commit(list(range(len(accepted))))
+        if not all_or_none:
+            self._cache.tokens += accepted
+        self._steps = 0
+
+
+def _not_finite(model: LoadedModel) -> ModelError:
+    damaged = first_damaged_layer(model.network)
+    where = f" Layer {damaged} is damaged." if damaged else ""
+    return ModelError(
+        f"The draft model {model.info.name} computes numbers that are not finite.{where}",
+        "Fetch it again, use another draft model, or try another precision.",
+    )
+
+
+def first_damaged_layer(network: nn.Module) -> str | None:
+    """Return the path of the first layer whose weights are not all finite, such as `model.layers.3.mlp.up_proj`."""
+    for name, array in tree_flatten(network.parameters()):
+        if mx.issubdtype(array.dtype, mx.floating) and not mx.all(mx.isfinite(array)).item():
+            return str(name.rpartition(".")[0])
+    return None

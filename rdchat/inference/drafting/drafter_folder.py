@@ -1,0 +1,232 @@
+"""A recurrent drafter on disk: `config.json`, `model.safetensors` and `card.md`, bound to one target by its hash."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx.utils import tree_flatten
+from mlx_lm.utils import dequantize_model
+
+from rdchat.errors import ModelError
+from rdchat.files.atomic_file import draft_of, make_folder, whole_file
+from rdchat.files.foreign_files import check_file, read_json
+from rdchat.inference.drafting.apple_checkpoint import APPLE_MODEL_TYPE, apple_config, apple_weights
+from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead, quantize
+from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.safetensors_file import read_header
+from rdchat.inference.target.device import on_gpu
+from rdchat.inference.target.target import LoadedModel
+
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
+ACCEPTANCE = "acceptance.json"  # may be missing; see `rdchat.inference.auto.acceptance_file`
+_FORMAT = 1
+_VOCABULARY = "draft_vocabulary"  # the tensor of token ids beside the head's weights
+_WHOLE_NUMBERS = {"I32", "I64", "U32"}
+_TYPES = {"F16", "BF16", "F32", "U32"}  # whole numbers are packed weights
+_VALUES_PER_BYTE = 2  # of weights in 4 bits
+_HINT = "Get the drafter again, train one with `rdchat train-drafter`, or name another one."
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDrafter:
+    """A recurrent drafter in memory.
+
+    Attributes:
+        head: Its network.
+        vocabulary: (draft_vocabulary_size,) int32 ids of the tokens that it can draft, ascending.
+        target: The model it was trained for; None for a checkpoint that does not say.
+    """
+
+    head: RecurrentHead
+    vocabulary: mx.array
+    target: TargetBinding | None
+
+
+def bound_hash(folder: Path) -> str | None:
+    """Return the `target_hash` of a drafter's model; None where its configuration, as Apple's, names none.
+
+    Raises:
+        ModelError: If that cannot be read.
+    """
+    target = _read_config(folder).get("target")
+    named = target.get("hash") if isinstance(target, dict) else None
+    return named if isinstance(named, str) else None
+
+
+def target_named_in(folder: Path) -> str | None:
+    """Return the `target_hash` of the drafter that a folder holds, "" where it holds something else.
+
+    None where a drafter may be written there without asking: an empty folder, or one where writing was cut short.
+    """
+    names = {path.name for path in folder.iterdir()}
+    ours = {CONFIG, WEIGHTS, CARD, ACCEPTANCE}
+    drafts = {draft_of(folder / name).name for name in ours}
+    if names - ours - drafts:
+        return ""
+    if CONFIG in names:
+        try:
+            return bound_hash(folder) or ""
+        except ModelError:
+            return ""
+    return None if names <= drafts or draft_of(folder / CONFIG).name in names else ""
+
+
+def save_drafter(folder: Path, drafter: StoredDrafter, card: str) -> None:
+    """Write a drafter; its configuration is there only with all the rest, so that only whole ones are found.
+
+    Args:
+        folder: Made where it does not exist.
+        drafter: Its weights are stored in the precision they have.
+        card: Markdown: target, data, recipe, seed, figures, licence.
+
+    Raises:
+        StorageFullError: If the disk is full.
+        StorageError: If it cannot be written.
+    """
+    assert drafter.target is not None
+    make_folder(folder)
+    tensors = dict(tree_flatten(drafter.head.parameters())) | {_VOCABULARY: drafter.vocabulary.astype(mx.int32)}
+    facts = {"format": _FORMAT, "target": asdict(drafter.target), "architecture": drafter.head.config.to_dict()}
+    # drafts take their places from the last to the first
+    with (
+        whole_file(folder / CONFIG) as config,
+        whole_file(folder / CARD) as text,
+        whole_file(folder / WEIGHTS) as weights,
+    ):
+        config.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        text.write_text(card, encoding="utf-8")
+        mx.save_safetensors(str(weights), tensors, {"format": "mlx"})
+        for older in (CONFIG, ACCEPTANCE):  # which do not describe the new weights
+            (folder / older).unlink(missing_ok=True)
+
+
+def load_drafter(folder: Path, model: LoadedModel) -> StoredDrafter:
+    """Read a drafter and check it against the target.
+
+    Args:
+        folder: A drafter folder of ours, or a checkpoint of Apple's ml-recurrent-drafter.
+        model: The target.
+
+    Raises:
+        ModelError: If it is missing, damaged, or made for another model; the message says which and why.
+    """
+    binding, shape = check_drafter(folder, model)
+    tensors = _read_tensors(folder)
+    if binding is None:
+        tensors = apple_weights(tensors, shape)
+        tensors[_VOCABULARY] = mx.arange(shape.draft_vocabulary_size)
+    head = RecurrentHead(shape)
+    if shape.quantization_bits:
+        head = quantize(head, shape.quantization_bits, shape.quantization_group)
+    vocabulary = _check_vocabulary(folder, tensors.pop(_VOCABULARY, None), shape, model)
+    _check_tensors(folder, head, tensors)
+    head.load_weights(list(tensors.items()))
+    if shape.quantization_bits and not on_gpu():
+        head = dequantize_model(head)  # quantised kernels are slow there
+    return StoredDrafter(head, vocabulary, binding)
+
+
+def check_drafter(folder: Path, model: LoadedModel) -> tuple[TargetBinding | None, HeadConfig]:
+    """Check what a drafter says of itself against the target; its weights are not read.
+
+    Returns:
+        The model it was trained for, None for a checkpoint of Apple's, which does not say; and its architecture.
+
+    Raises:
+        ModelError: If it is missing, described wrongly, or made for another model.
+    """
+    config, shape = inspect_drafter(folder)
+    binding = None if config.get("model_type") == APPLE_MODEL_TYPE else _check_binding(folder, config, model)
+    if shape.draft_vocabulary_size > model.info.vocabulary_size:
+        raise ModelError(f"The drafter {folder.name} drafts tokens that {model.info.name} does not have.", _HINT)
+    return binding, shape
+
+
+def inspect_drafter(folder: Path) -> tuple[dict[str, Any], HeadConfig]:
+    """Check that a drafter's configuration and the header of its weights fit together.
+
+    Returns:
+        The configuration, and the architecture that it describes.
+
+    Raises:
+        ModelError: If one of them is missing or damaged, or if the weights do not account for the architecture.
+    """
+    config = _read_config(folder)
+    apple = config.get("model_type") == APPLE_MODEL_TYPE
+    shape = apple_config(config) if apple else _architecture(folder, config)
+    path = folder / WEIGHTS
+    if not path.exists():
+        raise ModelError(f"The drafter {folder.name} has no {WEIGHTS}.", _HINT)
+    check_file(path, _HINT)
+    tensors = read_header(path)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in (_WHOLE_NUMBERS if name == _VOCABULARY else _TYPES):
+            raise ModelError(f"{name[:100]} of the drafter {folder.name} is stored as {tensor.dtype[:20]}.", _HINT)
+    held = _VALUES_PER_BYTE * sum(tensor.stored_bytes for tensor in tensors.values())
+    if shape.blocks > len(tensors) or shape.largest_size > held:
+        raise ModelError(f"The weights of the drafter {folder.name} are too few for its architecture.", _HINT)
+    return config, shape
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    if not path.exists() and not path.is_symlink():
+        raise ModelError(f"There is no drafter at {folder}: it has no {CONFIG}.", _HINT)
+    config = read_json(path, _HINT)
+    if not isinstance(config, dict):
+        raise ModelError(f"{path} is damaged: it describes no drafter.", _HINT)
+    return config
+
+
+def _architecture(folder: Path, config: dict[str, Any]) -> HeadConfig:
+    data = config.get("architecture")
+    if config.get("format") != _FORMAT or not isinstance(data, dict):
+        raise ModelError(f"{folder / CONFIG} describes no drafter that this version of rdchat can read.", _HINT)
+    return HeadConfig.from_dict(data)
+
+
+def _check_binding(folder: Path, config: dict[str, Any], model: LoadedModel) -> TargetBinding:
+    try:
+        binding = TargetBinding(**config["target"])
+    except (KeyError, TypeError) as error:
+        raise ModelError(f"{folder / CONFIG} does not say which model the drafter is for.", _HINT) from error
+    if not all(isinstance(text, str) for text in (binding.name, binding.architecture, binding.hash)):
+        raise ModelError(f"{folder / CONFIG} does not say which model the drafter is for.", _HINT)
+    own = TargetBinding.of(model.info)
+    if binding.hash != own.hash:
+        other = "other weights of that name" if binding.name == own.name else f"the model {binding.name[:100]}"
+        raise ModelError(f"The drafter {folder.name} was trained for {other}, not for the loaded {own.name}.", _HINT)
+    return binding
+
+
+def _read_tensors(folder: Path) -> dict[str, mx.array]:
+    """Read the weights, whose header `check_drafter` found to be whole."""
+    return cast("dict[str, mx.array]", mx.load(str(folder / WEIGHTS)))
+
+
+def _check_vocabulary(folder: Path, ids: mx.array | None, shape: HeadConfig, model: LoadedModel) -> mx.array:
+    size = model.info.vocabulary_size
+    if ids is None or ids.shape != (shape.draft_vocabulary_size,):
+        raise ModelError(f"The drafter {folder.name} has no list of {shape.draft_vocabulary_size:,} tokens.", _HINT)
+    host = np.array(ids).astype(np.int64)
+    if host[0] < 0 or host[-1] >= size or (np.diff(host) <= 0).any():
+        raise ModelError(f"The drafter {folder.name} drafts tokens that {model.info.name} does not have.", _HINT)
+    return ids.astype(mx.int32)
+
+
+def _check_tensors(folder: Path, head: nn.Module, tensors: dict[str, mx.array]) -> None:
+    expected = dict(tree_flatten(head.parameters()))
+    for name in sorted(expected.keys() | tensors.keys()):
+        if name not in tensors:
+            raise ModelError(f"The drafter {folder.name} is incomplete: {name} is missing.", _HINT)
+        if name not in expected:
+            raise ModelError(f"The drafter {folder.name} holds {name}, which its architecture does not have.", _HINT)
+        wanted, found = expected[name].shape, tensors[name].shape
+        if wanted != found:
+            raise ModelError(f"{name} of the drafter {folder.name} has the shape {found} instead of {wanted}.", _HINT)
+        if not mx.all(mx.isfinite(tensors[name])).item():
+            raise ModelError(f"{name} of the drafter {folder.name} holds numbers that are not finite.", _HINT)

@@ -1,0 +1,69 @@
+"""Finds the drafter that was made for a model, and leaves out damaged ones with the reason."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import rdchat
+from rdchat import paths
+from rdchat.errors import ModelError
+from rdchat.files.foreign_files import entries_of
+from rdchat.inference.drafting.drafter_folder import CONFIG, bound_hash, inspect_drafter
+from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.target.target import LoadedModel
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterSearch:
+    """What a search found.
+
+    Attributes:
+        folder: The person's own newest drafter for the model, else the shipped one; None without either.
+        left_out: A sentence for each of the person's own drafters that is damaged, and may have been for the model.
+    """
+
+    folder: Path | None
+    left_out: tuple[str, ...] = ()
+
+
+def find_drafter(model: LoadedModel) -> Path | None:
+    """Return the folder of a drafter made for a model; see `DrafterSearch`."""
+    return search_drafters(TargetBinding.of(model.info).hash).folder
+
+
+def search_drafters(wanted: str | None) -> DrafterSearch:
+    """Look for a drafter made for the model of a `target_hash`; None only looks for damaged ones."""
+    found: Path | None = None
+    left_out = []
+    try:
+        own = sorted(_drafters_in(paths.data_dir() / "drafters"), key=_newest_first)
+    except ModelError as error:
+        own, left_out = [], [str(error)]
+    for folder in [*own, *_drafters_in(Path(rdchat.__file__).parent / "drafters")]:
+        try:
+            if bound_hash(folder) == wanted and wanted is not None:
+                inspect_drafter(folder)
+                found = found or folder
+        except ModelError as error:
+            left_out.append(f"The drafter {folder.name} is left out: {error}")
+    return DrafterSearch(found, tuple(left_out))
+
+
+def _drafters_in(folder: Path) -> list[Path]:
+    """Return the folders in a folder that hold a drafter's configuration, whatever that is.
+
+    Raises:
+        ModelError: If the folder cannot be read.
+    """
+    try:
+        return [place for place in entries_of(folder) if (place / CONFIG).is_symlink() or (place / CONFIG).exists()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise ModelError(f"{folder} cannot be read: {error.strerror}.", "Check its permissions.") from error
+
+
+def _newest_first(folder: Path) -> float:
+    try:
+        return -(folder / CONFIG).stat().st_mtime
+    except OSError:  # a link that leads nowhere: reading it says so
+        return 0.0

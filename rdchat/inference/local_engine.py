@@ -1,0 +1,98 @@
+"""The engine as the engine thread drives it: one model at a time, one reply at a time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.bench_results import BenchRunner
+from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo
+from rdchat.inference.api.protocol import TokenIterator
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.benchmark.runner import InterleavedRunner
+from rdchat.inference.models.loading import load_model
+from rdchat.inference.session import ChatSession
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What `load` was asked for, and what came of it."""
+
+    model: str | None
+    dtype: Dtype
+    info: ModelInfo
+
+
+class LocalEngine:
+    """Implements `api.protocol.Engine` in this process. All calls belong to one thread (MLX's rule)."""
+
+    def __init__(self) -> None:
+        self._session: ChatSession | None = None
+        self._chosen: _Chosen | None = None
+
+    def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
+        """See `Engine`."""
+        self._chosen = None
+        info = self._open(model, dtype, on_progress)
+        self._chosen = _Chosen(model, dtype, info)
+        return info
+
+    def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
+        """See `Engine`."""
+        return self._loaded().generate(request, stopped)
+
+    def draft_options(self, settings: DraftSettings) -> DraftOptions:
+        """See `Engine`."""
+        return self._loaded().draft_options(settings)
+
+    def idle(self) -> bool:
+        """See `Engine`."""
+        return self._session is not None and self._session.idle()
+
+    def benchmark(self, plan: BenchPlan) -> BenchRunner:
+        """See `Engine`."""
+        self._loaded()
+        return InterleavedRunner(plan, self._session_in, self._go_back)
+
+    def _session_in(self, dtype: Dtype) -> ChatSession:
+        """Return a session for a benchmark, with caches of its own; another precision replaces the loaded model."""
+        chosen = self._chosen
+        assert chosen is not None
+        precision = chosen.info.dtype if dtype is Dtype.AUTO else dtype.value
+        if precision == chosen.info.dtype:
+            self._go_back()
+        elif self._session is None or self._session.model.info.dtype != precision:
+            self._open(chosen.model, dtype, lambda _: None)
+        return self._loaded().beside()
+
+    def _go_back(self) -> None:
+        """Load the model that was chosen again, where a benchmark replaced it."""
+        chosen = self._chosen
+        assert chosen is not None
+        if self._session is None or self._session.model.info.dtype != chosen.info.dtype:
+            self._open(chosen.model, chosen.dtype, lambda _: None)
+
+    def _open(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
+        self._unload()  # first: two models may not fit
+        loaded = load_model(model, dtype, on_progress)
+        on_progress(LoadProgress("Warming up", None))
+        self._session = ChatSession(loaded)
+        self._session.warm_up()
+        return loaded.info
+
+    def _loaded(self) -> ChatSession:
+        if self._session is None:
+            raise ModelError("No model is loaded.", "Pick one from the menu above the chat.")
+        return self._session
+
+    def close(self) -> None:
+        """See `Engine`."""
+        self._unload()
+        mx.synchronize()  # what a stopped reply left queued runs on a stream that goes now
+        mx.clear_streams()  # and the thread's compiled functions, as MLX asks of every thread but the main one
+
+    def _unload(self) -> None:
+        self._session = None
+        mx.clear_cache()

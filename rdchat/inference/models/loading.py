@@ -1,0 +1,267 @@
+"""Loading an mlx-lm model folder into memory, in the precision asked for."""
+
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from time import perf_counter
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten, tree_map_with_path
+from mlx_lm import utils as mlx_lm_utils
+
+from rdchat.errors import ModelError, OutOfMemoryError
+from rdchat.inference.api.events import LoadProgress, ModelInfo
+from rdchat.inference.api.requests import Dtype
+from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
+from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
+from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
+from rdchat.inference.target.capability import probe
+from rdchat.inference.target.device import available_memory_bytes, device_name, on_gpu
+from rdchat.inference.target.hooks import Seams
+from rdchat.inference.target.target import LoadedModel
+
+_FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
+_BITS = {Dtype.EIGHT_BIT: 8, Dtype.FOUR_BIT: 4}
+_QUANTIZATION_GROUP = 64
+_GROUPS, _PACKED_BITS = (16, 32, 64, 128), (2, 3, 4, 5, 6, 8)  # that MLX knows
+_CACHE_TOKENS = 4096  # a model must fit together with a cache of this many tokens, or its context if that is shorter
+_SLICE_BYTES = 64 * 2**20  # weights made real between two progress events
+_CHUNK_GPU, _CHUNK_CPU = 512, 128  # prompt tokens between two looks at the cancel flag: a fraction of a second
+
+
+def load_model(
+    model: str | Path | None = None,
+    dtype: Dtype | str = Dtype.AUTO,
+    on_progress: Callable[[LoadProgress], None] = lambda _: None,
+    tokenizers: TokenizerProcess | None = None,
+) -> LoadedModel:
+    """Load a model.
+
+    Args:
+        model: An mlx-lm model folder, a hub id that is in the hub's cache, or None for the default model.
+        dtype: `auto` is float32 on a CPU, where 16-bit and quantised kernels are slow; on a GPU the model's own
+            quantisation, or float16.
+        on_progress: Called as it goes on; what it raises ends the loading.
+        tokenizers: Reads the tokenizer and renders the chat template; None makes one.
+
+    Raises:
+        ModelError: If the folder is missing, damaged or of an unknown architecture; the message says which and why.
+        OutOfMemoryError: If weights and a cache of 4,096 tokens do not fit into free memory.
+        NetworkError: If the default model had to be fetched and could not be.
+    """
+    began = perf_counter()
+    folder = resolve_model(None if model is None else str(model), on_progress)
+    files = check_model_folder(folder)
+    chosen = _effective_dtype(Dtype(dtype), files)
+    _check_memory(files, chosen)
+    process = tokenizers or TokenizerProcess()
+    process.start()  # and be ready once the weights are read
+    try:
+        network, config = _read(folder)
+        network, precision = _convert(network, config, chosen)
+        _make_real(network, on_progress)
+        rows = _vocabulary_size(network, folder.name)
+        tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
+        check_token_ids(tokenizer, rows, folder.name)
+    except BaseException:
+        if tokenizers is None:
+            process.close()
+        raise
+    info = ModelInfo(
+        name=display_name(model, folder),
+        path=folder,
+        architecture=files.architecture,
+        dtype=precision,
+        device=device_name(),
+        context_length=files.context_length,
+        vocabulary_size=rows,
+        parameters=files.parameters,
+        weights_bytes=sum(array.nbytes for _, array in tree_flatten(network.parameters())),
+        load_ms=(perf_counter() - began) * 1000,
+    )
+    seams = Seams(network)
+    try_out = cache(partial(probe, network, seams, info.vocabulary_size))
+    prompts = ModelPrompts(process, folder, tokenizer)
+    return LoadedModel(network, tokenizer, info, _CHUNK_GPU if on_gpu() else _CHUNK_CPU, seams, try_out, prompts)
+
+
+def _effective_dtype(asked: Dtype, files: ModelFiles) -> Dtype:
+    """Return what `auto` means here; it stays `auto` where a GPU keeps the model's own quantisation."""
+    if asked is not Dtype.AUTO:
+        return asked
+    if not on_gpu():
+        return Dtype.FLOAT32
+    return Dtype.AUTO if files.quantization_bits else Dtype.FLOAT16
+
+
+def _is_kept(own_bits: int | None, dtype: Dtype) -> bool:
+    """Tell whether quantised weights stay as they are."""
+    return own_bits is not None and (dtype is Dtype.AUTO or own_bits == _BITS.get(dtype))
+
+
+def _float_of(dtype: Dtype) -> mx.Dtype:
+    """Return the type that a precision computes in: quantised weights float16 ones or, on a CPU, float32.
+
+    MLX's float16 kernel for 4-bit weights takes 3.4 s a row there for 135M parameters, its float32 kernel 0.1 s.
+    """
+    return _FLOATS.get(dtype, mx.float16 if on_gpu() else mx.float32)
+
+
+def _bytes_per_weight(dtype: Dtype) -> float:
+    size = float(_float_of(dtype).size)
+    if dtype not in _BITS:
+        return size
+    return _BITS[dtype] / 8 + 2 * size / _QUANTIZATION_GROUP  # each group has a scale and a bias
+
+
+def _check_memory(files: ModelFiles, dtype: Dtype) -> None:
+    kept = _is_kept(files.quantization_bits, dtype)
+    weights = files.stored_bytes if kept else int(files.parameters * _bytes_per_weight(dtype))
+    precision = f"{files.quantization_bits}bit" if kept else dtype.value
+    tokens = min(_CACHE_TOKENS, files.context_length)
+    cache = files.kv_bytes_per_token(_float_of(dtype).size) * tokens
+    free = available_memory_bytes()
+    if weights + cache > free:
+        raise OutOfMemoryError(
+            f"{files.folder.name} needs {_gb(weights)} for its weights as {precision} and {_gb(cache)} for a context "
+            f"of {tokens:,} tokens, but only {_gb(free)} of memory is free.",
+            "Close other apps, choose a smaller precision such as 4-bit, or pick a smaller model.",
+        )
+
+
+def _gb(count: float) -> str:
+    return f"{count / 1e9:.1f} GB"
+
+
+def _read(folder: Path) -> tuple[nn.Module, dict[str, object]]:
+    try:
+        network, config = mlx_lm_utils.load_model(
+            folder, lazy=True, get_model_classes=_classes, trust_remote_code=False
+        )
+    except ModelError:
+        raise
+    except Exception as error:  # config and weights are foreign data: anything can be wrong in them
+        raise _unfit(folder.name, error) from error
+    return network, config
+
+
+def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], type]:
+    """Return what makes the network, and its arguments, as mlx-lm asks for them."""
+    model_class, arguments = mlx_lm_utils._get_classes(config)
+    return partial(_build, model_class), arguments
+
+
+def _build(model_class: type[nn.Module], arguments: object) -> nn.Module:
+    """Make a network that checks quantised weights before mlx-lm divides by what they say: MLX does not check."""
+    network = model_class(arguments)
+    sanitize = getattr(network, "sanitize", lambda weights: weights)
+
+    def checked(weights: dict[str, mx.array]) -> dict[str, mx.array]:
+        del network.sanitize  # the class's own is there again, and nothing refers to the network in a circle
+        weights = sanitize(weights)
+        _check_packing(network, weights)
+        return weights
+
+    network.sanitize = checked
+    return network
+
+
+def _check_packing(network: nn.Module, weights: dict[str, mx.array]) -> None:
+    for name, module in network.named_modules():
+        scales, packed = weights.get(f"{name}.scales"), weights.get(f"{name}.weight")
+        if scales is None or packed is None or not hasattr(module, "to_quantized"):
+            continue
+        width, groups = module.weight.shape[-1], scales.shape[-1]
+        fits = (
+            groups > 0 and width > 0 and width // groups in _GROUPS and packed.shape[-1] * 32 // width in _PACKED_BITS
+        )
+        if not fits:
+            raise ModelError(
+                f"The quantised weights of {name} do not have the size that config.json says.",
+                "Download or convert the model again.",
+            )
+
+
+def _unfit(name: str, error: Exception) -> ModelError:
+    reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+    return ModelError(
+        f"{name} cannot be loaded: {reason}.",
+        "The folder may be incomplete or made for another version of mlx-lm: fetch it again, or pick another one.",
+    )
+
+
+def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype) -> tuple[nn.Module, str]:
+    """Bring lazy weights into the wanted precision, still lazy; return them with its name, such as `6bit`."""
+    own = config.get("quantization")
+    own_bits = own.get("bits") if isinstance(own, dict) else None
+    if _is_kept(own_bits, dtype):
+        if not on_gpu():
+            _cast(network, _float_of(dtype))
+        return network, f"{own_bits}bit"
+    if dtype is Dtype.AUTO:  # packed in a way that mlx-lm has its own layers for, or unpacks
+        dtype = Dtype.FLOAT16
+    network = mlx_lm_utils.dequantize_model(network)
+    _cast(network, _float_of(dtype))
+    if dtype in _BITS:
+        nn.quantize(network, _QUANTIZATION_GROUP, _BITS[dtype], class_predicate=_quantizable(network))
+    return network, dtype.value
+
+
+def _cast(network: nn.Module, dtype: mx.Dtype) -> None:
+    """Convert the floating weights, except for those that the model says must keep their own precision."""
+    wanted = getattr(network, "cast_predicate", lambda _name: True)
+
+    def cast(name: str, array: mx.array) -> mx.array:
+        return array.astype(dtype) if mx.issubdtype(array.dtype, mx.floating) and wanted(name) else array
+
+    network.update(tree_map_with_path(cast, network.parameters()))
+
+
+def _quantizable(network: nn.Module) -> Callable[[str, nn.Module], bool | dict[str, object]]:
+    """Return which layers can be quantised, and how where the model wants one otherwise than the rest."""
+    wanted = getattr(network, "quant_predicate", None) or (lambda _name, _module: True)
+
+    def predicate(name: str, module: nn.Module) -> bool | dict[str, object]:
+        fits = hasattr(module, "to_quantized") and module.weight.shape[-1] % _QUANTIZATION_GROUP == 0
+        return wanted(name, module) if fits else False
+
+    return predicate
+
+
+def _make_real(network: nn.Module, on_progress: Callable[[LoadProgress], None]) -> None:
+    arrays = [array for _, array in tree_flatten(network.parameters())]
+    total = sum(array.nbytes for array in arrays)
+    done, waiting, pending = 0, 0, []
+    on_progress(LoadProgress("Reading weights", 0.0))
+    for array in arrays:
+        pending.append(array)
+        waiting += array.nbytes
+        if waiting >= _SLICE_BYTES:
+            mx.eval(pending)
+            done, waiting, pending = done + waiting, 0, []
+            on_progress(LoadProgress("Reading weights", done / total))
+    mx.eval(pending)
+    mx.clear_cache()
+    on_progress(LoadProgress("Reading weights", 1.0))
+
+
+def _vocabulary_size(network: nn.Module, name: str) -> int:
+    """Return the number of logits, asked of the network itself: configurations pad and nest it in many ways.
+
+    Raises:
+        ModelError: If it cannot be run, or could write tokens that it has no embedding of.
+    """
+    try:
+        logits = network(mx.array([[0]]))
+    except Exception as error:  # sizes in a stranger's configuration that do not go together
+        raise _unfit(name, error) from error
+    size = int(logits.shape[-1])
+    tables = [module for module in network.modules() if isinstance(module, nn.Embedding | nn.QuantizedEmbedding)]
+    rows = max((int(table.weight.shape[0]) for table in tables), default=size)
+    if rows < size:
+        raise ModelError(
+            f"{name} is damaged: it writes {size:,} tokens, but has embeddings of {rows:,}.",
+            "Download or convert the model again.",
+        )
+    return size

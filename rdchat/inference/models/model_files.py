@@ -1,0 +1,254 @@
+"""Finds a model on this machine and looks it over before anything heavy is loaded."""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rdchat import paths
+from rdchat.errors import InvalidSettingError, ModelError, RdchatError
+from rdchat.files.atomic_folder import make_folder
+from rdchat.files.foreign_files import check_entries, check_file, entries_of, read_json
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.models.default_model import ensure_default_model
+from rdchat.inference.models.file_digest import sha256_of
+from rdchat.inference.models.gguf_header import check_gguf
+from rdchat.inference.models.gguf_import import CONVERTER_REVISION, convert_gguf
+from rdchat.inference.models.model_config import (
+    check_architecture,
+    check_quantization,
+    context_length,
+    kv_values_per_token,
+    read_config,
+)
+from rdchat.inference.models.model_sizes import check_sizes
+from rdchat.inference.models.safetensors_file import StoredTensor
+from rdchat.inference.models.weight_files import is_weights, read_headers, weight_files
+
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "*.tiktoken", "vocab.json", "spiece.model")
+_READ_TOO = ("generation_config.json", "hf_quant_config.json")  # by mlx-lm, as parts of the configuration
+_PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}  # beside `scales` in MLX's, AWQ's and GPTQ's layouts
+_CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
+_REFETCH_HINT = "Download or convert the model again."
+_LONGEST_WORDS = 200  # of what a file or a person says, in a message
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """What the headers of a model folder say.
+
+    Attributes:
+        folder: The folder.
+        config: Its config.json.
+        architecture: mlx-lm's model type, such as `llama`.
+        weight_files: The safetensors files, in order.
+        parameters: Number of weights, counted before quantisation.
+        stored_bytes: Bytes of all tensors in the files.
+        quantization_bits: Bits of a quantised weight; None where the weights are floats.
+        context_length: Tokens that prompt and reply may have together.
+    """
+
+    folder: Path
+    config: dict[str, Any] = field(repr=False)
+    architecture: str
+    weight_files: tuple[Path, ...]
+    parameters: int
+    stored_bytes: int
+    quantization_bits: int | None
+    context_length: int
+
+    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
+        """Return how much the KV cache grows with each token; an upper bound for models with sliding windows."""
+        return kv_values_per_token(self.config) * dtype_bytes
+
+
+def resolve_model(model: str | None, on_progress: Callable[[LoadProgress], None] = lambda _progress: None) -> Path:
+    """Find the model folder that a name stands for; look inside with `check_model_folder`.
+
+    Args:
+        model: A model folder, a GGUF file, a folder with nothing but one GGUF file, a hub id that is in the hub's
+            cache, or None for the default model. GGUF files are converted once, into the cache.
+        on_progress: Called while the default model is fetched or a GGUF file is converted.
+
+    Raises:
+        ModelError: If there is no such model, or it cannot be looked at.
+        InvalidSettingError: If the name is empty.
+        NetworkError: If the default model has to be fetched and cannot be.
+        StorageError: If there is no room or permission to convert it.
+    """
+    if model is None:
+        return ensure_default_model(on_progress)
+    if not model.strip():
+        raise InvalidSettingError("The model's name is empty.", _CHOOSE_HINT)
+    with _in_words(model):
+        found = _find(model)
+    return _import_gguf(found, on_progress) if found.suffix.lower() == ".gguf" and found.is_file() else found
+
+
+@contextmanager
+def _in_words(model: str) -> Iterator[None]:
+    """Say as a ModelError what the system or a file with something unforeseen in it stumbles over."""
+    try:
+        yield
+    except RdchatError:
+        raise
+    except OSError as error:
+        raise ModelError(
+            f"{_shortened(model)} cannot be read: {error.strerror or error}.", "Check the path and its permissions."
+        ) from error
+    except RecursionError as error:
+        raise ModelError(f"{_shortened(model)} is damaged: its files are nested too deeply.", _REFETCH_HINT) from error
+    except (RuntimeError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        raise ModelError(f"{_shortened(model)} cannot be used: {_shortened(str(error))}.", _REFETCH_HINT) from error
+
+
+def _shortened(text: str) -> str:
+    words = " ".join(text.split()).rstrip(".")
+    return words if len(words) <= _LONGEST_WORDS else words[:_LONGEST_WORDS] + "..."
+
+
+def _find(model: str) -> Path:
+    """Return the folder or the GGUF file that a name stands for."""
+    place = Path(os.path.expanduser(model)).absolute()  # noqa: PTH111  pathlib raises where there is no such user
+    if place.is_dir():
+        return _lone_gguf(place) or place
+    if place.is_file():
+        if place.suffix.lower() != ".gguf":
+            raise ModelError(f"{place} is a file, not a model.", _CHOOSE_HINT)
+        return place
+    if os.path.lexists(place):
+        check_file(place, _CHOOSE_HINT)  # says what it is: a named pipe, a link that leads nowhere
+    if _HUB_ID.fullmatch(model):
+        return _cached_snapshot(model)
+    raise ModelError(f"There is no model at {place}.", "Check the path. " + _CHOOSE_HINT)
+
+
+def display_name(model: str | Path | None, folder: Path) -> str:
+    """Return what people call the model that was found in `folder` when `model` was asked for."""
+    return folder.name if model is None or Path(os.path.expanduser(model)).is_dir() else str(model)  # noqa: PTH111
+
+
+def _lone_gguf(folder: Path) -> Path | None:
+    """Return the GGUF file of a folder that is no MLX model folder but holds one."""
+    entries = entries_of(folder)
+    if folder / "config.json" in entries and any(path.suffix == ".safetensors" for path in entries):
+        return None
+    found = [path for path in entries if path.suffix == ".gguf" and path.is_file()]
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found[:5])
+        raise ModelError(f"{folder} holds {len(found)} GGUF files: {names}.", "Name the one that you want.")
+    return found[0] if found else None
+
+
+def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> Path:
+    check_gguf(source)  # before it is read whole
+    try:
+        size = source.stat().st_size
+        digest = sha256_of(source, lambda done: on_progress(LoadProgress("Reading the GGUF file", done)))
+    except OSError as error:
+        raise ModelError(f"{source} cannot be read: {error.strerror}.", "Check its permissions.") from error
+    return make_folder(
+        paths.models_dir() / f"{source.stem}-{digest[:8]}",
+        f"sha256:{digest} converter {CONVERTER_REVISION}",
+        lambda folder: convert_gguf(source, folder, on_progress),
+        lambda: on_progress(LoadProgress("Waiting for another rdchat that converts the model", None)),
+        f"{size / 1e9:.1f} GB",
+    )
+
+
+def _cached_snapshot(repository: str) -> Path:
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  takes a third of a second
+
+    try:
+        config = try_to_load_from_cache(repository, "config.json")
+    except ValueError:  # not a name that the hub allows
+        config = None
+    if not isinstance(config, str):
+        raise ModelError(
+            f"{repository} is neither a folder nor a model in the Hugging Face cache.",
+            f"Fetch it with `hf download {repository}`, or give the path of a model folder.",
+        )
+    return Path(config).parent
+
+
+def installed_models() -> list[tuple[str, Path]]:
+    """Return name and folder of each model that is on this machine: rdchat's own, then the hub's cache.
+
+    The hub's cache holds other things than language models too: `check_model_folder` tells.
+    """
+    from huggingface_hub import scan_cache_dir  # noqa: PLC0415  takes a third of a second
+    from huggingface_hub.errors import CacheNotFound  # noqa: PLC0415
+
+    own = sorted(paths.models_dir().iterdir()) if paths.models_dir().is_dir() else []
+    found = [(path.name, path) for path in own if path.is_dir() and not path.name.startswith(".")]
+    try:
+        repositories = scan_cache_dir().repos
+    except CacheNotFound:
+        return found
+    for repository in sorted(repositories, key=lambda item: item.repo_id):
+        for revision in repository.revisions:
+            if repository.repo_type == "model" and "main" in revision.refs:
+                found.append((repository.repo_id, revision.snapshot_path))
+    return found
+
+
+def check_model_folder(folder: Path) -> ModelFiles:
+    """Look a model folder over by its headers alone, in milliseconds.
+
+    Raises:
+        ModelError: Says what is wrong with which file: missing, empty, no model folder, a damaged config, an unknown
+            architecture or quantisation, weights missing or cut short, no tokenizer, no permission to read.
+    """
+    with _in_words(str(folder)):
+        return _check(folder)
+
+
+def _check(folder: Path) -> ModelFiles:
+    if not folder.is_dir():
+        raise ModelError(f"There is no folder at {folder}.", "It may have been moved or deleted. " + _CHOOSE_HINT)
+    entries = entries_of(folder)
+    if not entries:
+        raise ModelError(f"The folder {folder} is empty.", _CHOOSE_HINT)
+    if folder / "config.json" not in entries:
+        raise ModelError(f"{folder} is not a model folder: it has no config.json.", _CHOOSE_HINT)
+    check_entries(entries, is_weights)
+    for name in _READ_TOO:
+        if folder / name in entries and not isinstance(read_json(folder / name), dict):
+            raise ModelError(f"{folder / name} is damaged: it is no JSON object.", _REFETCH_HINT)
+    config = read_config(folder)
+    architecture = check_architecture(config)
+    bits, group = check_quantization(config)
+    found = weight_files(folder, entries)
+    if not any(path.match(pattern) for path in entries for pattern in _VOCABULARIES):
+        raise ModelError(f"{folder} has no tokenizer (tokenizer.json).", _REFETCH_HINT)
+    tensors = read_headers(folder, found)
+    check_sizes(config, tensors)
+    return ModelFiles(
+        folder=folder,
+        config=config,
+        architecture=architecture,
+        weight_files=found,
+        parameters=_count_parameters(tensors, config, group),
+        stored_bytes=sum(tensor.stored_bytes for tensor in tensors.values()),
+        quantization_bits=bits,
+        context_length=context_length(config, folder),
+    )
+
+
+def _count_parameters(tensors: Mapping[str, StoredTensor], config: Mapping[str, Any], group: int) -> int:
+    """Count weights: a quantised matrix has one scale for each group, whatever its bits; the rest as they are."""
+    settings = config.get("quantization") or {}
+    total = 0
+    for name, tensor in tensors.items():
+        module, _, part = name.rpartition(".")
+        quantized = f"{module}.scales" in tensors
+        if quantized and part == "scales":
+            own = settings.get(module)
+            total += tensor.elements * (own.get("group_size", group) if isinstance(own, dict) else group)
+        elif not (quantized and part in _PACKED):
+            total += tensor.elements
+    return total

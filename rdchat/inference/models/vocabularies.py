@@ -1,0 +1,97 @@
+"""Whether two models know the same tokens: what a draft model offers is token ids, so they must mean the same to both.
+
+How a tokenizer cuts text into tokens does not matter: the target's alone reads the conversation. Nor does the width of
+the logits, which are padded differently within one family of models.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
+from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from rdchat.inference.prompts.tokenizer_loading import PADDING, read_tokenizer
+
+_SPECIAL = {"end": "eos_token_id", "beginning": "bos_token_id"}
+
+
+@dataclass(frozen=True, slots=True)
+class PairVerdict:
+    """What a comparison found.
+
+    Attributes:
+        target: The target's name.
+        draft: The draft model's name.
+        shared_tokens: All ids below this one are tokens of both; 0 where the vocabularies differ.
+        differences: Each difference as a sentence; none where they are the same.
+    """
+
+    target: str
+    draft: str
+    shared_tokens: int
+    differences: tuple[str, ...] = ()
+
+    @property
+    def compatible(self) -> bool:
+        return not self.differences
+
+    def __str__(self) -> str:
+        if self.compatible:
+            return f"{self.draft} can draft for {self.target}: both know the same {self.shared_tokens:,} tokens."
+        return f"{self.draft} cannot draft for {self.target}: {' '.join(self.differences)}"
+
+
+def check_pair(target: str, draft: str) -> PairVerdict:
+    """Compare the vocabularies of two models without loading their weights.
+
+    Args:
+        target: A model folder, or a hub id that is in the hub's cache.
+        draft: Likewise, the draft model.
+
+    Raises:
+        ModelError: If one of them is missing or damaged.
+    """
+    folders = [resolve_model(target), resolve_model(draft)]
+    for folder in folders:
+        check_model_folder(folder)
+    process = TokenizerProcess()
+    try:
+        ours, theirs = (read_tokenizer(folder, process) for folder in folders)
+    finally:
+        process.close()
+    return compare_vocabularies(ours, theirs, display_name(target, folders[0]), display_name(draft, folders[1]))
+
+
+def compare_vocabularies(target: Any, draft: Any, target_name: str, draft_name: str) -> PairVerdict:
+    """Compare two tokenizers token by token.
+
+    Args:
+        target: The target's, with `get_vocab` as transformers' tokenizers have it.
+        draft: The draft model's.
+        target_name: For the sentences.
+        draft_name: For the sentences.
+    """
+    texts, others = _texts(target), _texts(draft)
+    differences = []
+    if len(texts) != len(others):
+        differences.append(f"{target_name} knows {len(texts):,} tokens, {draft_name} knows {len(others):,}.")
+    for token in sorted(texts.keys() | others.keys()):
+        if texts.get(token) != others.get(token):
+            ours, theirs = _quoted(texts, token), _quoted(others, token)
+            differences.append(f"Token {token:,} is {ours} in {target_name} and {theirs} in {draft_name}.")
+            break
+    for role, attribute in _SPECIAL.items():
+        one, other = getattr(target, attribute, None), getattr(draft, attribute, None)
+        if one is None or other is None or one == other:  # not every tokenizer names its beginning
+            continue
+        ours, theirs = f"{_quoted(texts, one)} ({one})", f"{_quoted(others, other)} ({other})"
+        differences.append(f"The {role} token is {ours} in {target_name} and {theirs} in {draft_name}.")
+    return PairVerdict(target_name, draft_name, 0 if differences else 1 + max(texts), tuple(differences))
+
+
+def _texts(tokenizer: Any) -> dict[int, str]:
+    """Return the vocabulary's own spelling of every token that means something, by id."""
+    return {token: text for text, token in tokenizer.get_vocab().items() if not PADDING.fullmatch(text)}
+
+
+def _quoted(texts: dict[int, str], token: int) -> str:
+    return repr(texts[token]) if token in texts else "missing"

@@ -1,0 +1,112 @@
+"""What MLX computes with on this machine, and how fast: the engine's part of `rdchat doctor`."""
+
+import ctypes
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import mlx.core as mx
+
+from rdchat import host
+from rdchat.inference.target.device import on_gpu
+
+_LONG_ENOUGH_S = 0.02
+_LARGEST_SIZE = 4096
+_REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What the engine runs on.
+
+    Attributes:
+        device: The processor's or GPU's name.
+        backend: `Metal`, `CUDA` or `CPU`.
+        blas: `Accelerate`, `OpenBLAS`, `reference`, or the name of another library; matters on the CPU only.
+        blas_library: The file that the CPU backend's matrix product comes from; empty for the one inside MLX.
+        matmul_gflops: Measured speed of a float32 matrix product on the device, in 10**9 operations a second.
+        mlx: Version of MLX.
+        mlx_lm: Version of mlx-lm.
+    """
+
+    device: str
+    backend: str
+    blas: str
+    blas_library: str
+    matmul_gflops: float
+    mlx: str
+    mlx_lm: str
+
+
+def engine_facts() -> EngineFacts:
+    """Look at MLX and measure a matrix product; takes well under a second."""
+    library = _blas_library()
+    return EngineFacts(
+        device=str(mx.device_info().get("device_name", "unknown")),
+        backend=_backend(),
+        blas=_blas_name(library),
+        blas_library=library,
+        matmul_gflops=matmul_gflops(),
+        mlx=version("mlx"),
+        mlx_lm=version("mlx-lm"),
+    )
+
+
+def matmul_gflops() -> float:
+    """Measure a square float32 matrix product on the default device, as large as it takes to be timed well."""
+    size = 512
+    while True:
+        matrix = mx.random.normal((size, size))
+        mx.eval(matrix @ matrix)  # the first product of a size also pays for its start
+        best_s = min(_product_s(matrix) for _ in range(_REPEATS))
+        if best_s >= _LONG_ENOUGH_S or size >= _LARGEST_SIZE:
+            return float(2 * size**3 / best_s / 1e9)
+        size *= 2
+
+
+def _product_s(matrix: mx.array) -> float:
+    start = time.perf_counter()
+    mx.eval(matrix @ matrix)
+    return time.perf_counter() - start
+
+
+def _backend() -> str:
+    if not on_gpu():
+        return "CPU"
+    return "Metal" if mx.metal.is_available() else "CUDA"
+
+
+def _blas_name(library: str) -> str:
+    if host.MACOS:
+        return "Accelerate"
+    if not library:
+        return "reference"
+    return "OpenBLAS" if "openblas" in library else library.rsplit("/", 1)[-1]
+
+
+class _SymbolInfo(ctypes.Structure):
+    """`Dl_info` of <dlfcn.h>."""
+
+    _fields_ = (
+        ("file_name", ctypes.c_char_p),
+        ("file_base", ctypes.c_void_p),
+        ("symbol_name", ctypes.c_char_p),
+        ("symbol_address", ctypes.c_void_p),
+    )
+
+
+def _blas_library() -> str:
+    """Return the library whose `cblas_sgemm` the dynamic linker finds first for MLX, where that is not MLX's own.
+
+    MLX's own is loaded locally, so it is not in the global scope that is searched here and that precedes it.
+    """
+    if host.MACOS:
+        return ""
+    process = ctypes.CDLL(None)
+    try:
+        function = process.cblas_sgemm
+    except AttributeError:
+        return ""
+    info = _SymbolInfo()
+    found = process.dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(info))
+    return info.file_name.decode() if found and info.file_name else ""

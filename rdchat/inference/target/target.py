@@ -1,0 +1,162 @@
+"""The target: an unmodified mlx-lm model with its tokenizer, and what the decoding loops need to know of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models.cache import KVCache as StockKVCache
+from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.prompts.model_prompts import PromptEncoder, TemplateRefusedError
+from rdchat.inference.target.capability import Capability
+from rdchat.inference.target.hooks import Seams
+from rdchat.inference.target.round_cache import UnsupportedCacheError, round_cache
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory.
+
+    Attributes:
+        network: mlx-lm's module; called with (1, n) token ids and a cache it returns (1, n, vocabulary) logits.
+        tokenizer: mlx-lm's tokenizer wrapper; what is fed to the model comes from `prompts`.
+        info: What is known of it.
+        prefill_chunk: Prompt tokens processed between two looks at the cancel flag.
+        seams: Where packed positions go in and hidden states come out.
+        try_out: Finds out what it can verify in one call, when that is first asked for, and remembers it.
+        prompts: Makes token ids of conversations.
+    """
+
+    network: nn.Module
+    tokenizer: Any
+    info: ModelInfo
+    prefill_chunk: int
+    seams: Seams
+    try_out: Callable[[], Capability]
+    prompts: PromptEncoder
+    _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def capability(self) -> Capability:
+        """What the model can verify in one call; the first time it is tried, which takes some calls of the model."""
+        return self.try_out()
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """Ids of tokens that end a reply."""
+        return frozenset(self.tokenizer.eos_token_ids)
+
+    def decode(self, token_ids: list[int], /) -> str:
+        """Return the text of tokens, special ones included."""
+        return str(self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def token_text(self, token_id: int) -> str:
+        """Return what one token adds to a text that it does not begin, its leading space included; decoded once."""
+        if token_id not in self._texts:
+            before = self.tokenizer.encode("a", add_special_tokens=False)
+            whole, start = self.decode([*before, token_id]), len(self.decode(before))
+            self._texts[token_id] = whole[start:]
+        return self._texts[token_id]
+
+    def encode_chat(
+        self, messages: tuple[ChatMessage, ...], continue_last: bool, waiting: Callable[[], None] = lambda: None
+    ) -> list[int]:
+        """Apply the chat template and tokenise.
+
+        Args:
+            messages: The conversation.
+            continue_last: Leave the last message, an assistant's, open instead of opening a new one. It follows the
+                template's opening of a reply as it stands: templates drop or rewrite thoughts in a message of theirs.
+            waiting: Called now and then meanwhile; what it raises ends the work.
+
+        Raises:
+            ModelError: If the template refuses the conversation, or makes nothing of it.
+            PromptTooLongError: If it is far longer than the context.
+        """
+        unfinished = messages[-1] if continue_last else None
+        turns = messages[:-1] if continue_last else messages
+        try:
+            ids = self._encode(turns, unfinished, waiting)
+        except TemplateRefusedError:
+            if messages[0].role is not Role.SYSTEM or len(turns) < 2:
+                raise
+            # templates such as Gemma's know no system role: put it before the first question
+            merged = ChatMessage(turns[1].role, f"{turns[0].content}\n\n{turns[1].content}")
+            ids = self._encode((merged, *turns[2:]), unfinished, waiting)
+        if not ids:
+            raise ModelError(
+                "The model's chat template makes nothing of this conversation.", "Pick an instruction-tuned model."
+            )
+        return ids
+
+    def _encode(
+        self, turns: tuple[ChatMessage, ...], unfinished: ChatMessage | None, waiting: Callable[[], None]
+    ) -> list[int]:
+        ids = self.prompts.encode(turns, unfinished, self.info.context_length, waiting)
+        if ids and not 0 <= min(ids) <= max(ids) < self.info.vocabulary_size:
+            raise ModelError(
+                f"The prompt has a token {max(ids):,} that {self.info.name} has no embedding of.",
+                "Tokenizer and weights are not of one model: fetch it again, or pick another one.",
+            )
+        return ids
+
+
+class KVCache:
+    """A model's KV cache together with the tokens it holds.
+
+    `tokens` is what the network has been fed, so it is true at any moment; `trim_to` shortens both alike or, where a
+    cache cannot be shortened (a rotating window that wrapped, recurrent state), starts afresh.
+    """
+
+    def __init__(self, network: nn.Module, bits: int | None = None) -> None:
+        """Make an empty cache; `bits`, 4 or 8, quantises the keys and values of full-attention layers."""
+        self._network = network
+        self._bits = bits
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        layers = make_prompt_cache(self._network)
+        if self._bits is not None:
+            layers = [QuantizedKVCache(bits=self._bits) if type(layer) is StockKVCache else layer for layer in layers]
+        self.layers: list[Any] = _with_rounds(layers)
+        self.tokens: list[int] = []
+
+    def trim_to(self, length: int) -> int:
+        """Keep the first `length` tokens, or none where that cannot be done; return how many are left."""
+        surplus = len(self.tokens) - length
+        if surplus > 0:
+            if not all(_can_trim(layer, surplus) for layer in self.layers):
+                self.reset()
+                return 0
+            for layer in self.layers:
+                layer.trim(surplus)
+            del self.tokens[length:]
+        return len(self.tokens)
+
+    def keep_prefix_of(self, prompt: list[int]) -> int:
+        """Keep what the cache shares with a prompt, the prompt's last token excepted; return how much that is."""
+        pairs = zip(self.tokens, prompt[:-1], strict=False)
+        shared = next((i for i, (held, wanted) in enumerate(pairs) if held != wanted), None)
+        return self.trim_to(min(len(self.tokens), len(prompt) - 1) if shared is None else shared)
+
+    def evaluate(self) -> None:
+        """Wait until the cache's own arrays are computed."""
+        mx.eval([layer.state for layer in self.layers])
+
+
+def _with_rounds(layers: list[Any]) -> list[Any]:
+    """Return caches that can open rounds, or the stock ones where a type is not known."""
+    try:
+        return [round_cache(layer) for layer in layers]
+    except UnsupportedCacheError:
+        return layers
+
+
+def _can_trim(layer: Any, count: int) -> bool:
+    return bool(layer.can_trim(count) if hasattr(layer, "can_trim") else layer.is_trimmable())

@@ -1,0 +1,150 @@
+"""Drafted replies are samples of the target's own distribution, by exact enumeration over a tiny vocabulary.
+
+The target remembers one token, so its probabilities are one small matrix, and every window of three tokens in a reply
+is a sample of two tokens that follow a third.
+"""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+
+import tests.inference.fakes as fakes
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.drafting.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.recurrent_beam import BeamShape
+from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
+from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.target.capability import Capability, DraftKind
+from rdchat.inference.target.target import KVCache, LoadedModel
+
+SIZE, WIDTH = 8, 16
+TEMPERATURE = 0.8
+REPLY, SAMPLES = 400, 20_000
+
+
+class Endless(fakes.CharacterTokenizer):
+    eos_token_ids = frozenset()
+
+
+class Trunk(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(SIZE, WIDTH)
+
+    def __call__(self, tokens: mx.array) -> mx.array:
+        return self.embed_tokens(tokens)
+
+
+class OneTokenMemory(nn.Module):
+    """What follows depends on the last token alone; no layers, no cache, so twenty thousand samples take seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers: list[nn.Module] = []
+        self.model = Trunk()
+        self.lm_head = nn.Linear(WIDTH, SIZE, bias=False)
+
+    def __call__(self, tokens: mx.array, cache: object = None) -> mx.array:
+        return self.lm_head(self.model(tokens))
+
+
+@pytest.fixture(scope="module")
+def target() -> LoadedModel:
+    mx.random.seed(3)
+    network = OneTokenMemory()
+    network.model.embed_tokens.weight = mx.random.normal((SIZE, WIDTH))
+    network.lm_head.weight = 0.3 * mx.random.normal((SIZE, WIDTH))
+    model = fakes.loaded(network)
+    info = replace(model.info, vocabulary_size=SIZE)
+    return replace(model, tokenizer=Endless(), info=info, try_out=lambda: Capability(DraftKind.TREE))
+
+
+@pytest.fixture(scope="module")
+def drafter(target: LoadedModel) -> RecurrentModel:
+    mx.random.seed(4)
+    head = RecurrentHead(HeadConfig(WIDTH, SIZE, exit_size=24, state_size=16))
+    return RecurrentModel(target, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32), None))
+
+
+def sample(
+    target: LoadedModel, drafter: RecurrentModel | None, settings: RecurrentSettings, count: int, first_seed: int
+) -> tuple[np.ndarray, float]:
+    """Return (8, 8, 8) counts of what followed what in replies of different seeds, and tokens per target call."""
+    counts = np.zeros((SIZE,) * 3)
+    calls = 0
+    for seed in range(first_seed, first_seed + count // REPLY):
+        request = fakes.ask(seed=seed, temperature=TEMPERATURE, top_p=1.0, max_tokens=REPLY + 2)
+        job = ReplyJob(target, KVCache(target.network), [seed % SIZE], request, Ledger(), Clock())
+        draft = drafter and drafter.drafter(job.prompt, request, settings)
+        *_, end = RoundIterator(job, draft) if draft else AutoregressiveIterator(job)
+        assert isinstance(end, ReplyEnd)
+        ids = np.array(end.token_ids)
+        np.add.at(counts, (ids[:-2], ids[1:-1], ids[2:]), 1)
+        calls += end.statistics.target_calls
+    return counts, counts.sum() / calls
+
+
+def variation(target: LoadedModel, counts: np.ndarray) -> tuple[float, float]:
+    """Return the total variation between a sample and the exact distribution, and the most that chance explains.
+
+    Chance gives each of the 512 counts a standard deviation of sqrt(n p (1 - p)), so a mean deviation sqrt(2 / pi)
+    times that; the sum scatters by less than 0.3 / sqrt(n), and five times that is allowed.
+    """
+    logits = np.array(target.network(mx.arange(SIZE)[None])[0], dtype=np.float64) / TEMPERATURE
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    n = counts.sum()
+    exact = counts.sum(axis=(1, 2))[:, None, None] / n * probs[:, :, None] * probs[None]
+    expected = np.sqrt(2 / np.pi * exact * (1 - exact) / n).sum() / 2
+    return np.abs(counts / n - exact).sum() / 2, expected + 1.5 / np.sqrt(n)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "branch"), [(1, False), (4, True)])
+def test_drafted_replies_are_distributed_as_the_target_says(
+    target: LoadedModel, drafter: RecurrentModel, width: int, branch: bool
+) -> None:
+    settings = RecurrentSettings(BeamShape(width, 4), branch)
+    counts, per_call = sample(target, drafter, settings, SAMPLES, first_seed=1000 * width)
+    assert counts.sum() == SAMPLES
+    assert per_call > 1.3, "drafts were accepted"
+    found, limit = variation(target, counts)
+    assert found < limit
+
+
+def test_plain_replies_are_distributed_as_the_target_says(target: LoadedModel) -> None:
+    counts, per_call = sample(target, None, RecurrentSettings(), SAMPLES, first_seed=0)
+    found, limit = variation(target, counts)
+    assert found < limit
+    assert per_call == pytest.approx(1, abs=0.01)
+
+
+def without_noise(
+    _self: TokenChooser, logits: mx.array, _start: int, depths: mx.array, *_: object
+) -> tuple[mx.array, mx.array]:
+    return mx.argmax(logits, axis=-1), mx.ones(depths.shape, mx.bool_)
+
+
+def with_one_noise_a_round(
+    self: TokenChooser, logits: mx.array, start: int, depths: mx.array, *_: object
+) -> tuple[mx.array, mx.array]:
+    """Each token alone is then distributed as it should be, but not two of one round."""
+    return self.choose(logits, mx.full(depths.shape, start)), mx.ones(depths.shape, mx.bool_)
+
+
+@pytest.mark.parametrize("rule", [without_noise, with_one_noise_a_round])
+def test_wrong_rules_of_acceptance_show(
+    target: LoadedModel, drafter: RecurrentModel, monkeypatch: pytest.MonkeyPatch, rule: object
+) -> None:
+    """The test above can fail: a tenth of its samples is enough."""
+    monkeypatch.setattr(TokenChooser, "choose_quickly", rule)
+    counts, _ = sample(target, drafter, RecurrentSettings(BeamShape(4, 4), False), SAMPLES // 10, first_seed=0)
+    found, limit = variation(target, counts)
+    assert found > limit

@@ -1,0 +1,277 @@
+"""The same seed gives the same text with drafts as without, whatever is drafted and however the reply ends."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.verifier import Verified
+from tests.inference.fakes import ALPHABET, END, ask, loaded, tiny_llama
+from tests.inference.families import CHAINS, TREES, network_of
+
+
+class ScriptedDrafter(Drafter):
+    """Knows the reply and offers beams that follow it for a while, in an order that makes accepted paths jump about."""
+
+    name = "recurrent"
+
+    def __init__(self, reply: list[int], width: int, length: int, seed: int = 0) -> None:
+        self._reply = reply
+        self._done = 1
+        self._width, self._length = width, length
+        self._rng = np.random.default_rng(seed)
+
+    def propose(self, root: int, limit: int) -> Draft:
+        assert root == self._reply[self._done - 1]
+        length = min(self._length - 1, limit)
+        truth = [*self._reply[self._done : self._done + length], *[1] * length][:length]
+        beams = []
+        for _ in range(self._width):
+            right = self._rng.integers(0, length + 1)
+            wrong = self._rng.integers(1, len(ALPHABET), size=length)
+            beams.append([root, *truth[:right], *wrong[right:]])
+        return Draft(PackedTree.of(PrefixTree.from_beams(beams)))
+
+    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        self._done += len(tokens)
+
+
+def plain(model: LoadedModel, request: GenerationRequest, bits: int | None = None) -> ReplyEnd:
+    *_, end = ChatSession(model, bits).generate(request)
+    assert isinstance(end, ReplyEnd)
+    return end
+
+
+def drafted(
+    model: LoadedModel, request: GenerationRequest, drafter: Drafter, bits: int | None = None
+) -> tuple[list[GenerationEvent], KVCache]:
+    prompt = model.encode_chat(request.messages, False)
+    cache = KVCache(model.network, bits)
+    return list(RoundIterator(ReplyJob(model, cache, prompt, request, Ledger(), Clock()), drafter)), cache
+
+
+def check_same(
+    model: LoadedModel, request: GenerationRequest, width: int, length: int, bits: int | None = None
+) -> ReplyEnd:
+    """Assert that drafting changes neither tokens nor text, and that cache and events agree with them."""
+    expected = plain(model, request, bits)
+    whole = plain(model, _unended(request), bits).token_ids  # what a drafter may well draft beyond the end
+    events, cache = drafted(model, request, ScriptedDrafter(list(whole), width, length), bits)
+    end = events[-1]
+    assert isinstance(end, ReplyEnd)
+    assert (end.token_ids, end.text, end.finish_reason) == (expected.token_ids, expected.text, expected.finish_reason)
+    prompt = model.encode_chat(request.messages, False)
+    assert cache.tokens == [*prompt, *end.token_ids][: len(cache.tokens)]
+    assert all(getattr(layer, "offset", len(cache.tokens)) == len(cache.tokens) for layer in cache.layers)
+    return end
+
+
+def _unended(request: GenerationRequest) -> GenerationRequest:
+    sampling = {**{f: getattr(request.sampling, f) for f in request.sampling.__slots__}, "stop": (), "max_tokens": 60}
+    return GenerationRequest(request.messages, type(request.sampling)(**sampling), request.seed)
+
+
+SAMPLINGS: list[dict[str, float]] = [
+    {"temperature": 0},
+    {"temperature": 0.7},
+    {"temperature": 1.3, "top_p": 1},
+    {"temperature": 1.3, "top_p": 0.8, "top_k": 5, "min_p": 0.05},
+    {"temperature": 0, "repetition_penalty": 1.3},
+    {"temperature": 0.7, "repetition_penalty": 1.5, "top_k": 8},
+]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("window", [None, 12])
+@pytest.mark.parametrize("width", [1, 3, 8])
+@pytest.mark.parametrize("length", [2, 5, 9])
+def test_drafts_do_not_change_the_text(sampling: dict[str, float], window: int | None, width: int, length: int) -> None:
+    end = check_same(tiny_llama(sliding_window=window), ask(seed=5, max_tokens=30, **sampling), width, length)
+    statistics = end.statistics
+    assert statistics.rounds == statistics.target_calls == sum(statistics.accepted_lengths)
+    assert statistics.accepted == sum(n * count for n, count in enumerate(statistics.accepted_lengths))
+    assert statistics.drafted == sum(n * count for n, count in enumerate(statistics.drafted_lengths))
+    assert statistics.accepted + statistics.rounds >= statistics.generated_tokens - 1
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS[:4], ids=str)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_drafts_do_not_change_the_text_on_a_quantised_cache(sampling: dict[str, float], bits: int) -> None:
+    check_same(tiny_llama(head_dim=64), ask(seed=5, max_tokens=30, **sampling), 4, 5, bits)
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize(("name", "options"), [*TREES.values(), *CHAINS.values()], ids=[*TREES.keys(), *CHAINS.keys()])
+def test_drafts_do_not_change_the_text_of_other_families(
+    name: str, options: dict[str, Any], temperature: float
+) -> None:
+    """Sliding windows, chunks, latent attention, experts, and recurrent and convolutional state."""
+    model = loaded(network_of(name, {**options, "vocab_size": len(ALPHABET)}))
+    width = 4 if model.capability.kind is DraftKind.TREE else 1
+    check_same(model, ask(seed=5, max_tokens=30, temperature=temperature, top_p=1), width, 5)
+
+
+@pytest.mark.parametrize("window", [None, 7])
+def test_stop_strings_at_every_position_of_a_round(window: int | None) -> None:
+    model = tiny_llama(sliding_window=window)
+    text = plain(model, ask(temperature=1, max_tokens=24)).text
+    for start in range(1, 20):
+        end = check_same(model, ask(temperature=1, max_tokens=24, stop=(text[start : start + 3],)), 3, 5)
+        assert end.finish_reason is FinishReason.STOP_STRING
+
+
+@pytest.mark.parametrize("length", range(1, 14))
+def test_max_tokens_cut_inside_a_round(length: int) -> None:
+    end = check_same(tiny_llama(), ask(temperature=1, max_tokens=length), 3, 5)
+    assert end.finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize("context", range(46, 54))
+def test_a_context_that_ends_inside_a_round(context: int) -> None:
+    end = check_same(tiny_llama(context_length=context), ask("abc", temperature=1, max_tokens=60), 3, 5)
+    assert end.finish_reason is FinishReason.CONTEXT_FULL
+    assert end.statistics.context_tokens == context
+
+
+def test_an_end_token_at_every_position_of_a_round() -> None:
+    model = tiny_llama()
+    requests = [ask(seed=seed, temperature=1.5, max_tokens=60) for seed in range(60)]
+    ended = [request for request in requests if plain(model, request).finish_reason is FinishReason.EOS]
+    lengths = set()
+    for request in ended:
+        end = check_same(model, request, 2, 5)
+        assert end.token_ids[-1] == END
+        lengths.add(len(end.token_ids))
+    assert len(lengths) > 5
+
+
+@pytest.mark.parametrize("sampling", [*SAMPLINGS[1:4:2], SAMPLINGS[5]], ids=str)
+def test_only_what_follows_accepted_tokens_is_chosen_by_the_definition(
+    monkeypatch: pytest.MonkeyPatch, sampling: dict[str, float]
+) -> None:
+    """At temperature 2 all 16 rows of a round were sorted for want of one: it took twice its time."""
+    model, rng, chosen = tiny_llama(), np.random.default_rng(0), 0
+    request = replace(ask(seed=5, max_tokens=60, **sampling), draft=DraftSettings(trace=True))
+    *told, expected = ChatSession(model).generate(request)
+    assert isinstance(expected, ReplyEnd)
+    quickly, exactly = TokenChooser.choose_quickly, TokenChooser.choose
+
+    def seldom_sure(self: TokenChooser, logits: mx.array, *rest: Any) -> tuple[mx.array, mx.array]:
+        sure = mx.array(rng.random(len(logits)) < 0.3)
+        return mx.where(sure, quickly(self, logits, *rest)[0], 1), sure
+
+    def counted(self: TokenChooser, logits: mx.array, *rest: Any) -> mx.array:
+        nonlocal chosen
+        chosen += len(logits)
+        return exactly(self, logits, *rest)
+
+    monkeypatch.setattr(TokenChooser, "choose_quickly", seldom_sure)
+    monkeypatch.setattr(TokenChooser, "choose", counted)
+    (*events, end), _ = drafted(model, request, ScriptedDrafter(list(expected.token_ids), 8, 5))
+    assert isinstance(end, ReplyEnd)
+    assert end.token_ids == expected.token_ids
+    log_probs = [[event.log_prob for event in reply if isinstance(event, TokenEvent)] for reply in (events, told)]
+    assert log_probs[0] == pytest.approx(log_probs[1], abs=1e-3)
+    assert end.statistics.verified_nodes > 2 * len(end.token_ids)
+    assert chosen <= len(end.token_ids)
+
+
+def test_a_perfect_drafter_needs_the_fewest_calls() -> None:
+    model, request = tiny_llama(), ask(temperature=1, max_tokens=31)
+    reply = list(plain(model, request).token_ids)
+
+    class Perfect(ScriptedDrafter):
+        def propose(self, root: int, limit: int) -> Draft:
+            return Draft(
+                PackedTree.of(PrefixTree.from_beams([[root, *reply[self._done : self._done + min(4, limit)]]]))
+            )
+
+    (*_, end), _ = drafted(model, request, Perfect(reply, 1, 5))
+    assert isinstance(end, ReplyEnd)
+    assert end.statistics.acceptance_rate == 1
+    assert end.statistics.target_calls == 6
+    assert end.statistics.tokens_per_target_call == 5
+    assert end.statistics.host_syncs == 6
+
+
+def cancelling(events: Iterator[GenerationEvent], iterator: RoundIterator, index: int) -> Iterator[GenerationEvent]:
+    for event in events:
+        yield event
+        if isinstance(event, TokenEvent) and event.index == index:
+            iterator.cancel()
+
+
+def test_cancel_takes_effect_within_a_round() -> None:
+    model, request = tiny_llama(), ask(temperature=1, max_tokens=50)
+    reply = list(plain(model, request).token_ids)
+    prompt = model.encode_chat(request.messages, False)
+    cache = KVCache(model.network)
+    job = ReplyJob(model, cache, prompt, request, Ledger(), Clock())
+    iterator = RoundIterator(job, ScriptedDrafter(reply, 2, 5))
+    *_, end = cancelling(iter(iterator), iterator, 7)
+    assert isinstance(end, ReplyEnd)
+    assert end.finish_reason is FinishReason.CANCELLED
+    assert 8 <= len(end.token_ids) <= 12
+    assert list(end.token_ids) == reply[: len(end.token_ids)]
+
+
+def test_events_say_what_was_drafted_and_traces_show_the_tree() -> None:
+    model = tiny_llama()
+    settings = DraftSettings(mode=Mode.RECURRENT, trace=True)
+    plainly = ask(temperature=1, max_tokens=30)
+    request = GenerationRequest(plainly.messages, plainly.sampling, plainly.seed, draft=settings)
+    events, _ = drafted(model, request, ScriptedDrafter(list(plain(model, plainly).token_ids), 3, 5))
+    tokens = [event for event in events if isinstance(event, TokenEvent)][1:]
+    rounds: list[list[TokenEvent]] = [[]]
+    for event in tokens:
+        rounds[-1].append(event)
+        if event.round is not None:
+            rounds.append([])
+    assert rounds.pop() == []
+    for number, members in enumerate(rounds, start=1):
+        last = members[-1]
+        assert last.round is not None
+        assert last.tree is not None
+        assert (last.round.round, last.round.emitted) == (number, len(members))
+        assert [event.position for event in members] == [*range(1, len(members)), 0]
+        assert {event.drafter for event in members[:-1]} <= {"recurrent"}
+        tree = last.tree
+        assert [tree.tokens[node] for node in tree.path[1:]] == [event.token_id for event in members[:-1]]
+        assert (tree.correction, last.drafter) == (last.token_id, "")
+        assert all(log_prob <= 0 for log_prob in tree.log_probs)
+    assert any(len(members) > 2 for members in rounds)
+
+
+def test_an_exception_in_a_round_leaves_no_cache() -> None:
+    model, request = tiny_llama(), ask(temperature=1)
+
+    class Failing(ScriptedDrafter):
+        def propose(self, root: int, limit: int) -> Draft:
+            raise RuntimeError("the drafter fell over")
+
+    prompt = model.encode_chat(request.messages, False)
+    cache = KVCache(model.network)
+    iterator = RoundIterator(ReplyJob(model, cache, prompt, request, Ledger(), Clock()), Failing([], 1, 2))
+    with pytest.raises(RuntimeError, match="fell over"):
+        list(iterator)
+    assert cache.tokens == []
+    assert all(layer.offset == 0 for layer in cache.layers)
+
+
+def test_the_tiny_model_verifies_trees() -> None:
+    assert tiny_llama().capability.kind is DraftKind.TREE

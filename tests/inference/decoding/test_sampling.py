@@ -1,0 +1,163 @@
+"""The one rule by which tokens are chosen, against definitions written in NumPy."""
+
+import math
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.decoding.sampling import TokenChooser, likeliest, mass, penalize, warp
+
+RNG = np.random.default_rng(0)
+SAMPLINGS = [
+    SamplingParams(top_p=1),
+    SamplingParams(top_p=0.9),
+    SamplingParams(top_p=1e-6),
+    SamplingParams(top_p=1, top_k=1),
+    SamplingParams(top_p=1, top_k=7),
+    SamplingParams(top_p=1, top_k=10_000),
+    SamplingParams(top_p=1, min_p=0.1),
+    SamplingParams(top_p=1, min_p=1),
+    SamplingParams(top_p=0.8, top_k=12, min_p=0.02),
+]
+
+
+def kept(log_probs: np.ndarray, params: SamplingParams) -> np.ndarray:
+    """Tokens that all filters keep, one row at a time, by their textbook definitions."""
+    mask = np.ones_like(log_probs, dtype=bool)
+    for row, keep in zip(log_probs, mask, strict=True):
+        order = np.argsort(-row, kind="stable")
+        probs = np.exp(row.astype(np.float64))
+        if params.top_k:
+            keep[order[params.top_k :]] = False
+        if params.top_p < 1:
+            before = np.concatenate([[0], np.cumsum(probs[order])[:-1]])
+            keep[order[before >= params.top_p]] = False
+        if params.min_p:
+            keep[probs < params.min_p * probs.max()] = False
+    return mask
+
+
+def log_softmax(logits: mx.array) -> mx.array:
+    return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("params", SAMPLINGS, ids=str)
+def test_filters_keep_what_their_definitions_keep(params: SamplingParams) -> None:
+    logits = mx.array(RNG.normal(size=(20, 100)) * 3, dtype=mx.float32)
+    log_probs = log_softmax(logits)
+    warped = np.array(warp(log_probs, params))
+    expected = kept(np.array(log_probs), params)
+    assert (np.isfinite(warped) == expected).all()
+    relative = np.array(log_probs) - np.array(log_probs).max(axis=-1, keepdims=True)
+    assert warped[expected] == pytest.approx(relative[expected] / params.temperature, abs=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1e-40, 5e-5, 1e-4, 1e-3])
+def test_a_tiny_temperature_takes_the_likeliest_token(temperature: float) -> None:
+    """Divided by 1e-40, all scores became minus infinity, and token 0 ended the reply."""
+    logits = mx.array(RNG.normal(size=(50, 100)) * 3 - 200, dtype=mx.float32)
+    chosen = TokenChooser(SamplingParams(temperature, top_p=1), 1, 100).choose(logits, mx.arange(50))
+    gap = np.sort(np.array(logits), axis=-1)[:, -1] - np.sort(np.array(logits), axis=-1)[:, -2]
+    clear = gap > 30 * temperature  # no noise bridges that
+    assert clear.sum() > 40
+    assert (np.array(chosen)[clear] == np.array(logits).argmax(axis=-1)[clear]).all()
+
+
+def test_ties_at_the_border_are_kept_together() -> None:
+    log_probs = log_softmax(mx.array([[1.0, 1.0, 1.0, 0.0]]))
+    assert np.isfinite(np.array(warp(log_probs, SamplingParams(top_p=1, top_k=2)))).sum() == 3
+
+
+@pytest.mark.parametrize("vocabulary", [5, 31, 40_000])
+@pytest.mark.parametrize("seed", [1, 2**63])
+@pytest.mark.parametrize("params", SAMPLINGS, ids=str)
+def test_the_quick_choice_is_the_full_one_wherever_it_is_sure(
+    params: SamplingParams, seed: int, vocabulary: int
+) -> None:
+    chooser = TokenChooser(params, seed, vocabulary)
+    depths = mx.array([0, 1, 1, 2, 3, 3])
+    for spread in (0.3, 3, 30):
+        logits = mx.array(RNG.normal(size=(6, vocabulary)) * spread, dtype=mx.float32)
+        quick, sure = chooser.choose_quickly(logits, 70, depths, 3)
+        full = chooser.choose(logits, 70 + depths)
+        assert mx.all((quick == full) | ~sure).item()
+        if spread == 30 or vocabulary < 100:
+            assert mx.all(sure).item()
+
+
+def test_the_quick_choice_is_not_sure_where_more_is_kept_than_it_looked_at() -> None:
+    chooser = TokenChooser(SamplingParams(top_p=0.9), 1, 40_000)
+    _, sure = chooser.choose_quickly(mx.zeros((2, 40_000)), 0, mx.array([0, 1]), 1)
+    assert sure.tolist() == [False, False]
+
+
+def test_ties_beyond_the_candidates_make_the_quick_choice_unsure() -> None:
+    chooser = TokenChooser(SamplingParams(top_p=1, top_k=5), 1, 40_000)
+    _, sure = chooser.choose_quickly(mx.zeros((1, 40_000)), 0, mx.array([0]), 0)
+    assert sure.tolist() == [False]
+
+
+@pytest.mark.parametrize("count", [1, 7, 300])
+def test_likeliest_are_the_largest_in_order(count: int) -> None:
+    logits = RNG.normal(size=(3, 40_009)).astype(np.float32)
+    ids, values = likeliest(mx.array(logits), count)
+    expected = np.argsort(-logits, axis=1)[:, :count]
+    assert (np.array(ids) == expected).all()
+    assert (np.array(values) == np.take_along_axis(logits, expected, axis=1)).all()
+
+
+def test_mass_is_that_of_the_softmax_to_float32_precision() -> None:
+    logits = RNG.normal(size=(4, 40_000)) * 4
+    exact = np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
+    assert np.array(mass(mx.array(logits, dtype=mx.float32)))[:, 0] == pytest.approx(exact, rel=2e-6)
+
+
+def test_penalty_divides_positive_and_multiplies_negative_logits_of_seen_tokens() -> None:
+    logits = mx.array([[2.0, -2.0, 2.0, -2.0]])
+    seen = mx.array([True, True, False, False])
+    assert penalize(logits, seen, 2).tolist() == [[1.0, -4.0, 2.0, -2.0]]
+
+
+def test_seen_tokens_grow_by_lazy_tokens() -> None:
+    chooser = TokenChooser(SamplingParams(repetition_penalty=1.1), 0, 6)
+    seen = chooser.with_token(chooser.seen([1, 3]), mx.array([5]))
+    assert chooser.needs_seen
+    assert seen.tolist() == [False, True, False, True, False, True]
+
+
+def test_temperature_0_takes_the_likeliest_whatever_the_filters() -> None:
+    chooser = TokenChooser(SamplingParams(temperature=0, top_k=3, min_p=0.5), 9, 50)
+    logits = mx.array(RNG.normal(size=(5, 50)))
+    assert chooser.choose(logits, mx.arange(5)).tolist() == mx.argmax(logits, axis=-1).tolist()
+
+
+def test_a_tokens_choice_depends_on_its_position_and_not_on_its_row() -> None:
+    chooser = TokenChooser(SamplingParams(temperature=1, top_p=1), 9, 50)
+    logits = mx.array(RNG.normal(size=(1, 50)), dtype=mx.float32)
+    alone = [chooser.choose(logits, mx.array([p])).item() for p in range(30)]
+    together = chooser.choose(mx.repeat(logits, 30, axis=0), mx.arange(30)).tolist()
+    assert alone == together
+    assert len(set(alone)) > 10
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_tokens_are_drawn_from_the_softmax(temperature: float) -> None:
+    params = SamplingParams(temperature=temperature, top_p=1)
+    logits = np.array([2.0, 1.0, 0.0, -1.0], dtype=np.float32)
+    chooser = TokenChooser(params, 123, 4)
+    count = 40_000
+    drawn = np.array(chooser.choose(mx.broadcast_to(mx.array(logits), (count, 4)), mx.arange(count)))
+    expected = np.exp(logits / temperature) / np.exp(logits / temperature).sum()
+    for token, p in enumerate(expected):
+        assert (drawn == token).mean() == pytest.approx(p, abs=5 * math.sqrt(p * (1 - p) / count))
+
+
+def test_half_precision_logits_are_scored_in_float32() -> None:
+    chooser = TokenChooser(SamplingParams(), 1, 8)
+    logits = mx.array(RNG.normal(size=(4, 8))).astype(mx.float16)
+    assert (
+        chooser.choose(logits, mx.arange(4)).tolist()
+        == chooser.choose(logits.astype(mx.float32), mx.arange(4)).tolist()
+    )

@@ -1,0 +1,131 @@
+"""A trace tells what the target itself thinks of each token, whatever warps the choice, and changes no token."""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from rdchat.inference.api.events import TokenEvent
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.tracing import token_log_probs
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target.target import KVCache, LoadedModel
+from tests.inference.decoding.test_rounds import ScriptedDrafter
+from tests.inference.fakes import ALPHABET, ask, tiny_llama
+
+SAMPLINGS: list[dict[str, float]] = [
+    {"temperature": 0},
+    {"temperature": 1.3, "top_p": 0.8, "top_k": 5},
+    {"temperature": 0.7, "repetition_penalty": 1.5},
+]
+
+
+def tokens_of(model: LoadedModel, request: GenerationRequest) -> list[TokenEvent]:
+    return [event for event in ChatSession(model).generate(request) if isinstance(event, TokenEvent)]
+
+
+def traced(request: GenerationRequest) -> GenerationRequest:
+    return replace(request, draft=DraftSettings(mode=Mode.OFF, trace=True))
+
+
+def expected_log_probs(model: LoadedModel, request: GenerationRequest, tokens: list[int]) -> np.ndarray:
+    """Feed prompt and reply in one go and look up each token of the reply."""
+    prompt = model.encode_chat(request.messages, False)
+    logits = model.network(mx.array([[*prompt, *tokens]]))[0, len(prompt) - 1 : -1]
+    log_probs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+    return np.array(log_probs[mx.arange(len(tokens)), mx.array(tokens)])
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_every_token_of_plain_decoding_has_the_targets_own_log_probability(sampling: dict[str, float]) -> None:
+    model, request = tiny_llama(), ask(seed=5, max_tokens=30, **sampling)
+    events = tokens_of(model, traced(request))
+    tokens = [event.token_id for event in events]
+    assert tokens == [event.token_id for event in tokens_of(model, replace(request, draft=DraftSettings(Mode.OFF)))]
+    found = [event.log_prob for event in events]
+    np.testing.assert_allclose(found, expected_log_probs(model, request, tokens), atol=2e-3)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_so_has_every_token_and_every_node_of_drafting(sampling: dict[str, float]) -> None:
+    model, request = tiny_llama(), traced(ask(seed=5, max_tokens=30, **sampling))
+    reply = [event.token_id for event in tokens_of(model, request)]
+    prompt = model.encode_chat(request.messages, False)
+    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
+    events = [e for e in RoundIterator(job, ScriptedDrafter(reply, 3, 5)) if isinstance(e, TokenEvent)]
+    np.testing.assert_allclose(
+        [event.log_prob for event in events], expected_log_probs(model, request, reply), atol=2e-3
+    )
+    before = 0
+    for event in events:
+        if (tree := event.tree) is None:
+            continue
+        path = [tree.tokens[node] for node in tree.path]
+        assert tree.texts == tuple(ALPHABET[token] for token in tree.tokens)
+        assert tree.correction_text == ALPHABET[tree.correction]
+        for node in range(1, len(tree.tokens)):
+            way = _way(tree.parents, node)
+            whole = [*reply[:before], *(tree.tokens[step] for step in way)]
+            expected = expected_log_probs(model, request, whole)[-1]
+            assert tree.log_probs[node] == pytest.approx(expected, abs=2e-3)
+        continued = [*reply[:before], *path, tree.correction]
+        assert tree.correction_log_prob == pytest.approx(expected_log_probs(model, request, continued)[-1], abs=2e-3)
+        before = event.index
+    assert before > 20
+
+
+def _way(parents: tuple[int, ...], node: int) -> list[int]:
+    """Return the nodes from the root to this one."""
+    way = []
+    while node >= 0:
+        way.insert(0, node)
+        node = parents[node]
+    return way
+
+
+def test_without_a_trace_nothing_is_added() -> None:
+    events = tokens_of(tiny_llama(), replace(ask(temperature=0), draft=DraftSettings(Mode.OFF)))
+    assert {(event.log_prob, event.tree) for event in events} == {(None, None)}
+
+
+def test_a_trace_can_be_switched_on_while_the_reply_is_written() -> None:
+    iterator = ChatSession(tiny_llama()).generate(replace(ask(temperature=0), draft=DraftSettings(Mode.OFF)))
+    found = []
+    for event in iterator:
+        if isinstance(event, TokenEvent):
+            found.append(event.log_prob is not None)
+            if event.index == 5:
+                iterator.update(DraftSettings(Mode.OFF, trace=True))
+    assert found[:6] == [False] * 6
+    assert all(found[8:])
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+@pytest.mark.parametrize("columns", [49_152, 1_001])
+def test_the_quick_sum_is_right_to_a_thousandth(dtype: mx.Dtype, columns: int) -> None:
+    mx.random.seed(0)
+    logits = (mx.random.normal((40, columns)) * mx.linspace(0.1, 6, 40)[:, None]).astype(dtype)
+    tokens = mx.argmax(logits.astype(mx.float32) + mx.random.gumbel(logits.shape), axis=-1)
+    exact = logits.astype(mx.float32)
+    exact = exact - mx.logsumexp(exact, axis=-1, keepdims=True)
+    expected = exact[mx.arange(40), tokens]
+    assert mx.abs(token_log_probs(logits, tokens) - expected).max().item() < 2e-3
+
+
+def test_a_tokens_text_has_its_leading_space() -> None:
+    class Pieces:
+        """Drops the space that a text begins with, as SentencePiece tokenizers do."""
+
+        def encode(self, text: str, **_options: object) -> list[int]:
+            assert text == "a"
+            return [0]
+
+        def decode(self, token_ids: list[int], **_options: object) -> str:
+            return "".join([" a", " word", "s"][token] for token in token_ids).removeprefix(" ")
+
+    model = replace(tiny_llama(), tokenizer=Pieces())
+    assert [model.token_text(token) for token in (1, 2, 1)] == [" word", "s", " word"]

@@ -1,0 +1,78 @@
+"""A target with a draft model, small ones, and their caches: what the tests of draft models share."""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_map
+
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.candidates import DraftShape
+from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.target.target import KVCache, LoadedModel
+from tests.inference.fakes import ALPHABET, tiny_llama
+
+SIZE = len(ALPHABET)
+CHAIN, TREE = DraftShape(4), DraftShape(4, (2, 1, 0, 2))
+FILTERS = [{}, {"top_p": 0.8}, {"top_k": 4}, {"min_p": 0.1}, {"repetition_penalty": 1.4}]
+
+
+def near(model: LoadedModel, distance: float = 0.03) -> LoadedModel:
+    """Return a model that often, but not always, agrees with another one."""
+    copy = tiny_llama()
+    mx.random.seed(11)
+    noise = tree_map(lambda array: distance * mx.random.normal(array.shape), model.network.parameters())
+    copy.network.update(tree_map(lambda array, error: array + error, model.network.parameters(), noise))
+    mx.eval(copy.network.parameters())
+    return copy
+
+
+@dataclass
+class Pair:
+    """A target and its draft model, each with a cache that outlives replies."""
+
+    target: LoadedModel
+    draft: DraftModel
+    cache: KVCache
+
+    @classmethod
+    def of(cls, target: LoadedModel, draft: LoadedModel, shared: int = SIZE) -> "Pair":
+        return cls(target, DraftModel(target, draft, shared), KVCache(target.network))
+
+    def start(self, request: GenerationRequest, shape: DraftShape = TREE) -> RoundIterator:
+        prompt = self.target.encode_chat(request.messages, continue_last=False)
+        self.cache.keep_prefix_of(prompt)
+        job = ReplyJob(self.target, self.cache, prompt, request, Ledger(), Clock())
+        return RoundIterator(job, self.draft.drafter(prompt, request, shape, job.ledger))
+
+    def reply(self, request: GenerationRequest, shape: DraftShape = TREE) -> ReplyEnd:
+        *_, end = self.start(request, shape)
+        assert isinstance(end, ReplyEnd)
+        return end
+
+    def assert_in_step(self) -> None:
+        """Both caches hold the same tokens, as many positions, and the rows that these tokens give."""
+        assert self.draft.cached_tokens == self.cache.tokens
+        assert self.draft.cached_positions in (len(self.cache.tokens), 0)  # recurrent state counts no positions
+        probe = mx.array([[5]])
+        model, fresh = self.draft.model.network, KVCache(self.draft.model.network)
+        if self.draft.cached_tokens:
+            model(mx.array([self.draft.cached_tokens]), cache=fresh.layers)
+        expected = model(probe, cache=fresh.layers)
+        found = model(probe, cache=self.draft.cache.layers)
+        self.draft.cache.tokens.append(5)
+        self.draft.cache.trim_to(len(self.cache.tokens))
+        np.testing.assert_allclose(np.array(found), np.array(expected), atol=2e-4)
+
+
+def plain(target: LoadedModel, request: GenerationRequest) -> ReplyEnd:
+    prompt = target.encode_chat(request.messages, continue_last=False)
+    job = ReplyJob(target, KVCache(target.network), prompt, request, Ledger(), Clock())
+    *_, end = AutoregressiveIterator(job)
+    assert isinstance(end, ReplyEnd)
+    return end

@@ -1,0 +1,278 @@
+"""A drafter folder survives the round trip, and every kind of damage is named."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+
+from rdchat.errors import ModelError
+from rdchat.inference.drafting.drafter_folder import StoredDrafter, load_drafter, save_drafter, target_named_in
+from rdchat.inference.drafting.drafter_search import find_drafter
+from rdchat.inference.drafting.recurrent_head import HeadConfig, Output, RecurrentHead, quantize
+from rdchat.inference.models.fingerprint import TargetBinding, target_hash
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.fakes import ALPHABET, tiny_llama
+
+CONFIG = HeadConfig(hidden_size=32, draft_vocabulary_size=5, exit_size=32, state_size=32)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> LoadedModel:
+    """A target with files, for there is nothing else to hash."""
+    return with_files(tiny_llama(), tmp_path / "target", "tokenizer")
+
+
+def with_files(model: LoadedModel, folder: Path, tokenizer: str) -> LoadedModel:
+    folder.mkdir()
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.network.parameters())))
+    (folder / "tokenizer.json").write_text(tokenizer)
+    return replace(model, info=replace(model.info, path=folder))
+
+
+def stored(target: LoadedModel, config: HeadConfig = CONFIG) -> StoredDrafter:
+    vocabulary = mx.array([1, 4, 9, 16, 25], mx.int32)
+    return StoredDrafter(RecurrentHead(config), vocabulary, TargetBinding.of(target.info))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, target: LoadedModel) -> Path:
+    save_drafter(tmp_path / "drafter", stored(target), "# card\n")
+    return tmp_path / "drafter"
+
+
+def edit_config(folder: Path, edit: object) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    edit(config)  # type: ignore[operator]
+    path.write_text(json.dumps(config))
+
+
+def edit_weights(folder: Path, edit: object) -> None:
+    path = folder / "model.safetensors"
+    tensors = dict(mx.load(str(path)))
+    mx.eval(tensors)
+    edit(tensors)  # type: ignore[operator]
+    mx.save_safetensors(str(path), tensors)
+
+
+def refuses(folder: Path, target: LoadedModel, *words: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        load_drafter(folder, target)
+    for word in words:
+        assert word in str(caught.value)
+    assert caught.value.hint
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path, target: LoadedModel) -> None:
+    drafter = stored(target, replace(CONFIG, target_layers=(1,), sharpen=0.8))
+    save_drafter(tmp_path / "drafter", drafter, "# card\n")
+    loaded = load_drafter(tmp_path / "drafter", target)
+    assert loaded.head.config == drafter.head.config
+    assert loaded.target == drafter.target
+    assert loaded.vocabulary.tolist() == [1, 4, 9, 16, 25]
+    expected = dict(tree_flatten(drafter.head.parameters()))
+    for name, array in tree_flatten(loaded.head.parameters()):
+        assert mx.array_equal(array, expected[name]), name
+    assert sorted(path.name for path in (tmp_path / "drafter").iterdir()) == [
+        "card.md",
+        "config.json",
+        "model.safetensors",
+    ]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_quantised_head_is_smaller_on_disk_and_nearly_the_same(
+    bits: int, tmp_path: Path, target: LoadedModel
+) -> None:
+    drafter = stored(target)
+    save_drafter(tmp_path / "small", replace(drafter, head=quantize(drafter.head, bits, 32)), "")
+    save_drafter(tmp_path / "large", drafter, "")
+    small, large = ((tmp_path / name / "model.safetensors").stat().st_size for name in ("small", "large"))
+    assert small < 0.6 * large
+    loaded = load_drafter(tmp_path / "small", target).head
+    assert loaded.config.quantization_bits == bits
+    context, state = mx.random.normal((1, 32)), mx.random.normal((1, 32))
+    expected, found = (head.features(head.context(context), state) for head in (drafter.head, loaded))
+    assert mx.abs(found - expected).max().item() < (0.02 if bits == 8 else 0.3)
+
+
+def test_the_hash_is_of_the_files_and_sees_weights_shapes_and_tokenizer(tmp_path: Path, target: LoadedModel) -> None:
+    first = target_hash(target.info.path)
+    assert target_hash(target.info.path) == first
+    assert target_hash(with_files(tiny_llama(), tmp_path / "same", "tokenizer").info.path) == first
+    assert target_hash(with_files(tiny_llama(), tmp_path / "words", "other").info.path) != first
+    assert target_hash(with_files(tiny_llama(seed=1), tmp_path / "weights", "tokenizer").info.path) != first
+
+
+def test_a_drafter_for_another_model_is_refused(folder: Path, tmp_path: Path, target: LoadedModel) -> None:
+    other = with_files(tiny_llama(seed=1), tmp_path / "other", "tokenizer")
+    refuses(folder, other, "other weights of that name")
+    edit_config(folder, lambda config: config["target"].update(name="somebody"))
+    refuses(folder, other, "trained for the model somebody", "not for the loaded tiny")
+
+
+def test_a_missing_drafter_is_named(tmp_path: Path, target: LoadedModel) -> None:
+    refuses(tmp_path / "nowhere", target, "no drafter at", "nowhere")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"format": 2}'])
+def test_a_damaged_configuration_is_refused(text: str, folder: Path, target: LoadedModel) -> None:
+    (folder / "config.json").write_text(text)
+    refuses(folder, target, "config.json")
+
+
+def test_a_truncated_checkpoint_is_refused(folder: Path, target: LoadedModel) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    refuses(folder, target, "model.safetensors", "cut short")
+
+
+def test_missing_weights_are_refused(folder: Path, target: LoadedModel) -> None:
+    (folder / "model.safetensors").unlink()
+    refuses(folder, target, "no model.safetensors")
+
+
+def test_a_missing_tensor_is_named(folder: Path, target: LoadedModel) -> None:
+    edit_weights(folder, lambda tensors: tensors.pop("recurrence.weight"))
+    refuses(folder, target, "incomplete", "recurrence.weight")
+
+
+def test_a_tensor_too_many_is_named(folder: Path, target: LoadedModel) -> None:
+    edit_weights(folder, lambda tensors: tensors.update({"blocks.7.weight": mx.zeros((2, 2))}))
+    refuses(folder, target, "blocks.7.weight")
+
+
+def test_a_wrong_shape_is_named(folder: Path, target: LoadedModel) -> None:
+    edit_weights(folder, lambda tensors: tensors.update({"output.weight": mx.zeros((3, 32))}))
+    refuses(folder, target, "output.weight", "(3, 32)", "(32, 32)")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_named(value: float, folder: Path, target: LoadedModel) -> None:
+    edit_weights(folder, lambda tensors: tensors.update({"from_state.weight": mx.full((32, 32), value)}))
+    refuses(folder, target, "from_state.weight", "not finite")
+
+
+@pytest.mark.parametrize("ids", [[1, 2, 3, 4], [1, 2, 3, 4, len(ALPHABET)], [-1, 2, 3, 4, 5], [1, 2, 2, 4, 5]])
+def test_a_wrong_draft_vocabulary_is_refused(ids: list[int], folder: Path, target: LoadedModel) -> None:
+    edit_weights(folder, lambda tensors: tensors.update(draft_vocabulary=mx.array(ids, mx.int32)))
+    refuses(folder, target, "tokens")
+
+
+def test_a_missing_draft_vocabulary_is_refused(folder: Path, target: LoadedModel) -> None:
+    edit_weights(folder, lambda tensors: tensors.pop("draft_vocabulary"))
+    refuses(folder, target, "no list of 5 tokens")
+
+
+def test_drafters_are_found_by_the_targets_hash(
+    tmp_path: Path, target: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
+    assert find_drafter(target) is None
+    own = tmp_path / "data" / "drafters"
+    (own / "half-written").mkdir(parents=True)
+    (own / "half-written" / "config.json").write_text("{")
+    other = with_files(tiny_llama(seed=1), tmp_path / "other", "tokenizer")
+    save_drafter(own / "another", stored(other), "")
+    assert find_drafter(target) is None
+    save_drafter(own / "mine", stored(target), "")
+    assert find_drafter(target) == own / "mine"
+    assert find_drafter(other) == own / "another"
+
+
+def apple_checkpoint(
+    folder: Path, hidden: int, inner: int, blocks: int, rnn: bool, vocabulary: int
+) -> dict[str, mx.array]:
+    """Write a checkpoint of ml-recurrent-drafter's layout: the names and shapes of its PyTorch module."""
+    mx.random.seed(5)
+    shapes = {
+        f"lm_head.{i}.linear.{part}": (inner, inner)[: 2 - (part == "bias")]
+        for i in range(blocks)
+        for part in ("weight", "bias")
+    }
+    shapes[f"lm_head.{blocks}.weight"] = (vocabulary, inner)
+    if inner != 2 * hidden:
+        shapes |= {"input_proj.weight": (inner, 2 * hidden), "input_proj.bias": (inner,)}
+    if rnn:
+        shapes |= {"rnn_u.weight": (hidden, hidden), "rnn_u.bias": (hidden,), "rnn_w.weight": (hidden, hidden)}
+    tensors = {name: 0.2 * mx.random.normal(shape) for name, shape in shapes.items()}
+    folder.mkdir()
+    mx.save_safetensors(str(folder / "model.safetensors"), tensors)
+    sizes = {"hidden_size": hidden, "exit_dim": inner, "num_draft_layers": blocks, "vocab_size": vocabulary}
+    (folder / "config.json").write_text(json.dumps({"model_type": "recurrent_drafting_drafter", "rnn": rnn, **sizes}))
+    return tensors
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize("inner", [48, 64])
+@pytest.mark.parametrize("rnn", [True, False])
+@pytest.mark.parametrize("blocks", [0, 2])
+def test_apples_checkpoint_computes_apples_head(
+    inner: int, rnn: bool, blocks: int, tmp_path: Path, target: LoadedModel
+) -> None:
+    """Against their forward pass written out in NumPy; on a synthetic checkpoint, for want of a real one."""
+    folder = tmp_path / "apple"
+    raw = apple_checkpoint(folder, 32, inner, blocks, rnn, len(ALPHABET))
+    t = {name: np.array(array, dtype=np.float64) for name, array in raw.items()}
+    loaded = load_drafter(folder, target)
+    assert loaded.target is None
+    assert loaded.head.config.output is Output.OWN
+    assert loaded.vocabulary.tolist() == list(range(len(ALPHABET)))
+
+    hidden, tokens = mx.random.normal((32,)), mx.random.normal((3, 32))
+    found, state = loaded.head.initial_state(()), np.zeros(32)
+    for token in tokens:
+        found = loaded.head.advance(found, token)
+        e = np.array(token)
+        state = silu(t["rnn_w.weight"] @ e + t["rnn_u.weight"] @ state + t["rnn_u.bias"]) if rnn else e + state
+    x = np.concatenate([np.array(hidden), state])
+    if inner != 64:
+        x = t["input_proj.weight"] @ x + t["input_proj.bias"]
+    for i in range(blocks):
+        x = x + silu(t[f"lm_head.{i}.linear.weight"] @ x + t[f"lm_head.{i}.linear.bias"])
+    logits = t[f"lm_head.{blocks}.weight"] @ x
+    np.testing.assert_allclose(np.array(loaded.head.features(loaded.head.context(hidden), found)), logits, atol=1e-4)
+
+
+def test_an_apple_checkpoint_with_unknown_names_or_sizes_is_refused(tmp_path: Path, target: LoadedModel) -> None:
+    folder = tmp_path / "apple"
+    apple_checkpoint(folder, 32, 48, 1, True, len(ALPHABET))
+    edit_weights(folder, lambda tensors: tensors.update(surprise=mx.zeros(1)))
+    refuses(folder, target, "surprise")
+    edit_config(folder, lambda config: config.pop("exit_dim"))
+    refuses(folder, target, "exit_dim")
+
+
+def test_a_drafter_that_is_replaced_is_never_half_old_and_half_new(
+    folder: Path, target: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at each step of the writing: either nothing is found, or a drafter that can be loaded."""
+    moved = 0
+    plain = Path.replace
+
+    def replace_and_look(self: Path, goal: Path) -> Path:
+        nonlocal moved
+        moved += 1
+        assert not (folder / "config.json").exists()  # the old one describes other weights
+        assert target_named_in(folder) is None  # and yet a resumed training may go on here
+        return plain(self, goal)
+
+    monkeypatch.setattr(Path, "replace", replace_and_look)
+    wider = HeadConfig(hidden_size=32, draft_vocabulary_size=5, exit_size=48, state_size=32)
+    save_drafter(folder, stored(target, wider), "new")
+    assert moved == 3
+    assert load_drafter(folder, target).head.config.exit_size == 48
+    assert target_named_in(folder) == TargetBinding.of(target.info).hash
+
+
+def test_a_damaged_models_header_does_not_take_all_memory(target: LoadedModel) -> None:
+    weights = target.info.path / "model.safetensors"
+    weights.write_bytes(b"\xff" * 7 + b"\x7f" + weights.read_bytes()[8:])
+    assert target_hash(target.info.path)

@@ -1,0 +1,218 @@
+"""Drafters that strangers made, or that a disk damaged: none takes the model with it."""
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from rdchat import paths
+from rdchat.errors import ModelError
+from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.auto.acceptance_file import read_acceptance
+from rdchat.inference.auto.cost_file import CostFile
+from rdchat.inference.drafters import Drafters
+from rdchat.inference.drafting.drafter_folder import check_drafter, load_drafter, save_drafter
+from rdchat.inference.drafting.drafter_search import search_drafters
+from rdchat.inference.mode_options import ModeOptions
+from rdchat.inference.models.fingerprint import TargetBinding, target_hash
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.drafting.test_drafter_folder import apple_checkpoint, stored, with_files
+from tests.inference.fakes import tiny_llama
+from tests.time_limits import at_most
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> LoadedModel:
+    return with_files(tiny_llama(), tmp_path / "target", "tokenizer")
+
+
+@pytest.fixture
+def drafter(target: LoadedModel) -> Path:
+    """A good drafter among the person's own."""
+    folder = paths.data_dir() / "drafters" / "good"
+    save_drafter(folder, stored(target), "")
+    return folder
+
+
+def change(folder: Path, part: str | None, **changes: Any) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    (config[part] if part else config).update(changes)
+    path.write_text(json.dumps(config))
+
+
+def make_pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "nested": lambda folder: (folder / "config.json").write_text("[" * 100_000),
+    "pipe": lambda folder: make_pipe(folder / "config.json"),
+    "pipe of weights": lambda folder: make_pipe(folder / "model.safetensors"),
+    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
+    "cut short": lambda folder: os.truncate(folder / "model.safetensors", 5000),
+    "device": lambda folder: ((folder / "config.json").unlink(), (folder / "config.json").symlink_to("/dev/zero")),
+    "lost link": lambda folder: ((folder / "config.json").unlink(), (folder / "config.json").symlink_to("gone")),
+    "empty": lambda folder: (folder / "config.json").write_text(""),
+    "many blocks": lambda folder: change(folder, "architecture", blocks=10**9),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_drafter_is_left_out_and_the_panel_says_why(damage: str, target: LoadedModel, drafter: Path) -> None:
+    """One had every model fail with "rdchat made a mistake"."""
+    bad = drafter.parent / "bad"
+    save_drafter(bad, stored(target), "")
+    os.utime(drafter / "config.json", (0, 0))  # the damaged one is the newest
+    DAMAGE[damage](bad)
+    with at_most(20):
+        found = search_drafters(TargetBinding.of(target.info).hash)
+        told = {option.mode: option for option in ModeOptions(target, Drafters(target)).tell(DraftSettings())}
+    assert found.folder == drafter
+    assert len(found.left_out) == 1
+    assert found.left_out[0].startswith("The drafter bad is left out: ")
+    assert told[Mode.RECURRENT].available
+    assert told[Mode.RECURRENT].source == str(drafter)
+    for mode in (Mode.RECURRENT, Mode.AUTO):
+        assert found.left_out[0] in told[mode].reason
+    for mode in (Mode.RECURRENT, Mode.AUTO, Mode.LOOKUP):
+        assert Drafters(target).try_load(DraftSettings(mode=mode)) is None
+
+
+def test_with_nothing_but_a_damaged_drafter_the_panel_says_why(target: LoadedModel, drafter: Path) -> None:
+    DAMAGE["nested"](drafter)
+    told = {option.mode: option for option in ModeOptions(target, Drafters(target)).tell(DraftSettings())}
+    assert not told[Mode.RECURRENT].available
+    assert "nested too deeply" in told[Mode.RECURRENT].reason
+    assert told[Mode.RECURRENT].command
+    assert told[Mode.AUTO].available
+
+
+def test_a_damaged_drafter_for_another_model_says_nothing(target: LoadedModel, drafter: Path) -> None:
+    change(drafter, "target", hash="another")
+    change(drafter, "architecture", blocks=10**9)
+    assert search_drafters(TargetBinding.of(target.info).hash).left_out == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"blocks": 10**9}, "it has more than 1,000 blocks"),
+        ({"blocks": 900}, "are too few for its architecture"),
+        ({"exit_size": 2**31}, "a size is beyond what MLX counts"),
+        ({"exit_size": 2**31 - 1}, "are too few for its architecture"),
+        ({"state_size": 2**30}, "are too few for its architecture"),
+        ({"state_size": 2**30, "cell": "gru"}, "a size is beyond what MLX counts"),
+        ({"hidden_size": 10**30}, "a size is beyond what MLX counts"),
+        ({"input_rank": 10**9}, "are too few for its architecture"),
+        ({"draft_vocabulary_size": 2**31 - 1}, "are too few for its architecture"),
+        ({"draft_vocabulary_size": 600}, "drafts tokens that tiny does not have"),
+        ({"target_layers": [0] * 10**5}, "it reads more than 1,000 layers"),
+        ({"target_layers": 3}, "The drafter's architecture is damaged"),
+        ({"quantization_bits": 4, "quantization_group": 3}, "quantization_group must be"),
+        ({"sharpen": 10**400}, "The drafter's architecture is damaged"),
+        ({"cell": ["rnn"]}, "The drafter's architecture is damaged"),
+        ({"x" * 10**6: 1}, "this version does not know xxx"),
+        ({"exit_size": 48}, "has the shape"),
+    ],
+)
+def test_architectures_that_the_weights_do_not_account_for(
+    changes: dict[str, Any], words: str, target: LoadedModel, drafter: Path
+) -> None:
+    change(drafter, "architecture", **changes)
+    with at_most(10), pytest.raises(ModelError, match=words) as caught:
+        load_drafter(drafter, target)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("binding", [3, None, [], {"hash": 3}, {"name": 3, "architecture": "a", "hash": "b"}])
+def test_a_drafter_that_does_not_say_whose_it_is(binding: object, target: LoadedModel, drafter: Path) -> None:
+    change(drafter, None, target=binding)
+    with pytest.raises(ModelError, match="does not say which model"):
+        check_drafter(drafter, target)
+
+
+@pytest.mark.parametrize("name", ["draft_vocabulary", "output.weight"])
+def test_weights_of_odd_types(name: str, target: LoadedModel, drafter: Path) -> None:
+    path = drafter / "model.safetensors"
+    tensors = dict(mx.load(str(path)))
+    mx.eval(tensors)
+    odd = mx.bfloat16 if name == "draft_vocabulary" else mx.int64
+    mx.save_safetensors(str(path), tensors | {name: tensors[name].astype(odd)})
+    with pytest.raises(ModelError, match=f"{name} of the drafter good is stored as"):
+        load_drafter(drafter, target)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"num_draft_layers": 10**9}, {"exit_dim": 2**31}, {"vocab_size": 2**31 - 1}, {"exit_dim": 1e400}, {"rnn": "x"}],
+)
+def test_apples_checkpoints_with_absurd_sizes(changes: dict[str, Any], tmp_path: Path, target: LoadedModel) -> None:
+    apple_checkpoint(tmp_path / "apple", 32, 48, 1, False, target.info.vocabulary_size)
+    change(tmp_path / "apple", None, **changes)
+    with at_most(10), pytest.raises(ModelError):
+        load_drafter(tmp_path / "apple", target)
+
+
+def test_apples_checkpoint_with_a_flat_matrix(tmp_path: Path, target: LoadedModel) -> None:
+    tensors = apple_checkpoint(tmp_path / "apple", 32, 48, 1, True, target.info.vocabulary_size)
+    flat = tensors | {"input_proj.weight": mx.zeros((48 * 64,))}
+    mx.save_safetensors(str(tmp_path / "apple" / "model.safetensors"), flat)
+    with pytest.raises(ModelError, match=r"from_hidden\.weight is missing"):
+        load_drafter(tmp_path / "apple", target)
+
+
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "3", "[]", '{"rates": [[1], 2]}', '{"rates": [1e999]}', "{}"])
+def test_damaged_notes_beside_a_drafter_are_as_none(text: str, drafter: Path) -> None:
+    (drafter / "acceptance.json").write_text(text)
+    assert read_acceptance(drafter) is None
+
+
+def test_a_pipe_beside_a_drafter_is_as_none(drafter: Path) -> None:
+    os.mkfifo(drafter / "acceptance.json")
+    with at_most(5):
+        assert read_acceptance(drafter) is None
+
+
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "3", '{"costs": [[1, 2]]}', '{"costs": [[1e999, 1, 1]]}', "{}"])
+def test_damaged_costs_are_measured_again(text: str) -> None:
+    file = CostFile({"part": "calls"})
+    file.add({(1, 1): 2.0})
+    (place,) = (paths.cache_dir() / "costs").iterdir()
+    place.write_text(text)
+    assert file.read() == ({}, 0)
+
+
+def test_a_drafter_beside_a_lost_link_drafts(target: LoadedModel, drafter: Path) -> None:
+    """Its files are told apart by their times, and a link that led nowhere had none."""
+    (drafter / "notes.txt").symlink_to("gone")
+    drafters = Drafters(target)
+    assert drafters.load(DraftSettings(mode=Mode.AUTO)) is None
+    assert drafters.auto.equipment.folder == drafter
+
+
+def test_a_models_hash_reads_no_pipe(target: LoadedModel) -> None:
+    make_pipe(target.info.path / "tokenizer.json")
+    with at_most(5), pytest.raises(ModelError, match=r"tokenizer\.json is a named pipe"):
+        target_hash(target.info.path)
+    with (target.info.path / "model-2.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", 2**40))
+        file.truncate(2**40)
+    make_pipe(target.info.path / "model-3.safetensors")
+    with at_most(10), pytest.raises(ModelError, match=r"model-3\.safetensors is a named pipe"):
+        target_hash(target.info.path)
+
+
+def test_a_home_that_is_none_is_named(target: LoadedModel) -> None:
+    settings = replace(DraftSettings(mode=Mode.RECURRENT), drafter="~nosuchuser/drafter")
+    told = {option.mode: option for option in ModeOptions(target, Drafters(target)).tell(settings)}
+    assert told[Mode.RECURRENT].reason.startswith(
+        "The drafter cannot be ~nosuchuser/drafter: there is no home folder ~nosuchuser."
+    )

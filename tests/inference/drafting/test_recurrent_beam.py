@@ -1,0 +1,230 @@
+"""Beam search and node selection against plain Python written from their definitions."""
+
+from itertools import combinations
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from rdchat.errors import InvalidSettingError
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.decoding.noise import gumbel_noise
+from rdchat.inference.drafting.bound_head import BoundHead
+from rdchat.inference.drafting.node_selection import best_nodes
+from rdchat.inference.drafting.recurrent_beam import BeamShape, NodePool, PathScorer, Root, search
+from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.drafting.repetition import Repetition, RepetitionTracker
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from tests.inference.fakes import ALPHABET, tiny_llama
+
+VOCABULARY = [0, 3, 4, 7, 9, 12, 20, 21, 28, 30]
+ROOT, POSITION, SEED = 5, 40, 2**40 + 11
+GREEDY, WARM = SamplingParams(temperature=0), SamplingParams(temperature=0.8, top_p=1)
+SEEN, LOG_MASS = [4, 9, 20], 1.5  # tokens before the root, and where the target's logits have their zero
+
+
+def random_head(loudness: float = 3.0) -> BoundHead:
+    mx.random.seed(2)
+    head = RecurrentHead(HeadConfig(32, len(VOCABULARY), 24, 16))
+    head.output.weight = head.output.weight * loudness
+    return BoundHead(head, mx.array(VOCABULARY, mx.int32), TargetEmbeddings(tiny_llama().network, len(ALPHABET)))
+
+
+def steps_by_hand(
+    head: BoundHead, hidden: mx.array, path: list[int], sampling: SamplingParams, sharpen: float
+) -> np.ndarray:
+    """What each candidate adds after a path: one path, one candidate at a time."""
+    state = None
+    for token in path:
+        state = head.advance(state, mx.array([token]))
+    logits = np.array(head.logits(head.context(hidden[None]), state)[0], dtype=np.float64)
+    if sampling.repetition_penalty != 1:
+        logits += LOG_MASS - np.logaddexp.reduce(logits)
+        penalised = np.where(logits > 0, logits / sampling.repetition_penalty, logits * sampling.repetition_penalty)
+        logits = np.where(np.isin(VOCABULARY, [*SEEN, *path]), penalised, logits)
+    if sampling.temperature > 0:
+        if sampling.top_k:
+            logits[logits < np.sort(logits)[-sampling.top_k]] = -np.inf
+        noise = [float(gumbel_noise(SEED, mx.array([POSITION + len(path)]), mx.array([t]))) for t in VOCABULARY]
+        logits = sharpen * logits / sampling.temperature + noise
+    return np.clip(logits - np.logaddexp.reduce(logits), -200, -1 / 128)
+
+
+def pool_by_hand(
+    head: BoundHead, hidden: mx.array, sampling: SamplingParams, sharpen: float, width: int, length: int, kept: int
+) -> list:
+    """(score, path) of every kept node, level by level, best first."""
+    live, pool = [(0.0, [ROOT])], []
+    for _ in range(length - 1):
+        grown = [
+            (score + step, [*path, token])
+            for score, path in live
+            for token, step in zip(VOCABULARY, steps_by_hand(head, hidden, path, sampling, sharpen), strict=True)
+        ]
+        best = sorted(grown, key=lambda node: -node[0])[:kept]
+        live, pool = best[:width], [*pool, *best]
+    return pool
+
+
+def paths_of(tokens: list[int], parents: list[int]) -> list[list[int]]:
+    paths: list[list[int]] = []
+    for token, parent in zip(tokens, parents, strict=True):
+        paths.append([*(paths[parent] if parent >= 0 else []), token])
+    return paths
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        GREEDY,
+        WARM,
+        SamplingParams(temperature=1.3, top_p=1, top_k=4),
+        SamplingParams(temperature=0, repetition_penalty=1.6),
+        SamplingParams(temperature=0.8, top_p=1, repetition_penalty=1.6),
+    ],
+    ids=["greedy", "warm", "top-k", "penalty", "warm penalty"],
+)
+@pytest.mark.parametrize(
+    ("width", "length", "kept"), [(1, 2, 1), (1, 5, 1), (3, 4, 3), (3, 5, 6), (8, 3, 8), (10, 2, 10)]
+)
+def test_beam_search_finds_what_plain_python_finds(
+    sampling: SamplingParams, width: int, length: int, kept: int
+) -> None:
+    head, hidden = random_head(), mx.random.normal((32,))
+    scorer = PathScorer(sampling, SEED, head.vocabulary, sharpen=0.7)
+    seen = mx.array(np.isin(VOCABULARY, [*SEEN, ROOT]))
+    repetition = Repetition(seen, mx.array(LOG_MASS)) if scorer.penalizes else None
+    pool = search(head, scorer, Root(ROOT, POSITION, hidden, repetition), BeamShape(width, length), kept)
+    expected = pool_by_hand(head, hidden, sampling, 0.7, width, length, kept)
+    found = dict(
+        zip(map(tuple, paths_of(pool.tokens.tolist(), pool.parents.tolist())), pool.scores.tolist(), strict=True)
+    )
+    possible = {
+        tuple(path): score for score, path in expected if score > -200
+    }  # what a filter drops ties at the bottom
+    assert len(found) == 1 + len(expected)
+    assert possible.keys() <= found.keys()
+    np.testing.assert_allclose([found[path] for path in possible], list(possible.values()), atol=1e-3)
+
+
+def test_a_draft_vocabulary_smaller_than_the_beam_is_used_whole() -> None:
+    head = random_head()
+    pool = search(
+        head, PathScorer(GREEDY, SEED, head.vocabulary), Root(ROOT, POSITION, mx.zeros(32)), BeamShape(50, 3), 100
+    )
+    assert sorted(pool.tokens.tolist()[1:11]) == VOCABULARY
+    assert len(pool.tokens) == 1 + 2 * len(VOCABULARY)
+
+
+def test_scores_fall_along_every_path_even_where_the_head_is_certain() -> None:
+    """A step of exactly zero would let the selection take a child without its parent."""
+    head = random_head(loudness=1e4)
+    pool = search(
+        head, PathScorer(GREEDY, SEED, head.vocabulary), Root(ROOT, POSITION, mx.ones(32)), BeamShape(4, 60), 8
+    )
+    scores, parents = np.array(pool.scores), np.array(pool.parents)
+    assert (scores[1:] < scores[parents[1:]]).all()
+    tree, _ = best_nodes(pool, 40)
+    assert (tree.parents[1:] >= 0).all()
+
+
+def pool_of(scores: list[float], parents: list[int], tokens: list[int], level_size: int) -> NodePool:
+    levels = (len(tokens) - 1) // level_size
+    return NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), level_size, levels)
+
+
+SMALL = pool_of(  # two levels of four nodes
+    scores=[0, -0.5, -1.0, -3.0, -4.0, -0.9, -1.2, -2.0, -2.5],
+    parents=[-1, 0, 0, 0, 0, 1, 2, 1, 2],
+    tokens=[5, 6, 7, 8, 9, 7, 6, 9, 9],
+    level_size=4,
+)
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+def test_the_selected_nodes_are_the_best_subtree(count: int) -> None:
+    scores, parents = SMALL.scores.tolist(), SMALL.parents.tolist()
+    subtrees = [
+        nodes
+        for nodes in combinations(range(9), count)
+        if 0 in nodes and all(parents[n] in (-1, *nodes) for n in nodes)
+    ]
+    best = max(subtrees, key=lambda nodes: sum(scores[n] for n in nodes))
+    tree, looked_up = best_nodes(SMALL, count)
+    paths = paths_of(SMALL.tokens.tolist(), parents)
+    assert paths_of(tree.tokens.tolist(), tree.parents.tolist()) == [paths[node] for node in best]
+    assert tree.depths.tolist() == [len(paths[node]) - 1 for node in best]
+    assert not any(looked_up.tolist())
+
+
+def test_the_best_nodes_of_the_whole_draft_are_found() -> None:
+    """As many nodes as there are candidates: then no better one can hide outside the pool."""
+    head, hidden = random_head(), mx.random.normal((32,))
+    scorer = PathScorer(WARM, SEED, head.vocabulary)
+    size = len(VOCABULARY)
+    tree, _ = best_nodes(search(head, scorer, Root(ROOT, POSITION, hidden), BeamShape(size, 3), size), 1 + size)
+    everything = pool_by_hand(head, hidden, WARM, 1.0, size, 3, size**2)
+    best = sorted(everything, key=lambda node: -node[0])[:size]
+    assert sorted(paths_of(tree.tokens.tolist(), tree.parents.tolist())[1:]) == sorted(path for _, path in best)
+
+
+@pytest.mark.parametrize(
+    ("branch", "new"),
+    [([], 0), ([6, 7], 0), ([6, 8], 1), ([9, 7], 1), ([20], 1), ([20, 6], 2), ([7, 9], 0), ([6], 0)],
+    ids=str,
+)
+def test_a_branch_is_offered_once_and_the_rest_are_the_best(branch: list[int], new: int) -> None:
+    count = 6
+    tree, looked_up = best_nodes(SMALL, count, branch)
+    paths = paths_of(tree.tokens.tolist(), tree.parents.tolist())
+    assert len(paths) == count
+    assert len({tuple(path) for path in paths}) == count, "no twins"
+    assert [5, *branch] in paths
+    assert sum(looked_up.tolist()) == new
+    forced = {tuple([5, *branch][: i + 1]) for i in range(len(branch) + 1)}
+    scores = {
+        tuple(p): s
+        for p, s in zip(paths_of(SMALL.tokens.tolist(), SMALL.parents.tolist()), SMALL.scores.tolist(), strict=True)
+    }
+    free = sorted((p for p in scores if p not in forced), key=lambda p: -scores[p])[: count - len(forced)]
+    assert {tuple(path) for path in paths} == forced | set(free)
+
+
+def test_a_branch_makes_room_for_itself_and_leaves_the_pool_alone() -> None:
+    before = SMALL.scores.tolist()
+    tree, _ = best_nodes(SMALL, 2, [20, 21])
+    assert paths_of(tree.tokens.tolist(), tree.parents.tolist())[-1] == [5, 20, 21]
+    assert SMALL.scores.tolist() == before
+
+
+def test_ancestors_and_depths_are_those_of_the_fetched_tree() -> None:
+    head = random_head()
+    pool = search(head, PathScorer(WARM, SEED, head.vocabulary), Root(ROOT, POSITION, mx.ones(32)), BeamShape(4, 5), 8)
+    tree, _ = best_nodes(pool, 14, [3, 4, 7])
+    host = tree.fetch()
+    assert np.array_equal(np.array(tree.ancestors), host.ancestors())
+    assert host.depths.tolist() == [host.ancestors()[i].sum() - 1 for i in range(14)]
+    assert (host.parents < np.arange(14)).all()
+    assert tree.deepest == 4 >= host.depths.max()
+
+
+@pytest.mark.parametrize(("width", "length"), [(0, 5), (1, 1), (-1, 4), (16, 17), (257, 2), (2, 129)])
+def test_a_beam_out_of_range_is_refused(width: int, length: int) -> None:
+    with pytest.raises(InvalidSettingError, match="beam-width"):
+        BeamShape(width, length)
+
+
+def test_the_largest_beam_is_allowed() -> None:
+    assert BeamShape(64, 4).width == 64
+
+
+def test_the_tracker_knows_prompt_and_reply_and_where_the_targets_logits_lie() -> None:
+    tracker = RepetitionTracker(mx.array(VOCABULARY), [3, 5, 3, 99])
+    tracker.add([7])
+    assert tracker.current() is None, "nothing is known of the target's logits yet"
+    logits = mx.array([1.0, 2.0, 4.0])
+    tracker.add([30, 31], logits)
+    known = tracker.current()
+    assert known is not None
+    assert [token for token, seen in zip(VOCABULARY, known.seen.tolist(), strict=True) if seen] == [3, 7, 30]
+    assert known.log_mass.item() == pytest.approx(np.log(np.exp([1, 2, 4]).sum()))

@@ -1,0 +1,254 @@
+"""Drafting in the loop: the same text as plain decoding, and drafts made from the right state, position and noise."""
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+
+import tests.inference.fakes as fakes
+from rdchat.errors import ModelError
+from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.recurrent_beam import BeamShape
+from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
+from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
+from rdchat.inference.target.target import KVCache, LoadedModel
+
+SIZE = len(fakes.ALPHABET)
+
+
+def random_drafter(model: LoadedModel, **changes: object) -> RecurrentModel:
+    mx.random.seed(1)
+    head = RecurrentHead(
+        HeadConfig(
+            **({"hidden_size": 32, "draft_vocabulary_size": SIZE - 5, "exit_size": 24, "state_size": 32} | changes)
+        )
+    )
+    return RecurrentModel(model, StoredDrafter(head, mx.arange(5, SIZE, dtype=mx.int32), None))
+
+
+def reply(
+    model: LoadedModel, request: GenerationRequest, drafter: RecurrentModel | None, shape: BeamShape, branch: bool
+) -> ReplyEnd:
+    prompt = model.encode_chat(request.messages, continue_last=False)
+    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
+    if drafter is None:
+        iterator = AutoregressiveIterator(job)
+    else:
+        iterator = RoundIterator(job, drafter.drafter(prompt, request, RecurrentSettings(shape, branch)))
+    *_, end = iterator
+    assert isinstance(end, ReplyEnd)
+    return end
+
+
+@pytest.mark.parametrize("temperature", [0, 0.7, 1.3])
+@pytest.mark.parametrize("length", [2, 5, 9])
+@pytest.mark.parametrize("width", [1, 3, 8])
+@pytest.mark.parametrize("branch", [False, True])
+def test_the_text_is_that_of_plain_decoding(width: int, length: int, temperature: float, branch: bool) -> None:
+    model = fakes.tiny_llama()
+    request = fakes.ask(temperature=temperature, max_tokens=30, seed=width)
+    shape = BeamShape(width, length)
+    plain = reply(model, request, None, shape, branch)
+    drafted = reply(model, request, random_drafter(model), shape, branch)
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.finish_reason == plain.finish_reason
+    statistics = drafted.statistics
+    assert statistics.host_syncs == statistics.rounds, "one a round"
+    assert statistics.drafted <= statistics.rounds * (length - 1)
+    assert statistics.verified_nodes <= statistics.rounds * max(2 * length - 1, width * (length - 1))
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"top_k": 5},
+        {"min_p": 0.1},
+        {"top_p": 0.6},
+        {"repetition_penalty": 1.3},
+        {"temperature": 0, "repetition_penalty": 1.3},
+    ],
+    ids=str,
+)
+def test_filters_and_penalty_change_no_text(sampling: dict) -> None:
+    model = fakes.tiny_llama()
+    request = fakes.ask(max_tokens=40, **sampling)
+    shape = BeamShape(3, 5)
+    assert (
+        reply(model, request, random_drafter(model), shape, True).token_ids
+        == reply(model, request, None, shape, True).token_ids
+    )
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
+    model = fakes.tiny_llama()
+    chains = fakes.chains_only(model)
+    request = fakes.ask(temperature=0, max_tokens=40)
+    shape = BeamShape(4, 5)
+    end = reply(chains, request, random_drafter(chains), shape, branch)
+    assert end.token_ids == reply(model, request, None, shape, branch).token_ids
+    assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("nodes", [1, 3, 5])
+def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, nodes: int) -> None:
+    model, request = fakes.tiny_llama(), fakes.ask()
+    prompt = model.encode_chat(request.messages, False)
+    drafter = random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(width, 5), False))
+    model.network(mx.array([prompt]))  # the drafter reads its hidden states
+    drafter.propose(7, 0)
+    pool = drafter.search(7, BeamShape(width, 5))
+    tree = drafter.offer(pool, nodes).tree.fetch()
+    assert len(tree.tokens) == len(tree.parents) == nodes
+    assert (tree.tokens[0], tree.parents[0]) == (7, -1)
+    assert set(tree.tokens.tolist()) <= set(np.array(pool.tokens).tolist())
+    if width == 1:
+        assert tree.tokens.tolist() == np.array(pool.tokens)[:nodes].tolist()
+        assert tree.parents.tolist() == list(range(-1, nodes - 1))
+
+
+def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
+    model = fakes.tiny_llama()
+    request = fakes.ask(temperature=0, max_tokens=40)
+    prompt = model.encode_chat(request.messages, continue_last=False)
+    drafter = random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(3, 4), False))
+    iterator = RoundIterator(ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock()), drafter)
+    nodes, ids = [], []
+    for event in iterator:
+        if isinstance(event, TokenEvent):
+            ids.append(event.token_id)
+            if event.round is not None:
+                nodes.append(event.round.verified_nodes)
+                iterator.update(DraftSettings(Mode.RECURRENT, beam_width=1, beam_length=2, lookup_branch=True))
+    assert nodes[0] == 9
+    assert max(nodes[1:]) == 3
+    assert tuple(ids) == reply(model, request, None, BeamShape(3, 4), False).token_ids
+
+
+def memoryless_llama() -> LoadedModel:
+    """A target whose layers do nothing: what it says next follows from the last token alone, along a cycle."""
+    model = fakes.tiny_llama()
+    for layer in model.network.model.layers:
+        layer.self_attn.o_proj.weight = mx.zeros_like(layer.self_attn.o_proj.weight)
+        layer.mlp.down_proj.weight = mx.zeros_like(layer.mlp.down_proj.weight)
+    table = 0.15 * mx.random.normal((SIZE, 32), key=mx.random.key(8))  # so small that several tokens are likely
+    letters = np.arange(1, SIZE)
+    successors = np.arange(SIZE)
+    successors[letters] = np.roll(letters, 7)
+    model.network.model.embed_tokens.weight = table
+    model.network.args.tie_word_embeddings = False
+    model.network.lm_head = nn.Linear(32, SIZE)
+    model.network.lm_head.weight = table[mx.array(successors)]
+    model.network.lm_head.bias = mx.array([-50.0] + [0.0] * (SIZE - 1))  # replies do not end by themselves
+    return fakes.loaded(model.network)
+
+
+def fitted(
+    model: LoadedModel, head: RecurrentHead, inputs: mx.array, states: mx.array, wanted: mx.array
+) -> RecurrentModel:
+    """Give the head the output layer that maps what it sees to the wanted hidden states, exactly."""
+    head.output.weight, head.output.bias = mx.eye(head.config.exit_size), mx.zeros(head.config.exit_size)
+    seen = np.array(head.features(head.context(inputs), states), dtype=np.float64)
+    weight = np.linalg.lstsq(seen, np.array(wanted, dtype=np.float64), rcond=None)[0].T
+    head.output.weight, head.output.bias = mx.array(weight.astype(np.float32)), mx.zeros(32)
+    assert mx.allclose(head.features(head.context(inputs), states), wanted, atol=1e-3)
+    return RecurrentModel(model, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32), None))
+
+
+def hidden_of_every_token(model: LoadedModel) -> mx.array:
+    model.network(mx.arange(SIZE)[None])
+    return model.seams.hidden[0]
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 0},
+        {"temperature": 0.7},
+        {"temperature": 1.3, "top_p": 1.0},
+        {"temperature": 1, "top_k": 6},
+        {"min_p": 0.05},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_drafter_that_knows_the_target_is_always_right(sampling: dict, width: int) -> None:
+    """With the target's own logits, a draft is wrong only if its noise, position or filter differs from acceptance."""
+    model = memoryless_llama()
+    mx.random.seed(6)
+    head = RecurrentHead(HeadConfig(32, SIZE, exit_size=128, state_size=128))
+    head.recurrence.weight = mx.zeros((128, 128))
+    head.from_hidden.weight = mx.zeros((128, 32))
+    hidden = hidden_of_every_token(model)
+    states = head.advance(head.initial_state((SIZE,)), model.network.model.embed_tokens(mx.arange(SIZE)))
+    drafter = fitted(model, head, hidden, states, hidden)
+    request = fakes.ask(max_tokens=40, **sampling)
+    end = reply(model, request, drafter, BeamShape(width, 5), False)
+    assert end.statistics.rounds > 1
+    # the last round may offer more than the reply has room for
+    assert end.statistics.accepted >= end.statistics.drafted - 4
+
+
+def test_the_first_draft_of_each_round_reads_the_last_accepted_node() -> None:
+    """A head that looks at the hidden state alone: right only if it is that of the token before the root."""
+    model = memoryless_llama()
+    mx.random.seed(6)
+    head = RecurrentHead(HeadConfig(32, SIZE, exit_size=128, state_size=8))
+    head.from_state.weight = mx.zeros((128, 8))
+    hidden = hidden_of_every_token(model)
+    following = mx.argmax(model.network(mx.arange(SIZE)[None])[0], axis=-1)
+    drafter = fitted(model, head, hidden, head.initial_state((SIZE,)), hidden[following])
+    end = reply(model, fakes.ask(temperature=0, max_tokens=20), drafter, BeamShape(1, 2), False)
+    assert end.statistics.accepted == end.statistics.drafted > 5
+
+
+def test_several_layers_are_read_side_by_side() -> None:
+    model = fakes.tiny_llama()
+    network, tokens = model.network, mx.array([[3, 4, 5]])
+    model.seams.read_layers((0, 1))
+    logits = network(tokens)
+    hidden = model.seams.hidden
+    assert hidden.shape == (1, 3, 96)
+    assert mx.allclose(hidden[..., :32] @ network.model.embed_tokens.weight.T, logits, atol=1e-4)
+    x = network.model.embed_tokens(tokens)
+    first = network.model.layers[0](x, "causal", None)
+    first = first / mx.sqrt((first**2).mean(axis=-1, keepdims=True))
+    assert mx.allclose(hidden[..., 32:64], first, atol=1e-4)
+    assert mx.allclose(network.model.norm(hidden[..., 64:]), hidden[..., :32], atol=1e-4)
+    model.seams.read_layers(())
+    network(tokens)
+    assert model.seams.hidden.shape == (1, 3, 32)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"target_layers": (0, 1), "input_rank": 6},
+        {"cell": Cell.GRU, "state_size": 10},
+        {"cell": Cell.SUM, "output": Output.OWN, "project_input": False, "exit_size": 64, "activate_input": False},
+    ],
+    ids=str,
+)
+def test_heads_of_every_kind_draft(changes: dict) -> None:
+    model = fakes.tiny_llama()
+    request, shape = fakes.ask(temperature=0.7), BeamShape(3, 5)
+    end = reply(model, request, random_drafter(model, **changes), shape, True)
+    assert end.token_ids == reply(model, request, None, shape, True).token_ids
+    assert end.statistics.drafted > 0
+
+
+def test_a_layer_that_the_target_lacks_is_refused() -> None:
+    with pytest.raises(ModelError, match="layer 7"):
+        random_drafter(fakes.tiny_llama(), target_layers=(7,))
+
+
+def test_a_head_of_another_width_is_refused() -> None:
+    with pytest.raises(ModelError, match="width 16"):
+        random_drafter(fakes.tiny_llama(), hidden_size=16)

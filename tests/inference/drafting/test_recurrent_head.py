@@ -1,0 +1,161 @@
+import json
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+
+from rdchat.errors import ModelError
+from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from tests.inference.fakes import ALPHABET, tiny_llama
+
+HIDDEN, CANDIDATES = 32, 20
+
+
+def config(**changes: object) -> HeadConfig:
+    return HeadConfig(
+        **(
+            {"hidden_size": HIDDEN, "draft_vocabulary_size": CANDIDATES, "exit_size": 24, "state_size": HIDDEN}
+            | changes
+        )
+    )
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def weights(head: RecurrentHead, name: str) -> tuple[np.ndarray, np.ndarray]:
+    layer = head
+    for part in name.split("."):
+        layer = layer[int(part)] if part.isdigit() else layer[part]
+    weight = np.array(layer.weight, dtype=np.float64)
+    bias = np.array(layer.bias, dtype=np.float64) if "bias" in layer else np.zeros(len(weight))
+    return weight, bias
+
+
+def linear(head: RecurrentHead, name: str, x: np.ndarray) -> np.ndarray:
+    weight, bias = weights(head, name)
+    return x @ weight.T + bias
+
+
+def reference(head: RecurrentHead, hidden: np.ndarray, embeddings: list[np.ndarray]) -> np.ndarray:
+    """The paper's head in plain NumPy, one chain, written from the formulas."""
+    c = head.config
+    state = np.zeros(c.state_size)
+    for e in embeddings:
+        if c.cell is Cell.SUM:
+            state = state + e
+        elif c.cell is Cell.RNN:
+            state = silu(linear(head, "from_token", e) + linear(head, "recurrence", state))
+        else:
+            wu, wr, wc = np.split(linear(head, "from_token", e), 3)
+            uu, ur, uc = np.split(linear(head, "recurrence", state), 3)
+            keep = sigmoid(wu + uu)
+            state = keep * state + (1 - keep) * np.tanh(wc + sigmoid(wr + ur) * uc)
+    h = linear(head, "compress", hidden) if c.input_rank else hidden
+    if c.project_input:
+        x = linear(head, "from_hidden", h) + linear(head, "from_state", state)
+    else:
+        x = np.concatenate([h, state])
+    x = silu(x) if c.activate_input else x
+    for i in range(c.blocks):
+        x = x + silu(linear(head, f"blocks.{i}", x))
+    return linear(head, "output", x)
+
+
+SHAPES = [
+    {},
+    {"cell": Cell.GRU, "state_size": 12},
+    {"cell": Cell.SUM},
+    {"cell": Cell.RNN, "output": Output.OWN, "blocks": 3, "activate_input": False},
+    {"target_layers": (0, 1), "input_rank": 7, "blocks": 0},
+    {"project_input": False, "exit_size": 2 * HIDDEN, "activate_input": False, "output": Output.OWN},
+]
+
+
+@pytest.mark.parametrize("changes", SHAPES, ids=str)
+def test_the_head_computes_the_formulas(changes: dict) -> None:
+    mx.random.seed(3)
+    head = RecurrentHead(config(**changes))
+    hidden = mx.random.normal((head.config.input_size,))
+    embeddings = [mx.random.normal((HIDDEN,)) for _ in range(4)]
+    state = head.initial_state(())
+    for e in embeddings:
+        state = head.advance(state, e)
+    found = np.array(head.features(head.context(hidden), state))
+    expected = reference(head, np.array(hidden), [np.array(e) for e in embeddings])
+    assert found.shape == (HIDDEN if head.config.output is Output.TIED else CANDIDATES,)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("changes", SHAPES, ids=str)
+def test_leading_axes_are_free(changes: dict) -> None:
+    """Training runs (batch, positions), drafting (beams,): each row is as if it were alone."""
+    mx.random.seed(4)
+    head = RecurrentHead(config(**changes))
+    hidden = mx.random.normal((2, 1, head.config.input_size))
+    e = mx.random.normal((2, 3, HIDDEN))
+    together = head.features(head.context(hidden), head.advance(head.initial_state((2, 3)), e))
+    alone = head.features(head.context(hidden[1, 0]), head.advance(head.initial_state(()), e[1, 2]))
+    assert mx.allclose(together[1, 2], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", SHAPES, ids=str)
+def test_the_configuration_survives_json(changes: dict) -> None:
+    assert HeadConfig.from_dict(json.loads(json.dumps(config(**changes).to_dict()))) == config(**changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cell": "lstm"},
+        {"hidden_size": "32"},
+        {"hidden_size": 0},
+        {"blocks": True},
+        {"target_layers": 3},
+        {"quantization_bits": 3},
+        {"sharpen": 0},
+        {"project_input": False},
+        {"cell": "sum", "state_size": 5},
+        {"novelty": 1},
+    ],
+    ids=str,
+)
+def test_a_wrong_configuration_is_refused(change: dict) -> None:
+    with pytest.raises(ModelError, match="drafter's architecture"):
+        HeadConfig.from_dict(config().to_dict() | change)
+
+
+def test_a_missing_size_is_refused() -> None:
+    with pytest.raises(ModelError, match="hidden_size"):
+        HeadConfig.from_dict({"draft_vocabulary_size": 3, "exit_size": 3, "state_size": 3})
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("bits", [0, 8])
+def test_the_targets_output_rows_give_its_own_logits(tied: bool, bits: int) -> None:
+    model = tiny_llama()
+    if not tied:
+        model.network.lm_head = nn.Linear(HIDDEN, len(ALPHABET), bias=False)
+        model.network.args.tie_word_embeddings = False
+    if bits:
+        nn.quantize(model.network, 32, bits)
+    ids = mx.array([5, 0, 17])
+    embeddings = TargetEmbeddings(model.network, len(ALPHABET))
+    logits = model.network(mx.array([[3, 4]]))[0, -1]
+    hidden = model.seams.hidden[0, -1]
+    assert embeddings.width == HIDDEN
+    assert mx.allclose(embeddings.output_for(ids)(hidden), logits[ids], atol=1e-4)
+    assert mx.allclose(embeddings.output_rows(ids) @ hidden, logits[ids], atol=1e-4)
+    assert mx.allclose(embeddings.embed(ids), model.network.model.embed_tokens(ids))
+
+
+def test_a_network_without_a_token_table_is_refused() -> None:
+    with pytest.raises(ModelError, match="embeddings"):
+        TargetEmbeddings(nn.Linear(4, 4), len(ALPHABET))

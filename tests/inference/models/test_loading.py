@@ -1,0 +1,187 @@
+"""Loading a model folder in every precision, and what is said where it cannot be."""
+
+import json
+import shutil
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import psutil
+import pytest
+from mlx.utils import tree_flatten
+from mlx_lm import utils as mlx_lm_utils
+from mlx_lm.models import Klear
+from safetensors.numpy import load_file, save_file
+
+from rdchat.errors import ModelError, OutOfMemoryError
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.models import loading
+from rdchat.inference.models.loading import load_model
+
+TOKENS = mx.array([[1, 2, 3, 4]])
+
+
+def logits(folder: Path, dtype: str) -> np.ndarray:
+    return np.array(load_model(folder, dtype).network(TOKENS).astype(mx.float32))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float32", 0), ("float16", 0.02), ("bfloat16", 0.1), ("8bit", 0.1), ("4bit", 0.02)]
+)
+def test_every_precision_gives_about_the_same_logits(small_model: Path, dtype: str, tolerance: float) -> None:
+    exact = logits(small_model, "auto")  # on a CPU: float32
+    assert np.abs(logits(small_model, dtype) - exact).max() <= tolerance * exact.std() * 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "8bit", "4bit"])
+def test_what_is_loaded_is_what_is_said(small_model: Path, dtype: str) -> None:
+    model = load_model(small_model, dtype)
+    kinds = {str(array.dtype).removeprefix("mlx.core.") for _, array in _arrays(model.network)}
+    assert model.info.dtype == dtype
+    assert kinds == {dtype} if "float" in dtype else "uint32" in kinds
+    assert model.info.weights_bytes == sum(array.nbytes for _, array in _arrays(model.network))
+    assert model.info.vocabulary_size == model.network(TOKENS).shape[-1]
+
+
+def _arrays(network: object) -> list[tuple[str, mx.array]]:
+    return tree_flatten(network.parameters())  # type: ignore[attr-defined, no-any-return]
+
+
+def test_progress_goes_from_nothing_to_all(small_model: Path) -> None:
+    seen: list[LoadProgress] = []
+    load_model(small_model, on_progress=seen.append)
+    reading = [progress.fraction for progress in seen if progress.stage == "Reading weights"]
+    assert (reading[0], reading[-1]) == (0, 1)
+    assert reading == sorted(reading, key=lambda fraction: fraction or 0)
+
+
+def test_a_tensor_that_is_missing_is_named(small_model: Path, tmp_path: Path) -> None:
+    for file in small_model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["model.norm.weight"]
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "mlx"})
+    with pytest.raises(ModelError, match=r"cannot be loaded.*model\.norm\.weight"):
+        load_model(tmp_path)
+
+
+def test_a_model_larger_than_memory_is_refused_before_it_is_read(small_model: Path, tmp_path: Path) -> None:
+    """The weights are a sparse file with a true header, so the folder is whole and takes no room."""
+    config = json.loads((small_model / "config.json").read_text())
+    config.pop("quantization", None)
+    for file in small_model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    rows = psutil.virtual_memory().total // (2 * 1024) // 2 * 2
+    half = rows * 1024
+    layers = [f"model.layers.{layer}.mlp.up_proj.weight" for layer in range(2)]
+    header = json.dumps(
+        {
+            name: {"dtype": "F16", "shape": [half // 2048, 1024], "data_offsets": [layer * half, (layer + 1) * half]}
+            for layer, name in enumerate(layers)
+        }
+    )
+    with (tmp_path / "model.safetensors").open("wb") as out:
+        out.write(len(header).to_bytes(8, "little") + header.encode())
+        out.truncate(8 + len(header) + rows * 2048)
+    with pytest.raises(OutOfMemoryError, match=r"needs [\d.]+ GB for its weights as float32.*is free") as caught:
+        load_model(tmp_path)
+    assert "smaller" in caught.value.hint
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choose as on a GPU; the arithmetic stays on the CPU, which knows all the kernels."""
+    monkeypatch.setattr(loading, "on_gpu", lambda: True)
+
+
+def save_model(folder: Path, tokenizer_of: Path, network: nn.Module, config: dict[str, object]) -> Path:
+    folder.mkdir()
+    for file in tokenizer_of.glob("*token*.json"):
+        shutil.copy(file, folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = dict(tree_flatten(network.parameters()))
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
+    return folder
+
+
+def quantized_model(folder: Path, source: Path, bits: int) -> Path:
+    network, config = mlx_lm_utils.load_model(source)
+    network = mlx_lm_utils.dequantize_model(network)
+    nn.quantize(network, 64, bits)
+    return save_model(folder, source, network, config | {"quantization": {"group_size": 64, "bits": bits}})
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+def test_a_gpu_keeps_the_models_own_quantisation(
+    on_a_gpu: None, small_model: Path, tmp_path: Path, bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some were blown up to float16, with the memory that takes."""
+    folder = quantized_model(tmp_path / "model", small_model, bits)
+    files = loading.check_model_folder(folder)
+    cache = files.kv_bytes_per_token(2) * files.context_length
+    monkeypatch.setattr(loading, "available_memory_bytes", lambda: files.stored_bytes + cache)
+    model = load_model(folder)
+    assert model.info.dtype == f"{bits}bit"
+    assert model.info.weights_bytes == files.stored_bytes
+    if bits < 8:
+        with pytest.raises(OutOfMemoryError, match="as float16"):
+            load_model(folder, "float16")
+
+
+def test_a_gpu_takes_unquantised_weights_as_float16(on_a_gpu: None, small_model: Path, tmp_path: Path) -> None:
+    network, config = mlx_lm_utils.load_model(small_model)
+    config = {key: value for key, value in config.items() if not key.startswith("quantization")}
+    folder = save_model(tmp_path / "model", small_model, mlx_lm_utils.dequantize_model(network), config)
+    assert load_model(folder).info.dtype == "float16"
+
+
+@pytest.mark.parametrize("own_bits", [None, 4])
+def test_a_cpu_computes_with_quantised_weights_in_float32(
+    small_model: Path, tmp_path: Path, own_bits: int | None
+) -> None:
+    """The float16 kernels took 3.4 s a token for 135M parameters, thirty times as long."""
+    folder = small_model if own_bits is None else quantized_model(tmp_path / "model", small_model, own_bits)
+    model = load_model(folder, "4bit")
+    assert model.info.dtype == "4bit"
+    assert model.network(TOKENS).dtype == mx.float32
+
+
+@pytest.fixture
+def expert_model(small_model: Path, tmp_path: Path) -> Path:
+    """A small mixture of experts whose architecture has wishes for its router's bias and its gate."""
+    config = {
+        "model_type": "Klear",
+        "hidden_size": 64,
+        "num_hidden_layers": 1,
+        "intermediate_size": 64,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "attention_bias": False,
+        "mlp_only_layers": [],
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "decoder_sparse_step": 1,
+        "n_shared_experts": 1,
+        "moe_intermediate_size": 64,
+        "rms_norm_eps": 1e-5,
+        "vocab_size": 512,
+        "rope_theta": 10000.0,
+        "max_position_embeddings": 512,
+        "norm_topk_prob": True,
+    }
+    network = Klear.Model(Klear.ModelArgs.from_dict(config))
+    return save_model(tmp_path / "experts", small_model, network, config)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "4bit"])
+def test_weights_that_must_keep_their_precision_do(on_a_gpu: None, expert_model: Path, dtype: str) -> None:
+    arrays = dict(_arrays(load_model(expert_model, dtype).network))
+    kept = {name for name, array in arrays.items() if array.dtype == mx.float32}
+    assert kept == {"model.layers.0.mlp.expert_bias"}
+
+
+def test_layers_that_the_model_wants_quantised_otherwise_are(expert_model: Path) -> None:
+    layer = load_model(expert_model, "4bit").network.model.layers[0]
+    assert (layer.mlp.gate.bits, layer.self_attn.q_proj.bits, layer.mlp.experts.gate_proj.bits) == (8, 4, 4)

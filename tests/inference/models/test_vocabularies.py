@@ -1,0 +1,111 @@
+"""Two models go together when their token ids mean the same: real tokenizer files, changed in one place each."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdchat.errors import ModelError
+from rdchat.inference.drafting.draft_model import load_draft_model
+from rdchat.inference.models.loading import load_model
+from rdchat.inference.models.vocabularies import check_pair
+
+Change = Callable[[dict[str, Any]], None]
+COUNT = 265  # tokens of the small model
+
+
+@pytest.fixture
+def target(small_model: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(small_model, tmp_path / "big"))
+
+
+def changed(folder: Path, change: Change, file: str = "tokenizer.json") -> Path:
+    """Copy a model folder with another tokenizer."""
+    copy = Path(shutil.copytree(folder, folder.parent / "little"))
+    content = json.loads((copy / file).read_text())
+    change(content)
+    (copy / file).write_text(json.dumps(content))
+    return copy
+
+
+def test_equal_vocabularies_go_together(target: Path) -> None:
+    verdict = check_pair(str(target), str(changed(target, lambda _: None)))
+    assert (verdict.compatible, verdict.shared_tokens, verdict.differences) == (True, COUNT, ())
+    assert str(verdict) == "little can draft for big: both know the same 265 tokens."
+
+
+def test_a_differing_token_is_named_with_both_texts(target: Path) -> None:
+    def swap(tokenizer: dict[str, Any]) -> None:
+        vocabulary = tokenizer["model"]["vocab"]
+        vocabulary["!"], vocabulary["#"] = vocabulary["#"], vocabulary["!"]
+
+    verdict = check_pair(str(target), str(changed(target, swap)))
+    assert verdict.differences == ("Token 36 is '!' in big and '#' in little.",)
+    assert str(verdict) == "little cannot draft for big: Token 36 is '!' in big and '#' in little."
+    assert verdict.shared_tokens == 0
+
+
+def test_a_differing_size_is_named(target: Path) -> None:
+    def grow(tokenizer: dict[str, Any]) -> None:
+        tokenizer["model"]["vocab"]["zz"] = COUNT
+
+    assert check_pair(str(target), str(changed(target, grow))).differences == (
+        "big knows 265 tokens, little knows 266.",
+        "Token 265 is missing in big and 'zz' in little.",
+    )
+
+
+def test_differing_special_tokens_are_named(target: Path) -> None:
+    def end_otherwise(config: dict[str, Any]) -> None:
+        config["eos_token"] = "<|endoftext|>"
+
+    assert check_pair(str(target), str(changed(target, end_otherwise, "tokenizer_config.json"))).differences == (
+        "The end token is '<|im_end|>' (2) in big and '<|endoftext|>' (0) in little.",
+    )
+
+
+def test_padding_to_another_size_is_no_difference(target: Path) -> None:
+    """Converted GGUF files name the ids that only fill up the width of the logits."""
+
+    def pad(tokenizer: dict[str, Any]) -> None:
+        tokenizer["model"]["vocab"] |= {f"[PAD{token}]": token for token in range(COUNT, COUNT + 7)}
+
+    padded = changed(target, pad)
+    assert check_pair(str(target), str(padded)).shared_tokens == COUNT
+    assert check_pair(str(padded), str(target)).shared_tokens == COUNT
+
+
+def test_merges_make_no_difference_since_only_the_target_reads_text(target: Path) -> None:
+    def forget(tokenizer: dict[str, Any]) -> None:
+        tokenizer["model"]["merges"] = tokenizer["model"]["merges"][:1]
+
+    assert check_pair(str(target), str(changed(target, forget))).compatible
+
+
+def test_a_tokenizer_that_cannot_be_read_is_named(target: Path) -> None:
+    other = changed(target, lambda tokenizer: tokenizer.pop("model"))
+    with pytest.raises(ModelError, match=r"The tokenizer of little cannot be read: "):
+        check_pair(str(target), str(other))
+
+
+def test_a_draft_model_is_loaded_beside_its_target(target: Path) -> None:
+    model = load_model(target)
+    draft = load_draft_model(changed(target, lambda _: None), model)
+    assert (draft.model.info.name, draft.shared_tokens, draft.cached_tokens) == ("little", COUNT, [])
+
+
+def test_a_draft_model_that_is_wrong_missing_or_damaged_says_so(target: Path) -> None:
+    model = load_model(target)
+    other = changed(target, lambda tokenizer: tokenizer["model"]["vocab"].update(zz=COUNT))
+    with pytest.raises(ModelError, match=r"little cannot draft for big: big knows 265 tokens, little knows 266\."):
+        load_draft_model(other, model)
+    with pytest.raises(ModelError, match="There is no model at"):
+        load_draft_model(target / "nowhere", model)
+    shutil.copy(target / "tokenizer.json", other / "tokenizer.json")
+    weights = next(other.glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ModelError, match=weights.name):
+        load_draft_model(other, model)
