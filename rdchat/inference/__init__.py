@@ -7,8 +7,6 @@ before; its plain data, `api`, never needs MLX at all.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rdchat import host
-
 if TYPE_CHECKING:
     from rdchat.inference.api.protocol import TokenIterator
     from rdchat.inference.api.requests import GenerationRequest, SamplingParams
@@ -26,8 +24,6 @@ _HOMES = {
     "TokenIterator": "api.protocol",
     "load_model": "models.loading",
 }
-
-host.prefer_fast_blas()  # must precede the process's first `import mlx.core`
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,8 @@
 """The engine as the engine thread drives it: one model at a time, one reply at a time."""
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 from collections.abc import Callable
 from dataclasses import dataclass
 

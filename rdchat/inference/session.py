@@ -1,5 +1,8 @@
 """A chat with one model: applies its chat template and keeps the KV cache between turns."""
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 from collections.abc import Callable
 from dataclasses import replace
 

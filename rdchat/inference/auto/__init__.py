@@ -4,3 +4,5 @@
 picks what gives the most tokens for the time, `iterator` decodes by it. Only `measuring`, `drafter` and `iterator` know
 MLX; the rest is plain arithmetic.
 """
+
+import rdchat.inference.blas  # noqa: F401  before MLX

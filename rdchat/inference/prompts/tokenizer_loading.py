@@ -1,5 +1,8 @@
 """mlx-lm's tokenizer of a model folder, read in this process once the child process has tried it."""
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 import re
 from pathlib import Path
 from typing import Any
