@@ -6,7 +6,6 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QActionGroup
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
 
-from rdchat import paths
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
 from rdchat.services.chat_controller import ChatController
@@ -15,8 +14,6 @@ from rdchat.ui import figures
 from rdchat.ui.chat_options import ChatOptions
 from rdchat.ui.icons import line_icon
 from rdchat.ui.theme import Theme
-
-DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"  # a model goes by its folder's name
 
 
 class ModelButton(QPushButton):
@@ -63,7 +60,7 @@ class ModelButton(QPushButton):
         for action in self._precisions.actions():
             action.setChecked(action.data() == self._controller.chosen_dtype)
         self._menu.clear()
-        self._menu.addAction(self._model_action(DEFAULT_MODEL, None))
+        self._menu.addAction(self._model_action(figures.DEFAULT_MODEL, None))
         if recent:
             self._menu.addSection("Recent")
             for model in recent:

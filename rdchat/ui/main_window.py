@@ -16,6 +16,7 @@ from rdchat.services.events import EngineState
 from rdchat.ui.about import about_box
 from rdchat.ui.conversation_view import ConversationView
 from rdchat.ui.draft_menu import DraftMenu
+from rdchat.ui.focus import show_in_front
 from rdchat.ui.header import Header
 from rdchat.ui.icons import app_icon
 from rdchat.ui.menus import WindowActions, fill_menu_bar
@@ -25,7 +26,7 @@ from rdchat.ui.speed_panel import SpeedPanel
 from rdchat.ui.theme import DEFAULT_TEXT, LARGEST_TEXT, PANEL_WIDTH, SIDEBAR_WIDTH, SMALLEST_TEXT, Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.unsaved_question import UnsavedQuestion
-from rdchat.ui.windows import Windows, show_in_front
+from rdchat.ui.windows import Windows
 
 _SCHEMES = {
     Appearance.SYSTEM: Qt.ColorScheme.Unknown,

@@ -25,7 +25,7 @@ from rdchat.chat.settings import Appearance, Settings
 from rdchat.inference.api.requests import Dtype, SamplingParams
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui import figures
-from rdchat.ui.header import DEFAULT_MODEL
+from rdchat.ui.figures import DEFAULT_MODEL
 from rdchat.ui.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.sampling_form import SamplingForm
 from rdchat.ui.theme import LARGE, LARGEST_TEXT, MEDIUM, SMALL, SMALLEST_TEXT, TIGHT, Theme

@@ -3,10 +3,10 @@
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 
 from rdchat.services.chat_controller import ChatController
+from rdchat.ui.focus import show_in_front
 from rdchat.ui.theme import Theme
 
 if TYPE_CHECKING:
@@ -77,11 +77,3 @@ class Windows:
         show_in_front(self.benchmark)
         self.benchmark.ask_to_stop("Stop the benchmark and quit?", "Stop and quit", self._parent.close)
         return False
-
-
-def show_in_front(window: QWidget) -> None:
-    """Show a window over the others, also where it was minimised, and give it the keyboard."""
-    window.setWindowState(window.windowState() & ~Qt.WindowState.WindowMinimized)
-    window.show()
-    window.raise_()
-    window.activateWindow()

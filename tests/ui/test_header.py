@@ -8,7 +8,8 @@ from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_files import display_name
 from rdchat.services.events import EngineState
-from rdchat.ui.header import DEFAULT_MODEL, ModelButton
+from rdchat.ui.figures import DEFAULT_MODEL
+from rdchat.ui.header import ModelButton
 from tests.ui.conftest import Chat
 
 

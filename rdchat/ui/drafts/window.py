@@ -15,11 +15,11 @@ from rdchat.ui.drafts.token_details import TokenDetails
 from rdchat.ui.drafts.token_view import TokenView
 from rdchat.ui.drafts.tree_view import TreeView
 from rdchat.ui.drafts.words import round_words, tree_words
+from rdchat.ui.focus import show_in_front
 from rdchat.ui.labels import ElidedLabel, Separator, ThemedLabel
 from rdchat.ui.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.throttle import Throttle
 from rdchat.ui.transcript.buttons import IconButton
-from rdchat.ui.windows import show_in_front
 
 _NOT_RECORDED = "How this reply came about was not recorded."
 _NO_TREE = "The tree of this round was not recorded."

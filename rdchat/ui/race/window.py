@@ -22,12 +22,12 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.events import Failure
 from rdchat.services.race import RaceResult
 from rdchat.ui import figures
+from rdchat.ui.focus import show_in_front
 from rdchat.ui.labels import Separator, ThemedLabel, wrapped
 from rdchat.ui.measuring import obstacle, waiting_words
 from rdchat.ui.race.lane_view import LaneView
 from rdchat.ui.race.playback import Playback
 from rdchat.ui.theme import LARGE, MEDIUM, SMALL, Theme
-from rdchat.ui.windows import show_in_front
 
 _PLAIN = "Drafting off"
 _MODES = tuple(mode for mode in Mode if mode is not Mode.OFF)
