@@ -13,15 +13,15 @@ from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.protocol import Engine
-from rdchat.services.chat_controller import ChatController
-from rdchat.services.engine_client import EngineClient
-from rdchat.services.garbage_collector import GarbageCollector
-from rdchat.services.quit_signals import QuitSignals
-from rdchat.services.single_instance import SingleInstance
-from rdchat.ui.icons import app_icon
-from rdchat.ui.main_window import MainWindow
-from rdchat.ui.theme import Theme
+from rdchat.services.app.garbage_collector import GarbageCollector
+from rdchat.services.app.quit_signals import QuitSignals
+from rdchat.services.app.single_instance import SingleInstance
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.ui.look.icons import app_icon
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.window.main_window import MainWindow
 
 _LOG = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from stand_in_engine import StandInEngine, StandInReply
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
-from rdchat.services.engine_client import EngineClient
+from rdchat.services.engine.engine_client import EngineClient
 
 TOKENS_PER_SECOND, TOKENS = 150, 300
 PYTHON_S = 0.004  # what building the graph of a 30-layer model takes for each token

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PySide6.QtGui import QGuiApplication
 
-from rdchat.ui.icons import app_pixmap
+from rdchat.ui.look.icons import app_pixmap
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rdchat import paths
-from rdchat.services.garbage_collector import collect_if_due
+from rdchat.services.app.garbage_collector import collect_if_due
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved

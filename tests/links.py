@@ -7,7 +7,7 @@ from PySide6.QtCore import QEvent, QObject, QPointF, Qt, QUrl, Slot
 from PySide6.QtGui import QDesktopServices, QMouseEvent
 from PySide6.QtWidgets import QApplication
 
-from rdchat.ui.transcript.text_body import TextBody
+from rdchat.ui.transcript.markdown.text_body import TextBody
 
 _SCHEMES = ("http", "https", "mailto", "file", "javascript")
 

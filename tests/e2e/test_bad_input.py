@@ -25,7 +25,7 @@ from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role, SamplingParams
-from rdchat.services.events import EngineState
+from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.transcript.person_message import PersonMessage
 from tests.disks import SmallDisk, small_disk
 from tests.e2e.windows import (

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.requests import Mode, SamplingParams
-from rdchat.services.events import EngineState
+from rdchat.services.engine.engine_events import EngineState
 from tests.e2e.windows import WAIT_MS, ask, running_app
 
 pytestmark = pytest.mark.slow

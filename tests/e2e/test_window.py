@@ -18,7 +18,7 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
-from rdchat.services.events import EngineState
+from rdchat.services.engine.engine_events import EngineState
 from tests.e2e.windows import assert_usable, running_app, shown_messages, type_and_send
 
 pytestmark = pytest.mark.slow

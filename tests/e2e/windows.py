@@ -23,7 +23,7 @@ from rdchat.app import App, local_engine
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.services.events import EngineState
+from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 WAIT_MS = 60_000

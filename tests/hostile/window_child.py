@@ -26,7 +26,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Mode, SamplingParams
-from rdchat.services.events import EngineState
+from rdchat.services.engine.engine_events import EngineState
 from tests.hostile.heartbeat import Heartbeat, Script, either, wait
 from tests.services.fakes import Reply, ScriptedEngine
 

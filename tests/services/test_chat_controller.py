@@ -13,7 +13,7 @@ from rdchat.errors import ModelError, OutOfMemoryError, PromptTooLongError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, Dtype, Role, SamplingParams, reply_seed
-from rdchat.services.events import EngineState
+from rdchat.services.engine.engine_events import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_in_prefill, pause_midway
 

@@ -7,8 +7,8 @@ from rdchat.chat.settings import ModelDraft
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.draft_control import DraftControl
-from rdchat.services.events import EngineState
+from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.engine.engine_events import EngineState
 from tests.services.fakes import Gate, Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_midway
 

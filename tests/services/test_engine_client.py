@@ -10,8 +10,8 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Role
-from rdchat.services.engine_client import EngineClient
-from rdchat.services.events import Failure, ReplyProgress
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import Failure, ReplyProgress
 from tests.services.conftest import AwakeLog
 from tests.services.fakes import Gate, Reply, ScriptedEngine, ScriptedReply
 

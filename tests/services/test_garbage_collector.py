@@ -7,7 +7,7 @@ import weakref
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.garbage_collector import GarbageCollector
+from rdchat.services.app.garbage_collector import GarbageCollector
 
 
 def cycle() -> "weakref.ref[QWidget]":

@@ -2,8 +2,8 @@ import pytest
 
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.services.events import EngineEvent, Failure, LoadEvent, ReplyProgress
-from rdchat.services.outbox import Outbox, merge
+from rdchat.services.engine.engine_events import EngineEvent, Failure, LoadEvent, ReplyProgress
+from rdchat.services.engine.outbox import Outbox, merge
 
 
 def progress(request_id: int, text: str, tokens: int) -> ReplyProgress:

@@ -6,7 +6,7 @@ import signal
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.quit_signals import QuitSignals
+from rdchat.services.app.quit_signals import QuitSignals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

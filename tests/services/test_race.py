@@ -5,8 +5,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.bench_results import BenchProgress, Difference
 from rdchat.inference.api.prompt_files import Prompt
-from rdchat.services.engine_client import EngineClient
-from rdchat.services.race import Lane, LaneState, Race, RaceResult
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.race import Lane, LaneState, Race, RaceResult
 from tests.services.bench_runs import LOOKUP, bench_run
 from tests.services.fakes import Gate, ScriptedEngine
 

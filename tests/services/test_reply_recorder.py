@@ -11,10 +11,10 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.services.events import ReplyProgress
-from rdchat.services.outbox import merge
-from rdchat.services.reply_recorder import LiveReply, ReplyRecorder
-from rdchat.services.unsaved_replies import UnsavedReplies, left_behind
+from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
+from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
+from rdchat.services.engine.engine_events import ReplyProgress
+from rdchat.services.engine.outbox import merge
 from tests.disks import SmallDisk, small_disk
 from tests.processes import held_by_another_process
 from tests.services.window import WAIT_MS

@@ -10,13 +10,13 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.file_lock import FileLock
-from rdchat.services.single_instance import SingleInstance
+from rdchat.services.app.single_instance import SingleInstance
 
 CLAIM_AND_STAY = """
 import sys
 from pathlib import Path
 from PySide6.QtCore import QCoreApplication
-from rdchat.services.single_instance import SingleInstance
+from rdchat.services.app.single_instance import SingleInstance
 app = QCoreApplication([])
 instance = SingleInstance(Path(sys.argv[1]))
 print("first" if instance.claim() else "second", flush=True)

@@ -8,11 +8,11 @@ from rdchat.chat.settings import Settings
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.services.draft_control import DraftControl
-from rdchat.services.engine_client import EngineClient
-from rdchat.services.events import Failure, ReplyProgress
-from rdchat.services.model_slot import ModelSlot
-from rdchat.services.time_ledger import TimeLedger
+from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.time_ledger import TimeLedger
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import Failure, ReplyProgress
+from rdchat.services.engine.model_slot import ModelSlot
 
 
 class Desk:

@@ -12,8 +12,8 @@ from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
 from rdchat.inference.api.requests import Mode, Role
-from rdchat.services.events import EngineState
-from rdchat.services.trace_recorder import TraceRecorder
+from rdchat.services.chat.trace_recorder import TraceRecorder
+from rdchat.services.engine.engine_events import EngineState
 from tests.chat.traces import drafted_events, drafted_trace
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window, pause_midway
@@ -60,7 +60,7 @@ def test_a_long_trace_is_packed_in_slices(
     qtbot: QtBot, recorder: TraceRecorder, store: ConversationStore, reply_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each turn of the event loop packs until its deadline, never the whole."""
-    monkeypatch.setattr("rdchat.services.trace_recorder._SLICE_S", 0.0)
+    monkeypatch.setattr("rdchat.services.chat.trace_recorder._SLICE_S", 0.0)
     recorder.begin(reply_id, 0)
     recorder.add(reply_id, drafted_events(5))
     recorder.end(reply_id)

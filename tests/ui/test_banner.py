@@ -2,8 +2,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QToolButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.banner import Banner, BannerArea
-from rdchat.ui.theme import Theme
+from rdchat.ui.conversation.banner import Banner, BannerArea
+from rdchat.ui.look.theme import Theme
 
 
 def _area(qtbot: QtBot) -> BannerArea:

@@ -11,10 +11,10 @@ from rdchat.inference.api.bench_results import BenchProgress
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import Dtype, Mode
 from rdchat.inference.benchmark.csv_format import read_csv
-from rdchat.services.events import EngineState
+from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.benchmark import BenchmarkWindow
 from rdchat.ui.benchmark.report_table import ReportTable, TableCell
-from rdchat.ui.main_window import MainWindow
+from rdchat.ui.window.main_window import MainWindow
 from tests.inference.benchmark.test_csv_format import APPLE_DRAFTED, APPLE_PLAIN
 from tests.services.bench_runs import bench_run
 from tests.ui.conftest import Chat

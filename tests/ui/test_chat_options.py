@@ -4,8 +4,8 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.requests import Role, SamplingParams
-from rdchat.ui.chat_options import ChatOptions
-from rdchat.ui.theme import Theme
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.settings.chat_options import ChatOptions
 from tests.ui.conftest import Chat
 
 

@@ -4,8 +4,8 @@ from PySide6.QtGui import QInputMethodEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.composer import Composer, ComposerState
-from rdchat.ui.theme import Theme
+from rdchat.ui.conversation.composer import Composer, ComposerState
+from rdchat.ui.look.theme import Theme
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.ui import figures
-from rdchat.ui.main_window import MainWindow
+from rdchat.ui.look import formatting
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.theme import Theme
+from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 
 _COMMAND = "rdchat train-drafter --model /models/tiny --out /drafters/tiny"
@@ -52,7 +52,7 @@ def test_each_mode_enables_what_it_uses(chat: Chat, controls: DraftControls, mod
     chat.start()
     _choose(controls, mode)
     assert chat.controller.drafting.settings.mode is mode
-    assert controls.explanation.text() == figures.MODE_EXPLANATIONS[mode]
+    assert controls.explanation.text() == formatting.MODE_EXPLANATIONS[mode]
     assert {field.accessibleName() for field in controls._used_in if field.isEnabled()} == used
 
 

@@ -3,47 +3,47 @@ from datetime import datetime
 import pytest
 
 from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
-from rdchat.ui import figures
+from rdchat.ui.look import formatting
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [(None, figures.NONE), (0.456, "0.46"), (8.314, "8.31"), (42.46, "42.5"), (1204.4, "1,204")]
+    ("value", "words"), [(None, formatting.NONE), (0.456, "0.46"), (8.314, "8.31"), (42.46, "42.5"), (1204.4, "1,204")]
 )
 def test_rates_have_about_three_figures(value: float | None, words: str) -> None:
-    assert figures.rate(value) == words
+    assert formatting.rate(value) == words
 
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(0.0, figures.NONE), (84.6, "85 ms"), (999.6, "1.00 s"), (1240.0, "1.24 s"), (125_000.0, "2 min 5 s")],
+    [(0.0, formatting.NONE), (84.6, "85 ms"), (999.6, "1.00 s"), (1240.0, "1.24 s"), (125_000.0, "2 min 5 s")],
 )
 def test_durations(value: float, words: str) -> None:
-    assert figures.duration(value) == words
+    assert formatting.duration(value) == words
 
 
 def test_sizes_and_counts() -> None:
-    assert figures.memory(0) == figures.NONE
-    assert figures.memory(538_000_000) == "538 MB"
-    assert figures.memory(1_240_000_000) == "1.24 GB"
-    assert figures.parameters(134_515_008) == "135 M"
-    assert figures.parameters(1_540_000_000) == "1.54 B"
-    assert figures.count(2048) == "2,048"
-    assert figures.dtype_words("4bit") == "4-bit"
-    assert figures.dtype_words("6bit") == "6-bit"  # a model's own
-    assert figures.dtype_words("mxfp4") == "mxfp4"
+    assert formatting.memory(0) == formatting.NONE
+    assert formatting.memory(538_000_000) == "538 MB"
+    assert formatting.memory(1_240_000_000) == "1.24 GB"
+    assert formatting.parameters(134_515_008) == "135 M"
+    assert formatting.parameters(1_540_000_000) == "1.54 B"
+    assert formatting.count(2048) == "2,048"
+    assert formatting.dtype_words("4bit") == "4-bit"
+    assert formatting.dtype_words("6bit") == "6-bit"  # a model's own
+    assert formatting.dtype_words("mxfp4") == "mxfp4"
 
 
 def test_states_in_words() -> None:
     assert (
-        figures.load_words(LoadProgress("Loading the weights", 0.4))
+        formatting.load_words(LoadProgress("Loading the weights", 0.4))
         == "Loading the weights… 40\N{NARROW NO-BREAK SPACE}%"
     )
-    assert figures.load_words(LoadProgress("Warming up...", None)) == "Warming up…"
-    assert figures.prefill_words(PrefillProgress(1, 512, 2048, 0)) == "Reading the prompt: 512 of 2,048 tokens"
+    assert formatting.load_words(LoadProgress("Warming up...", None)) == "Warming up…"
+    assert formatting.prefill_words(PrefillProgress(1, 512, 2048, 0)) == "Reading the prompt: 512 of 2,048 tokens"
 
 
 def test_every_finish_reason_has_words() -> None:
-    assert set(figures.FINISH_WORDS) == set(figures.FINISH_REASONS) == set(FinishReason)
+    assert set(formatting.FINISH_WORDS) == set(formatting.FINISH_REASONS) == set(FinishReason)
 
 
 @pytest.mark.parametrize(
@@ -61,18 +61,18 @@ def test_every_finish_reason_has_words() -> None:
 )
 def test_days(when: tuple[int, int, int, int, int], words: str) -> None:
     now = datetime(2026, 11, 20, 14, 0).timestamp()
-    assert figures.day_words(datetime(*when).timestamp(), now) == words
+    assert formatting.day_words(datetime(*when).timestamp(), now) == words
 
 
 @pytest.mark.parametrize("when", [None, 1e300, -1e300, 1e12, float("nan"), float("inf"), float("-inf")])
 def test_a_time_that_no_calendar_has_is_an_unknown_date(when: float | None) -> None:
-    assert figures.day_words(when) == "Unknown date"
+    assert formatting.day_words(when) == "Unknown date"
 
 
 @pytest.mark.parametrize(
     ("number", "words"), [(0, "0 tokens"), (1, "1 token"), (2, "2 tokens"), (12_345, "12,345 tokens")]
 )
 def test_what_is_counted_has_its_plural(number: int, words: str) -> None:
-    assert figures.counted(number, "token") == words
-    assert figures.counted(1, "reply", "replies") == "1 reply"
-    assert figures.counted(2, "reply", "replies") == "2 replies"
+    assert formatting.counted(number, "token") == words
+    assert formatting.counted(1, "reply", "replies") == "1 reply"
+    assert formatting.counted(2, "reply", "replies") == "2 replies"

@@ -7,9 +7,9 @@ from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_files import display_name
-from rdchat.services.events import EngineState
-from rdchat.ui.figures import DEFAULT_MODEL
-from rdchat.ui.header import ModelButton
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.look.formatting import DEFAULT_MODEL
+from rdchat.ui.window.header import ModelButton
 from tests.ui.conftest import Chat
 
 

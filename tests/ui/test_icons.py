@@ -1,7 +1,7 @@
 from PySide6.QtGui import QColor, QIcon
 from PySide6.QtWidgets import QApplication
 
-from rdchat.ui.icons import _STROKES, app_icon, line_icon, line_pixmap
+from rdchat.ui.look.icons import _STROKES, app_icon, line_icon, line_pixmap
 
 
 def test_every_line_icon_draws_in_its_colour(qapp: QApplication) -> None:

@@ -13,10 +13,10 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.ledger_tree import ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.services.events import ReplyProgress
+from rdchat.services.engine.engine_events import ReplyProgress
 from rdchat.ui.ledger import LedgerWindow
 from rdchat.ui.ledger.model import SHARE_ROLE, LedgerModel
-from rdchat.ui.main_window import MainWindow
+from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 
 _ENTRIES = (

@@ -9,12 +9,12 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Notice
 from rdchat.chat.settings import Appearance
 from rdchat.errors import ModelError
-from rdchat.services.events import EngineState
-from rdchat.ui.banner import Banner
-from rdchat.ui.composer import ComposerState
-from rdchat.ui.main_window import MainWindow
-from rdchat.ui.theme import Theme
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.conversation.composer import ComposerState
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
 

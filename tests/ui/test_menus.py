@@ -5,8 +5,8 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QLineEdit, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.main_window import MainWindow
-from rdchat.ui.theme import Theme
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 
 

@@ -17,12 +17,12 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat_controller import ChatController
-from rdchat.services.engine_client import EngineClient
-from rdchat.services.events import EngineState
-from rdchat.ui.main_window import MainWindow
-from rdchat.ui.theme import Theme
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine
 
 MARKUP = "<img src=/dev/zero><h1>big</h1>" + "x" * 5000

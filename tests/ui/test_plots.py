@@ -11,12 +11,12 @@ from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.api.bench_results import Figure
 from rdchat.inference.benchmark.pictures import HeatMap, Pictures, SpeedBars
 from rdchat.ui.benchmark.results_view import ResultsView
+from rdchat.ui.look.theme import DARK, DARK_PLOT, LIGHT, LIGHT_PLOT, Theme
 from rdchat.ui.plots.heat_map import HeatMapPlot
 from rdchat.ui.plots.picture_files import plot_of, save_picture
 from rdchat.ui.plots.plot import Plot, PlotStyle, ink_on, luminance
 from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.plots.speed_bars import _LINES, SpeedBarsPlot
-from rdchat.ui.theme import DARK, DARK_PLOT, LIGHT, LIGHT_PLOT, Theme
 
 AREA = QRectF(0, 0, 600, 400)
 STYLE = PlotStyle(LIGHT, LIGHT_PLOT, "DejaVu Sans")

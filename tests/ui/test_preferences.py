@@ -10,9 +10,9 @@ from rdchat.chat.settings import Appearance
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api.requests import Dtype, SamplingParams
-from rdchat.services.events import EngineState
-from rdchat.ui.preferences import Preferences, show_folder
-from rdchat.ui.theme import Theme
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.settings.preferences import Preferences, show_folder
 from tests.ui.conftest import Chat
 
 

@@ -9,9 +9,9 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.bench_results import BenchProgress, Difference
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import Mode
-from rdchat.services.events import EngineState
-from rdchat.ui.main_window import MainWindow
+from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.race import RaceWindow
+from rdchat.ui.window.main_window import MainWindow
 from tests.services.bench_runs import bench_run
 from tests.ui.conftest import Chat
 

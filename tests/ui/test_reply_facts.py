@@ -3,8 +3,8 @@ from dataclasses import replace
 from rdchat.chat.conversation import Drafting
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.ui import definitions
-from rdchat.ui.reply_facts import Fact, facts, summary
+from rdchat.ui.look import definitions
+from rdchat.ui.transcript.reply_facts import Fact, facts, summary
 from tests.ui.transcript.conftest import reply
 
 NNBSP = "\N{NARROW NO-BREAK SPACE}"

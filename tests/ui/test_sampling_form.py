@@ -3,8 +3,8 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.ui.sampling_form import NumberField, SamplingForm, stop_strings, stop_words
-from rdchat.ui.theme import Theme
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.settings.sampling_form import NumberField, SamplingForm, stop_strings, stop_words
 
 
 @pytest.fixture

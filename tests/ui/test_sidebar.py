@@ -3,8 +3,8 @@ from PySide6.QtCore import QModelIndex, Qt
 from PySide6.QtWidgets import QLineEdit
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.sidebar import Sidebar
-from rdchat.ui.theme import Theme
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.window.sidebar import Sidebar
 from tests.ui.conftest import Chat
 
 

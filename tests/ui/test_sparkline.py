@@ -3,8 +3,8 @@ from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.ui.sparkline import Sparkline, SpeedSamples
-from rdchat.ui.theme import Theme
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.speed.sparkline import Sparkline, SpeedSamples
 
 
 def test_samples_are_speeds_of_the_moment_not_means() -> None:

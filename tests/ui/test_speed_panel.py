@@ -7,11 +7,11 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
 from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.events import EngineState
-from rdchat.ui import figures
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.look import formatting
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.rows import Figure
-from rdchat.ui.speed_panel import SpeedPanel
-from rdchat.ui.theme import Theme
+from rdchat.ui.speed.speed_panel import SpeedPanel
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
 
@@ -85,11 +85,11 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     chat.engine.replies = [Reply(finish_reason=reason)]
     chat.start()
     chat.say("Hello")
-    words = figures.FINISH_WORDS[reason]
+    words = formatting.FINISH_WORDS[reason]
     chat.qtbot.waitUntil(lambda: panel.reply.finish.value.text() == words)
-    assert figures.FINISH_REASONS[reason] in panel.reply.finish.toolTip()
+    assert formatting.FINISH_REASONS[reason] in panel.reply.finish.toolTip()
     chat.controller.new_chat()
-    assert panel.reply.finish.value.text() == figures.NONE
+    assert panel.reply.finish.value.text() == formatting.NONE
     chat.controller.open_conversation(chat.controller.conversations()[0].id)
     assert panel.reply.finish.value.text() == words
     assert panel.reply.tokens.value.text() == "4"
@@ -112,17 +112,17 @@ def test_a_model_that_failed_leaves_no_figures_of_it(chat: Chat, panel: SpeedPan
     chat.wait_for(EngineState.NO_MODEL)
     assert panel.model.state.text() == "No model is loaded"
     assert panel.model.model_name.text() == "None"
-    assert panel.memory.weights.value.text() == figures.NONE
+    assert panel.memory.weights.value.text() == formatting.NONE
 
 
 def test_the_context_is_shown_once_the_model_that_gives_its_length_is_there(chat: Chat, panel: SpeedPanel) -> None:
     chat.controller.statistics_changed.emit(_STATISTICS)
-    assert panel.memory.context.value.text() == figures.NONE
+    assert panel.memory.context.value.text() == formatting.NONE
     chat.start()
     chat.controller.statistics_changed.emit(_STATISTICS)
     chat.qtbot.waitUntil(lambda: panel.memory.context.value.text() == "512 of 2,048")
     chat.controller.retry_model()
-    assert panel.memory.context.value.text() == figures.NONE
+    assert panel.memory.context.value.text() == formatting.NONE
     chat.wait_for(EngineState.IDLE)
     assert panel.memory.context.value.text() == "512 of 2,048"
 
@@ -132,7 +132,7 @@ def test_every_figure_has_its_definition(panel: SpeedPanel) -> None:
     assert len(rows) >= 10
     for row in rows:
         assert row.toolTip().endswith(".</p>")
-        assert row.value.accessibleName().endswith(f": {figures.NONE}")
+        assert row.value.accessibleName().endswith(f": {formatting.NONE}")
 
 
 def test_prefill_of_a_token_or_two_has_no_rate(chat: Chat, panel: SpeedPanel) -> None:
@@ -140,7 +140,7 @@ def test_prefill_of_a_token_or_two_has_no_rate(chat: Chat, panel: SpeedPanel) ->
     chat.start()
     chat.controller.statistics_changed.emit(replace(_STATISTICS, cached_prompt_tokens=299))
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
-    assert panel.speed.prefill.value.text() == figures.NONE
+    assert panel.speed.prefill.value.text() == formatting.NONE
 
 
 def test_drafting_figures_stand_beside_the_plain_baseline(chat: Chat, panel: SpeedPanel) -> None:
@@ -182,7 +182,7 @@ def test_plain_decoding_shows_no_draft_figures(chat: Chat, panel: SpeedPanel) ->
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
     assert panel.drafts.per_call.value.text() == "1.00"
     for figure in (panel.drafts.acceptance, panel.drafts.rounds, panel.drafts.nodes, panel.drafts.syncs):
-        assert figure.value.text() == figures.NONE
+        assert figure.value.text() == formatting.NONE
     assert panel.drafts.lengths.bars == ()
     assert not panel.speed.ratio.isVisible()
 
@@ -261,8 +261,8 @@ def test_a_reply_that_is_written_anew_begins_without_figures(chat: Chat, panel: 
     chat.qtbot.waitUntil(lambda: panel.reply.finish.value.text() == "Complete")
     chat.engine.gate.shut()
     chat.controller.regenerate(chat.controller.messages[-1].id)
-    assert panel.reply.finish.value.text() == figures.NONE
-    assert panel.reply.tokens.value.text() == figures.NONE
+    assert panel.reply.finish.value.text() == formatting.NONE
+    assert panel.reply.tokens.value.text() == formatting.NONE
 
 
 def test_one_of_a_thing_is_not_several(chat: Chat, panel: SpeedPanel) -> None:

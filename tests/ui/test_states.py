@@ -2,9 +2,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.events import Failure
-from rdchat.ui.states import EXAMPLES, ModelFailedView, WelcomeView
-from rdchat.ui.theme import Theme
+from rdchat.services.engine.engine_events import Failure
+from rdchat.ui.conversation.welcome import EXAMPLES, ModelFailedView, WelcomeView
+from rdchat.ui.look.theme import Theme
 
 
 def _button(view: WelcomeView | ModelFailedView, text: str) -> QPushButton:

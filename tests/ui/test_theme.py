@@ -4,7 +4,7 @@ from PySide6.QtGui import QColor, QPalette
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.theme import DARK, LIGHT, Colors, Theme, control_font
+from rdchat.ui.look.theme import DARK, LIGHT, Colors, Theme, control_font
 
 
 def _contrast(one: QColor, other: QColor) -> float:

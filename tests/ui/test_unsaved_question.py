@@ -7,10 +7,10 @@ import pytest
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.events import EngineState
-from rdchat.services.unsaved_replies import UnsavedReply
-from rdchat.ui.main_window import MainWindow
-from rdchat.ui.unsaved_question import detail_words, question_words
+from rdchat.services.chat.unsaved_replies import UnsavedReply
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.window.main_window import MainWindow
+from rdchat.ui.window.unsaved_question import detail_words, question_words
 from tests.disks import small_disk
 from tests.processes import held_by_another_process
 from tests.services.fakes import Reply
@@ -142,7 +142,7 @@ def test_a_dialog_that_is_left_asks_again(locked: None, window: MainWindow) -> N
 def test_a_signal_waits_for_an_answer_for_some_time_only_and_keeps_the_text(
     locked: None, chat: Chat, window: MainWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.ui.main_window._ANSWER_MS", 300)
+    monkeypatch.setattr("rdchat.ui.window.main_window._ANSWER_MS", 300)
     window.close_soon()
     assert len(boxes(window)) == 1
     qtbot.waitUntil(lambda: not window.isVisible())

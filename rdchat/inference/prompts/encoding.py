@@ -57,6 +57,8 @@ class PromptTokenizer:
             text = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **variables)
         except RecursionError as error:
             raise TemplateError("it calls itself without end") from error
+        except MemoryError as error:
+            raise TemplateError("it takes too much memory") from error
         except Exception as error:  # whatever a template written in Jinja may raise
             raise TemplateError(" ".join(str(error).split())[:300] or type(error).__name__) from error
         if len(text) > max(_MOST_GROWTH * given, _SMALL_RESULT):

@@ -4,7 +4,7 @@ from PySide6.QtCore import QLocale, QModelIndex, QPersistentModelIndex, QSize, Q
 from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPalette
 from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
-from rdchat.ui.theme import SMALL, TIGHT, Theme, control_font
+from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 
 _Index = QModelIndex | QPersistentModelIndex
 

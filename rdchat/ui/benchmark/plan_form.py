@@ -7,13 +7,13 @@ from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
 from rdchat.inference.api.prompt_files import first_of_each_group
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.sweep import Sweep
-from rdchat.services.draft_control import DraftControl
-from rdchat.ui import figures
+from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.benchmark.number_field import NumberField
 from rdchat.ui.benchmark.prompt_source import PromptSource
 from rdchat.ui.benchmark.report_table import AGAIN
-from rdchat.ui.labels import ThemedLabel, wrapped
-from rdchat.ui.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.look import formatting
+from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 _MODE_NAMES = {Mode.OFF: "Off, run a second time"}
 _NO_DRAFT_MODEL = "Choose a draft model in the speed panel first."
@@ -119,7 +119,7 @@ class PlanForm(QWidget):
         self._heading("Precision", "Another one than the loaded model's loads it anew, and yours again at the end.")
         grid = QGridLayout()
         grid.setSpacing(TIGHT)
-        self.dtypes = {dtype: QCheckBox(figures.DTYPE_WORDS[dtype]) for dtype in Dtype}
+        self.dtypes = {dtype: QCheckBox(formatting.DTYPE_WORDS[dtype]) for dtype in Dtype}
         self.dtypes[Dtype.AUTO].setText("As loaded")
         self.dtypes[Dtype.AUTO].setChecked(True)
         for place, box in enumerate(self.dtypes.values()):
@@ -164,7 +164,7 @@ class PlanForm(QWidget):
         for mode, box in self.modes.items():
             reason = self._reason(mode)
             box.setEnabled(not reason)
-            explanation = AGAIN if mode is Mode.OFF else figures.MODE_EXPLANATIONS[mode]
+            explanation = AGAIN if mode is Mode.OFF else formatting.MODE_EXPLANATIONS[mode]
             box.setToolTip(wrapped(reason or explanation))
             box.setAccessibleDescription(reason or explanation)
         self._show_sizes()

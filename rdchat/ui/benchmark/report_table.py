@@ -8,10 +8,10 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidge
 
 from rdchat.inference.api.bench_results import CellReport, Figure
 from rdchat.inference.benchmark.report import cell_names
-from rdchat.ui import figures
 from rdchat.ui.benchmark.figure_delegate import FigureDelegate
-from rdchat.ui.labels import wrapped
-from rdchat.ui.theme import Theme
+from rdchat.ui.look import formatting
+from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.theme import Theme
 
 _Index = QModelIndex | QPersistentModelIndex
 _ROOT = QModelIndex()
@@ -25,15 +25,15 @@ class _Column:
 
 
 _FIGURES = {
-    "decode_tps": _Column("Tokens/s", "Tokens decoded a second, after the first one.", figures.rate),
-    "ratio_to_plain": _Column("Of plain", "Speed over plain decoding of the same prompt and trial.", figures.ratio),
-    "ratio_to_mlx_lm": _Column("Of mlx-lm", "Speed over stock mlx-lm on the same prompt and trial.", figures.ratio),
-    "tokens_per_target_call": _Column("Tokens/call", "Tokens written for each call of the model.", figures.decimal),
-    "acceptance_rate": _Column("Accepted", "Drafted tokens that the model accepted.", figures.percent),
+    "decode_tps": _Column("Tokens/s", "Tokens decoded a second, after the first one.", formatting.rate),
+    "ratio_to_plain": _Column("Of plain", "Speed over plain decoding of the same prompt and trial.", formatting.ratio),
+    "ratio_to_mlx_lm": _Column("Of mlx-lm", "Speed over stock mlx-lm on the same prompt and trial.", formatting.ratio),
+    "tokens_per_target_call": _Column("Tokens/call", "Tokens written for each call of the model.", formatting.decimal),
+    "acceptance_rate": _Column("Accepted", "Drafted tokens that the model accepted.", formatting.percent),
     "host_syncs_per_round": _Column(
-        "Syncs/round", "How often a round has the processor wait for the device.", figures.decimal
+        "Syncs/round", "How often a round has the processor wait for the device.", formatting.decimal
     ),
-    "overhead": _Column("Overhead", "Time of a round over that of its draft and target call alone.", figures.ratio),
+    "overhead": _Column("Overhead", "Time of a round over that of its draft and target call alone.", formatting.ratio),
 }
 AGAIN = "Plain decoding beside plain decoding: how far its ratio scatters is the error bar of all others."
 _SAME = "Whether every reply equals plain decoding's, token for token."
@@ -166,7 +166,7 @@ def _figures(found: Mapping[str, Figure | None]) -> list[TableCell]:
 
 def _cell(figure: Figure | None, column: _Column) -> TableCell:
     if figure is None:
-        return TableCell(figures.NONE, f"{column.tip} It means nothing here, or was not measured.")
+        return TableCell(formatting.NONE, f"{column.tip} It means nothing here, or was not measured.")
     median, low, high = (column.words(value) for value in (figure.median, figure.low, figure.high))
     tip = f"{column.tip} Median of {figure.n}; half of them lie from {low} to {high}."
     return TableCell(median if low == high else f"{median}\n{low} \N{EN DASH} {high}", tip)
@@ -177,9 +177,9 @@ def _same(report: CellReport) -> TableCell:
     if report.mode_reason:
         return TableCell("Not run", report.mode_reason)
     if report.figures["decode_tps"] is None:
-        return TableCell(figures.NONE)
+        return TableCell(formatting.NONE)
     if difference is None:
-        return TableCell("Yes") if report.identical_text else TableCell(figures.NONE, _UNKNOWN)
+        return TableCell("Yes") if report.identical_text else TableCell(formatting.NONE, _UNKNOWN)
     where = f"Differs most in prompt {difference.prompt + 1}, from token {difference.index + 1} on"
     if difference.gap is None:
         return TableCell("No", f"{where}, where one reply had ended.")

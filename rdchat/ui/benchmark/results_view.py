@@ -8,9 +8,9 @@ from rdchat.inference.api.bench_results import BenchRecord
 from rdchat.inference.benchmark.picture_data import picture_data
 from rdchat.inference.benchmark.report import summarise
 from rdchat.ui.benchmark.report_table import TableView, group_rows, result_rows
+from rdchat.ui.look.theme import SMALL, Theme
 from rdchat.ui.plots.picture_files import plot_of
 from rdchat.ui.plots.plot_view import PlotView
-from rdchat.ui.theme import SMALL, Theme
 
 
 class ResultsView(QTabWidget):

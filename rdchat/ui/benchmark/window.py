@@ -23,16 +23,16 @@ from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.bench_results import BenchRecord
 from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.inference.benchmark.environment import environment
-from rdchat.services.chat_controller import ChatController
-from rdchat.services.events import Failure
-from rdchat.ui import figures
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.engine.engine_events import Failure
 from rdchat.ui.benchmark.export import EXPORT_TYPES, export
+from rdchat.ui.benchmark.obstacles import obstacle, waiting_words
 from rdchat.ui.benchmark.plan_form import PlanForm
 from rdchat.ui.benchmark.results_view import ResultsView
-from rdchat.ui.labels import Ground, Separator, ThemedLabel
-from rdchat.ui.measuring import obstacle, waiting_words
-from rdchat.ui.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.throttle import Throttle
+from rdchat.ui.look import formatting
+from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.look.throttle import Throttle
 
 _FORM_WIDTH = 300
 _INTRODUCTION = (
@@ -233,7 +233,7 @@ class BenchmarkWindow(QDialog):
         self._show_runs()
         self._show_state()
         made, planned = len(self._benchmark.runs), self._benchmark.plan.runs if self._benchmark.plan else 0
-        done = f"Done: {figures.counted(made, 'reply', 'replies')}."
+        done = f"Done: {formatting.counted(made, 'reply', 'replies')}."
         words = f"Stopped after {made:,} of {planned:,} replies." if stopped else done
         self._tell(words, "muted")
 

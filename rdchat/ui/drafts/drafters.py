@@ -4,7 +4,7 @@ from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QColor, QPainter, QPen
 
 from rdchat.inference.api.requests import Mode
-from rdchat.ui.theme import Theme
+from rdchat.ui.look.theme import Theme
 
 DRAFTERS = (Mode.SPECULATIVE.value, Mode.RECURRENT.value, Mode.LOOKUP.value)
 _LINES = {

@@ -8,8 +8,8 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.ui.drafts.drafters import DRAFTERS, LINE_WORDS, drafter_words, ink, underline
-from rdchat.ui.labels import wrapped
-from rdchat.ui.theme import LARGE, SMALL, TIGHT, Theme, control_font
+from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.theme import LARGE, SMALL, TIGHT, Theme, control_font
 
 _SAMPLE = "Abc"
 

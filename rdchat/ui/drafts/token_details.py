@@ -16,10 +16,10 @@ from rdchat.ui.drafts.words import (
     probability_of,
     spelt,
 )
-from rdchat.ui.focus import RING, paint_focus
-from rdchat.ui.labels import ElidedLabel, Ground, Separator, ThemedLabel, wrapped
+from rdchat.ui.look.focus import RING, paint_focus
+from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel, wrapped
+from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.speed.rows import Figure
-from rdchat.ui.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 
 _MOST_ROWS = 8
 _AIR = 9.0  # pixels that a row is higher than its text

@@ -21,7 +21,7 @@ from rdchat.ui.drafts.drafters import ink, underline
 from rdchat.ui.drafts.painted_area import PaintedArea
 from rdchat.ui.drafts.token_lines import LINE_BREAK, NO_CHARACTER, Run, TokenLines
 from rdchat.ui.drafts.words import token_words
-from rdchat.ui.theme import MEDIUM, Theme
+from rdchat.ui.look.theme import MEDIUM, Theme
 
 _LEADING = 1.55  # line height over the font's, so that underlines and outlines have room
 _TINT = 40  # of 255

@@ -21,9 +21,9 @@ from rdchat.ui.drafts.drafters import drafter_words, ink, line_pen
 from rdchat.ui.drafts.painted_area import PaintedArea
 from rdchat.ui.drafts.tree_layout import PlacedNode, place_nodes
 from rdchat.ui.drafts.words import probability, spelt
-from rdchat.ui.focus import paint_focus
-from rdchat.ui.labels import wrapped
-from rdchat.ui.theme import MEDIUM, Theme, control_font
+from rdchat.ui.look.focus import paint_focus
+from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.theme import MEDIUM, Theme, control_font
 
 _COLUMN, _ROW, _NODE_HEIGHT = 150.0, 34.0, 25.0
 _WIDEST, _NARROWEST = 126.0, 44.0  # of a node

@@ -8,18 +8,18 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QSplitter, QStackedWidget, Q
 
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.inference.api.events import TokenEvent
-from rdchat.services.trace_recorder import TraceRecorder
-from rdchat.ui import figures
+from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.ui.drafts.legend import Legend
 from rdchat.ui.drafts.token_details import TokenDetails
 from rdchat.ui.drafts.token_view import TokenView
 from rdchat.ui.drafts.tree_view import TreeView
 from rdchat.ui.drafts.words import round_words, tree_words
-from rdchat.ui.focus import show_in_front
-from rdchat.ui.labels import ElidedLabel, Separator, ThemedLabel
-from rdchat.ui.theme import MEDIUM, SMALL, Theme
-from rdchat.ui.throttle import Throttle
-from rdchat.ui.transcript.buttons import IconButton
+from rdchat.ui.look import formatting
+from rdchat.ui.look.buttons import IconButton
+from rdchat.ui.look.focus import show_in_front
+from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
+from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
+from rdchat.ui.look.throttle import Throttle
 
 _NOT_RECORDED = "How this reply came about was not recorded."
 _NO_TREE = "The tree of this round was not recorded."
@@ -135,7 +135,7 @@ class DraftsWindow(QDialog):
 
     def _take(self, trace: ReplyTrace) -> None:
         self._trace, self._new = trace, []
-        lost = figures.counted(trace.missing, "character was", "characters were")
+        lost = formatting.counted(trace.missing, "character was", "characters were")
         self.note.setText(f"{lost} not recorded" if trace.missing else "")
         self.legend.show_trace(trace)
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedRound, TracedToken
 from rdchat.inference.api.events import RoundTree
-from rdchat.ui import figures
 from rdchat.ui.drafts.drafters import drafter_words
 from rdchat.ui.drafts.token_lines import LINE_BREAK, NO_CHARACTER
+from rdchat.ui.look import formatting
 
 _SPELT = str.maketrans({" ": "␣", "\n": LINE_BREAK, "\t": "⇥", "\r": "␍"})
 _MOST_TOLD = 24  # nodes that a tree's description tells of; a longer one is not listened to
@@ -37,7 +37,7 @@ def spelt(text: str) -> str:
 
 def probability(log_prob: float | None) -> str:
     """Return `62 %`, `3.4 %` or `0.02 %`; a dash where it is not known."""
-    return figures.NONE if log_prob is None else probability_of(math.exp(log_prob))
+    return formatting.NONE if log_prob is None else probability_of(math.exp(log_prob))
 
 
 def probability_of(share: float) -> str:
@@ -52,7 +52,7 @@ def position_words(token: TracedToken) -> str:
     """Say where in its round a token stands."""
     if token.position:
         return f"{token.position} of the draft"
-    return "After the draft" if token.round else figures.NONE
+    return "After the draft" if token.round else formatting.NONE
 
 
 def token_words(trace: ReplyTrace, place: int) -> str:
@@ -73,13 +73,13 @@ def round_words(trace: ReplyTrace, number: int) -> str:
     accepted = sum(token.position > 0 for token in tokens_of(trace, traced))
     head = f"Round {number} of {len(trace.rounds)}"
     if traced.tree is None:
-        return f"{head}: {figures.counted(accepted, 'drafted token')} accepted"
+        return f"{head}: {formatting.counted(accepted, 'drafted token')} accepted"
     depth = max(depths(traced.tree))
     if not depth:
         return f"{head}: nothing was drafted"
     nodes = len(traced.tree.tokens) - 1
     offered = "" if nodes == depth else f", {nodes} offered in all"
-    return f"{head}: {accepted} of {figures.counted(depth, 'drafted token')} accepted{offered}"
+    return f"{head}: {accepted} of {formatting.counted(depth, 'drafted token')} accepted{offered}"
 
 
 def alternatives(trace: ReplyTrace, place: int) -> list[Alternative]:

@@ -5,7 +5,7 @@ from PySide6.QtGui import QColor, QPainter
 from PySide6.QtWidgets import QApplication, QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
 from rdchat.ui.ledger.model import SHARE_ROLE
-from rdchat.ui.theme import TIGHT, Theme
+from rdchat.ui.look.theme import TIGHT, Theme
 
 _FIGURE_ROOM = 48.0  # pixels for `100.0` to the right of the bar
 _LEAST_BAR = 60  # pixels; a shorter one tells nothing

@@ -8,8 +8,8 @@ from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistent
 
 from rdchat.inference.api.ledger_tree import LedgerRow
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR
-from rdchat.ui.labels import wrapped
 from rdchat.ui.ledger.stages import stage_words
+from rdchat.ui.look.labels import wrapped
 
 _Index = QModelIndex | QPersistentModelIndex
 _ROOT = QModelIndex()

@@ -19,14 +19,14 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.inference.api.ledger_tree import ledger_csv, ledger_note
-from rdchat.services.draft_control import DraftControl
-from rdchat.services.time_ledger import ProfileCost, TimeLedger
-from rdchat.ui import figures
-from rdchat.ui.labels import ThemedLabel, wrapped
+from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.time_ledger import ProfileCost, TimeLedger
 from rdchat.ui.ledger.bar_delegate import BarDelegate
 from rdchat.ui.ledger.model import CALLS, MEAN, NAME, PERCENT, TOTAL, LedgerModel
-from rdchat.ui.theme import LARGE, MEDIUM, SMALL, Theme
-from rdchat.ui.throttle import Throttle
+from rdchat.ui.look import formatting
+from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.look.throttle import Throttle
 
 _LOG = logging.getLogger(__name__)
 _NOTHING = "Nothing was measured yet: the times of the next reply show here as it is written."
@@ -167,5 +167,5 @@ def _button(text: str, tip: str) -> QPushButton:
 def _cost_words(cost: ProfileCost | None) -> str:
     if cost is None:
         return "What exact times cost is not measured yet: it takes one reply with them and one without."
-    exact, usual = figures.rate(cost.exact_tps), figures.rate(cost.usual_tps)
-    return f"With exact times: {figures.ratio(cost.ratio)}, {exact} instead of {usual} tokens/s in the last replies."
+    exact, usual = formatting.rate(cost.exact_tps), formatting.rate(cost.usual_tps)
+    return f"With exact times: {formatting.ratio(cost.ratio)}, {exact} instead of {usual} tokens/s in the last replies."

@@ -6,7 +6,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QLinearGradient, QPainter, QPen
 
 from rdchat.inference.benchmark.pictures import HeatMap
-from rdchat.ui.figures import ratio
+from rdchat.ui.look.formatting import ratio
 from rdchat.ui.plots.plot import (
     Mark,
     PlotStyle,

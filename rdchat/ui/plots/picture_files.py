@@ -18,10 +18,10 @@ from PySide6.QtSvg import QSvgGenerator
 
 from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.pictures import Pictures
+from rdchat.ui.look.theme import LIGHT, LIGHT_PLOT
 from rdchat.ui.plots.heat_map import HeatMapPlot
 from rdchat.ui.plots.plot import Column, Plot, PlotStyle
 from rdchat.ui.plots.speed_bars import SpeedBarsPlot
-from rdchat.ui.theme import LIGHT, LIGHT_PLOT
 
 PICTURE_TYPES = (".png", ".svg", ".pdf")
 _WIDTH, _MARGIN, _PNG_SCALE = 720.0, 24.0, 2

@@ -8,7 +8,7 @@ from typing import Protocol
 from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter
 
-from rdchat.ui.theme import Colors, PlotColors
+from rdchat.ui.look.theme import Colors, PlotColors
 
 GAP = 28.0  # between pictures
 _HEADING = 22.0

@@ -4,10 +4,10 @@ from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QHelpEvent, QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from rdchat.ui.focus import paint_focus
-from rdchat.ui.labels import wrapped
+from rdchat.ui.look.focus import paint_focus
+from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.theme import LARGE, Theme
 from rdchat.ui.plots.plot import Column, Mark, Plot, PlotStyle
-from rdchat.ui.theme import LARGE, Theme
 
 _STEPS = {Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1, Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1}
 _WIDEST = 760

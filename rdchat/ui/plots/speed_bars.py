@@ -7,7 +7,7 @@ from PySide6.QtGui import QPainter, QPen
 
 from rdchat.inference.api.bench_results import Figure
 from rdchat.inference.benchmark.pictures import SpeedBars
-from rdchat.ui.figures import ratio
+from rdchat.ui.look.formatting import ratio
 from rdchat.ui.plots.plot import Mark, PlotStyle, heading_height, paint_heading, paint_text
 
 _TITLE = "Speed-up over plain decoding"

@@ -3,10 +3,10 @@
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QGridLayout, QPlainTextEdit, QProgressBar, QVBoxLayout, QWidget
 
-from rdchat.services.race import Lane, LaneState
-from rdchat.ui import figures
-from rdchat.ui.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.theme import SMALL, TIGHT, Theme
+from rdchat.services.engine.race import Lane, LaneState
+from rdchat.ui.look import formatting
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 
 
 class LaneView(QWidget):
@@ -18,7 +18,7 @@ class LaneView(QWidget):
         self._lane: Lane | None = None
         self._characters = 0
         self.name = ElidedLabel(theme, name, bold=True)
-        self.speed = ThemedLabel(theme, figures.NONE, "muted", points_more=10, bold=True, tabular=True)
+        self.speed = ThemedLabel(theme, formatting.NONE, "muted", points_more=10, bold=True, tabular=True)
         self.unit = ThemedLabel(theme, "tokens/s", "muted")
         self.state = ThemedLabel(theme, " ", "muted", tabular=True)
         self.text = QPlainTextEdit(readOnly=True)
@@ -57,7 +57,7 @@ class LaneView(QWidget):
         """Take another recorded reply, and show nothing of it yet."""
         self._lane = lane
         self._rewind()
-        self.speed.setText(figures.NONE)
+        self.speed.setText(formatting.NONE)
         self.speed.set_color("muted")
         self.state.setText(" ")  # an empty label would be lower
         self.progress.setValue(0)
@@ -75,10 +75,10 @@ class LaneView(QWidget):
 
     def _show_figures(self, state: LaneState) -> None:
         total = len(self._lane.run.token_ids) if self._lane else 0
-        self.speed.setText(figures.rate(state.tokens_per_s))
+        self.speed.setText(formatting.rate(state.tokens_per_s))
         self.speed.set_color("muted" if state.tokens_per_s is None else "text")
         elapsed = f"{state.elapsed_ms / 1000:.2f} s"
-        self.state.setText(f"{figures.counted(state.tokens, 'token')} in {elapsed}" if state.ended else elapsed)
+        self.state.setText(f"{formatting.counted(state.tokens, 'token')} in {elapsed}" if state.ended else elapsed)
         self.state.set_color("success" if state.ended else "muted")
         self.progress.setValue(round(1000 * state.tokens / total) if total else 0)
 

@@ -3,8 +3,8 @@
 from PySide6.QtCore import QElapsedTimer, Qt, QTimer, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QWidget
 
-from rdchat.ui.labels import ThemedLabel
-from rdchat.ui.theme import SMALL, Theme
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.theme import SMALL, Theme
 
 _FRAME_MS = 33
 _SPEEDS = (1, 2, 4)

@@ -18,16 +18,16 @@ from PySide6.QtWidgets import (
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import Mode, Role, fresh_seed
-from rdchat.services.chat_controller import ChatController
-from rdchat.services.events import Failure
-from rdchat.services.race import RaceResult
-from rdchat.ui import figures
-from rdchat.ui.focus import show_in_front
-from rdchat.ui.labels import Separator, ThemedLabel, wrapped
-from rdchat.ui.measuring import obstacle, waiting_words
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.engine.engine_events import Failure
+from rdchat.services.engine.race import RaceResult
+from rdchat.ui.benchmark.obstacles import obstacle, waiting_words
+from rdchat.ui.look import formatting
+from rdchat.ui.look.focus import show_in_front
+from rdchat.ui.look.labels import Separator, ThemedLabel, wrapped
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 from rdchat.ui.race.lane_view import LaneView
 from rdchat.ui.race.playback import Playback
-from rdchat.ui.theme import LARGE, MEDIUM, SMALL, Theme
 
 _PLAIN = "Drafting off"
 _MODES = tuple(mode for mode in Mode if mode is not Mode.OFF)
@@ -243,6 +243,6 @@ class RaceWindow(QDialog):
     def _show_modes(self) -> None:
         """Tell of each mode whether the loaded model can have it; one that cannot is named with its reason."""
         for place, mode in enumerate(_MODES):
-            tip = self._problem(mode) or figures.MODE_EXPLANATIONS[mode]
+            tip = self._problem(mode) or formatting.MODE_EXPLANATIONS[mode]
             self.mode.setItemData(place, wrapped(tip), Qt.ItemDataRole.ToolTipRole)
         self.mode.setToolTip(self.mode.itemData(self.mode.currentIndex(), Qt.ItemDataRole.ToolTipRole) or "")

@@ -7,8 +7,8 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QHelpEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from rdchat.ui.labels import wrapped
-from rdchat.ui.theme import Theme, control_font
+from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.theme import Theme, control_font
 
 _HEIGHT, _WIDEST, _GAP = 72, 48.0, 16.0
 

@@ -10,12 +10,12 @@ from PySide6.QtWidgets import QCheckBox, QFileDialog, QGridLayout, QLabel, QPush
 
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, DraftSettings, Mode
-from rdchat.services.draft_control import DraftControl
-from rdchat.ui import figures
-from rdchat.ui.labels import ThemedLabel, wrapped
+from rdchat.services.chat.draft_control import DraftControl
+from rdchat.ui.look import formatting
+from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.speed.fields import CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.rows import Section
-from rdchat.ui.theme import SMALL, TIGHT, Theme
 
 _COPIED_MS = 1600
 _COPY = "Copy training command"
@@ -162,7 +162,7 @@ class DraftControls(Section):
 
     def _show_words(self, mode: Mode) -> None:
         option = self._drafting.option(mode)
-        self.explanation.setText(figures.MODE_EXPLANATIONS[mode])
+        self.explanation.setText(formatting.MODE_EXPLANATIONS[mode])
         problem, serious = self._problem(option)
         self.problem.setText(problem)
         self.problem.set_color("warning" if serious else "muted")

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.ui import definitions, figures
-from rdchat.ui.labels import ThemedLabel, wrapped
+from rdchat.ui.look import definitions, formatting
+from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.bars import Bar, BarChart
 from rdchat.ui.speed.rows import Section
-from rdchat.ui.theme import TIGHT, Theme
 
 
 class DraftFigures(Section):
@@ -31,11 +31,11 @@ class DraftFigures(Section):
 
     def show_statistics(self, statistics: Statistics) -> None:
         rounds, calls = statistics.rounds, statistics.target_calls
-        self.acceptance.show_value(figures.percent(statistics.acceptance_rate))
-        self.per_call.show_value(figures.decimal(statistics.tokens_per_target_call))
-        self.rounds.show_value(figures.count(rounds))
-        self.nodes.show_value(figures.decimal(statistics.verified_nodes / rounds if rounds else None))
-        self.syncs.show_value(figures.decimal(statistics.host_syncs / calls if calls and rounds else None))
+        self.acceptance.show_value(formatting.percent(statistics.acceptance_rate))
+        self.per_call.show_value(formatting.decimal(statistics.tokens_per_target_call))
+        self.rounds.show_value(formatting.count(rounds))
+        self.nodes.show_value(formatting.decimal(statistics.verified_nodes / rounds if rounds else None))
+        self.syncs.show_value(formatting.decimal(statistics.host_syncs / calls if calls and rounds else None))
         self.lengths.show_bars(_length_bars(statistics) if rounds else ())
         self.positions.show_bars(_position_bars(statistics.acceptance_by_position))
 
@@ -50,7 +50,8 @@ def _length_bars(statistics: Statistics) -> list[Bar]:
             str(length),
             rounds / most,
             f"{rounds:,}",
-            f"{length} accepted: {rounds:,} of {figures.counted(whole, 'round')}, {figures.percent(rounds / whole)}",
+            f"{length} accepted: {rounds:,} of {formatting.counted(whole, 'round')}, "
+            f"{formatting.percent(rounds / whole)}",
         )
         for length, rounds in enumerate(counts)
     ]
@@ -58,6 +59,6 @@ def _length_bars(statistics: Statistics) -> list[Bar]:
 
 def _position_bars(shares: Sequence[float]) -> list[Bar]:
     return [
-        Bar(str(place), share, f"{share * 100:.0f}", f"Position {place}: {figures.percent(share)} accepted")
+        Bar(str(place), share, f"{share * 100:.0f}", f"Position {place}: {formatting.percent(share)} accepted")
         for place, share in enumerate(shares, start=1)
     ]

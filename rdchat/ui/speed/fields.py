@@ -7,7 +7,7 @@ from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QHelpEvent, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox, QToolTip
 
-from rdchat.ui.labels import wrapped
+from rdchat.ui.look.labels import wrapped
 
 _MENU_ROOM = 36  # pixels of a button's frame and its menu arrow
 

@@ -3,11 +3,11 @@
 from PySide6.QtWidgets import QProgressBar
 
 from rdchat.inference.api.events import LoadProgress, ModelInfo, PrefillProgress
-from rdchat.services.events import EngineState
-from rdchat.ui import figures
-from rdchat.ui.labels import ElidedLabel, ThemedLabel
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.look import formatting
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.rows import Section
-from rdchat.ui.theme import Theme
 
 _STATE_WORDS = {
     EngineState.LOADING: "Loading the model…",
@@ -40,14 +40,14 @@ class ModelSection(Section):
         self.state.setText(_STATE_WORDS[state])
         self.progress.setVisible(state in (EngineState.LOADING, EngineState.PREFILL))
         self.progress.setRange(0, 0)
-        none = "None" if state is EngineState.NO_MODEL else figures.NONE
+        none = "None" if state is EngineState.NO_MODEL else formatting.NONE
         self.model_name.setText(model.name if model else none)
-        self.dtype.show_value(figures.dtype_words(model.dtype) if model else figures.NONE)
-        self.device.show_value(model.device if model else figures.NONE)
-        self.parameters.show_value(figures.parameters(model.parameters) if model else figures.NONE)
+        self.dtype.show_value(formatting.dtype_words(model.dtype) if model else formatting.NONE)
+        self.device.show_value(model.device if model else formatting.NONE)
+        self.parameters.show_value(formatting.parameters(model.parameters) if model else formatting.NONE)
 
     def show_load(self, progress: LoadProgress) -> None:
-        self.state.setText(figures.load_words(progress))
+        self.state.setText(formatting.load_words(progress))
         self.progress.setRange(0, 0 if progress.fraction is None else 1000)
         if progress.fraction is not None:
             self.progress.setValue(round(progress.fraction * 1000))

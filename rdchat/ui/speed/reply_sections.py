@@ -4,9 +4,9 @@ from PySide6.QtWidgets import QProgressBar
 
 from rdchat.inference.api.events import FinishReason, ModelInfo
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.ui import definitions, figures
+from rdchat.ui.look import definitions, formatting
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.rows import Section
-from rdchat.ui.theme import Theme
 
 _WHY_ENDED = "Why the reply ended."
 
@@ -24,13 +24,13 @@ class ReplySection(Section):
         self.finish = self.add_figure("Ended", _WHY_ENDED)
 
     def show_statistics(self, statistics: Statistics) -> None:
-        self.tokens.show_value(figures.count(statistics.generated_tokens))
-        self.prompt.show_value(figures.count(statistics.prompt_tokens))
-        self.cached.show_value(figures.count(statistics.cached_prompt_tokens))
+        self.tokens.show_value(formatting.count(statistics.generated_tokens))
+        self.prompt.show_value(formatting.count(statistics.prompt_tokens))
+        self.cached.show_value(formatting.count(statistics.cached_prompt_tokens))
 
     def show_finish(self, reason: FinishReason | None) -> None:
-        self.finish.show_value(figures.FINISH_WORDS[reason] if reason else figures.NONE)
-        self.finish.define(f"{_WHY_ENDED} {figures.FINISH_REASONS[reason] if reason else ''}".strip())
+        self.finish.show_value(formatting.FINISH_WORDS[reason] if reason else formatting.NONE)
+        self.finish.define(f"{_WHY_ENDED} {formatting.FINISH_REASONS[reason] if reason else ''}".strip())
 
 
 class MemorySection(Section):
@@ -50,14 +50,14 @@ class MemorySection(Section):
 
     def show_model(self, model: ModelInfo | None) -> None:
         self._limit = model.context_length if model else 0
-        self.weights.show_value(figures.memory(model.weights_bytes if model else 0))
+        self.weights.show_value(formatting.memory(model.weights_bytes if model else 0))
         self._show_context()
 
     def show_statistics(self, statistics: Statistics) -> None:
         self._used = statistics.context_tokens
-        self.peak.show_value(figures.memory(statistics.peak_memory_bytes))
+        self.peak.show_value(formatting.memory(statistics.peak_memory_bytes))
         self._show_context()
 
     def _show_context(self) -> None:
-        self.context.show_value(f"{self._used:,} of {self._limit:,}" if self._limit else figures.NONE)
+        self.context.show_value(f"{self._used:,} of {self._limit:,}" if self._limit else formatting.NONE)
         self.context_bar.setValue(min(round(self._used / self._limit * 1000), 1000) if self._limit else 0)

@@ -4,11 +4,11 @@ from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QAbstractButton, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from rdchat.ui import figures
-from rdchat.ui.focus import paint_focus
-from rdchat.ui.icons import line_pixmap
-from rdchat.ui.labels import ElidedLabel, ThemedLabel, wrapped
-from rdchat.ui.theme import SMALL, TIGHT, Theme, control_font
+from rdchat.ui.look import formatting
+from rdchat.ui.look.focus import paint_focus
+from rdchat.ui.look.icons import line_pixmap
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, wrapped
+from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 
 _CHEVRON = 12
 
@@ -26,7 +26,7 @@ class Figure(QWidget):
         row.addWidget(ElidedLabel(theme, name, "muted"), 1)  # it gives way to the value
         row.addWidget(self.value)
         self.define(definition)
-        self.show_value(figures.NONE)
+        self.show_value(formatting.NONE)
 
     def define(self, definition: str) -> None:
         self.setToolTip(wrapped(definition))

@@ -5,11 +5,11 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.ui import definitions, figures
-from rdchat.ui.labels import ElidedLabel, ThemedLabel, wrapped
-from rdchat.ui.sparkline import Sparkline
+from rdchat.ui.look import definitions, formatting
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, wrapped
+from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.speed.rows import Section
-from rdchat.ui.theme import SMALL, TIGHT, Theme
+from rdchat.ui.speed.sparkline import Sparkline
 
 _FEW_TOKENS = 8  # a prefill shorter than this is one call, and its rate says nothing
 _CHOICE_LINES = 3
@@ -21,7 +21,7 @@ class SpeedSection(Section):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Speed")
-        self.decode = ThemedLabel(theme, figures.NONE, points_more=12, bold=True, tabular=True)
+        self.decode = ThemedLabel(theme, formatting.NONE, points_more=12, bold=True, tabular=True)
         self.ratio = ThemedLabel(theme, "", points_more=3, bold=True, tabular=True)
         self.add(self._build_head())
         self.plain = self.add_figure("Plain decoding", definitions.PLAIN)
@@ -66,30 +66,30 @@ class SpeedSection(Section):
         return head
 
     def show_statistics(self, statistics: Statistics) -> None:
-        decode = figures.rate(statistics.decode_tps)
+        decode = formatting.rate(statistics.decode_tps)
         self.decode.setText(decode)
         self.decode.setAccessibleName(f"Decode: {decode} tokens a second")
         self.decode.set_color("muted" if statistics.decode_tps is None else "text")
         self._show_ratio(statistics.speedup)
-        self.plain.show_value(_with_unit(figures.rate(statistics.plain_tps)))
+        self.plain.show_value(_with_unit(formatting.rate(statistics.plain_tps)))
         choice = statistics.choice
         self.choice.setText(f"{_chosen(choice)}. {choice.words}" if choice else "")
         self.choice.setVisible(choice is not None)
         read = statistics.prompt_tokens - statistics.cached_prompt_tokens
-        self.prefill.show_value(_with_unit(figures.rate(statistics.prefill_tps if read >= _FEW_TOKENS else None)))
-        self.ttft.show_value(figures.duration(statistics.ttft_ms))
-        self.decode_time.show_value(figures.duration(statistics.decode_ms))
+        self.prefill.show_value(_with_unit(formatting.rate(statistics.prefill_tps if read >= _FEW_TOKENS else None)))
+        self.ttft.show_value(formatting.duration(statistics.ttft_ms))
+        self.decode_time.show_value(formatting.duration(statistics.decode_ms))
 
     def _show_ratio(self, ratio: float | None) -> None:
         self.ratio.setVisible(ratio is not None)
         if ratio is not None:
-            self.ratio.setText(figures.ratio(ratio))
+            self.ratio.setText(formatting.ratio(ratio))
             self.ratio.setAccessibleName(f"{ratio:.2f} times as fast as plain decoding")
             self.ratio.set_color("success" if ratio > 1 + _ALIKE else "warning" if ratio < 1 - _ALIKE else "text")
 
 
 def _with_unit(rate: str) -> str:
-    return rate if rate == figures.NONE else f"{rate} tokens/s"
+    return rate if rate == formatting.NONE else f"{rate} tokens/s"
 
 
 def _chosen(choice: AutoChoice) -> str:
@@ -97,6 +97,6 @@ def _chosen(choice: AutoChoice) -> str:
     mode = Mode(choice.mode)
     if mode is Mode.OFF:
         return "Auto: plain decoding"
-    tokens = figures.counted(choice.length - 1, "token")
+    tokens = formatting.counted(choice.length - 1, "token")
     shape = f"{choice.width} x {choice.length}" if mode is Mode.RECURRENT else tokens
     return f"Auto: {mode.words}, {shape}"

@@ -6,8 +6,8 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.requests import Role
-from rdchat.ui.theme import Theme, control_font
-from rdchat.ui.transcript.buttons import CopyButton, IconButton
+from rdchat.ui.look.buttons import CopyButton, IconButton
+from rdchat.ui.look.theme import Theme, control_font
 from rdchat.ui.transcript.reply_details import FactsLine, ReplyDetails
 
 

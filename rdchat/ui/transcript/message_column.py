@@ -7,7 +7,7 @@ from PySide6.QtGui import QKeyEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from rdchat.chat.conversation import Message
-from rdchat.ui.theme import LARGE, SMALL, TEXT_WIDTH, Theme
+from rdchat.ui.look.theme import LARGE, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 _NEAR_END = 12  # pixels from the end that still count as being there

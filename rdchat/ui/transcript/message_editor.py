@@ -4,7 +4,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QInputMethodEvent, QKeyEvent, QTextCursor
 from PySide6.QtWidgets import QDialogButtonBox, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
-from rdchat.ui.theme import SMALL, Theme
+from rdchat.ui.look.theme import SMALL, Theme
 
 _LEAST_LINES, _MOST_LINES = 3, 16
 

@@ -5,10 +5,10 @@ from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Message
-from rdchat.ui.theme import Theme
-from rdchat.ui.transcript.buttons import TextButton
+from rdchat.ui.look.buttons import TextButton
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
-from rdchat.ui.transcript.text_body import TextBody, Work
 
 
 class MessageWidget(QWidget):

@@ -5,12 +5,12 @@ from PySide6.QtGui import QAction, QPainter, QPaintEvent
 from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Message
-from rdchat.ui.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
-from rdchat.ui.transcript.code_highlighter import LexerLibrary
-from rdchat.ui.transcript.markdown import PlainParser
+from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
+from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.parser import PlainParser
+from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.ui.transcript.message_editor import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
-from rdchat.ui.transcript.text_body import TextBody
 
 _WIDEST = 0.82  # of the column
 

@@ -7,11 +7,11 @@ from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message
-from rdchat.ui.labels import ThemedLabel, wrapped
-from rdchat.ui.reply_facts import facts, summary
+from rdchat.ui.look.buttons import TextButton
+from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.speed.rows import Figure
-from rdchat.ui.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
-from rdchat.ui.transcript.buttons import TextButton
+from rdchat.ui.transcript.reply_facts import facts, summary
 
 _BETWEEN = " · "
 _WIDTH = 280

@@ -4,13 +4,13 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.ui.theme import MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.transcript.code_highlighter import LexerLibrary
+from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.endings import Ending, Remedy, ending
-from rdchat.ui.transcript.markdown import MarkdownParser
+from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.status_line import StatusLine
-from rdchat.ui.transcript.text_body import TextBody, Work
 from rdchat.ui.transcript.thought_box import ThoughtBox
 from rdchat.ui.transcript.thoughts import split_thoughts
 

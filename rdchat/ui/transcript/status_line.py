@@ -4,8 +4,8 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QColor, QPalette
 from PySide6.QtWidgets import QLabel, QWidget
 
-from rdchat.ui.theme import SMALL, Theme, control_font
-from rdchat.ui.transcript.buttons import TextButton
+from rdchat.ui.look.buttons import TextButton
+from rdchat.ui.look.theme import SMALL, Theme, control_font
 
 
 class StatusLine(QWidget):

@@ -4,10 +4,10 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QPalette
 from PySide6.QtWidgets import QToolButton, QWidget
 
-from rdchat.ui.theme import MEDIUM, SMALL, Theme, control_font
-from rdchat.ui.transcript.code_highlighter import LexerLibrary
-from rdchat.ui.transcript.markdown import MarkdownParser
-from rdchat.ui.transcript.text_body import TextBody, Work
+from rdchat.ui.look.theme import MEDIUM, SMALL, Theme, control_font
+from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 
 
 class ThoughtBox(QWidget):

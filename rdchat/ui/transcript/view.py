@@ -10,15 +10,15 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import Role
-from rdchat.ui.theme import MEDIUM, Theme
-from rdchat.ui.transcript.buttons import JumpButton
-from rdchat.ui.transcript.code_highlighter import LexerLibrary
+from rdchat.ui.look.buttons import JumpButton
+from rdchat.ui.look.theme import MEDIUM, Theme
+from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.text_body import Work
 from rdchat.ui.transcript.message_column import MessageColumn
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.message_window import MessageWindow
 from rdchat.ui.transcript.person_message import PersonMessage
 from rdchat.ui.transcript.reply_message import ReplyMessage
-from rdchat.ui.transcript.text_body import Work
 
 _FRAME_S = 1 / 30  # growing text is drawn at most this often
 _SLICE_S = 0.008  # drawing of finished messages per turn of the event loop

@@ -3,9 +3,9 @@
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.events import EngineState
+from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.drafts import DraftsWindow
-from rdchat.ui.main_window import MainWindow
+from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 
 

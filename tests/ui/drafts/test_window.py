@@ -14,9 +14,9 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import Role
-from rdchat.services.trace_recorder import TraceRecorder
+from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.ui.drafts import DraftsWindow
-from rdchat.ui.theme import DARK_DRAFTS, LIGHT_DRAFTS, Theme
+from rdchat.ui.look.theme import DARK_DRAFTS, LIGHT_DRAFTS, Theme
 from tests.chat.traces import drafted_events, events_of_round, round_tree
 
 REPLY = 1

@@ -9,11 +9,11 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
-from rdchat.ui.theme import Theme
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.text_body import Work
 from rdchat.ui.transcript.message_widget import MessageWidget
-from rdchat.ui.transcript.text_body import Work
 
 
 def person(message_id: int, text: str, **more: object) -> Message:

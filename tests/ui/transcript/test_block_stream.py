@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from rdchat.ui.transcript.block_stream import LONGEST_OPEN, BlockStream
-from rdchat.ui.transcript.blocks import LINE_LIMIT, Block, Kind
-from rdchat.ui.transcript.markdown import MarkdownParser, Parsed, Parser, PlainParser
+from rdchat.ui.transcript.markdown.block_stream import LONGEST_OPEN, BlockStream
+from rdchat.ui.transcript.markdown.blocks import LINE_LIMIT, Block, Kind
+from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parsed, Parser, PlainParser
 
 RICH = """# Title
 

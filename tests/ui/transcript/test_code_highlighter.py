@@ -5,8 +5,8 @@ import pytest
 from PySide6.QtGui import QColor, QTextDocument
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.theme import DARK, DARK_SYNTAX, LIGHT, LIGHT_SYNTAX, Colors, SyntaxColors
-from rdchat.ui.transcript.code_highlighter import CodeHighlighter, LexerLibrary
+from rdchat.ui.look.theme import DARK, DARK_SYNTAX, LIGHT, LIGHT_SYNTAX, Colors, SyntaxColors
+from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
 
 
 def luminance(color: QColor) -> float:

@@ -1,8 +1,8 @@
 import pytest
 
-from rdchat.ui.transcript.block_stream import BlockStream
-from rdchat.ui.transcript.blocks import Block, Kind, Run, is_openable, safe_text
-from rdchat.ui.transcript.markdown import MarkdownParser, PlainParser
+from rdchat.ui.transcript.markdown.block_stream import BlockStream
+from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, is_openable, safe_text
+from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 
 
 def blocks(source: str) -> list[Block]:

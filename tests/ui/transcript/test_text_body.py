@@ -9,10 +9,10 @@ from PySide6.QtGui import QColor, QGuiApplication, QTextCursor
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.theme import Theme
-from rdchat.ui.transcript.code_highlighter import LexerLibrary
-from rdchat.ui.transcript.markdown import MarkdownParser
-from rdchat.ui.transcript.text_body import FIRST_SHOWN, TextBody, Work
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from rdchat.ui.transcript.markdown.text_body import FIRST_SHOWN, TextBody, Work
 from tests.links import click, collected_links
 from tests.ui.transcript.conftest import button
 from tests.ui.transcript.test_block_stream import RICH

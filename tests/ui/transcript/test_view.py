@@ -5,7 +5,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.ui.theme import Theme
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.message_window import MOST, OPENED
 from tests.ui.transcript.conftest import (

@@ -1,0 +1,300 @@
+"""The one coordinator of conversations, settings and engine; widgets talk only to it."""
+
+import logging
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.chat.conversation import Message, Notice
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageError
+from rdchat.inference.api.events import LoadProgress, ModelInfo, PrefillProgress
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Dtype, Role
+from rdchat.services.chat.chat_history import history
+from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.reply_recorder import ReplyRecorder
+from rdchat.services.chat.reply_writer import MEASURING, ReplyWriter
+from rdchat.services.chat.time_ledger import TimeLedger
+from rdchat.services.chat.trace_recorder import TraceRecorder
+from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
+from rdchat.services.engine.benchmark import Benchmark
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import EngineState, Failure
+from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.engine.race import Race
+
+_LOG = logging.getLogger(__name__)
+
+
+class ChatController(ConversationDesk):
+    """Commands come in as calls and are never refused by an exception; what follows from them goes out as signals.
+
+    A new chat is stored with its first prompt. One reply is written at a time, in the open conversation or, after
+    another one was opened, behind it. Editing and regenerating stop it first; sending waits for the person to.
+
+    Attributes:
+        drafting: How replies are drafted.
+        time_ledger: Where their time went.
+        traces: How replies came about, token by token.
+        race: Drafting against plain decoding on one prompt.
+        benchmark: Ways of drafting measured on many prompts.
+        unsaved: Replies that the store does not take.
+    """
+
+    message_added = Signal(Message)
+    message_changed = Signal(Message)
+    reply_text_added = Signal(int, str)
+    transcript_changed = Signal()
+    prompt_refused = Signal(str, str)
+    state_changed = Signal()
+    load_progressed = Signal(LoadProgress)
+    prefill_progressed = Signal(PrefillProgress)
+    statistics_changed = Signal(Statistics)
+
+    def __init__(
+        self, store: ConversationStore, settings: SettingsStore, engine: EngineClient, parent: QObject | None = None
+    ) -> None:
+        super().__init__(store, settings, parent)
+        self._engine = engine
+        self._model = ModelSlot(engine, settings.settings, self)
+        self._recorder = ReplyRecorder(store, self)
+        self.unsaved = UnsavedReplies(self._recorder, self._title_of, store.path.parent)
+        self.traces = TraceRecorder(store, self)
+        self.drafting = DraftControl(engine, self._model, lambda: self.settings, self.change_settings, self)
+        self.time_ledger = TimeLedger(engine, self.drafting, self)
+        self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
+        self._writer = ReplyWriter(engine, self._model, self.drafting, self._recorder, self.traces, parent=self)
+        self._closed = False
+        self._connect()
+
+    def _connect(self) -> None:
+        self._store.tell(self.notice_raised.emit)
+        self._engine.load_progressed.connect(self.load_progressed)
+        self._engine.prefill_progressed.connect(self.prefill_progressed)
+        self._model.loaded.connect(self._remember_model)
+        self._model.failed.connect(self._remember_model)
+        self.conversation_opened.connect(self._show_last_statistics)
+        self.conversation_removed.connect(self._writer.stop)
+        self._recorder.storage_failed.connect(self.storage_failed)
+        self._recorder.storage_recovered.connect(self.storage_recovered)
+        self._recorder.storage_recovered.connect(self.traces.save)
+        self._writer.statistics_changed.connect(self.statistics_changed)
+        self._writer.changed.connect(self.state_changed)
+        self._writer.text_added.connect(self._on_text_added)
+        self._writer.reply_ended.connect(self._on_reply_ended)
+
+    # What is to be shown
+
+    @property
+    def messages(self) -> list[Message]:
+        """The active path of the open conversation, with the text that is being written."""
+        return [self._recorder.shown(message) for message in self._chat.path]
+
+    @property
+    def state(self) -> EngineState:
+        return self._writer.state
+
+    @property
+    def model(self) -> ModelInfo | None:
+        return self._model.info
+
+    @property
+    def chosen_model(self) -> str | None:
+        """The model that was chosen last, whether it loaded or not; None is the default one."""
+        return self._model.chosen
+
+    @property
+    def chosen_dtype(self) -> Dtype:
+        """The precision that was chosen last."""
+        return self._model.dtype
+
+    @property
+    def model_failure(self) -> Failure | None:
+        return self._model.failure
+
+    @property
+    def streaming_message_id(self) -> int | None:
+        """The message of the open path that is being written, or waits for the model."""
+        live = (reply.message.id for reply in reversed(self._recorder.live))
+        return next((message_id for message_id in live if self._chat.has(message_id)), None)
+
+    # The app
+
+    def start(self) -> None:
+        """Open the latest conversation and load the model of the settings."""
+        self._open_latest()
+        if notice := left_behind(self._store.path.parent):
+            self.notice_raised.emit(notice)
+        self._model.retry()
+
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """Stop, save and end the engine thread; False if that did not come back (`EngineClient.shutdown`).
+
+        What cannot be saved goes into a file beside the chats, unless the person gave it up. Closing again saves again
+        what could not be saved, but waits for the thread no longer.
+        """
+        ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
+        self._closed = True
+        self._recorder.close()
+        self.traces.close()
+        self.unsaved.rescue()
+        self._store.tell(lambda notice: _LOG.warning("%s: %s", notice.title, notice.detail))
+        return ended
+
+    def load_model(self, model: str | None, dtype: Dtype | None = None) -> None:
+        """Load another model, in the precision chosen last if none is named.
+
+        A reply under way is stopped, one that waits for a model waits for this one.
+        """
+        self._model.load(model, dtype or self.chosen_dtype)
+
+    def load_precision(self, dtype: Dtype) -> None:
+        """Load the model that was chosen last in another precision, also where it did not load in the present one."""
+        self._model.load(self.chosen_model, dtype)
+
+    def retry_model(self) -> None:
+        """Load what was chosen last."""
+        self._model.retry()
+
+    # Messages
+
+    def send(self, text: str) -> None:
+        """Add a prompt and have it answered, or say why not with `prompt_refused`."""
+        conversation_id = self.conversation.id if self.conversation else None
+        if reason := self._writer.reason_to_refuse(text, conversation_id):
+            self.prompt_refused.emit(text, reason)
+            return
+        try:
+            prompt = self._chat.add_prompt(text)
+        except StorageError as error:
+            self._storage.report(error)
+            self.prompt_refused.emit(text, str(error))
+            self._list_conversations()  # the chat may have been stored, if its prompt was not
+            return
+        self._storage.note_success()
+        self.message_added.emit(prompt)
+        with self._storage.writing():
+            self._answer()
+        self._list_conversations()
+
+    def stop(self) -> None:
+        """Stop the reply that is being written, or that waits for the model."""
+        self._writer.stop()
+
+    def edit_message(self, message_id: int, text: str) -> None:
+        """Add another version of a prompt and have it answered; the old one is kept as an alternative."""
+        if not text.strip():
+            self.notice_raised.emit(Notice("The message is empty", "Type something to ask. The old one was kept."))
+            return
+        if not self._check_free():
+            return
+        self._writer.stop()
+        with self._storage.writing():
+            self._chat.add_prompt_version(message_id, text)
+            self.transcript_changed.emit()
+            self._answer()
+        self._list_conversations()
+
+    def regenerate(self, message_id: int) -> None:
+        """Have another reply written; the old one is kept as an alternative. A prompt without a reply gets one."""
+        if not self._check_model():
+            return
+        self._writer.stop()
+        with self._storage.writing():
+            if not self._check_question(self._chat.path_to_prompt(message_id)):
+                return
+            reply = self._chat.add_another_reply(message_id, self.settings, self._model_name())
+            self.transcript_changed.emit()
+            self._write(reply)
+        self._list_conversations()
+
+    def continue_reply(self, message_id: int) -> None:
+        """Have the reply at the end of the path written on, once it has ended."""
+        is_ended = self._chat.ends_with(message_id) and message_id != self.streaming_message_id
+        if not is_ended or not self._check_model():
+            return
+        told = self.messages
+        if not told[-1].text.strip() and not self._check_question(told[:-1]):
+            return
+        self._writer.stop()
+        with self._storage.writing():
+            self._recorder.flush()  # what is reopened is what the store has
+            reply = self._chat.reopen_reply()
+            self.message_changed.emit(reply)
+            self._write(reply, continued=bool(reply.text.strip()))
+
+    def show_alternative(self, message_id: int, step: int) -> None:
+        """Show the alternative of a message that is `step` places on, and what was said after it."""
+        with self._storage.writing():
+            self._chat.select_alternative(message_id, step)
+            self.transcript_changed.emit()
+
+    def _answer(self) -> None:
+        """Add a reply to the prompt that ends the path and have it written."""
+        reply = self._chat.add_reply(self.settings, self._model_name())
+        self.message_added.emit(reply)
+        self._write(reply)
+
+    def _write(self, reply: Message, *, continued: bool = False) -> None:
+        """Have the reply that ends the path written, or written on."""
+        told = self.messages if continued else self.messages[:-1]
+        own = self._chat.system_prompt
+        system_prompt = self.settings.system_prompt if own is None else own
+        sampling = self._chat.sampling or self.settings.sampling
+        self._writer.write(history(told, system_prompt), sampling, reply, continued=continued)
+
+    def _check_question(self, path: list[Message]) -> bool:
+        told = history(path, "")
+        if told and told[-1].role is Role.USER:
+            return True
+        self.notice_raised.emit(Notice("There is no question to answer", "Type one below, or start a new chat."))
+        return False
+
+    def _title_of(self, conversation_id: int) -> str:
+        known = [*self._list.shown, *([self.conversation] if self.conversation else [])]
+        return next((chat.title for chat in known if chat.id == conversation_id), "A chat")
+
+    def _model_name(self) -> str | None:
+        return self.model.name if self.model else None
+
+    def _check_model(self) -> bool:
+        if self.state is EngineState.NO_MODEL:
+            self.notice_raised.emit(Notice("No model is loaded", "Choose a model, then try again."))
+            return False
+        return self._check_free()
+
+    def _check_free(self) -> bool:
+        if self._engine.measuring:
+            self.notice_raised.emit(Notice(MEASURING, "Wait for its end, or stop it in its window, then try again."))
+            return False
+        return True
+
+    # What follows
+
+    @Slot()
+    def _show_last_statistics(self) -> None:
+        if not self._recorder.live:
+            self.statistics_changed.emit(self._chat.last_statistics())
+
+    @Slot(int, str)
+    def _on_text_added(self, message_id: int, text: str) -> None:
+        if self._chat.has(message_id):
+            self.reply_text_added.emit(message_id, text)
+
+    @Slot(Message)
+    def _on_reply_ended(self, ended: Message) -> None:
+        if self._chat.has(ended.id):
+            self.message_changed.emit(self._chat.replace(ended))
+        self._list_conversations()
+
+    @Slot()
+    def _remember_model(self) -> None:
+        """Keep the choice, also of what did not load: it is mended by another precision, or tried again later.
+
+        Not before the outcome: a model that takes the whole process down must not do so at every start.
+        """
+        remembered = self._model.remembered_in(self.settings)
+        if remembered != self.settings:
+            self.change_settings(remembered)

@@ -1,0 +1,202 @@
+"""How replies are drafted: the loaded model's settings, what it can have of them, and when a change takes effect."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from rdchat.chat.settings import ModelDraft, Settings
+from rdchat.inference.api.events import DraftOptions, ModelInfo, ModeOption, ReplyEnd
+from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import Failure
+from rdchat.services.engine.model_slot import ModelSlot
+
+_MODELS_KEPT = 50
+_RECENT = 8
+NEXT_ROUND, NEXT_REPLY = "from the next round", "from the next reply"
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A reply under way, and the settings that it began with."""
+
+    request_id: int
+    begun: DraftSettings
+
+
+class DraftControl(QObject):
+    """Keeps one `DraftSettings` per model and hands them to replies.
+
+    Beams, draft tokens, the lookup branch and exact times change in a reply under way from its next round on; another
+    mode, drafter or draft model waits for the next reply.
+
+    Args:
+        engine: Is asked what the loaded model can have, and told of changes.
+        model: The loaded model.
+        read: Returns the app's settings.
+        save: Keeps changed ones.
+        parent: The Qt parent.
+    """
+
+    changed = Signal()  # settings, options, or when they apply
+    exact_times_changed = Signal()
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        model: ModelSlot,
+        read: Callable[[], Settings],
+        save: Callable[[Settings], None],
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._engine, self._model, self._read, self._save = engine, model, read, save
+        self._options: dict[Mode, ModeOption] = {}
+        self._running: _Running | None = None
+        self._exact_times = False
+        self.checking = False  # an answer about options is on its way; a reply under way holds it up
+        self.plain_reason = ""  # why the last reply was decoded plainly although drafting was asked for
+        engine.options_told.connect(self._on_options)
+        engine.reply_finished.connect(self._on_finished)
+        engine.reply_failed.connect(self._on_failed)
+        model.load_started.connect(self._forget_options)
+        model.failed.connect(self.changed)
+        model.loaded.connect(self._on_loaded)
+
+    @property
+    def settings(self) -> DraftSettings:
+        """The loaded model's settings; the defaults where none is loaded or it has none of its own."""
+        model = self._model_name()
+        return next((item.draft for item in self._read().drafts if item.model == model), DraftSettings())
+
+    @property
+    def ready(self) -> bool:
+        """Whether a model is loaded whose settings can be changed."""
+        return self._model.info is not None
+
+    @property
+    def exact_times(self) -> bool:
+        """Whether stages wait for their results, so that the time ledger is exact. Off when the app starts."""
+        return self._exact_times
+
+    @property
+    def applies(self) -> str:
+        """When changes made since the reply under way began take effect; empty where there are none."""
+        if self._running is None:
+            return ""
+        begun, now = self._running.begun, self.settings
+        if (begun.mode, begun.draft_model, begun.drafter) != (now.mode, now.draft_model, now.drafter):
+            return NEXT_REPLY
+        return "" if replace(begun, profile=False, trace=False) == now else NEXT_ROUND
+
+    @property
+    def recent_draft_models(self) -> tuple[str, ...]:
+        """Draft models chosen before, and other models opened before, latest first."""
+        settings, own = self._read(), self._model_name()
+        named = [*(item.draft.draft_model for item in settings.drafts), *settings.recent_models]
+        return _distinct(name for name in named if name != own)
+
+    @property
+    def recent_drafters(self) -> tuple[str, ...]:
+        """Folders of recurrent drafters chosen before, latest first."""
+        return _distinct(item.draft.drafter for item in self._read().drafts)
+
+    def option(self, mode: Mode) -> ModeOption | None:
+        """Return whether a mode is to be had; None before the engine has told."""
+        return self._options.get(mode)
+
+    def change(self, settings: DraftSettings) -> None:
+        """Draft by these settings from now on, as far as a reply under way allows."""
+        settings, before = replace(settings, profile=False, trace=False), self.settings
+        if not self.ready or settings == before:
+            return
+        kept, model = self._read(), self._model_name()
+        others = tuple(item for item in kept.drafts if item.model != model)
+        self.plain_reason = ""
+        self._save(replace(kept, drafts=(ModelDraft(model, settings), *others)[:_MODELS_KEPT]))
+        self._tell_running()
+        if (settings.draft_model, settings.drafter) != (before.draft_model, before.drafter):
+            self._check_options()
+        elif settings.mode is not before.mode:
+            self.refresh_options()
+        self.changed.emit()
+
+    def set_exact_times(self, exact: bool) -> None:
+        """Have the ledger's times exact, or replies fast; from the next round on."""
+        if exact != self._exact_times:
+            self._exact_times = exact
+            self._tell_running()
+            self.exact_times_changed.emit()
+
+    @Slot()
+    def refresh_options(self) -> None:
+        """Ask the engine anew: a drafter may have been trained since. What it told before holds until it answers.
+
+        It only reads small files. A reply under way would hold it up, so then it is asked when the reply has ended.
+        """
+        if self.ready and self._running is None:
+            self._engine.ask_options(self.settings)
+
+    @Slot()
+    def _check_options(self) -> None:
+        """Ask about what was not asked before."""
+        if self.ready:
+            self.checking = True
+            self.refresh_options()
+
+    def begin(self, request_id: int) -> DraftSettings:
+        """Return what a reply that begins now is drafted by; changes are sent to it until it ends."""
+        settings = self._requested()
+        self._running = _Running(request_id, settings)
+        return settings
+
+    def _requested(self) -> DraftSettings:
+        return replace(self.settings, profile=self._exact_times, trace=True)
+
+    def _tell_running(self) -> None:
+        if self._running is not None:
+            self._engine.update_draft(self._running.request_id, self._requested())
+
+    def _model_name(self) -> str:
+        return str(self._model.info.path) if self._model.info else ""
+
+    @Slot(DraftOptions)
+    def _on_options(self, told: DraftOptions) -> None:
+        if self._model.info is not None and told.model == self._model.info.path:
+            self.checking = False
+            mode, before = self.settings.mode, self._options
+            self._options = {option.mode: option for option in told.modes}
+            was, now = before.get(mode), self._options.get(mode)
+            if was and now and now.available and not was.available:
+                self.plain_reason = ""  # it is mended
+            self.changed.emit()
+
+    @Slot()
+    def _forget_options(self) -> None:
+        self.checking, self._options, self.plain_reason = False, {}, ""
+        self._running = None  # it is stopped, and what is told of it is no business of the next model
+        self.changed.emit()
+
+    @Slot(ModelInfo)
+    def _on_loaded(self, _info: ModelInfo) -> None:
+        self.changed.emit()
+        QTimer.singleShot(0, self._check_options)  # behind a reply that waited for the model
+
+    @Slot(ReplyEnd)
+    def _on_finished(self, end: ReplyEnd) -> None:
+        self._end(end.request_id, end.mode_reason or "")
+
+    @Slot(Failure)
+    def _on_failed(self, failure: Failure) -> None:
+        self._end(failure.request_id, "")
+
+    def _end(self, request_id: int | None, plain_reason: str) -> None:
+        if self._running is not None and self._running.request_id == request_id:
+            self._running, self.plain_reason = None, plain_reason
+            self.changed.emit()
+            self.refresh_options()
+
+
+def _distinct(names: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in names if name))[:_RECENT]

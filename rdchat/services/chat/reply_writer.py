@@ -1,0 +1,178 @@
+"""Has replies written by the engine as soon as there is a model, and takes them into the recorder."""
+
+from dataclasses import replace
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.chat.conversation import Drafting, Message
+from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, SamplingParams
+from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
+from rdchat.services.chat.trace_recorder import TraceRecorder
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import EngineState, Failure, ReplyProgress
+from rdchat.services.engine.model_slot import ModelSlot
+
+MEASURING = "A race or a benchmark is running"
+
+
+class ReplyWriter(QObject):
+    """Sends requests, follows their events and knows what the engine is busy with."""
+
+    text_added = Signal(int, str)  # message id, new characters
+    reply_ended = Signal(Message)
+    statistics_changed = Signal(Statistics)
+    changed = Signal()  # the state may be another
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        model: ModelSlot,
+        drafting: DraftControl,
+        recorder: ReplyRecorder,
+        traces: TraceRecorder,
+        *,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._engine = engine
+        self._model = model
+        self._drafting = drafting
+        self._recorder = recorder
+        self._traces = traces
+        engine.reply_progressed.connect(self._on_progressed)
+        engine.reply_finished.connect(self._on_finished)
+        engine.reply_failed.connect(self._on_failed)
+        model.load_started.connect(self._on_load_started)
+        model.loaded.connect(self._on_model_loaded)
+        model.failed.connect(self._on_model_failed)
+
+    @property
+    def state(self) -> EngineState:
+        if self._model.loading:
+            return EngineState.LOADING
+        if self._model.info is None:
+            return EngineState.NO_MODEL
+        live = self._recorder.live
+        if not live:
+            return EngineState.IDLE
+        return EngineState.WRITING if live[-1].writing else EngineState.PREFILL
+
+    def reason_to_refuse(self, prompt: str, conversation_id: int | None) -> str:
+        """Say why a prompt cannot be sent now; empty if it can."""
+        if not prompt.strip():
+            return "Type something to ask."
+        if live := self._recorder.live:
+            if live[-1].stopping:
+                return "The last reply is still being stopped. Try again in a moment."
+            where = "" if live[-1].message.conversation_id == conversation_id else " in another chat"
+            return f"A reply is still being written{where}. Wait for it, or stop it first."
+        if self._engine.measuring:
+            return f"{MEASURING}. Wait for its end, or stop it in its window."
+        return "No model is loaded. Choose one first." if self.state is EngineState.NO_MODEL else ""
+
+    def write(
+        self, messages: tuple[ChatMessage, ...], sampling: SamplingParams, reply: Message, *, continued: bool = False
+    ) -> None:
+        """Have `reply` written now, or when the model is there; without one it fails."""
+        request_id = self._engine.new_request_id()
+        request = GenerationRequest(messages, sampling, reply.seed or 0, request_id, continued)
+        live = self._recorder.begin(request, reply)
+        self._traces.begin(reply.id, live.begins_at)
+        if self._model.info is not None:
+            self._send(live)
+        elif not self._model.loading:
+            self._fail(live, self._model.failure)
+        self.changed.emit()
+
+    def stop(self, conversation_id: int | None = None) -> None:
+        """Stop the replies of one conversation, or all; each ends in its own time."""
+        for live in self._recorder.live:
+            if conversation_id in {None, live.message.conversation_id}:
+                live.stopping = True
+                if live.sent:
+                    self._engine.stop(live.request.request_id)
+                else:
+                    self._finish(live, None)
+        self.changed.emit()
+
+    def _send(self, live: LiveReply) -> None:
+        live.sent = True
+        live.request = replace(live.request, draft=self._drafting.begin(live.request.request_id))
+        self._engine.generate(live.request)
+
+    def _finish(self, live: LiveReply, end: ReplyEnd | None) -> None:
+        """End a reply as the engine says, or as stopped where the engine never had it."""
+        if end is None:
+            self._traces.end(live.message.id)
+            self._recorder.finish(live, "", FinishReason.CANCELLED)
+        elif end.finish_reason is FinishReason.CANCELLED and not (end.token_ids or live.stopping):
+            self._traces.end(live.message.id)  # nobody stopped it: rdchat closes before it has begun
+            self._recorder.interrupt(live)
+        else:
+            self._traces.end(live.message.id, len(end.token_ids), end.trailing_text)
+            self._recorder.finish(
+                live,
+                end.text,
+                end.finish_reason,
+                statistics=end.statistics,
+                drafting=Drafting(end.mode, end.mode_reason or "", end.drafter or ""),
+                model=self._model.info.name if self._model.info else None,
+                control_offsets=end.control_offsets,
+            )
+        self.reply_ended.emit(live.message)
+
+    def _fail(self, live: LiveReply, failure: Failure | None) -> None:
+        words = f"{failure.message} {failure.hint}".strip() if failure else "No model is loaded."
+        self._traces.end(live.message.id)
+        self._recorder.fail(live, words)
+        self.reply_ended.emit(live.message)
+
+    @Slot(ReplyProgress)
+    def _on_progressed(self, progress: ReplyProgress) -> None:
+        if (live := self._recorder.find(progress.request_id)) is None:
+            return
+        is_first = not live.writing
+        self._recorder.add_text(live, progress.text, progress.written_at)
+        self._traces.add(live.message.id, progress.tokens)
+        if progress.text:
+            self.text_added.emit(live.message.id, progress.text)
+        self.statistics_changed.emit(progress.statistics)
+        if is_first:
+            self.changed.emit()
+
+    @Slot(ReplyEnd)
+    def _on_finished(self, end: ReplyEnd) -> None:
+        if (live := self._recorder.find(end.request_id)) is None:
+            return
+        self._finish(live, end)
+        self.statistics_changed.emit(end.statistics)
+        self.changed.emit()
+
+    @Slot(Failure)
+    def _on_failed(self, failure: Failure) -> None:
+        if failure.request_id is not None and (live := self._recorder.find(failure.request_id)) is not None:
+            self._fail(live, failure)
+            self.changed.emit()
+
+    @Slot()
+    def _on_load_started(self) -> None:
+        for live in self._recorder.live:
+            live.stopping = live.stopping or live.sent  # the engine stops what runs before it loads
+        self.changed.emit()
+
+    @Slot(ModelInfo)
+    def _on_model_loaded(self, _info: ModelInfo) -> None:
+        for live in self._recorder.live:
+            if not live.sent:
+                self._send(live)
+        self.changed.emit()
+
+    @Slot(Failure)
+    def _on_model_failed(self, failure: Failure) -> None:
+        for live in self._recorder.live:
+            if not live.sent:
+                self._fail(live, failure)
+        self.changed.emit()

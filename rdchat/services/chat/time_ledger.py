@@ -1,0 +1,116 @@
+"""Where the time of the replies went since the last reset, and what measuring it exactly costs."""
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.ledger_tree import LedgerRow, added_up, ledger_rows
+from rdchat.inference.api.reply_statistics import LedgerEntry
+from rdchat.inference.api.requests import Mode
+from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import Failure, ReplyProgress
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileCost:
+    """Tokens a second of the last replies in one mode, with exact times and without."""
+
+    exact_tps: float
+    usual_tps: float
+
+    @property
+    def ratio(self) -> float:
+        return self.exact_tps / self.usual_tps
+
+
+class TimeLedger(QObject):
+    """Adds up the ledgers of all replies, the one under way included.
+
+    It begins anew where exact times are switched on or off, so that all its times are of one kind.
+
+    Args:
+        engine: Tells of replies.
+        drafting: Knows whether times are exact.
+        parent: The Qt parent.
+    """
+
+    changed = Signal()
+
+    def __init__(self, engine: EngineClient, drafting: DraftControl, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._drafting = drafting
+        self._ended: tuple[LedgerEntry, ...] = ()
+        self._running: tuple[LedgerEntry, ...] = ()
+        self._spent: dict[str, LedgerEntry] = {}  # what the reply under way had spent before the last reset
+        self._mixed = False  # it began with times of the other kind
+        self._rates: dict[tuple[Mode, bool], float] = {}
+        self._mode = Mode.OFF  # of the last reply
+        engine.reply_progressed.connect(self._on_progressed)
+        engine.reply_finished.connect(self._on_finished)
+        engine.reply_failed.connect(self._on_failed)
+        engine.model_loaded.connect(self._forget_rates)
+        drafting.exact_times_changed.connect(self._begin_other_kind)
+
+    @property
+    def rows(self) -> tuple[LedgerRow, ...]:
+        """All stages, each directly followed by those inside it."""
+        return ledger_rows((*self._ended, *self._new()))
+
+    @property
+    def cost(self) -> ProfileCost | None:
+        """What exact times cost in the mode of the last reply; None until a reply of either kind was seen."""
+        exact, usual = (self._rates.get((self._mode, kind)) for kind in (True, False))
+        return ProfileCost(exact, usual) if exact and usual else None
+
+    @Slot()
+    def reset(self) -> None:
+        """Count from now on."""
+        self._ended = ()
+        self._spent = {entry.path: entry for entry in self._running}
+        self.changed.emit()
+
+    def _new(self) -> tuple[LedgerEntry, ...]:
+        """Return what the reply under way spent since the last reset."""
+        return tuple(left for entry in self._running if (left := _without(entry, self._spent.get(entry.path))).calls)
+
+    @Slot()
+    def _begin_other_kind(self) -> None:
+        self._mixed = bool(self._running)
+        self.reset()
+
+    @Slot(ReplyProgress)
+    def _on_progressed(self, progress: ReplyProgress) -> None:
+        self._running = progress.statistics.ledger
+        self.changed.emit()
+
+    @Slot(ReplyEnd)
+    def _on_finished(self, end: ReplyEnd) -> None:
+        self._running = end.statistics.ledger
+        if not self._mixed and end.statistics.decode_tps:
+            self._mode = end.mode
+            self._rates[end.mode, self._drafting.exact_times] = end.statistics.decode_tps
+        self._close()
+
+    @Slot(Failure)
+    def _on_failed(self, failure: Failure) -> None:
+        if failure.request_id is not None:
+            self._close()
+
+    def _close(self) -> None:
+        """Add the reply under way to those that ended."""
+        self._ended = tuple(added_up((*self._ended, *self._new())).values())
+        self._running, self._spent, self._mixed = (), {}, False
+        self.changed.emit()
+
+    @Slot()
+    def _forget_rates(self) -> None:
+        self._rates = {}
+        self.changed.emit()
+
+
+def _without(entry: LedgerEntry, spent: LedgerEntry | None) -> LedgerEntry:
+    if spent is None:
+        return entry
+    return LedgerEntry(entry.name, entry.parent, entry.calls - spent.calls, entry.total_ms - spent.total_ms)

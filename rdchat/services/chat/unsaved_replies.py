@@ -1,0 +1,132 @@
+"""Replies that the store does not take: what would be lost by quitting, and another file to put it into."""
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from rdchat.chat.conversation import Notice
+from rdchat.errors import StorageError
+from rdchat.files.file_errors import file_error
+from rdchat.services.chat.reply_recorder import ReplyRecorder
+
+_LOG = logging.getLogger(__name__)
+_BEGINNING = "unsaved-replies-"
+
+
+@dataclass(frozen=True, slots=True)
+class UnsavedReply:
+    """A reply of which the store lacks something.
+
+    Attributes:
+        title: Of its chat.
+        text: All of it.
+        missing: Number of characters that the store lacks.
+    """
+
+    title: str
+    text: str
+    missing: int
+
+
+class UnsavedReplies:
+    """What quitting would lose.
+
+    Args:
+        recorder: Has the replies.
+        title_of: Gives the title of a chat by its id, without the store.
+        folder: Where the chats are stored.
+    """
+
+    def __init__(self, recorder: ReplyRecorder, title_of: Callable[[int], str], folder: Path) -> None:
+        self._recorder, self._title_of, self._folder = recorder, title_of, folder
+        self._file: Path | None = None  # has what is unsaved
+        self._chosen = False  # by the person: it stays
+        self._given_up = False
+
+    @property
+    def trouble(self) -> Notice | None:
+        """Why the store does not take them."""
+        return self._recorder.trouble
+
+    def replies(self) -> list[UnsavedReply]:
+        """Return what the store lacks at present."""
+        return [
+            UnsavedReply(self._title_of(reply.message.conversation_id), reply.message.text, reply.missing)
+            for reply in self._recorder.unsaved
+        ]
+
+    def save(self) -> bool:
+        """Try to store everything; False where something is lacking still."""
+        self._recorder.save()
+        return not self._recorder.unsaved
+
+    def save_elsewhere(self, path: Path) -> None:
+        """Write the replies as they are now into a file of Markdown, and at the end once more as they are then.
+
+        Raises:
+            StorageFullError: If the disk is full.
+            StorageError: If the file cannot be written.
+        """
+        _write(path, self.replies())
+        self._file, self._chosen = path, True
+
+    def give_up(self) -> None:
+        """Let the replies be lost: the person wants to quit without them."""
+        self._given_up = True
+
+    def rescue(self) -> Path | None:
+        """Put what is unsaved at the end where it can be found again, and return the file; None where there is none."""
+        replies = self.replies()
+        if not replies and not self._chosen and self._file is not None:
+            self._file.unlink(missing_ok=True)  # the store has taken it after all
+            self._file = None
+        if not replies or (self._given_up and not self._chosen):
+            return None
+        places = (self._folder, Path.home(), Path(tempfile.gettempdir()))
+        for path in [self._file] if self._file else [_free_name(place) for place in places]:
+            try:
+                _write(path, replies)
+            except StorageError as error:
+                _LOG.error("%s", error)
+            else:
+                _LOG.warning("The text that could not be saved is in %s", path)
+                self._file = path
+                return path
+        return None
+
+
+def left_behind(folder: Path) -> Notice | None:
+    """Return what to tell of texts that an earlier run had to leave beside the chats; None where there are none."""
+    found = sorted(folder.glob(f"{_BEGINNING}*.md"))
+    if not found:
+        return None
+    return Notice(
+        "A reply could not be saved when rdchat was quit",
+        f"Its text is in {found[-1]}. Move or delete that file, and this is not said again.",
+    )
+
+
+def _free_name(folder: Path) -> Path:
+    return folder / f"{_BEGINNING}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}.md"
+
+
+def _write(path: Path, replies: Iterable[UnsavedReply]) -> None:
+    parts = [f"# {reply.title}\n\n{reply.text.rstrip()}\n" for reply in replies]
+    new = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        try:
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+                file.write("\n".join(parts))
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
+    except OSError as error:
+        what = f"The text cannot be saved to {path}"
+        raise file_error(error, what, "Choose another place.") from error

@@ -1,0 +1,67 @@
+"""The one model of the app: asked for, loading, loaded or failed."""
+
+from dataclasses import replace
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.chat.settings import Settings
+from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.requests import Dtype
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import Failure
+
+_RECENT_MODELS = 8
+
+
+class ModelSlot(QObject):
+    """Follows the loading of models.
+
+    Attributes:
+        chosen: The model asked for last, loaded or not; None is the default one.
+        dtype: The precision asked for last.
+        loading: A model is being loaded, or none was asked for yet.
+        info: The loaded model.
+        failure: Why there is none.
+    """
+
+    load_started = Signal()
+    loaded = Signal(ModelInfo)
+    failed = Signal(Failure)
+
+    def __init__(self, engine: EngineClient, settings: Settings, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._engine = engine
+        self.chosen = settings.model
+        self.dtype = settings.dtype
+        self.loading = True
+        self.info: ModelInfo | None = None
+        self.failure: Failure | None = None
+        engine.model_loaded.connect(self._on_loaded)
+        engine.model_failed.connect(self._on_failed)
+
+    def load(self, model: str | None, dtype: Dtype) -> None:
+        self.chosen, self.dtype = model, dtype
+        self.loading, self.info, self.failure = True, None, None
+        self.load_started.emit()
+        self._engine.load_model(model, dtype)
+
+    def retry(self) -> None:
+        """Load what was asked for last."""
+        self.load(self.chosen, self.dtype)
+
+    def remembered_in(self, settings: Settings) -> Settings:
+        """Return the settings with what was asked for last to start with, and, if it loaded, as the latest one."""
+        model, recent = self.chosen, settings.recent_models
+        if model is not None and self.info is not None:
+            recent = (model, *(name for name in recent if name != model))[:_RECENT_MODELS]
+        return replace(settings, model=model, dtype=self.dtype, recent_models=recent)
+
+    @Slot(ModelInfo)
+    def _on_loaded(self, info: ModelInfo) -> None:
+        self.loading, self.info = False, info
+        self.loaded.emit(info)
+
+    @Slot(Failure)
+    def _on_failed(self, failure: Failure) -> None:
+        self.loading, self.info, self.failure = False, None, failure
+        self.failed.emit(failure)

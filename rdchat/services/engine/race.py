@@ -1,0 +1,180 @@
+"""A race: one prompt answered plainly and drafted, one after the other, then replayed side by side.
+
+The engine has one thread, and two replies at once would take each other's time. So each is written alone, after a
+warm-up, and a replay shows both from the recorded moments of their tokens. Which goes first changes from race to race.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import accumulate, count
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_results import BenchRun, Difference
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.requests import DraftSettings
+from rdchat.inference.benchmark.report import speed_ratio
+from rdchat.services.engine.benchmark import Benchmark
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class LaneState:
+    """Where a lane stands at a moment.
+
+    Attributes:
+        characters: Length of the text that is written.
+        tokens: Number of tokens that are.
+        elapsed_ms: The lane's own time; it stops with the last token.
+        tokens_per_s: Decoding speed so far; None before there are two tokens.
+        ended: Whether the reply is whole.
+    """
+
+    characters: int
+    tokens: int
+    elapsed_ms: float
+    tokens_per_s: float | None
+    ended: bool
+
+
+class Lane:
+    """A recorded reply that can be looked at as it was at any moment."""
+
+    def __init__(self, run: BenchRun) -> None:
+        self.run = run
+        self.text = "".join(run.pieces)
+        self._times = run.times_ms
+        self._ends = (0, *accumulate(len(piece) for piece in run.pieces))
+
+    @property
+    def duration_ms(self) -> float:
+        """From the request to the last token."""
+        return self._times[-1] if self._times else 0.0
+
+    def at(self, clock_ms: float) -> LaneState:
+        """Return its state `clock_ms` after the request."""
+        tokens = bisect_right(self._times, clock_ms)
+        elapsed = min(clock_ms, self.duration_ms)
+        decoding = elapsed - self._times[0] if tokens > 1 else 0.0
+        speed = (tokens - 1) / decoding * 1000 if decoding > 0 else None
+        return LaneState(self._ends[tokens], tokens, elapsed, speed, tokens == len(self._times))
+
+
+@dataclass(frozen=True, slots=True)
+class RaceResult:
+    """Two replies to one prompt.
+
+    Attributes:
+        plain, drafted: The lanes.
+        name: What drafted, such as `Recurrent W4 L5`.
+        ratio: Decoding speed of the drafted one over the plain one's; None where one has fewer than two tokens.
+        difference: Where the texts part; None where they are the same.
+    """
+
+    plain: Lane
+    drafted: Lane
+    name: str
+    ratio: float | None
+    difference: Difference | None
+
+    @property
+    def duration_ms(self) -> float:
+        """How long the slower lane took."""
+        return max(self.plain.duration_ms, self.drafted.duration_ms)
+
+    @property
+    def speed_words(self) -> str:
+        """The ratio as a sentence; empty where there is none."""
+        return f"{self.name} wrote {self.ratio:.2f}x as fast." if self.ratio else ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether the texts are the same, and if not, where they part and by how little."""
+        if self.difference is None:
+            return "Same text, token for token."
+        return _difference_words(self.difference, self.name, self.drafted.run.dtype)
+
+
+class Race(QObject):
+    """Runs races, one at a time."""
+
+    started = Signal()
+    progressed = Signal()
+    finished = Signal(RaceResult)
+    stopped = Signal()
+    failed = Signal(Failure)
+
+    def __init__(self, engine: EngineClient, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._benchmark = Benchmark(engine, self)
+        self._turns = count()
+        self._benchmark.started.connect(self.started)
+        self._benchmark.progressed.connect(self.progressed)
+        self._benchmark.runs_made.connect(self._on_runs_made)
+        self._benchmark.failed.connect(self.failed)
+        self._benchmark.ended.connect(self._on_ended)
+
+    @property
+    def running(self) -> bool:
+        return self._benchmark.running
+
+    @property
+    def words(self) -> str:
+        """What is being done, such as `Off (1 of 2)…`; empty before the engine has got to it."""
+        progress = self._benchmark.progress
+        if progress is None:
+            return ""
+        name = progress.words.partition(",")[0]  # which prompt it is need not be said
+        return f"{name} ({min(progress.done + 1, progress.total)} of {progress.total})…"
+
+    def start(self, prompt: str, draft: DraftSettings, temperature: float, seed: int, max_tokens: int) -> None:
+        """Have a prompt answered plainly and drafted.
+
+        Raises:
+            InvalidSettingError: If a value is out of range.
+        """
+        cell = BenchCell(draft, temperature)
+        plan = BenchPlan(
+            (cell,), (Prompt(prompt),), max_tokens, 1, seed, mlx_lm=False, overhead=False, turn=next(self._turns)
+        )
+        self._benchmark.start(plan)
+
+    def stop(self) -> None:
+        """End early; `stopped` follows."""
+        self._benchmark.stop()
+
+    @Slot()
+    def _on_runs_made(self) -> None:
+        """End where the mode turns out not to be had, as it does in the warm-up: a plain reply alone is no race."""
+        if any(run.mode_reason for run in self._benchmark.runs):
+            self._benchmark.stop()
+
+    @Slot(bool)
+    def _on_ended(self, stopped: bool) -> None:
+        plan, runs = self._benchmark.plan, {run.cell: run for run in self._benchmark.runs}
+        assert plan is not None, "a race ends after it was started"
+        cell = len(plan.baselines)
+        drafted, plain = runs.get(cell), runs.get(0)
+        if drafted is not None and drafted.mode_reason:
+            self.failed.emit(Failure(None, drafted.mode_reason, "Choose another way of drafting."))
+        elif stopped or plain is None or drafted is None:
+            self.stopped.emit()
+        else:
+            name, ratio = plan.all_cells[cell].words, speed_ratio(drafted, plain)
+            self.finished.emit(RaceResult(Lane(plain), Lane(drafted), name, ratio, drafted.difference))
+
+
+def _difference_words(difference: Difference, name: str, dtype: str) -> str:
+    where = f"The texts part at token {difference.index + 1}: plain decoding {_token_words(difference.plain)}, "
+    parted = f"{where}{name} {_token_words(difference.other)}."
+    if difference.gap is None:
+        return parted
+    if difference.near_tie(dtype):
+        return f"{parted} Their scores are {difference.gap:.2g} apart: a near-tie, which rounding in {dtype} decides."
+    return f"{parted} Their scores are {difference.gap:.2g} apart, which is no near-tie. Please report this."
+
+
+def _token_words(token: str) -> str:
+    return f"wrote “{token}”" if token else "had ended"

@@ -1,0 +1,272 @@
+"""Where the person writes: a field that grows with its text, and one button that sends or stops."""
+
+from enum import Enum, auto
+from math import ceil
+
+from PySide6.QtCore import QEvent, QRectF, Qt, Signal
+from PySide6.QtGui import (
+    QFocusEvent,
+    QFontMetricsF,
+    QInputMethodEvent,
+    QKeyEvent,
+    QPainter,
+    QPaintEvent,
+    QPalette,
+    QPen,
+    QResizeEvent,
+    QTextCursor,
+)
+from PySide6.QtWidgets import QAbstractButton, QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
+
+from rdchat.ui.look.icons import line_pixmap
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
+
+_MOST_LINES = 8
+_BUTTON = 30
+_PLACEHOLDERS = (  # the first that fits
+    "Ask anything. Return sends, Shift-Return starts a new line.",
+    "Ask anything. Return sends.",
+    "Ask anything",
+)
+
+
+class ComposerState(Enum):
+    """What the button does, and why it may not."""
+
+    READY = auto()
+    LOADING = auto()  # what is sent now waits for the model
+    WRITING = auto()
+    NO_MODEL = auto()
+
+
+class PromptField(QPlainTextEdit):
+    """Plain text that asks for the height of its lines, up to eight, and tells Return from Shift-Return."""
+
+    submit_requested = Signal()
+    focus_changed = Signal()
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._composing = False
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setTabChangesFocus(True)
+        self.setAccessibleName("Message")
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.viewport().setAutoFillBackground(False)
+        self.document().setDocumentMargin(TIGHT)
+        self.document().documentLayout().documentSizeChanged.connect(self._fit_height)
+        theme.changed.connect(self._restyle)
+        self._restyle()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and not self._composing:
+            if event.modifiers() & (Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.AltModifier):
+                self.textCursor().insertText("\n")  # Qt's own Shift-Return would insert U+2028
+                self.ensureCursorVisible()
+            else:
+                self.submit_requested.emit()
+            return
+        super().keyPressEvent(event)
+
+    def inputMethodEvent(self, event: QInputMethodEvent) -> None:
+        self._composing = bool(event.preeditString())
+        super().inputMethodEvent(event)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.focus_changed.emit()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        self._composing = False
+        super().focusOutEvent(event)
+        self.focus_changed.emit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        room = self.viewport().width() - 4 * TIGHT
+        fitting = (words for words in _PLACEHOLDERS if self.fontMetrics().horizontalAdvance(words) <= room)
+        self.setPlaceholderText(next(fitting, _PLACEHOLDERS[-1]))
+        self._fit_height()
+
+    def _wanted_height(self) -> int:
+        lines = min(max(round(self.document().size().height()), 1), _MOST_LINES)  # counted in lines, wrapped ones too
+        return ceil(lines * QFontMetricsF(self.font()).lineSpacing() + 2 * self.document().documentMargin()) + 2
+
+    def _fit_height(self) -> None:
+        scrolls = self.document().size().height() > _MOST_LINES
+        policy = Qt.ScrollBarPolicy.ScrollBarAsNeeded if scrolls else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
+        if policy is not self.verticalScrollBarPolicy():
+            self.setVerticalScrollBarPolicy(policy)
+        self.setFixedHeight(self._wanted_height())
+
+    def _restyle(self) -> None:
+        self.setFont(self._theme.body_font())
+        palette = self.palette()
+        palette.setColor(QPalette.ColorRole.PlaceholderText, self._theme.colors.muted)
+        self.setPalette(palette)
+        self._fit_height()
+
+
+class RoundButton(QAbstractButton):
+    """A filled circle with an icon: the one main action of the composer."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._picture = "send"
+        self.setFixedSize(_BUTTON, _BUTTON)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        theme.changed.connect(self.update)
+
+    def show_picture(self, name: str) -> None:
+        self._picture = name
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        colors = self._theme.colors
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(colors.text, 1.5) if self.hasFocus() else Qt.PenStyle.NoPen)
+        ground = colors.accent if self.isEnabled() else colors.border
+        painter.setBrush(ground.darker(115) if self.isDown() else ground)
+        painter.drawEllipse(QRectF(self.rect()).adjusted(1, 1, -1, -1))
+        ink = colors.on_accent if self.isEnabled() else colors.muted
+        picture = line_pixmap(self._picture, ink, 18, self.devicePixelRatioF())
+        painter.drawPixmap((_BUTTON - 18) // 2, (_BUTTON - 18) // 2, picture)
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.Enter, QEvent.Type.Leave, QEvent.Type.EnabledChange):
+            self.update()
+        return super().event(event)
+
+
+class Composer(QWidget):
+    """The field and its button in one rounded frame, with a line below it that says why something was not sent."""
+
+    submitted = Signal(str)
+    stop_requested = Signal()
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._state = ComposerState.LOADING
+        self.field = PromptField(theme)
+        self.button = RoundButton(theme)
+        self.note = ThemedLabel(theme, "", "muted", -1)
+        self.note.setWordWrap(True)
+        self.note.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        self.note.hide()
+        self._frame = _Frame(theme, self.field)
+        inside = QHBoxLayout(self._frame)
+        inside.setContentsMargins(MEDIUM, SMALL, SMALL, SMALL)
+        inside.setSpacing(SMALL)
+        inside.addWidget(self.field, 1, Qt.AlignmentFlag.AlignVCenter)
+        inside.addWidget(self.button, 0, Qt.AlignmentFlag.AlignBottom)
+        self._frame.setMaximumWidth(TEXT_WIDTH + 2 * LARGE)
+        middle = QHBoxLayout()
+        middle.addStretch(1)
+        middle.addWidget(self._frame, 1000)
+        middle.addStretch(1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(LARGE, TIGHT, LARGE, MEDIUM)
+        layout.setSpacing(TIGHT)
+        layout.addLayout(middle)
+        layout.addWidget(self.note)
+        self.setFocusProxy(self.field)
+        self.field.submit_requested.connect(self._submit)
+        self.field.textChanged.connect(self._note_edit)
+        self.button.clicked.connect(self._press)
+        self._refresh_button()
+
+    @property
+    def text(self) -> str:
+        return self.field.toPlainText()
+
+    def set_text(self, text: str) -> None:
+        """Replace the text and put the cursor at its end."""
+        self.field.setPlainText(text)
+        self.field.moveCursor(QTextCursor.MoveOperation.End)
+
+    def set_state(self, state: ComposerState) -> None:
+        if state is not self._state:
+            self._state = state
+            self.show_note("")
+            self._refresh_button()
+
+    def show_note(self, words: str) -> None:
+        """Say below the field why nothing was sent; an empty string takes it away."""
+        self.note.setText(words)
+        self.note.setVisible(bool(words))
+
+    def give_back(self, text: str, reason: str) -> None:
+        """Put text that was not sent back, unless something else was typed since, and say why it was not."""
+        if not self.text.strip():
+            self.set_text(text)
+        self.show_note(reason)
+
+    def _press(self) -> None:
+        if self._state is ComposerState.WRITING:
+            self.stop_requested.emit()
+        else:
+            self._submit()
+
+    def _submit(self) -> None:
+        text = self.text.strip()
+        if not text:
+            self.show_note("Type something to ask first.")
+        elif self._state is ComposerState.NO_MODEL:
+            self.show_note("No model is loaded, so nothing can answer. Choose a model first.")
+        elif self._state is ComposerState.WRITING:
+            self.show_note("A reply is being written. Wait for its end, or press Esc to stop it.")
+        else:
+            self.field.clear()
+            self.submitted.emit(text)
+
+    def _note_edit(self) -> None:
+        self.show_note("")
+        self._refresh_button()
+
+    def _refresh_button(self) -> None:
+        writing = self._state is ComposerState.WRITING
+        if writing:
+            name, tip, enabled = "Stop", "Stop the reply (Esc)", True
+        elif self._state is ComposerState.NO_MODEL:
+            name, tip, enabled = "Send", "No model is loaded. Choose a model first.", False
+        elif not self.text.strip():
+            name, tip, enabled = "Send", "Type something to send", False
+        elif self._state is ComposerState.LOADING:
+            name, tip, enabled = (
+                "Send",
+                "Send (Return). The model is still loading; the reply starts when it is ready.",
+                True,
+            )
+        else:
+            name, tip, enabled = "Send", "Send (Return)", True
+        self.button.show_picture("stop" if writing else "send")
+        self.button.setAccessibleName(name)
+        self.button.setToolTip(tip)
+        self.button.setEnabled(enabled)
+
+
+class _Frame(QWidget):
+    """The rounded outline; in the accent colour while the field has the focus."""
+
+    def __init__(self, theme: Theme, field: PromptField) -> None:
+        super().__init__()
+        self._theme, self._field = theme, field
+        self.setCursor(Qt.CursorShape.IBeamCursor)
+        self.setFocusProxy(field)
+        field.focus_changed.connect(self.update)
+        theme.changed.connect(self.update)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        colors = self._theme.colors
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        focused = self._field.hasFocus()
+        painter.setPen(QPen(colors.accent if focused else colors.border, 1.5 if focused else 1))
+        painter.setBrush(colors.surface)
+        painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 16, 16)

@@ -1,0 +1,168 @@
+"""The middle of the window: notices, the transcript or what stands in its place, and the composer."""
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
+
+from rdchat.chat.conversation import Conversation, Message, MessageStatus, Notice
+from rdchat.inference.api.events import LoadProgress, PrefillProgress
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.engine.engine_events import EngineState, Failure
+from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
+from rdchat.ui.conversation.composer import Composer, ComposerState
+from rdchat.ui.conversation.welcome import ModelFailedView, WelcomeView
+from rdchat.ui.look import formatting
+from rdchat.ui.look.labels import Ground
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.transcript import TranscriptView
+
+
+class ConversationView(Ground):
+    """Wires the controller to the transcript and the composer, and chooses what stands between the two."""
+
+    choose_model_requested = Signal()
+
+    def __init__(
+        self, controller: ChatController, theme: Theme, transcript: TranscriptView, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(theme, "surface", parent)
+        self._controller = controller
+        self._read_despite: Failure | None = None  # the person reads on although this model did not load
+        self._drafts: dict[int | None, str] = {}
+        self._draft_of: int | None = None
+        self.transcript = transcript
+        self.welcome = WelcomeView(theme)
+        self.failed = ModelFailedView(theme)
+        self.banners = BannerArea()
+        self.composer = Composer(theme)
+        self.stack = QStackedWidget()
+        for page in (self.transcript, self.welcome, self.failed):
+            self.stack.addWidget(page)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self.banners)
+        layout.addWidget(self.stack, 1)
+        layout.addWidget(self.composer)
+        self.setMinimumWidth(256)  # the speed panel fits beside it in the smallest window
+        self._connect_transcript()
+        self._connect_commands()
+        self._connect_notices()
+        self._show_conversation()
+        self._show_state()
+
+    def _connect_transcript(self) -> None:
+        controller, transcript = self._controller, self.transcript
+        controller.conversation_opened.connect(self._show_conversation)
+        controller.transcript_changed.connect(self._show_messages)
+        controller.message_added.connect(self._add_message)
+        controller.message_changed.connect(transcript.update_message)
+        controller.reply_text_added.connect(transcript.append_text)
+        controller.load_progressed.connect(self._show_load)
+        controller.prefill_progressed.connect(self._show_prefill)
+        controller.state_changed.connect(self._show_state)
+        transcript.edit_submitted.connect(controller.edit_message)
+        transcript.regenerate_requested.connect(controller.regenerate)
+        transcript.continue_requested.connect(controller.continue_reply)
+        transcript.alternative_requested.connect(controller.show_alternative)
+        for asked in (transcript.edit_submitted, transcript.regenerate_requested, transcript.continue_requested):
+            asked.connect(self._go_on_writing)
+
+    def _connect_commands(self) -> None:
+        controller = self._controller
+        self.composer.submitted.connect(controller.send)
+        self.composer.stop_requested.connect(controller.stop)
+        controller.prompt_refused.connect(self.composer.give_back)
+        self.welcome.example_chosen.connect(self._take_example)
+        self.failed.retry_requested.connect(controller.retry_model)
+        self.failed.default_requested.connect(lambda: controller.load_model(None))
+        self.failed.choose_requested.connect(self.choose_model_requested)
+        self.failed.read_requested.connect(self._read_on)
+
+    def _connect_notices(self) -> None:
+        self._controller.notice_raised.connect(self._show_notice)
+        self._controller.storage_failed.connect(self._show_storage_failure)
+        self._controller.storage_recovered.connect(lambda: self.banners.close_banner("storage"))
+        self._controller.conversation_deleted.connect(self._offer_undo)
+
+    def _show_conversation(self) -> None:
+        conversation = self._controller.conversation
+        self._drafts[self._draft_of] = self.composer.text
+        self._draft_of = conversation.id if conversation else None
+        self.composer.set_text(self._drafts.pop(self._draft_of, ""))
+        self._read_despite = self._controller.model_failure if self._controller.messages else None
+        self._show_messages()
+
+    def _show_messages(self) -> None:
+        self.transcript.set_messages(self._controller.messages)
+        self._show_page()
+
+    def _add_message(self, message: Message) -> None:
+        self._draft_of = message.conversation_id  # a new chat becomes a conversation with its first message
+        self.transcript.add_message(message)
+        if message.status is MessageStatus.STREAMING and self._controller.state is EngineState.LOADING:
+            self.transcript.set_waiting(message.id, "Waiting for the model to load…")
+        self._show_page()
+
+    def _show_state(self) -> None:
+        state = self._controller.state
+        if self._controller.streaming_message_id is not None or state in (EngineState.PREFILL, EngineState.WRITING):
+            self.composer.set_state(ComposerState.WRITING)
+        elif state is EngineState.NO_MODEL:
+            self.composer.set_state(ComposerState.NO_MODEL)
+        elif state is EngineState.LOADING:
+            self.composer.set_state(ComposerState.LOADING)
+        else:
+            self.composer.set_state(ComposerState.READY)
+        self._show_page()
+
+    def _show_page(self) -> None:
+        failure = self._controller.model_failure
+        messages = bool(self._controller.messages)
+        if failure is not None and failure is not self._read_despite:
+            self.failed.show_failure(failure, messages, self._controller.chosen_model is None)
+            self.stack.setCurrentWidget(self.failed)
+        else:
+            self.stack.setCurrentWidget(self.transcript if messages else self.welcome)
+        self._show_model_banner(failure if failure is self._read_despite else None)
+
+    def _show_model_banner(self, failure: Failure | None) -> None:
+        if failure is None:
+            self.banners.close_banner("model")
+        elif self.banners.banner("model") is None:
+            banner = Banner(self._theme, "The model did not load", failure.message, "warning", "danger")
+            banner.add_action("Try again", self._controller.retry_model)
+            self.banners.show_banner(banner, "model")
+
+    def _read_on(self) -> None:
+        self._read_despite = self._controller.model_failure
+        self._show_page()
+
+    def _show_load(self, progress: LoadProgress) -> None:
+        self._show_waiting(formatting.load_words(progress))
+
+    def _show_prefill(self, progress: PrefillProgress) -> None:
+        self._show_waiting(formatting.prefill_words(progress))
+
+    def _show_waiting(self, words: str) -> None:
+        messages = self._controller.messages
+        if messages and messages[-1].id == self._controller.streaming_message_id:
+            self.transcript.set_waiting(messages[-1].id, words)
+
+    def _take_example(self, prompt: str) -> None:
+        self.composer.set_text(prompt)
+        self.composer.setFocus()
+
+    def _go_on_writing(self) -> None:
+        self.composer.setFocus()  # the button that was pressed is hidden while the reply is written
+
+    def _show_notice(self, notice: Notice) -> None:
+        self.banners.show_banner(Banner(self._theme, notice.title, notice.detail), f"notice {notice.title}")
+
+    def _show_storage_failure(self, notice: Notice) -> None:
+        self.banners.show_banner(Banner(self._theme, notice.title, notice.detail, "warning", "danger"), "storage")
+
+    def _offer_undo(self, conversation: Conversation) -> None:
+        title = conversation.title if len(conversation.title) <= 40 else f"{conversation.title[:39]}…"
+        banner = Banner(self._theme, f"Deleted “{title}”")
+        banner.add_action("Undo", self._controller.undo_delete)
+        self.banners.show_banner(banner, "undo", UNDO_MS)

@@ -1,0 +1,126 @@
+"""The small controls of a message."""
+
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QFocusEvent, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen, QShowEvent
+from PySide6.QtWidgets import QAbstractButton, QToolButton, QWidget
+
+from rdchat.ui.look.icons import line_icon, line_pixmap
+from rdchat.ui.look.theme import Theme, control_font
+
+_ICON = 16
+_COPIED_MS = 1600
+
+
+class IconButton(QToolButton):
+    """A flat icon. While it is concealed it draws nothing, but keeps its place and its turn in the Tab order."""
+
+    focus_changed = Signal()
+
+    def __init__(self, icon: str, name: str, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._concealed = False
+        self._stale = True  # drawing an icon takes a millisecond: only those that are seen are drawn
+        self.setAutoRaise(True)
+        self.setIconSize(QSize(_ICON, _ICON))
+        self.setFixedSize(28, 26)
+        self.show_as(icon, name)
+
+    def show_as(self, icon: str, name: str) -> None:
+        """Take an icon and a name; the name is the tooltip too."""
+        self._icon_name = icon
+        self.setAccessibleName(name)
+        self.setToolTip(name)
+        self.restyle()
+
+    def restyle(self) -> None:
+        self._stale = True
+        self._draw_icon()
+
+    def _draw_icon(self) -> None:
+        if self._stale and self.isVisible() and not self._concealed:
+            self._stale = False
+            self.setIcon(line_icon(self._icon_name, self._theme.colors.muted, _ICON))
+
+    def set_concealed(self, concealed: bool) -> None:
+        if concealed != self._concealed:
+            self._concealed = concealed
+            self._draw_icon()
+            self.update()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._draw_icon()
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.focus_changed.emit()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.focus_changed.emit()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if not self._concealed:
+            super().paintEvent(event)
+
+
+class CopyButton(IconButton):
+    """Puts text on the clipboard and says so for a moment."""
+
+    copy_requested = Signal()
+
+    def __init__(self, name: str, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__("copy", name, theme, parent)
+        self._name = name
+        self._timer = QTimer(self, singleShot=True, interval=_COPIED_MS)
+        self._timer.timeout.connect(lambda: self.show_as("copy", self._name))
+        self.clicked.connect(self.copy_requested)
+
+    def copy(self, text: str) -> None:
+        QGuiApplication.clipboard().setText(text)
+        self.show_as("check", self.tr("Copied"))
+        self._timer.start()
+
+
+class TextButton(QToolButton):
+    """A word that can be clicked, in the accent colour."""
+
+    def __init__(self, text: str, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self.setAutoRaise(True)
+        self.setText(text)
+        self.setAccessibleName(text)
+        self.setFont(control_font())
+        self.restyle()
+
+    def restyle(self) -> None:
+        palette = QPalette()
+        palette.setColor(QPalette.ColorRole.ButtonText, self._theme.colors.accent)
+        self.setPalette(palette)
+
+
+class JumpButton(QAbstractButton):
+    """The round button that floats over the transcript while the reader is not at its end."""
+
+    SIZE = 34
+
+    def __init__(self, theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self.setFixedSize(self.SIZE, self.SIZE)
+        self.setAccessibleName(self.tr("Jump to latest"))
+        self.setToolTip(self.tr("Jump to latest"))
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        colors = self._theme.colors
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(colors.accent if self.hasFocus() else colors.border, 2 if self.hasFocus() else 1))
+        painter.setBrush(colors.raised if self.isDown() or self.underMouse() else colors.surface)
+        painter.drawEllipse(self.rect().adjusted(1, 1, -2, -2))
+        size = 18
+        edge = (self.SIZE - size) // 2
+        painter.drawPixmap(edge, edge, line_pixmap("latest", colors.text, size, self.devicePixelRatioF()))

@@ -1,0 +1,25 @@
+"""What has the keyboard: a window that is brought to the front, and the ring in widgets that draw themselves."""
+
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QPainter, QPen
+from PySide6.QtWidgets import QWidget
+
+from rdchat.ui.look.theme import Theme
+
+RING = 2  # its width, in pixels
+
+
+def show_in_front(window: QWidget) -> None:
+    """Show a window over the others, also where it was minimised, and give it the keyboard."""
+    window.setWindowState(window.windowState() & ~Qt.WindowState.WindowMinimized)
+    window.show()
+    window.raise_()
+    window.activateWindow()
+
+
+def paint_focus(painter: QPainter, area: QRectF, theme: Theme) -> None:
+    """Draw the ring just inside `area`."""
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setBrush(Qt.BrushStyle.NoBrush)
+    painter.setPen(QPen(theme.colors.accent, RING))
+    painter.drawRoundedRect(area.adjusted(1, 1, -1, -1), 4, 4)

@@ -1,0 +1,1 @@
+"""Preferences, and the options of one chat."""

@@ -1,0 +1,100 @@
+"""The popover for what one chat does differently: its system prompt and its sampling."""
+
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.settings.sampling_form import SamplingForm
+
+_WIDTH = 320
+
+
+class ChatOptions(QWidget):
+    """Shows the values in force and applies each change at once. What equals the preferences is not kept apart."""
+
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent, Qt.WindowType.Popup)
+        self._controller, self._theme = controller, theme
+        self.setAccessibleName("Chat options")
+        self.prompt = QPlainTextEdit()
+        self.prompt.setMinimumWidth(_WIDTH)
+        self.prompt.setFixedHeight(self.prompt.fontMetrics().lineSpacing() * 4 + 12)
+        self.prompt.setPlaceholderText("None. For example: You answer briefly, in plain words.")
+        self.prompt.setAccessibleName("System prompt of this chat")
+        self.prompt.setToolTip("Instructions the model reads before the conversation.")
+        self.prompt.setTabChangesFocus(True)
+        self.form = SamplingForm(theme)
+        self.source = ThemedLabel(theme, "", "muted", -1)
+        self.defaults = QPushButton("Use defaults")
+        self.defaults.setToolTip("Take system prompt and sampling from the preferences again")
+        self.defaults.setAutoDefault(False)
+        foot = QHBoxLayout()
+        foot.addWidget(self.source, 1)
+        foot.addWidget(self.defaults)
+        layout = QVBoxLayout(self)
+        layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # grows where a problem is told
+        layout.setContentsMargins(LARGE, MEDIUM + TIGHT, LARGE, MEDIUM + TIGHT)
+        layout.setSpacing(SMALL)
+        layout.addWidget(ThemedLabel(theme, "System prompt", bold=True))
+        layout.addWidget(self.prompt)
+        layout.addSpacing(SMALL)
+        layout.addWidget(ThemedLabel(theme, "Sampling", bold=True))
+        layout.addWidget(self.form)
+        layout.addSpacing(TIGHT)
+        layout.addLayout(foot)
+        self.prompt.textChanged.connect(self._apply)
+        self.form.edited.connect(self._apply)
+        self.defaults.clicked.connect(self._use_defaults)
+
+    def open_below(self, anchor: QWidget) -> None:
+        """Show the chat's values under a button, inside the screen."""
+        self.refresh()
+        self.adjustSize()
+        corner = anchor.mapToGlobal(QPoint(anchor.width() - self.width(), anchor.height() + TIGHT))
+        screen = anchor.screen().availableGeometry()
+        left = max(screen.left() + TIGHT, min(corner.x(), screen.right() - self.width() - TIGHT))
+        self.move(left, min(corner.y(), max(screen.top(), screen.bottom() - self.height() - TIGHT)))
+        self.show()
+        self.prompt.setFocus()
+
+    def refresh(self) -> None:
+        """Show the values in force."""
+        prompt, sampling = self._controller.chat_system_prompt, self._controller.chat_sampling
+        settings = self._controller.settings
+        shown = settings.system_prompt if prompt is None else prompt
+        if self.prompt.toPlainText() != shown:
+            self.prompt.blockSignals(True)
+            self.prompt.setPlainText(shown)
+            self.prompt.blockSignals(False)
+        self.form.set_sampling(sampling or settings.sampling)
+        self._show_source(prompt, sampling)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setPen(self._theme.colors.muted)
+        painter.setBrush(self._theme.colors.window)
+        painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
+
+    def _apply(self) -> None:
+        settings = self._controller.settings
+        if self.form.problem.isVisibleTo(self):
+            return
+        text = self.prompt.toPlainText()
+        prompt = None if text == settings.system_prompt else text
+        values = self.form.sampling()
+        sampling = None if values == settings.sampling else values
+        self._controller.set_chat_options(prompt, sampling)
+        self._show_source(prompt, sampling)
+
+    def _use_defaults(self) -> None:
+        self._controller.set_chat_options(None, None)
+        self.refresh()
+
+    def _show_source(self, prompt: str | None, sampling: SamplingParams | None) -> None:
+        own = prompt is not None or sampling is not None
+        self.source.setText("Changed for this chat" if own else "As in the preferences")
+        self.defaults.setEnabled(own)

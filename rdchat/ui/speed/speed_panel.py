@@ -1,0 +1,150 @@
+"""The right side: which model runs, how it drafts, and how fast, with each figure's definition as its tooltip."""
+
+from dataclasses import replace
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Role
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.look.labels import Ground, Separator
+from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
+from rdchat.ui.look.throttle import Throttle
+from rdchat.ui.speed.draft_controls import DraftControls
+from rdchat.ui.speed.draft_figures import DraftFigures
+from rdchat.ui.speed.model_section import ModelSection
+from rdchat.ui.speed.reply_sections import MemorySection, ReplySection
+from rdchat.ui.speed.rows import Section
+from rdchat.ui.speed.speed_section import SpeedSection
+
+_BUSY = (EngineState.PREFILL, EngineState.WRITING)
+
+
+class SpeedPanel(QScrollArea):
+    """Follows the controller, at most ten times a second; between replies it keeps the last one's figures."""
+
+    ledger_requested = Signal()
+
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._controller, self._theme = controller, theme
+        self._pending = Statistics()
+        self._state = controller.state
+        self.throttle = Throttle(self)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setWidgetResizable(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setAccessibleName("Speed panel")
+        self.setMinimumWidth(220)
+        self.model = ModelSection(theme)
+        self.speed = SpeedSection(theme)
+        self.drafting = DraftControls(controller.drafting, theme)
+        self.drafts = DraftFigures(theme)
+        self.reply = ReplySection(theme)
+        self.memory = MemorySection(theme)
+        self.sections: tuple[Section, ...] = (
+            self.model,
+            self.speed,
+            self.drafting,
+            self.drafts,
+            self.reply,
+            self.memory,
+        )
+        self.setWidget(self._build_column())
+        self._connect()
+        self._show_state()
+        self._show_last_reply()
+
+    def _build_column(self) -> QWidget:
+        ground = Ground(self._theme, "window")
+        column = QVBoxLayout(ground)
+        column.setContentsMargins(LARGE - 4, MEDIUM + TIGHT, LARGE - 4, MEDIUM)
+        column.setSpacing(MEDIUM)
+        collapsed = self._controller.settings.panel_collapsed
+        for section in self.sections:
+            if section is not self.sections[0]:
+                column.addWidget(Separator(self._theme))
+            column.addWidget(section)
+            section.fold(section.name in collapsed)
+            section.folded.connect(self._remember_fold)
+        self.ledger = QPushButton("Time ledger…")
+        self.ledger.setToolTip("Show where the time of the replies went, stage by stage")
+        self.ledger.setAutoDefault(False)
+        self.ledger.clicked.connect(self.ledger_requested)
+        column.addWidget(Separator(self._theme))
+        column.addWidget(self.ledger)
+        column.addStretch(1)
+        return ground
+
+    def show_drafting(self) -> None:
+        """Go to the draft controls."""
+        if not self.drafting.head.isChecked():
+            self.drafting.head.click()
+        self.ensureWidgetVisible(self.drafting)
+        self.drafting.mode.setFocus()
+
+    def sizeHint(self) -> QSize:
+        return QSize(280, 600)
+
+    def _connect(self) -> None:
+        controller = self._controller
+        controller.state_changed.connect(self._show_state)
+        controller.load_progressed.connect(self.model.show_load)
+        controller.prefill_progressed.connect(self.model.show_prefill)
+        controller.statistics_changed.connect(self._note_statistics)
+        controller.message_changed.connect(self._note_message)
+        controller.conversation_opened.connect(self._show_last_reply)
+        self.throttle.due.connect(self._show_pending)
+
+    def _show_state(self) -> None:
+        state, model = self._controller.state, self._controller.model
+        if state is EngineState.PREFILL and self._state is not state:
+            self._begin(Statistics())  # another reply, or the same one again
+        self._state = state
+        self.model.show_state(state, model)
+        self.memory.show_model(model)
+
+    def _note_statistics(self, statistics: Statistics) -> None:
+        self._pending = statistics
+        self.throttle.note()
+
+    def _show_pending(self) -> None:
+        if self._controller.state in _BUSY:
+            self.speed.sparkline.add(self._pending)
+        self._show_statistics(self._pending)
+
+    def _note_message(self, message: Message) -> None:
+        if message.role is not Role.ASSISTANT or message.status is MessageStatus.STREAMING or not message.statistics:
+            return
+        self._pending = message.statistics
+        self._show_statistics(message.statistics)
+        self.reply.show_finish(message.finish_reason)
+
+    def _show_last_reply(self) -> None:
+        if self._controller.state in _BUSY:
+            return  # the figures are those of the reply that is being written
+        replies = [message for message in self._controller.messages if message.statistics]
+        self._begin(replies[-1].statistics if replies and replies[-1].statistics else Statistics())
+        if replies:
+            self.reply.show_finish(replies[-1].finish_reason)
+
+    def _begin(self, statistics: Statistics) -> None:
+        self._pending = statistics
+        self.speed.sparkline.clear()
+        self.reply.show_finish(None)
+        self._show_statistics(statistics)
+
+    def _show_statistics(self, statistics: Statistics) -> None:
+        self.speed.show_statistics(statistics)
+        self.drafts.show_statistics(statistics)
+        self.reply.show_statistics(statistics)
+        self.memory.show_statistics(statistics)
+
+    def _remember_fold(self, name: str, folded: bool) -> None:
+        settings = self._controller.settings
+        others = tuple(each for each in settings.panel_collapsed if each != name)
+        self._controller.change_settings(replace(settings, panel_collapsed=(*others, name) if folded else others))

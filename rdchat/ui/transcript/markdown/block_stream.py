@@ -1,0 +1,200 @@
+"""Turns growing text into blocks, a bounded step at a time: what cannot change any more is never parsed again."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
+from rdchat.ui.transcript.markdown.parser import FENCE, Parsed, Parser, code_line
+
+STEP = 4096  # characters parsed in a step, unless a block is longer
+LONGEST_OPEN = 8_192  # characters of a block that stays open; a longer one is closed where it stands
+_LONG_LIST = 2048  # characters of an open list whose items but the last are settled
+_LINES_A_STEP = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Replace the blocks from `first` on.
+
+    Attributes:
+        first: Place of the first block that may differ.
+        blocks: All blocks from there to the end.
+        closed: Code blocks that are complete now.
+        more: There is text that has not been looked at: call again.
+    """
+
+    first: int
+    blocks: list[Block]
+    closed: list[int]
+    more: bool
+
+
+@dataclass(slots=True)
+class _Fence:
+    """An open top-level code block; its lines go straight to blocks."""
+
+    indent: int
+    mark: str
+    language: str
+    number: int
+    lines: int = 0
+    end: re.Pattern[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.end = re.compile(rf" {{0,3}}{re.escape(self.mark[0])}{{{len(self.mark)},}}[ \t]*$")
+
+    def blocks(self, line: str) -> list[Block]:
+        spaces = len(line) - len(line.lstrip(" "))
+        line = line[min(spaces, self.indent) :]
+        return code_line(line, self.number, self.language, first=not self.lines)
+
+
+class BlockStream:
+    """One text as it grows.
+
+    The source splits into a settled part, whose blocks cannot change, and an open tail that is parsed again as it
+    grows. A top-level block is settled when a complete line starts another one after it.
+    """
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+        self._references: dict[str, Any] = {}
+        self._restart()
+
+    def _restart(self) -> None:
+        self._offset = 0
+        self._settled = 0
+        self._codes = 0
+        self._fence: _Fence | None = None
+        self._number: int | None = None
+        self._known = len(self._references)
+        self._checked = -1
+
+    def advance(self, text: str, final: bool) -> Update:
+        """Take one step.
+
+        Args:
+            text: Safe text (`safe_text`) that starts with the text of the step before.
+            final: It will not grow any more.
+        """
+        first = self._settled
+        blocks: list[Block] = []
+        closed: list[int] = []
+        self._open_fence(text, final)
+        read = self._fenced if self._fence else self._parsed
+        tail = read(text, final, blocks, closed)
+        self._settled = first + len(blocks)
+        more = tail is None
+        if final and not more and len(self._references) > self._known:
+            self._restart()  # links may use definitions that came after them
+            more = True
+        return Update(first, blocks + (tail or []), closed, more)
+
+    def _open_fence(self, text: str, final: bool) -> None:
+        opening = None if self._fence else FENCE.match(text, self._offset)
+        if opening and (opening[0].endswith("\n") or final):
+            words = opening[3].split(maxsplit=1)
+            self._fence = _Fence(len(opening[1]), opening[2], words[0] if words else "", self._codes)
+            self._codes += 1
+            self._offset = opening.end()
+
+    def _fenced(self, text: str, final: bool, blocks: list[Block], closed: list[int]) -> list[Block] | None:
+        """Settle complete lines of the open code block; return the open tail, or None when there is more to do."""
+        fence = self._fence
+        assert fence is not None
+        for _ in range(_LINES_A_STEP):
+            end = text.find("\n", self._offset)
+            complete = end >= 0 or (final and self._offset < len(text))
+            line = text[self._offset : end if end >= 0 else len(text)]
+            if not complete and not final:
+                shown = "" if fence.end.match(line) else line
+                return fence.blocks(shown) if shown or not fence.lines else []
+            if not complete or fence.end.match(line):
+                if not fence.lines:
+                    blocks += fence.blocks("")
+                self._offset = end + 1 if end >= 0 else len(text)
+                self._fence = None
+                closed.append(fence.number)
+                return None if self._offset < len(text) else []
+            blocks += fence.blocks(line)
+            fence.lines += 1
+            self._offset = end + 1 if end >= 0 else len(text)
+        return None
+
+    def _parsed(self, text: str, final: bool, blocks: list[Block], closed: list[int]) -> list[Block] | None:
+        """Settle what cannot change any more; return the open tail, or None when there is more to do."""
+        window = text[self._offset : self._offset + STEP]
+        if self._offset + len(window) < len(text) and self._settle(window, blocks, closed):
+            return None
+        window = text[self._offset : self._offset + LONGEST_OPEN]
+        if self._offset + len(window) < len(text):
+            if not self._settle(window, blocks, closed):
+                self._close_here(window, blocks, closed)
+            return None
+        if not final:
+            self._settle(window, blocks, closed)
+            opening = FENCE.match(text, self._offset)
+            if opening and opening[0].endswith("\n"):
+                return None
+        parsed = self._parse(text[self._offset :])
+        fence = parsed.starts[-1][0] if parsed.starts else 0
+        if final and fence and FENCE.match(_lines_from(text[self._offset :], fence)):
+            self._checked = -1
+            self._settle(text[self._offset :] + "\n", blocks, closed)
+            return None
+        if final:
+            self._take(parsed, len(parsed.blocks), blocks, closed)
+            self._offset = len(text)
+            return []
+        return parsed.blocks
+
+    def _parse(self, source: str) -> Parsed:
+        return self._parser.parse(source, self._codes, self._references, self._number)
+
+    def _settle(self, window: str, blocks: list[Block], closed: list[int]) -> bool:
+        """Settle the blocks before the last one that a complete line starts. Whether there were any."""
+        complete = window[: window.rfind("\n") + 1]
+        end = self._offset + len(complete)
+        if not complete or end == self._checked:
+            return False
+        self._checked = end
+        parsed = self._parse(complete)
+        line, count, number = 0, 0, None
+        if len(parsed.starts) > 1:
+            line, count = parsed.starts[-1]
+        elif parsed.last_item and len(complete) > _LONG_LIST:
+            line, count, number = parsed.last_item
+        if not line:
+            return False
+        self._take(parsed, count, blocks, closed)
+        self._number = number
+        self._offset += len(complete) - len(_lines_from(complete, line))
+        return True
+
+    def _close_here(self, window: str, blocks: list[Block], closed: list[int]) -> None:
+        """End a block that grew too long for being parsed again and again."""
+        complete = window[: window.rfind("\n") + 1]
+        if complete:
+            parsed = self._parse(complete)
+            self._take(parsed, len(parsed.blocks), blocks, closed)
+            self._offset += len(complete)
+        else:
+            cut = pieces(window)[0]
+            blocks.append(Block(Kind.TEXT, (Run(cut),), tight=True))
+            self._offset += len(cut)
+
+    def _take(self, parsed: Parsed, count: int, blocks: list[Block], closed: list[int]) -> None:
+        taken = parsed.blocks[:count]
+        blocks += taken
+        self._codes = max([self._codes, *(block.code + 1 for block in taken)])
+        closed += [number for number in parsed.closed if number < self._codes]
+        self._references = parsed.references
+        self._number = None
+
+
+def _lines_from(source: str, line: int) -> str:
+    start = 0
+    for _ in range(line):
+        start = source.index("\n", start) + 1
+    return source[start:]

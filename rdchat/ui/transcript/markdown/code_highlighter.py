@@ -1,0 +1,174 @@
+"""Colours code with Pygments, a few milliseconds at a time; lexers are imported off the main thread."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_by_name
+from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, Token, _TokenType
+from pygments.util import ClassNotFound
+from PySide6.QtGui import QColor, QTextBlock, QTextCharFormat, QTextDocument, QTextLayout
+
+from rdchat.ui.look.theme import SyntaxColors
+
+COMMON = ("python", "bash", "javascript", "typescript", "json", "html", "css", "c", "cpp", "java", "rust", "go",
+          "swift", "sql", "yaml", "console", "diff")  # fmt: skip
+_LONGEST_LINE, _MOST_LINES = 2000, 5000  # beyond these, code stays in one colour
+
+_STYLES: dict[_TokenType, str] = {
+    Keyword: "keyword",
+    Operator.Word: "keyword",
+    Name.Function: "name",
+    Name.Class: "name",
+    Name.Tag: "name",
+    Name.Decorator: "builtin",
+    Name.Builtin: "builtin",
+    Name.Attribute: "builtin",
+    Name.Constant: "builtin",
+    String: "string",
+    Number: "number",
+    Keyword.Constant: "number",
+    Literal: "number",
+    Comment: "comment",
+    Generic.Inserted: "inserted",
+    Generic.Deleted: "deleted",
+    Generic.Prompt: "comment",
+    Generic.Heading: "name",
+}
+
+
+class LexerLibrary:
+    """Lexers by language name. Importing one takes up to 34 ms, so a thread of its own does it."""
+
+    def __init__(self) -> None:
+        self._lexers: dict[str, Lexer | None] = {}
+        self._asked: set[str] = set()
+
+    def preload(self, languages: tuple[str, ...] = COMMON) -> None:
+        """Import lexers in the background."""
+        wanted = [language for language in languages if language not in self._asked]
+        self._asked.update(wanted)
+        if wanted:
+            threading.Thread(target=self._load, args=(wanted,), name="lexers").start()
+
+    def is_ready(self, language: str) -> bool:
+        """Whether `lexer` knows the answer; asks for the lexer where it does not."""
+        if language in self._lexers:
+            return True
+        self.preload((language,))
+        return False
+
+    def lexer(self, language: str) -> Lexer | None:
+        """Return the language's lexer; None where there is none."""
+        return self._lexers[language]
+
+    def _load(self, languages: list[str]) -> None:
+        for language in languages:
+            try:
+                lexer = get_lexer_by_name(language)
+                list(lexer.get_tokens_unprocessed("x"))  # compiles its regular expressions
+            except ClassNotFound:
+                lexer = None
+            self._lexers[language] = lexer
+
+
+@dataclass(slots=True)
+class _Job:
+    """One code block being coloured: spans of (line, start, length, colour) are collected, then shown."""
+
+    language: str
+    first: QTextBlock
+    lines: list[str]
+    tokens: Iterator[tuple[int, _TokenType, str]] | None = None
+    line: int = 0
+    column: int = 0
+    spans: dict[int, list[tuple[int, int, QColor]]] = field(default_factory=dict)
+
+
+class CodeHighlighter:
+    """Colours the code blocks of one document, once each is complete."""
+
+    def __init__(self, document: QTextDocument, library: LexerLibrary) -> None:
+        self._document = document
+        self._library = library
+        self._jobs: list[_Job] = []
+
+    def clear(self) -> None:
+        self._jobs.clear()
+
+    def add(self, language: str, first: QTextBlock, lines: list[str]) -> None:
+        """Ask for a code block to be coloured; its lines are consecutive blocks from `first` on."""
+        if language and len(lines) <= _MOST_LINES and max(map(len, lines), default=0) <= _LONGEST_LINE:
+            self._jobs.append(_Job(language.lower(), first, lines))
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._jobs)
+
+    def advance(self, colors: SyntaxColors, deadline: float) -> bool:
+        """Work until `deadline` (`time.perf_counter`). Whether more can be done at once."""
+        for job in list(self._jobs):
+            if not self._library.is_ready(job.language):
+                continue
+            if not self._run(job, colors, deadline):
+                return True
+            self._jobs.remove(job)
+            if time.perf_counter() >= deadline:
+                break
+        return any(self._library.is_ready(job.language) for job in self._jobs)
+
+    def _run(self, job: _Job, colors: SyntaxColors, deadline: float) -> bool:
+        """Tokenise and colour one job until the deadline. Whether it is done."""
+        lexer = self._library.lexer(job.language)
+        if lexer is None:
+            return True
+        if job.tokens is None:
+            job.tokens = lexer.get_tokens_unprocessed("\n".join(job.lines) + "\n")
+        for count, (_, kind, text) in enumerate(job.tokens):
+            self._collect(job, _color(kind, colors), text)
+            if count % 16 == 0 and time.perf_counter() >= deadline:
+                return False
+        self._show(job)
+        return True
+
+    def _collect(self, job: _Job, color: QColor | None, text: str) -> None:
+        for place, part in enumerate(text.split("\n")):
+            if place:
+                job.line += 1
+                job.column = 0
+            length = len(part) + sum(character > "\uffff" for character in part)
+            if color and length:
+                job.spans.setdefault(job.line, []).append((job.column, length, color))
+            job.column += length
+
+    def _show(self, job: _Job) -> None:
+        block = job.first
+        for line in range(len(job.lines)):
+            formats = [_span(*span) for span in job.spans.get(line, [])]
+            if formats:
+                # as QSyntaxHighlighter does: laid over the text, which keeps selections and the document as they are
+                block.layout().setFormats(formats)
+                self._document.markContentsDirty(block.position(), block.length())
+            block = block.next()
+
+
+def _span(start: int, length: int, color: QColor) -> QTextLayout.FormatRange:
+    span = QTextLayout.FormatRange()
+    span.start, span.length = start, length
+    look = QTextCharFormat()
+    look.setForeground(color)
+    span.format = look
+    return span
+
+
+def _color(kind: _TokenType, colors: SyntaxColors) -> QColor | None:
+    while kind is not Token:
+        name = _STYLES.get(kind)
+        if name:
+            return QColor(getattr(colors, name))
+        if kind.parent is None:
+            break
+        kind = kind.parent
+    return None

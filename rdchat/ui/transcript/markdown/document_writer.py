@@ -1,0 +1,208 @@
+"""Writes blocks into a QTextDocument, touching only what differs from what stands there."""
+
+from dataclasses import dataclass, replace
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import (
+    QTextBlock,
+    QTextBlockFormat,
+    QTextCursor,
+    QTextDocument,
+    QTextTable,
+)
+
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
+from rdchat.ui.transcript.markdown.text_formats import TextFormats
+
+_ALIGNMENTS = {
+    "left": Qt.AlignmentFlag.AlignLeft,
+    "center": Qt.AlignmentFlag.AlignHCenter,
+    "right": Qt.AlignmentFlag.AlignRight,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CodeSpan:
+    """A code block in the document: places of its first and last line among the blocks."""
+
+    first: int
+    last: int
+    language: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a block stands: its text starts at `start`; to remove it and all after it, cut at `cut`."""
+
+    start: int
+    cut: int
+
+
+class DocumentWriter:
+    """Keeps a document equal to a list of blocks."""
+
+    def __init__(self, document: QTextDocument, theme: Theme, muted: bool = False) -> None:
+        self._document = document
+        self._theme = theme
+        self._muted = muted
+        self._blocks: list[Block] = []
+        self._places: list[_Place] = []
+        self.code_spans: dict[int, CodeSpan] = {}
+        self.decorated: list[int] = []  # places of the blocks with bars of quotes, and of rules
+        self.restyle()
+
+    def restyle(self) -> None:
+        """Take fonts and colours from the theme, and start with an empty document."""
+        self._blocks.clear()
+        self._places.clear()
+        self.code_spans.clear()
+        self.decorated.clear()
+        self._document.clear()
+        self._formats = TextFormats(self._theme, self._muted)
+        self._document.setDefaultFont(self._theme.body_font())
+        self._document.setDefaultTextOption(self._formats.text_option())
+
+    def blocks(self) -> list[Block]:
+        return self._blocks
+
+    def text_block(self, index: int) -> QTextBlock:
+        """Return the document's block of a block that is not a table."""
+        return self._document.findBlock(self._places[index].start)
+
+    def update(self, first: int, blocks: list[Block], more: bool) -> None:
+        """Make the blocks from `first` on equal to `blocks`; with `more` to come, equal ones beyond them may stay."""
+        same = 0
+        old = self._blocks
+        while same < len(blocks) and first + same < len(old) and old[first + same] == blocks[same]:
+            same += 1
+        at = first + same
+        if same == len(blocks) and (more or at == len(old)):
+            return
+        cursor = QTextCursor(self._document)
+        cursor.beginEditBlock()
+        if same < len(blocks) and at < len(old) and _differ_in_runs(old[at], blocks[same]):
+            self._truncate(cursor, at + 1)
+            self._rewrite(cursor, at, blocks[same])
+            same += 1
+        else:
+            self._truncate(cursor, at)
+        for block in blocks[same:]:
+            self._append(cursor, block)
+        if first == 0:
+            self._leave_room_above()
+        cursor.endEditBlock()
+
+    def _leave_room_above(self) -> None:
+        frame = self._document.rootFrame()
+        look, room = frame.frameFormat(), self._formats.room_above(self._blocks[0] if self._blocks else None)
+        if look.topMargin() != room:
+            look.setTopMargin(room)
+            frame.setFrameFormat(look)
+
+    def _truncate(self, cursor: QTextCursor, count: int) -> None:
+        if count >= len(self._blocks):
+            return
+        cursor.setPosition(self._places[count].cut)
+        cursor.movePosition(QTextCursor.MoveOperation.End, QTextCursor.MoveMode.KeepAnchor)
+        cursor.removeSelectedText()
+        del self._blocks[count:], self._places[count:]
+        if self._blocks and self._blocks[-1].kind is not Kind.TABLE:
+            # Qt gives an empty block the format of the block that was removed after it
+            cursor.setBlockFormat(self._block_format(self._blocks[-1], count - 1))
+        while self.decorated and self.decorated[-1] >= count:
+            self.decorated.pop()
+        for number, span in list(self.code_spans.items()):
+            if span.first >= count:
+                del self.code_spans[number]
+            elif span.last >= count:
+                self.code_spans[number] = replace(span, last=count - 1)
+
+    def _append(self, cursor: QTextCursor, block: Block) -> None:
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        end = cursor.position()
+        index = len(self._blocks)
+        reuse = index == 0 or self._blocks[-1].kind is Kind.TABLE  # an empty block stands there already
+        if block.kind is Kind.TABLE:
+            self._places.append(_Place(end, end))
+            self._insert_table(cursor, block)
+        else:
+            block_format = self._block_format(block, index)
+            if reuse:
+                cursor.setBlockFormat(block_format)
+            else:
+                cursor.insertBlock(block_format, self._formats.char_format(block, Run("")))
+            self._places.append(_Place(cursor.position(), end))
+            self._insert_runs(cursor, block, self._all_runs(block))
+        self._blocks.append(block)
+        if block.kind is Kind.RULE or (block.quotes and block.kind is not Kind.TABLE):
+            self.decorated.append(index)
+        if block.code >= 0:
+            span = self.code_spans.get(block.code)
+            self.code_spans[block.code] = CodeSpan(span.first if span else index, index, block.language)
+
+    def _rewrite(self, cursor: QTextCursor, index: int, block: Block) -> None:
+        """Replace the end of the last block's text, from the first character that differs."""
+        old, new = self._all_runs(self._blocks[index]), self._all_runs(block)
+        kept, length = 0, 0
+        while kept < min(len(old), len(new)) and old[kept] == new[kept]:
+            length += _length(new[kept])
+            kept += 1
+        rest = new[kept:]
+        if kept < min(len(old), len(new)) and replace(old[kept], text=new[kept].text) == new[kept]:
+            common = _common(old[kept].text, new[kept].text)
+            length += _length(replace(old[kept], text=old[kept].text[:common]))
+            rest = (replace(new[kept], text=new[kept].text[common:]), *new[kept + 1 :])
+        cursor.setPosition(self._places[index].start + length)
+        cursor.movePosition(QTextCursor.MoveOperation.End, QTextCursor.MoveMode.KeepAnchor)
+        cursor.removeSelectedText()
+        self._insert_runs(cursor, block, rest)
+        if block.kind is Kind.CODE:
+            cursor.setBlockFormat(self._block_format(block, index))
+        self._blocks[index] = block
+
+    def _block_format(self, block: Block, index: int) -> QTextBlockFormat:
+        return self._formats.block_format(block, self._blocks[index - 1] if index else None)
+
+    def _all_runs(self, block: Block) -> tuple[Run, ...]:
+        return (Run(f"{block.marker}\t"), *block.runs) if block.marker else block.runs
+
+    def _insert_runs(self, cursor: QTextCursor, block: Block, runs: tuple[Run, ...]) -> None:
+        for run in runs:
+            cursor.insertText(run.text.replace("\n", "\u2028"), self._formats.char_format(block, run))
+
+    def _insert_table(self, cursor: QTextCursor, block: Block) -> None:
+        look = self._formats.table_format(block, first=not self._blocks)
+        table = cursor.insertTable(len(block.rows), len(block.alignments), look)
+        for row, cells in enumerate(block.rows):
+            for column, cell in enumerate(cells):
+                self._fill_cell(table, row, column, cell, block.alignments[column])
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        cursor.setBlockFormat(QTextBlockFormat())
+
+    def _fill_cell(self, table: QTextTable, row: int, column: int, runs: Cell, alignment: str) -> None:
+        place = table.cellAt(row, column)
+        cursor = place.firstCursorPosition()
+        look = QTextBlockFormat()
+        if alignment in _ALIGNMENTS:
+            look.setAlignment(_ALIGNMENTS[alignment])
+        cursor.setBlockFormat(look)
+        self._insert_runs(cursor, Block(Kind.TABLE, level=1 if row == 0 else 0), runs)
+        if row == 0:
+            place.setFormat(self._formats.header_cell_format())
+
+
+def _differ_in_runs(old: Block, new: Block) -> bool:
+    return old.kind is not Kind.TABLE and replace(old, runs=new.runs) == new
+
+
+def _common(one: str, other: str) -> int:
+    shorter = min(len(one), len(other))
+    if one[:shorter] == other[:shorter]:
+        return shorter
+    return next(place for place in range(shorter) if one[place] != other[place])
+
+
+def _length(run: Run) -> int:
+    """Return the run's length in the document, which counts UTF-16 units."""
+    return len(run.text) + sum(character > "\uffff" for character in run.text)

@@ -1,0 +1,71 @@
+"""markdown-it's inline tokens to runs of text."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from markdown_it.token import Token
+
+from rdchat.ui.transcript.markdown.blocks import Run, is_openable
+
+_BARE_ADDRESS = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]*]", re.IGNORECASE)
+
+
+def inline_runs(tokens: list[Token]) -> tuple[Run, ...]:
+    """Return the runs of a paragraph; neighbours of one look are one run."""
+    merged: list[Run] = []
+    for run in _runs(tokens):
+        if not run.text:
+            continue
+        if merged and replace(merged[-1], text=run.text) == run:
+            merged[-1] = replace(run, text=merged[-1].text + run.text)
+        else:
+            merged.append(run)
+    return tuple(merged)
+
+
+def _runs(tokens: list[Token]) -> Iterator[Run]:
+    depth = {"strong": 0, "em": 0, "s": 0}
+    address = ""
+    for token in tokens:
+        name = token.type.removesuffix("_open").removesuffix("_close")
+        if name in depth:
+            depth[name] += token.nesting
+        elif name == "link":
+            address = str(token.attrGet("href") or "") if token.nesting > 0 else ""
+        else:
+            look = Run("", depth["strong"] > 0, depth["em"] > 0, depth["s"] > 0)
+            yield from _text(token, _leading_to(address, look))
+
+
+def _leading_to(address: str, look: Run) -> Run:
+    if not address:
+        return look
+    return replace(look, href=address) if is_openable(address) else replace(look, refused=address)
+
+
+def _text(token: Token, look: Run) -> Iterable[Run]:
+    match token.type:
+        case "code_inline":
+            return [replace(look, text=token.content, code=True)]
+        case "softbreak" | "hardbreak":
+            return [replace(look, text="\n")]
+        case "image":
+            return [replace(look, text=_image_text(token))]
+        case _ if look.href or look.refused:
+            return [replace(look, text=token.content)]
+    return _with_bare_addresses(token.content, look)
+
+
+def _image_text(token: Token) -> str:
+    source = str(token.attrGet("src") or "")
+    return f"{token.content} ({source})" if token.content else source
+
+
+def _with_bare_addresses(text: str, look: Run) -> Iterator[Run]:
+    end = 0
+    for match in _BARE_ADDRESS.finditer(text):
+        yield replace(look, text=text[end : match.start()])
+        yield replace(look, text=match[0], href=match[0])
+        end = match.end()
+    yield replace(look, text=text[end:])

@@ -1,0 +1,254 @@
+"""Markdown to blocks. Raw HTML stays text, images are never fetched, and hostile input stays cheap."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
+from rdchat.ui.transcript.markdown.inline_runs import inline_runs
+
+FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
+_TASK = re.compile(r"\[([ xX])\] +")
+# beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets
+_INLINE_LIMIT, _BRACKET_LIMIT = 6000, 200
+_BULLETS = "•◦▪"
+
+
+def code_line(line: str, code: int, language: str, first: bool) -> list[Block]:
+    """Return one line of a code block; more than one block where it is overlong."""
+    return [
+        Block(
+            Kind.CODE,
+            (Run(piece),) if piece else (),
+            code=code,
+            language=language,
+            tight=not first or place > 0,
+            joined=place > 0,
+        )
+        for place, piece in enumerate(pieces(line))
+    ]
+
+
+@dataclass(slots=True)
+class Parsed:
+    """A piece of source, parsed.
+
+    Attributes:
+        blocks: Its blocks.
+        starts: For each top-level block of the source: the line it starts at, and its first place in `blocks`.
+        closed: The code blocks that are complete.
+        codes: Number of code blocks seen before and in this piece.
+        last_item: Where the piece is one list: line, place in `blocks` and number of its last item.
+        references: Link definitions known after it.
+    """
+
+    blocks: list[Block] = field(default_factory=list)
+    starts: list[tuple[int, int]] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)
+    codes: int = 0
+    last_item: tuple[int, int, int] | None = None
+    references: dict[str, Any] = field(default_factory=dict)
+
+
+class Parser(Protocol):
+    """Turns a piece of source that starts at a block's border into blocks."""
+
+    def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
+        """Parse one piece.
+
+        Args:
+            source: Whole lines, and maybe the start of one more.
+            first_code: Number of the first code block in it.
+            references: Link definitions from pieces before it; not changed.
+            number: Where the piece starts inside a list, the number of the item it starts with.
+        """
+
+
+class _AnyLink(MarkdownIt):
+    """Takes every address for a link; `inline_runs` refuses the dangerous ones, and can say so."""
+
+    def validateLink(self, url: str) -> bool:
+        return True
+
+
+class MarkdownParser:
+    """CommonMark with tables, strike-through, task lists and bare web addresses."""
+
+    @cached_property
+    def _markdown(self) -> MarkdownIt:
+        return _AnyLink("commonmark", {"html": False}).enable(["table", "strikethrough"])
+
+    def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
+        tokens: list[Token] = []
+        env: dict[str, Any] = {"references": dict(references)}
+        self._markdown.block.parse(source, self._markdown, env, tokens)
+        walk = _Walk(lambda content: self._runs(content, env), first_code, number)
+        walk.walk(tokens)
+        walk.parsed.references = env["references"]
+        return walk.parsed
+
+    def _runs(self, content: str, env: dict[str, Any]) -> tuple[Run, ...]:
+        if len(content) > _INLINE_LIMIT or content.count("[") > _BRACKET_LIMIT:
+            return (Run(content),)
+        children: list[Token] = []
+        self._markdown.inline.parse(content, self._markdown, env, children)
+        return inline_runs(children)
+
+
+class PlainParser:
+    """What a person typed, line by line as they typed it; only fenced code is set apart (by `BlockStream`)."""
+
+    def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
+        parsed = Parsed(codes=first_code, references=references)
+        lines = source.split("\n")
+        if lines[-1] == "":
+            lines.pop()
+        offset = 0
+        for index, line in enumerate(lines):
+            parsed.starts.append((index, len(parsed.blocks)))
+            if FENCE.match(source, offset):
+                break
+            parsed.blocks += [Block(Kind.TEXT, (Run(piece),) if piece else (), tight=True) for piece in pieces(line)]
+            offset += len(line) + 1
+        return parsed
+
+
+class _Walk:
+    """One pass over markdown-it's block tokens."""
+
+    def __init__(self, runs: Callable[[str], tuple[Run, ...]], first_code: int, number: int | None) -> None:
+        self.parsed = Parsed(codes=first_code)
+        self._runs = runs
+        self._number = number
+        self._quotes = 0
+        self._lists: list[int | None] = []  # the next number of each open list; None for bullets
+        self._marker = ""
+        self._tight = False
+        self._continues = False  # not the first paragraph of an outermost list
+        self._rows: list[list[tuple[Run, ...]]] = []
+        self._alignments: list[str] = []
+        self._heading = 0
+        self._handlers: dict[str, Callable[[Token], None]] = {
+            "blockquote_open": self._open_quote,
+            "blockquote_close": self._close_quote,
+            "bullet_list_open": self._open_list,
+            "ordered_list_open": self._open_list,
+            "bullet_list_close": self._close_list,
+            "ordered_list_close": self._close_list,
+            "list_item_open": self._open_item,
+            "list_item_close": self._close_item,
+            "paragraph_open": self._open_paragraph,
+            "heading_open": self._open_heading,
+            "heading_close": self._close_heading,
+            "fence": self._code,
+            "code_block": self._code,
+            "hr": lambda _: self._add(Block(Kind.RULE)),
+            "table_open": self._open_table,
+            "tr_open": lambda _: self._rows.append([]),
+            "th_open": self._open_header_cell,
+            "table_close": self._close_table,
+            "inline": self._inline,
+        }
+
+    def walk(self, tokens: Iterable[Token]) -> None:
+        for token in tokens:
+            if token.level == 0 and token.nesting >= 0 and token.map:
+                self.parsed.starts.append((token.map[0], len(self.parsed.blocks)))
+            handler = self._handlers.get(token.type)
+            if handler:
+                handler(token)
+
+    def _add(self, block: Block) -> None:
+        tight = block.tight or (bool(self._marker) and self._tight)
+        block = replace(block, quotes=self._quotes, indent=len(self._lists), marker=self._marker, tight=tight)
+        self.parsed.blocks.append(block)
+        self._marker = ""
+
+    def _open_quote(self, _: Token) -> None:
+        self._quotes += 1
+
+    def _close_quote(self, _: Token) -> None:
+        self._quotes -= 1
+
+    def _open_list(self, token: Token) -> None:
+        start = int(token.attrGet("start") or 1) if token.type.startswith("ordered") else None
+        if not self._lists and start is not None and self._number is not None:
+            start = self._number
+        self._continues = bool(self._lists) or self._number is not None
+        self._number = None
+        self._lists.append(start)
+
+    def _close_list(self, _: Token) -> None:
+        self._lists.pop()
+
+    def _open_item(self, token: Token) -> None:
+        number = self._lists[-1]
+        if token.level == 1 and token.map:
+            self.parsed.last_item = (token.map[0], len(self.parsed.blocks), number or 1)
+        if number is None:
+            self._marker = _BULLETS[min(len(self._lists), len(_BULLETS)) - 1]
+        else:
+            self._marker = f"{number}."
+            self._lists[-1] = number + 1
+
+    def _close_item(self, _: Token) -> None:
+        if self._marker:
+            self._add(Block(Kind.TEXT, tight=True))
+
+    def _open_paragraph(self, token: Token) -> None:
+        self._tight = token.hidden and self._continues
+        self._continues = True
+
+    def _open_heading(self, token: Token) -> None:
+        self._heading = int(token.tag[1:])
+
+    def _close_heading(self, _: Token) -> None:
+        self._heading = 0
+
+    def _inline(self, token: Token) -> None:
+        content = token.content
+        if self._rows:
+            self._rows[-1].append(self._runs(content))
+            return
+        task = _TASK.match(content) if self._marker else None
+        if task:
+            self._marker = "☐" if task[1] == " " else "☑"
+            content = content[task.end() :]
+        runs = self._runs(content)
+        if self._heading:
+            self._add(Block(Kind.HEADING, runs, level=self._heading))
+        elif len(content) <= _INLINE_LIMIT:
+            self._add(Block(Kind.TEXT, runs, tight=self._tight))
+        else:
+            for place, piece in enumerate(pieces(content)):
+                self._add(Block(Kind.TEXT, (Run(piece),), tight=place > 0 or self._tight))
+
+    def _code(self, token: Token) -> None:
+        number = self.parsed.codes
+        self.parsed.codes += 1
+        language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
+        lines = token.content.removesuffix("\n").split("\n")
+        for place, line in enumerate(lines):
+            for block in code_line(line, number, language, first=place == 0):
+                self._add(block)
+        written = token.content.count("\n")
+        if token.type == "code_block" or (token.map and token.map[1] - token.map[0] >= written + 2):
+            self.parsed.closed.append(number)
+
+    def _open_table(self, _: Token) -> None:
+        self._rows, self._alignments = [], []
+
+    def _open_header_cell(self, token: Token) -> None:
+        style = str(token.attrGet("style") or "")
+        self._alignments.append(style.removeprefix("text-align:"))
+
+    def _close_table(self, _: Token) -> None:
+        width = len(self._alignments)
+        rows = tuple(tuple([*row, *[()] * width][:width]) for row in self._rows)
+        self._rows = []
+        self._add(Block(Kind.TABLE, rows=rows, alignments=tuple(self._alignments)))

@@ -1,0 +1,286 @@
+"""The text of one message: a browser without scroll bars that is as tall as its text."""
+
+from enum import IntEnum
+
+from PySide6.QtCore import QMimeData, QRect, QRectF, QSize, Qt, QUrl, Signal
+from PySide6.QtGui import (
+    QContextMenuEvent,
+    QDesktopServices,
+    QKeyEvent,
+    QPainter,
+    QPaintEvent,
+    QResizeEvent,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
+
+from rdchat.ui.look.theme import RADIUS, TIGHT, Theme
+from rdchat.ui.transcript.markdown.block_stream import BlockStream
+from rdchat.ui.transcript.markdown.blocks import Block, Kind, is_openable, safe_text
+from rdchat.ui.transcript.markdown.code_header import CodeHeader
+from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
+from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
+from rdchat.ui.transcript.markdown.metrics import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
+from rdchat.ui.transcript.markdown.parser import Parser
+
+FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
+_SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
+
+_MOST_BARS = 40  # of nested quotes
+
+
+class Work(IntEnum):
+    """What is left to do for a text."""
+
+    NONE = 0
+    WAITING = 1  # for a lexer that another thread imports
+    READY = 2
+
+
+class TextBody(QTextBrowser):
+    """Shows growing or finished text. Nothing is drawn before `advance` is called, in bounded steps."""
+
+    caret_moved = Signal(QRect)  # in this widget, when the person moves it
+    menu_requested = Signal(QContextMenuEvent)
+
+    def __init__(
+        self, parser: Parser, theme: Theme, library: LexerLibrary, muted: bool = False, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._parser = parser
+        self._text, self._final = "", False
+        self._shown = FIRST_SHOWN
+        self._stream = BlockStream(parser)
+        self._work = Work.NONE
+        self._unread = False  # the stream has not seen all of the text
+        self._headers: dict[int, CodeHeader] = {}
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.viewport().setAutoFillBackground(False)
+        self.setOpenLinks(False)
+        self.setUndoRedoEnabled(False)
+        flags = Qt.TextInteractionFlag
+        self.setTextInteractionFlags(flags.TextBrowserInteraction | flags.TextSelectableByKeyboard)
+        self.document().setDocumentMargin(0)
+        self._writer = DocumentWriter(self.document(), theme, muted)
+        self._highlighter = CodeHighlighter(self.document(), library)
+        self.anchorClicked.connect(self._open)
+        self.cursorPositionChanged.connect(self._report_caret)
+
+    # --- text
+
+    def set_text(self, text: str, final: bool) -> None:
+        """Take the whole text; where it continues the text before, only its end is worked on."""
+        text = safe_text(text)
+        if (text, final) == (self._text, self._final):
+            return
+        if not text.startswith(self._text) or self._final:
+            self._stream = BlockStream(self._parser)
+        self._text, self._final = text, final
+        self._unread, self._work = True, Work.READY
+
+    @property
+    def hidden_characters(self) -> int:
+        """How much of a very long text is not shown."""
+        return max(0, len(self._text) - self._shown)
+
+    def show_more(self) -> None:
+        self._shown += SHOWN_MORE
+        self._unread, self._work = True, Work.READY
+
+    @property
+    def work(self) -> Work:
+        return self._work
+
+    @property
+    def is_rendered(self) -> bool:
+        return bool(self._writer.blocks()) or not self._text
+
+    def advance(self, deadline: float) -> Work:
+        """Do one bounded step and return what is left; code is coloured until `deadline` (`perf_counter`)."""
+        self._work = self._step(deadline) if self._unread else self._colour(deadline)
+        return self._work
+
+    def _step(self, deadline: float) -> Work:
+        text = self._text[: self._shown]
+        update = self._stream.advance(text, self._final and not self.hidden_characters)
+        cursor = self.textCursor()
+        anchor, position = cursor.anchor(), cursor.position()
+        self._writer.update(update.first, update.blocks, update.more)
+        self._restore_selection(anchor, position)
+        for number in update.closed:
+            self._request_colours(number)
+        self._place_headers(update.first)
+        self._unread = update.more
+        return Work.READY if update.more else self._colour(deadline)
+
+    def _restore_selection(self, anchor: int, position: int) -> None:
+        """Put the selection back that rewriting the last block, or appending at a caret, may have moved."""
+        cursor = self.textCursor()
+        if (cursor.anchor(), cursor.position()) == (anchor, position):
+            return
+        last = self.document().characterCount() - 1
+        cursor.setPosition(min(anchor, last))
+        cursor.setPosition(min(position, last), cursor.MoveMode.KeepAnchor)
+        self.blockSignals(True)  # the person did not move the caret
+        self.setTextCursor(cursor)
+        self.blockSignals(False)
+
+    def _request_colours(self, number: int) -> None:
+        span = self._writer.code_spans.get(number)
+        if span:
+            lines = ["".join(run.text for run in block.runs) for block in self._code_blocks(span)]
+            self._highlighter.add(span.language, self._writer.text_block(span.first), lines)
+
+    def _colour(self, deadline: float) -> Work:
+        if self._highlighter.advance(self._theme.syntax, deadline):
+            return Work.READY
+        return Work.WAITING if self._highlighter.pending else Work.NONE
+
+    def _code_blocks(self, span: CodeSpan) -> list[Block]:
+        return self._writer.blocks()[span.first : span.last + 1]
+
+    def restyle(self) -> None:
+        """Draw everything again in the theme's present fonts and colours."""
+        self._stream = BlockStream(self._parser)
+        self._highlighter.clear()
+        self._writer.restyle()
+        self._place_headers()
+        self._unread = bool(self._text)
+        self._work = Work.READY if self._text else Work.NONE
+
+    # --- size
+
+    def height_for(self, width: int) -> int:
+        """Return the height the text takes at a width; a guess before it is rendered."""
+        if not self.is_rendered:
+            line = self.fontMetrics().lineSpacing() * 1.3
+            return round(line * (1 + len(self._text[: self._shown]) * self.fontMetrics().averageCharWidth() / width))
+        document = self.document()
+        if document.textWidth() != width:
+            document.setTextWidth(width)
+        blocks = self._writer.blocks()
+        below = CODE_PAD if blocks and blocks[-1].code >= 0 else 0
+        return round(document.size().height() + 0.49) + below
+
+    def natural_width(self, most: int) -> int:
+        """Return the width of the longest line, up to `most`."""
+        if not self.is_rendered:
+            return most
+        self.document().setTextWidth(most)
+        return min(most, round(self.document().idealWidth() + 0.99))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place_headers()
+
+    def sizeHint(self) -> QSize:
+        return self.size()
+
+    # --- painting
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self.viewport())
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        area = QRectF(event.rect())
+        painter.setPen(self._theme.colors.border)
+        painter.setBrush(self._theme.colors.code)
+        for span in self._writer.code_spans.values():
+            ground = self._code_ground(span)
+            if ground.intersects(area):
+                painter.drawRoundedRect(ground.adjusted(0.5, 0.5, -0.5, -0.5), RADIUS - 2, RADIUS - 2)
+        painter.setPen(Qt.PenStyle.NoPen)
+        self._paint_bars(painter, area)
+        painter.end()
+        super().paintEvent(event)
+
+    def _paint_bars(self, painter: QPainter, area: QRectF) -> None:
+        """Draw the bars of quotes, and rules."""
+        painter.setBrush(self._theme.colors.border)
+        blocks = self._writer.blocks()
+        for index in self._writer.decorated:
+            block = self._writer.text_block(index)
+            rect = self.document().documentLayout().blockBoundingRect(block)
+            look = block.blockFormat()
+            if not rect.adjusted(0, -look.topMargin() - CODE_PAD, self.width(), 0).intersects(area):
+                continue
+            above = blocks[index - 1].quotes if index else 0
+            for depth in range(min(blocks[index].quotes, _MOST_BARS)):
+                top = rect.top() - (look.topMargin() + CODE_PAD / 2 if depth < above else 0)  # no gap between bars
+                bar = QRectF(depth * QUOTE_INDENT, top, 3, rect.bottom() - top)
+                painter.drawRoundedRect(bar, 1.5, 1.5)
+            if blocks[index].kind is Kind.RULE:
+                painter.drawRect(QRectF(look.leftMargin(), rect.center().y(), self.width() - look.leftMargin(), 1))
+
+    def _code_ground(self, span: CodeSpan) -> QRectF:
+        layout = self.document().documentLayout()
+        first = layout.blockBoundingRect(self._writer.text_block(span.first))
+        last = layout.blockBoundingRect(self._writer.text_block(span.last))
+        block = self._writer.blocks()[span.first]
+        left = block.indent * list_indent(self._theme) + block.quotes * QUOTE_INDENT
+        top = first.top() - code_header_height(self._theme)
+        return QRectF(left, top, self.viewport().width() - left, last.bottom() + CODE_PAD - top)
+
+    def _place_headers(self, first: int = 0) -> None:
+        """Lay a header over each code block; those that end before the block `first` are in their place."""
+        spans = self._writer.code_spans
+        for number in [number for number in self._headers if number not in spans]:
+            self._headers.pop(number).deleteLater()
+        for number, span in spans.items():
+            if span.last < first and number in self._headers:
+                continue
+            header = self._headers.get(number)
+            if header is None:
+                header = CodeHeader(span.language, self._theme, self.viewport())
+                header.copy_requested.connect(lambda number=number: self._copy_code(number))
+                self._headers[number] = header
+                header.show()
+            header.show_language(span.language)
+            ground = self._code_ground(span).toRect()
+            header.setGeometry(
+                ground.left(), ground.top() + TIGHT // 2, ground.width(), code_header_height(self._theme) - TIGHT // 2
+            )
+
+    # --- the person's hands
+
+    def _copy_code(self, number: int) -> None:
+        parts: list[str] = []
+        for block in self._code_blocks(self._writer.code_spans[number]):
+            parts += ["" if block.joined or not parts else "\n", *(run.text for run in block.runs)]
+        self._headers[number].copy("".join(parts))
+
+    def _open(self, address: QUrl) -> None:
+        if is_openable(address.toString()):
+            QDesktopServices.openUrl(address)
+
+    def loadResource(self, kind: int, name: QUrl | str) -> object:
+        """Fetch nothing, ever: neither images nor style sheets, from the network or the disk."""
+        return None
+
+    def createMimeDataFromSelection(self) -> QMimeData:
+        """Copy plain text: rich text would carry the window's colours into other documents."""
+        # made by Qt and then emptied: one made here would outlive Python on the clipboard, and crash the exit
+        data = super().createMimeDataFromSelection()
+        data.text()  # Qt fills the data in when they are first read
+        for kind in data.formats():
+            if kind != "text/plain":
+                data.removeFormat(kind)
+        return data
+
+    def _report_caret(self) -> None:
+        if self.hasFocus():
+            self.caret_moved.emit(self.cursorRect())
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        self.menu_requested.emit(event)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        event.ignore()  # the transcript scrolls, not the message
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in _SCROLL_KEYS:
+            event.ignore()
+        else:
+            super().keyPressEvent(event)

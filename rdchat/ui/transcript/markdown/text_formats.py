@@ -1,0 +1,140 @@
+"""How blocks and runs look: Qt's text formats in the theme's fonts and colours."""
+
+from PySide6.QtCore import QCoreApplication, Qt
+from PySide6.QtGui import (
+    QBrush,
+    QFont,
+    QFontMetricsF,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextFrameFormat,
+    QTextLength,
+    QTextOption,
+    QTextTableFormat,
+)
+
+from rdchat.ui.look.theme import SMALL, Theme
+from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run
+from rdchat.ui.transcript.markdown.metrics import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
+
+_HEADING_SIZES = (1.5, 1.28, 1.12, 1.0, 1.0, 1.0)
+_LINE_HEIGHT, _CODE_LINE_HEIGHT = 122.0, 116.0  # percent of the font's own
+
+
+class TextFormats:
+    """The formats of one appearance and text size."""
+
+    def __init__(self, theme: Theme, muted: bool) -> None:
+        self._theme = theme
+        self._indent = list_indent(theme)
+        self._body_font = theme.body_font()
+        self._code_font = theme.code_font()
+        self._text_color = theme.colors.muted if muted else theme.colors.text
+        self._line = QFontMetricsF(self._body_font).height()
+        self._code_advance = QFontMetricsF(self._code_font).horizontalAdvance(" ")
+
+    def text_option(self) -> QTextOption:
+        option = QTextOption()
+        option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
+        option.setTabStopDistance(self._code_advance * 4)
+        return option
+
+    def block_format(self, block: Block, above: Block | None) -> QTextBlockFormat:
+        look = QTextBlockFormat()
+        code = block.kind is Kind.CODE
+        line_height = _CODE_LINE_HEIGHT if code else _LINE_HEIGHT
+        look.setLineHeight(line_height, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+        left: float = block.indent * self._indent + block.quotes * QUOTE_INDENT
+        space = self._space_above(block, above) if above else 0.0
+        if code:
+            left += CODE_PAD
+            look.setRightMargin(CODE_PAD)
+            hang = self._code_hang(block)  # wrapped code hangs under its own line
+            left += hang
+            look.setTextIndent(-hang)
+            look.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
+            space += code_header_height(self._theme) if above and not block.tight else 0
+        if block.marker:
+            look.setTextIndent(-self._indent)
+            look.setTabPositions([QTextOption.Tab(self._indent, QTextOption.TabType.LeftTab)])
+        elif block.kind is Kind.TEXT and not block.runs and above and above.kind is Kind.CODE:
+            # a blank line of the person's; the code block's own space is enough
+            look.setLineHeight(SMALL, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+        look.setLeftMargin(left)
+        look.setTopMargin(space)
+        return look
+
+    def room_above(self, first: Block | None) -> float:
+        """Return the distance of the first block from the document's top: Qt drops that block's own upper margin."""
+        return code_header_height(self._theme) if first and first.kind is Kind.CODE and not first.tight else 0.0
+
+    def _code_hang(self, block: Block) -> float:
+        text = block.runs[0].text if block.runs else ""
+        spaces = len(text[:80]) - len(text[:80].lstrip(" "))
+        return (spaces + 2) * self._code_advance
+
+    def _space_above(self, block: Block, above: Block) -> float:
+        if block.tight and block.kind is Kind.CODE:
+            return 0.0
+        if block.kind is Kind.CODE and above.kind is Kind.TEXT and not above.runs:
+            return 0.0
+        if block.kind is Kind.HEADING:
+            space = 1.1 if block.level <= 2 else 0.9
+        elif block.tight:
+            space = 0.2 if block.indent else 0.0
+        elif block.indent and block.marker and above.indent:
+            space = 0.4
+        else:
+            space = 0.6
+        return round(space * self._line) + (CODE_PAD if above.kind is Kind.CODE else 0)
+
+    def char_format(self, block: Block, run: Run) -> QTextCharFormat:
+        look = QTextCharFormat()
+        colors = self._theme.colors
+        code = run.code or block.kind is Kind.CODE
+        look.setFont(self._code_font if code else self._body_font)
+        look.setForeground(colors.muted if block.quotes and not code else self._text_color)
+        if block.kind is Kind.HEADING:
+            look.setFontPointSize(self._body_font.pointSizeF() * _HEADING_SIZES[block.level - 1])
+            look.setFontWeight(QFont.Weight.DemiBold)
+        if block.kind is Kind.TABLE and block.level:
+            look.setFontWeight(QFont.Weight.DemiBold)
+        if run.bold:
+            look.setFontWeight(QFont.Weight.DemiBold)
+        look.setFontItalic(run.italic)
+        look.setFontStrikeOut(run.strike)
+        if run.code:
+            look.setBackground(colors.raised)
+        if run.href:
+            look.setAnchor(True)
+            look.setAnchorHref(run.href)
+            look.setForeground(colors.accent)
+            look.setToolTip(run.href)
+        if run.refused:
+            look.setToolTip(_refusal(run.refused))
+        return look
+
+    def table_format(self, block: Block, first: bool) -> QTextTableFormat:
+        look = QTextTableFormat()
+        look.setBorder(1)
+        look.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
+        look.setBorderBrush(QBrush(self._theme.colors.border))
+        look.setBorderCollapse(True)
+        look.setCellPadding(SMALL)
+        look.setCellSpacing(0)
+        look.setTopMargin(0 if first else round(0.6 * self._line))
+        look.setBottomMargin(round(0.6 * self._line))  # Qt drops the upper margin of the block after a table
+        look.setLeftMargin(block.indent * self._indent + block.quotes * QUOTE_INDENT)
+        look.setHeaderRowCount(1)
+        look.setColumnWidthConstraints([QTextLength()] * len(block.alignments))
+        return look
+
+    def header_cell_format(self) -> QTextCharFormat:
+        look = QTextCharFormat()
+        look.setBackground(self._theme.colors.code)
+        return look
+
+
+def _refusal(address: str) -> str:
+    text = QCoreApplication.translate("TextFormats", "Not a link: only web and mail addresses are opened.")
+    return f"{text}\n{address[:200]}"

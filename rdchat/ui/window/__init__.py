@@ -1,0 +1,1 @@
+"""The main window: menus, header, sidebar, and the windows that it opens."""

@@ -1,0 +1,142 @@
+"""The toolbar: which model answers and how to choose another, this chat's options, and what is shown at the sides."""
+
+from pathlib import Path
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QAction, QActionGroup
+from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
+
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.requests import Dtype
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.look import formatting
+from rdchat.ui.look.icons import line_icon
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.settings.chat_options import ChatOptions
+
+
+class ModelButton(QPushButton):
+    """The model's name and precision; its menu loads another."""
+
+    folder_requested = Signal()
+
+    def __init__(self, controller: ChatController, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._controller = controller
+        self._menu = QMenu(self)
+        self._precisions = self._build_precisions()
+        self._menu.aboutToShow.connect(self._fill_menu)
+        self.setMenu(self._menu)
+        self.setFlat(True)
+        self.setAccessibleName("Model")
+        controller.state_changed.connect(self.refresh)
+        controller.load_progressed.connect(self._show_load)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the loaded model, or that there is none."""
+        model = self._controller.model
+        if self._controller.state is EngineState.LOADING:
+            self._show("Loading the model…", "The model is being loaded. Click to choose another.")
+        elif model is None:
+            self._show("No model", "No model is loaded. Click to choose one.")
+        else:
+            words = f"{model.name}  ·  {formatting.dtype_words(model.dtype)}"
+            self._show(words, f"{model.path}\nClick to choose another model.")
+
+    def _show(self, words: str, tip: str) -> None:
+        self.setText(words)
+        self.setToolTip(tip)
+        self.setAccessibleDescription(words)
+
+    def _show_load(self, progress: LoadProgress) -> None:
+        self._show(formatting.load_words(progress), "The model is being loaded. Click to choose another.")
+
+    def _fill_menu(self) -> None:
+        recent, chosen = self._controller.settings.recent_models, self._controller.chosen_model
+        if chosen is not None and chosen not in recent:  # it did not load, and the precision below is for it
+            recent = (chosen, *recent)
+        for action in self._precisions.actions():
+            action.setChecked(action.data() == self._controller.chosen_dtype)
+        self._menu.clear()
+        self._menu.addAction(self._model_action(formatting.DEFAULT_MODEL, None))
+        if recent:
+            self._menu.addSection("Recent")
+            for model in recent:
+                self._menu.addAction(self._model_action(Path(model).name, model))
+        self._menu.addSeparator()
+        self._menu.addMenu(self._precisions)
+        self._menu.addSeparator()
+        self._menu.addAction("Open folder…", self.folder_requested.emit)
+
+    def _model_action(self, name: str, model: str | None) -> QAction:
+        action = QAction(name, self._menu, checkable=True, checked=self._controller.chosen_model == model)
+        action.setToolTip(model or "")
+        action.triggered.connect(lambda: self._controller.load_model(model))
+        return action
+
+    def _build_precisions(self) -> QMenu:
+        menu = QMenu("Precision", self._menu)
+        group = QActionGroup(menu)
+        for dtype in Dtype:
+            action = QAction(formatting.DTYPE_WORDS[dtype], group, checkable=True)
+            action.setData(dtype)
+            menu.addAction(action)
+        group.triggered.connect(self._load_precision)
+        return menu
+
+    def _load_precision(self, action: QAction) -> None:
+        self._controller.load_precision(Dtype(action.data()))
+
+
+class Header(QToolBar):
+    """Buttons of the window's actions around the model button."""
+
+    def __init__(
+        self,
+        controller: ChatController,
+        theme: Theme,
+        show_sidebar: QAction,
+        new_chat: QAction,
+        show_panel: QAction,
+    ) -> None:
+        super().__init__("Toolbar")
+        self._theme = theme
+        self._icons = {show_sidebar: "sidebar", new_chat: "new", show_panel: "panel"}
+        self.setObjectName("header")
+        self.setMovable(False)
+        self.setFloatable(False)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
+        self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonIconOnly)
+        self.setIconSize(QSize(18, 18))
+        self.model = ModelButton(controller)
+        self.popover = ChatOptions(controller, theme, self)
+        self.options = QAction("Chat options", self)
+        self.options.setToolTip("System prompt and sampling of this chat")
+        self.options.triggered.connect(self._open_options)
+        self._icons[self.options] = "options"
+        self.addActions([show_sidebar, new_chat])
+        self.addWidget(_spring())
+        self.addWidget(self.model)
+        self.addWidget(_spring())
+        self.addActions([self.options, show_panel])
+        for action in self._icons:
+            self.widgetForAction(action).setAccessibleName(action.text())
+        theme.changed.connect(self._draw_icons)
+        self._draw_icons()
+
+    def _open_options(self) -> None:
+        self.popover.open_below(self.widgetForAction(self.options))
+
+    def _draw_icons(self) -> None:
+        color = self._theme.colors.text
+        for action, name in self._icons.items():
+            action.setIcon(line_icon(name, color))
+        self.model.setIcon(line_icon("model", self._theme.colors.muted))
+
+
+def _spring() -> QWidget:
+    spring = QWidget()
+    spring.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+    return spring

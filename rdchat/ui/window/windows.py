@@ -1,0 +1,79 @@
+"""The windows beside the main one: each is imported and built when it is first asked for, then kept."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from PySide6.QtWidgets import QWidget
+
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.ui.look.focus import show_in_front
+from rdchat.ui.look.theme import Theme
+
+if TYPE_CHECKING:
+    from rdchat.ui.benchmark import BenchmarkWindow
+    from rdchat.ui.drafts import DraftsWindow
+    from rdchat.ui.ledger import LedgerWindow
+    from rdchat.ui.race import RaceWindow
+
+
+class Windows:
+    """What the Draft and View menus open.
+
+    Args:
+        controller: What the windows follow.
+        theme: The appearance to follow.
+        parent: The main window, which they stay above and close with.
+    """
+
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget) -> None:
+        self._controller, self._theme, self._parent = controller, theme, parent
+        self._chat_of_tokens: int | None = None
+
+    @cached_property
+    def ledger(self) -> "LedgerWindow":
+        """The time ledger."""
+        from rdchat.ui.ledger import LedgerWindow  # noqa: PLC0415
+
+        return LedgerWindow(self._controller.time_ledger, self._controller.drafting, self._theme, self._parent)
+
+    @cached_property
+    def drafts(self) -> "DraftsWindow":
+        """A reply's tokens and draft trees."""
+        from rdchat.ui.drafts import DraftsWindow  # noqa: PLC0415
+
+        window = DraftsWindow(self._controller.traces, self._theme, self._parent)
+        self._controller.conversation_removed.connect(self._close_tokens_of)
+        return window
+
+    def show_tokens(self, message_id: int) -> None:
+        """Show how a reply of the open chat came about."""
+        chat = self._controller.conversation
+        self._chat_of_tokens = chat.id if chat else None
+        self.drafts.show_reply(message_id)
+
+    def _close_tokens_of(self, conversation_id: int) -> None:
+        """Take the tokens of a chat away with the chat."""
+        if conversation_id == self._chat_of_tokens:
+            self.drafts.close()
+
+    @cached_property
+    def race(self) -> "RaceWindow":
+        """Drafting against plain decoding."""
+        from rdchat.ui.race import RaceWindow  # noqa: PLC0415
+
+        return RaceWindow(self._controller, self._theme, self._parent)
+
+    @cached_property
+    def benchmark(self) -> "BenchmarkWindow":
+        """Ways of drafting on many prompts."""
+        from rdchat.ui.benchmark import BenchmarkWindow  # noqa: PLC0415
+
+        return BenchmarkWindow(self._controller, self._theme, self._parent)
+
+    def may_quit(self) -> bool:
+        """Tell whether nothing is lost by quitting; else ask, in the window whose work it is."""
+        if not self._controller.benchmark.running:
+            return True
+        show_in_front(self.benchmark)
+        self.benchmark.ask_to_stop("Stop the benchmark and quit?", "Stop and quit", self._parent.close)
+        return False
