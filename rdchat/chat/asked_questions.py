@@ -3,8 +3,8 @@
 import sqlite3
 from pathlib import Path
 
-from rdchat.chat.file_check import has_schema, is_special, refuse_surprises
-from rdchat.chat.schema import APPLICATION_ID, MIGRATIONS, schema_version
+from rdchat.chat.storage.file_check import has_schema, is_special, refuse_surprises
+from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, schema_version
 from rdchat.errors import StorageError
 
 _OPEN_ONCE = "Open the app once, then try again."

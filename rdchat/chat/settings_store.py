@@ -8,8 +8,8 @@ from typing import Any
 
 from rdchat.chat.conversation import Notice
 from rdchat.chat.plain_data import from_plain, to_plain
-from rdchat.chat.set_aside import set_aside
 from rdchat.chat.settings import Settings
+from rdchat.chat.storage.set_aside import set_aside
 from rdchat.files.file_errors import file_error
 
 _CHECK = "Check the permissions of the file and of its folder."

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus, Notice
-from rdchat.chat.database import Database
-from rdchat.chat.message_tree import LATEST_BELOW, MESSAGE, PATH, SIBLINGS, from_root, mend_tree
-from rdchat.chat.rows import (
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.message_tree import LATEST_BELOW, MESSAGE, PATH, SIBLINGS, from_root, mend_tree
+from rdchat.chat.storage.rows import (
     CONVERSATION_COLUMNS,
     conversation_from,
     json_column,
@@ -17,7 +17,7 @@ from rdchat.chat.rows import (
     seed_column,
     text_column,
 )
-from rdchat.chat.search import search_condition
+from rdchat.chat.storage.search import search_condition
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError
 from rdchat.inference.api.events import FinishReason

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import Drafting, MessageStatus
-from rdchat.chat.database import Database
 from rdchat.chat.reply_trace import ReplyTrace, TracedRound
-from rdchat.chat.schema import MIGRATIONS
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.trace_format import decode, encode
 from rdchat.inference.api.events import TokenEvent

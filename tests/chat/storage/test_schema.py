@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.database import Database
-from rdchat.chat.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 

@@ -8,10 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.file_check import LONGEST_VALUE, is_special, primary_code, refuse_surprises, trust, why_unusable
-from rdchat.chat.lost_file import bring_back, file_id
-from rdchat.chat.schema import MIGRATIONS, migrate
-from rdchat.chat.set_aside import set_aside
+from rdchat.chat.storage.file_check import (
+    LONGEST_VALUE,
+    is_special,
+    primary_code,
+    refuse_surprises,
+    trust,
+    why_unusable,
+)
+from rdchat.chat.storage.lost_file import bring_back, file_id
+from rdchat.chat.storage.schema import MIGRATIONS, migrate
+from rdchat.chat.storage.set_aside import set_aside
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError
 from rdchat.files.file_errors import file_error
 from rdchat.files.file_lock import FileLock

@@ -7,7 +7,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from rdchat.chat.set_aside import set_aside
+from rdchat.chat.storage.set_aside import set_aside
 
 
 def file_id(path: Path) -> tuple[int, int] | None:

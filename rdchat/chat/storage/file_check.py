@@ -9,7 +9,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from rdchat.chat.schema import APPLICATION_ID, migrate, schema_version
+from rdchat.chat.storage.schema import APPLICATION_ID, migrate, schema_version
 
 LONGEST_VALUE = 64 << 20  # bytes of one text or trace; SQLite's own limit is 1 GB
 _LARGEST_ID = 1 << 30  # Qt's signals carry ids as 32 bits, and ids count up

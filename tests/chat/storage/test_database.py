@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.schema import APPLICATION_ID
+from rdchat.chat.storage.schema import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.inference.api.requests import Role

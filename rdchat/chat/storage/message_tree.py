@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.rows import MESSAGE_COLUMNS
+from rdchat.chat.storage.rows import MESSAGE_COLUMNS
 
 _PLACE = """
     (SELECT count(*) FROM messages s WHERE s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id
