@@ -19,8 +19,8 @@ from rdchat.inference.api.requests import Dtype, SamplingParams, check_seed, req
 
 if TYPE_CHECKING:
     from rdchat.inference.target.target import LoadedModel
-    from rdchat.inference.training.evaluate import Evaluation
-    from rdchat.inference.training.trials import Result, Setup, TrialFile
+    from rdchat.inference.training.run.evaluate import Evaluation
+    from rdchat.inference.training.run.trials import Result, Setup, TrialFile
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
     from rdchat.host import keep_awake  # noqa: PLC0415
     from rdchat.inference.drafting.drafter_folder import load_drafter  # noqa: PLC0415  MLX: only once all is right
     from rdchat.inference.models.loading import load_model  # noqa: PLC0415
-    from rdchat.inference.training.evaluate import Evaluation  # noqa: PLC0415
-    from rdchat.inference.training.trials import report  # noqa: PLC0415
+    from rdchat.inference.training.run.evaluate import Evaluation  # noqa: PLC0415
+    from rdchat.inference.training.run.trials import report  # noqa: PLC0415
 
     with ProgressLine(sys.stderr) as progress:
         model = load_model(args.model, Dtype(args.dtype), progress.show)
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 def _setups(widths: Sequence[int], lengths: Sequence[int]) -> "list[Setup]":
     """Return every width and length, alone and with the lookup branch, and lookup alone."""
     from rdchat.inference.drafting.recurrent_beam import BeamShape  # noqa: PLC0415  MLX
-    from rdchat.inference.training.trials import Setup  # noqa: PLC0415
+    from rdchat.inference.training.run.trials import Setup  # noqa: PLC0415
 
     setups = []
     for length in dict.fromkeys(lengths):
@@ -129,7 +129,7 @@ def _facts(args: argparse.Namespace, model: "LoadedModel", folder: Path) -> dict
 
 
 def _results_file(path: str | None, facts: dict[str, Any]) -> "closing[TrialFile] | nullcontext[None]":
-    from rdchat.inference.training.trials import TrialFile  # noqa: PLC0415
+    from rdchat.inference.training.run.trials import TrialFile  # noqa: PLC0415
 
     return closing(TrialFile(paths.expanded(path, "--results"), facts)) if path else nullcontext()
 
@@ -184,7 +184,7 @@ class _Measuring:
             self._progress.show(LoadProgress(stage, len(self.results) / self._replies))
 
     def _print(self, setup: "Setup", group: str) -> None:
-        from rdchat.inference.training.trials import report  # noqa: PLC0415
+        from rdchat.inference.training.run.trials import report  # noqa: PLC0415
 
         if not self._table:
             return

@@ -12,8 +12,8 @@ from rdchat.commands.progress import ProgressLine
 from rdchat.inference.api.requests import Dtype
 
 if TYPE_CHECKING:
-    from rdchat.inference.training.plan import TrainingPlan, TrainingSettings
     from rdchat.inference.training.progress import TrainingProgress
+    from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
 _DEFAULT_TOKENS, _MOST_TOKENS = 1_000_000, 10_000_000  # without either limit; the most that --hours alone makes
 _LINES_EVERY = 30.0  # seconds between two lines where the output is no terminal
@@ -42,8 +42,8 @@ def run(args: argparse.Namespace) -> int:
 
     from rdchat.host import keep_awake  # noqa: PLC0415
     from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only once all is right
-    from rdchat.inference.training.plan import make_plan  # noqa: PLC0415
-    from rdchat.inference.training.run import DrafterTraining  # noqa: PLC0415
+    from rdchat.inference.training.run.training_plan import make_plan  # noqa: PLC0415
+    from rdchat.inference.training.run.training_run import DrafterTraining  # noqa: PLC0415
 
     with ProgressLine(sys.stderr) as progress:
         model = load_model(args.model, Dtype(args.dtype), progress.show)
@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace) -> "TrainingSettings":
     """Read the arguments and the files they name."""
     from rdchat.inference.api.prompt_files import read_prompts  # noqa: PLC0415
-    from rdchat.inference.training.plan import TrainingSettings  # noqa: PLC0415  MLX
-    from rdchat.inference.training.trainer import Recipe  # noqa: PLC0415
+    from rdchat.inference.training.head.trainer import Recipe  # noqa: PLC0415
+    from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415  MLX
 
     recipe = Recipe(seed=args.seed)
     if args.epochs is not None:

@@ -144,7 +144,7 @@ def test_a_width_that_is_named_twice_is_measured_once(
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is decoded, a setup each reply."""
-    from rdchat.inference.training.evaluate import Evaluation
+    from rdchat.inference.training.run.evaluate import Evaluation
 
     done: list[str] = []
     plain = Evaluation._decode

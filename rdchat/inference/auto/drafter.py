@@ -11,6 +11,7 @@ from rdchat.inference.api.reply_statistics import AutoChoice
 from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.auto.acceptance_estimates import value_by_nodes
 from rdchat.inference.auto.curve import Floats
+from rdchat.inference.auto.off_path_draft import DraftComparison, on_host
 from rdchat.inference.auto.plan import (
     DRAFT_TOKENS,
     LENGTHS,
@@ -23,7 +24,6 @@ from rdchat.inference.auto.plan import (
     Plan,
 )
 from rdchat.inference.auto.planner import Allowance, Outlook, in_words
-from rdchat.inference.auto.shadow import DraftComparison, on_host
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.autoregressive import Step
 from rdchat.inference.decoding.draft import Draft, Drafter

@@ -16,11 +16,12 @@ import mlx.optimizers as optim
 from mlx_lm.models import qwen2
 
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training import data, train_phase
-from rdchat.inference.training.plan import TrainingSettings, make_plan
+from rdchat.inference.training.data import data_maker
+from rdchat.inference.training.head.trainer import Recipe
 from rdchat.inference.training.progress import Pace, Phase
-from rdchat.inference.training.run import DrafterTraining
-from rdchat.inference.training.trainer import Recipe
+from rdchat.inference.training.run import train_phase
+from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
+from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.inference.fakes import ALPHABET, END, CharacterTokenizer, loaded
 
 _ADJECTIVES = ("red", "small", "old", "quick", "happy")
@@ -106,7 +107,7 @@ def main() -> None:
     it writes: that takes less time than a kill.
     """
     # a kill is to meet what was saved just before, in a training that is over in seconds
-    train_phase._SAVE_EVERY = data._PUT_ASIDE_EVERY = 0.1
+    train_phase._SAVE_EVERY = data_maker._PUT_ASIDE_EVERY = 0.1
     Pace.EVERY = 0.0
     for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), resume=True).run():
         sys.stdout.write(f"{progress.phase.value} {progress.fraction}\n")

@@ -1,0 +1,63 @@
+"""Attention of one token a lane with fewer, larger products.
+
+Several query heads share a pair of keys and values. MLX's attention on a CPU multiplies each of them by itself, so most
+of its time goes into starting products of a single row; folded into the rows of one product they take two thirds of the
+time. On a GPU there is nothing to gain: MLX has a kernel for it.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import ModuleType
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from rdchat.inference.target.device import on_gpu
+from rdchat.inference.training.data.batched_decoding import LaneCache
+
+_ATTENTION = "scaled_dot_product_attention"  # what the model families of mlx-lm call
+
+
+def lane_attention(network: nn.Module) -> AbstractContextManager[None]:
+    """Within, a network that is fed through `LaneCache`s attends in the way that is the faster one here."""
+    return nullcontext() if on_gpu() else folded_attention(network)
+
+
+@contextmanager
+def folded_attention(network: nn.Module) -> Iterator[None]:
+    """Within, a network that is fed through `LaneCache`s folds its query heads; other calls are left alone."""
+    plain = {module: getattr(module, _ATTENTION) for module in _attending_modules(network)}
+    for module, function in plain.items():
+        setattr(module, _ATTENTION, _folding(function))
+    try:
+        yield
+    finally:
+        for module, function in plain.items():
+            setattr(module, _ATTENTION, function)
+
+
+def _attending_modules(network: nn.Module) -> set[ModuleType]:
+    """Return the Python modules that define the network's layers and call mlx-lm's attention."""
+    kinds = {kind for layer in network.modules() for kind in type(layer).__mro__}
+    modules = (sys.modules[kind.__module__] for kind in kinds if kind.__module__.startswith("mlx_lm.models."))
+    return {module for module in modules if hasattr(module, _ATTENTION)}
+
+
+def _folding(plain: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    def attention(  # noqa: PLR0917  mlx-lm's own signature
+        queries: mx.array, keys: mx.array, values: mx.array, cache: Any, scale: float, mask: Any, sinks: Any = None
+    ) -> mx.array:
+        # a mask of numbers is added to the scores, and made for these heads: DeepSeek's, for one
+        foldable = isinstance(cache, LaneCache) and isinstance(mask, mx.array) and mask.dtype == mx.bool_
+        if not foldable or sinks is not None:
+            options = {} if sinks is None else {"sinks": sinks}
+            return plain(queries, keys, values, cache=cache, scale=scale, mask=mask, **options)
+        lanes, heads, _, width = queries.shape
+        folded = (queries * scale).reshape(lanes, keys.shape[1], -1, width)
+        scores = mx.where(mask, folded @ keys.swapaxes(-1, -2), -mx.inf)
+        weighted = mx.softmax(scores, axis=-1, precise=True) @ values
+        return weighted.reshape(lanes, heads, 1, values.shape[-1])
+
+    return attention

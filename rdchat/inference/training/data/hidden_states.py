@@ -1,0 +1,37 @@
+"""Hidden states of answers that were made before, read again in batches."""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.shards import Conversation
+
+_CALL_TOKENS = 4096  # tokens in one call, padding included
+
+
+def answer_states(model: LoadedModel, conversations: Sequence[Conversation]) -> npt.NDArray[np.float16]:
+    """Return (answer tokens, width) the states that the answers' tokens were chosen from, answer by answer.
+
+    They agree with those kept while the data was made up to rounding: the same sums, in another order.
+    """
+    order = sorted(range(len(conversations)), key=lambda place: len(conversations[place].tokens))
+    found: dict[int, npt.NDArray[np.float16]] = {}
+    while order:
+        count = 1
+        while count < len(order) and (count + 1) * len(conversations[order[count]].tokens) <= _CALL_TOKENS:
+            count += 1
+        group, order = order[:count], order[count:]
+        found |= zip(group, _read(model, [conversations[place] for place in group]), strict=True)
+    return np.concatenate([found[place] for place in range(len(conversations))])
+
+
+def _read(model: LoadedModel, conversations: Sequence[Conversation]) -> list[npt.NDArray[np.float16]]:
+    """Pads on the right: what follows a token cannot change its state."""
+    width = max(len(item.tokens) for item in conversations)
+    model.network(mx.array([[*item.tokens, *[0] * (width - len(item.tokens))] for item in conversations]))
+    assert model.seams.hidden is not None
+    states = np.array(model.seams.hidden.astype(mx.float16))
+    return [row[item.answer_start - 1 : len(item.tokens) - 1] for row, item in zip(states, conversations, strict=True)]

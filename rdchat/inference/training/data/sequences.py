@@ -1,0 +1,165 @@
+"""One conversation of a wave while it is decoded."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rdchat.inference.training.data.shards import Conversation
+
+_QUESTION_TEMPERATURE = 0.8
+_TOP_P = 0.95  # what chats are sampled with by default
+_REACH = 10.0  # tokens that are e^-10 times as likely as the likeliest are never drawn
+_ANSWER_TOKENS = 224  # the most an answer may have
+_LOOP_RUN, _LOOP_LENGTH = 8, 8  # an answer loops where this many runs of this many tokens in a row were all seen before
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The chat template's tokens around a question.
+
+    Attributes:
+        before: What comes before the user's first token.
+        after: What ends the question and opens the answer.
+        ends: Ids that end a turn.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    ends: frozenset[int]
+
+
+class Lane:
+    """One conversation being decoded.
+
+    Args:
+        number: Of its opening.
+        template: What is put around the question.
+        question: The opening's tokens.
+        more_tokens: The most tokens the target may add to the question; 0 where it is complete.
+        temperature: Of the answer.
+        seed: Of the training; with the number it decides what is drawn.
+
+    Attributes:
+        tokens: The conversation so far.
+        states: (width,) float16 for each token of the answer: the hidden state it was chosen from.
+        over: Whether it has ended.
+    """
+
+    def __init__(
+        self, number: int, template: Template, question: list[int], *, more_tokens: int, temperature: float, seed: int
+    ) -> None:
+        self.tokens = [*template.before, *question]
+        self.states: list[npt.NDArray[np.float16]] = []
+        self.over = False
+        self._number = number
+        self._template = template
+        self._temperature = temperature
+        self._draw = np.random.default_rng([seed, number])
+        self._question_limit = len(self.tokens) + more_tokens
+        self._answer_start: int | None = None
+        self._runs: set[tuple[int, ...]] = set()
+        self._repeats = 0
+        if not more_tokens:
+            self._open_answer()
+        self._fed = len(self.tokens) - 1
+
+    def next_input(self) -> int:
+        """Return the token to feed next; any, where the conversation is over."""
+        self._fed = min(self._fed + 1, len(self.tokens))
+        return self.tokens[self._fed - 1]
+
+    def take(self, logits: npt.NDArray[np.float32], state: npt.NDArray[np.float16]) -> None:
+        """Choose the token after the last input.
+
+        Args:
+            logits: (vocabulary,).
+            state: (width,) the hidden state that they come from.
+        """
+        if self._fed < len(self.tokens):
+            return  # the next token is given: the template's
+        if self._answer_start is None:
+            token = sample(logits, _QUESTION_TEMPERATURE, self._draw)
+            ended = token in self._template.ends or token == self._template.after[0]
+            if not ended:
+                self.tokens.append(token)
+            if ended or len(self.tokens) >= self._question_limit:
+                self._open_answer()
+            return
+        token = sample(logits, self._temperature, self._draw)
+        self.tokens.append(token)
+        self.states.append(state)
+        length = self.answer_tokens
+        self.over = token in self._template.ends or length >= _ANSWER_TOKENS or self._loops(length)
+
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens of the answer so far."""
+        return 0 if self._answer_start is None else len(self.tokens) - self._answer_start
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return where it stands, but for its states, as JSON holds it."""
+        return {
+            "number": self._number,
+            "temperature": self._temperature,
+            "tokens": self.tokens,
+            "over": self.over,
+            "fed": self._fed,
+            "question_limit": self._question_limit,
+            "answer_start": self._answer_start,
+            "draw": self._draw.bit_generator.state,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], states: npt.NDArray[np.float16], template: Template) -> "Lane":
+        """Return a lane that goes on from what `to_dict` gave; `states` are (answer tokens, width)."""
+        lane = cls(data["number"], template, [], more_tokens=1, temperature=data["temperature"], seed=0)
+        lane.tokens, lane.states, lane.over = data["tokens"], list(states), data["over"]
+        lane._fed, lane._question_limit, lane._answer_start = data["fed"], data["question_limit"], data["answer_start"]
+        lane._draw.bit_generator.state = data["draw"]
+        for length in range(1, lane.answer_tokens + 1):
+            lane._loops(length)
+        return lane
+
+    def conversation(self) -> Conversation:
+        """Return the whole, once it is over."""
+        assert self._answer_start is not None
+        return Conversation(self._number, self.tokens, self._answer_start, self._temperature)
+
+    def _open_answer(self) -> None:
+        self.tokens += self._template.after
+        self._answer_start = len(self.tokens)
+
+    def _loops(self, length: int) -> bool:
+        """Note the answer's last run, now that it is so long; tell whether too many in a row were not new."""
+        if length >= _LOOP_RUN:
+            assert self._answer_start is not None
+            end = self._answer_start + length
+            run = tuple(self.tokens[end - _LOOP_RUN : end])
+            self._repeats = self._repeats + 1 if run in self._runs else 0
+            self._runs.add(run)
+        return self._repeats >= _LOOP_LENGTH
+
+
+def sample(logits: npt.NDArray[np.float32], temperature: float, draw: np.random.Generator) -> int:
+    """Draw a token from the likeliest ones, which hold 0.95 of the probability; at temperature 0 take the likeliest.
+
+    On the host, where this takes a tenth of a millisecond: noise for a whole vocabulary costs ten times as much on a
+    CPU.
+
+    Args:
+        logits: (vocabulary,).
+        temperature: Divides them.
+        draw: Gives one number for each token, where the temperature is not 0.
+    """
+    best = int(logits.argmax())
+    if not temperature:
+        return best
+    likely = np.flatnonzero(logits > logits[best] - _REACH * temperature)
+    weights = np.exp((logits[likely] - logits[best]) / temperature)
+    order = np.argsort(-weights, kind="stable")
+    sums = np.cumsum(weights[order])
+    kept = int(np.searchsorted(sums, _TOP_P * sums[-1])) + 1
+    chosen = np.searchsorted(sums[:kept], draw.random() * sums[kept - 1], side="right")
+    return int(likely[order[min(chosen, kept - 1)]])

@@ -1,0 +1,129 @@
+"""From conversations to what a trainer needs: vocabulary, coordinates, the target's word on every token."""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.training.data.shards import Conversation
+from rdchat.inference.training.head.samples import Answers, Ints, SampleReader, StateWindows, Teacher, draft_vocabulary
+from rdchat.inference.training.head.whitening import Coordinates
+from rdchat.inference.training.progress import Phase, TrainingProgress
+
+_MEASURED_STATES = 20_000  # hidden states that the standardisation is measured on
+_SIMULATED = 8192  # held-out tokens that are looked at while training
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Answers that are not trained on but looked at while training.
+
+    Attributes:
+        roots: (n,) answer tokens of held-out answers at temperature 0, ascending.
+        states: (n, width) their hidden states.
+    """
+
+    roots: npt.NDArray[np.int64]
+    states: npt.NDArray[np.float16]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a trainer needs.
+
+    Attributes:
+        reader: Gives the samples.
+        windows: Give their hidden states.
+        coordinates: In which to train.
+        vocabulary: (candidates,) int32 ids of the tokens that can be drafted, ascending.
+        counts: (candidates,) how often each occurs in the answers.
+        held_out: What is simulated while training.
+    """
+
+    reader: SampleReader
+    windows: StateWindows
+    coordinates: Coordinates
+    vocabulary: mx.array
+    counts: Ints
+    held_out: HeldOut
+
+
+def prepare(
+    embeddings: TargetEmbeddings,
+    curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]],
+    vocabulary_size: int,
+    shards: Sequence[Sequence[Conversation]],
+    read_states: Callable[[int], npt.NDArray[np.float16]],
+    *,
+    candidates: int,
+    steps: int,
+    window_tokens: int,
+    kept: Path | None = None,
+) -> Generator[TrainingProgress, None, Prepared]:
+    """Read all data once; tell after each window how far it is, and return what was found.
+
+    Args:
+        embeddings: The target's.
+        curve: What the target makes of the products of its states and output rows: see `LogitCurve`.
+        vocabulary_size: Tokens of the target.
+        shards: Their conversations.
+        read_states: Returns the (answer tokens, width) hidden states of a shard; the first columns are the trunk's.
+        candidates: Tokens that can be drafted, at most.
+        steps: Tokens drafted behind the root.
+        window_tokens: Answer tokens whose states are in memory together.
+        kept: Folder where the target's word on each window is kept, so that an interruption costs one window.
+
+    Raises:
+        StorageFullError: If the disk is full.
+        StorageError: If what is kept cannot be written.
+    """
+    answers = Answers.of([item for shard in shards for item in shard])
+    vocabulary = draft_vocabulary(answers, candidates)
+    ids = mx.array(vocabulary)
+    rows = embeddings.output_rows(ids).astype(mx.float32)
+    teacher = Teacher.blank(len(answers), len(vocabulary))
+    reader = SampleReader(answers, teacher, vocabulary, steps)
+    counts = [sum(len(item.answer) for item in shard) for shard in shards]
+    windows = StateWindows(counts, read_states, window_tokens)
+    some, held_roots, held_states = [], [], []
+    draw = np.random.default_rng(0)
+    for window in range(len(windows)):
+        (start, stop), states = windows.span(window), windows.load(window)
+        part = teacher.part(start, stop)
+        file = kept / f"teacher-{window:04}.npz" if kept else None
+        if file is None or not part.read(file):
+            part.fill(states[:, : rows.shape[1]], rows, curve)
+            if file is not None:
+                part.write(file)
+        share = -(-_MEASURED_STATES * (stop - start) // len(answers))
+        some.append(states[draw.permutation(stop - start)[:share]])
+        roots = reader.roots(start, stop, held_out=True)
+        roots = roots[answers.greedy[roots]]
+        held_roots.append(roots[:_SIMULATED])
+        held_states.append(states[roots[:_SIMULATED] - start])
+        yield TrainingProgress(Phase.PREPARE, stop / len(answers))
+    table = np.array(embeddings.embed(mx.arange(vocabulary_size)).astype(mx.float32))
+    frequencies = np.bincount(answers.tokens, minlength=vocabulary_size).astype(np.int32)
+    measured = np.concatenate(some).astype(np.float32)
+    return Prepared(
+        reader,
+        windows,
+        Coordinates.of(measured, table, frequencies, np.array(rows)),
+        ids,
+        frequencies[vocabulary],
+        HeldOut(np.concatenate(held_roots)[:_SIMULATED], np.concatenate(held_states)[:_SIMULATED]),
+    )
+
+
+def at_once(steps: Generator[TrainingProgress, None, Prepared]) -> Prepared:
+    """Go through all of a preparation, for those who need not know how far it is."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            prepared: Prepared = end.value
+            return prepared

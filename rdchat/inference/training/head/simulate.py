@@ -1,0 +1,62 @@
+"""How far a head would get on held-out answers, without decoding: a guide while training, not a measurement."""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from rdchat.inference.drafting.recurrent_head import RecurrentHead
+from rdchat.inference.training.head.loss import unroll
+from rdchat.inference.training.head.preparation import Prepared
+
+_ROWS = 512  # roots predicted at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What one draft of width 1 would have brought on answers made at temperature 0.
+
+    Attributes:
+        accuracy: Share of right tokens at each draft position, given that all before were right.
+        tokens_per_target_call: With drafts from the first token of an answer to its last.
+    """
+
+    accuracy: tuple[float, ...]
+    tokens_per_target_call: float
+
+
+def simulate(head: RecurrentHead, prepared: Prepared) -> Simulation:
+    """Predict the held-out answers along their own tokens.
+
+    Args:
+        head: In training coordinates.
+        prepared: What it is trained on.
+    """
+    head.eval()
+    reader, coordinates = prepared.reader, prepared.coordinates
+    roots, states = prepared.held_out.roots, prepared.held_out.states
+    guesses = [np.empty((0, reader.steps), np.int32)]
+    for start in range(0, len(roots), _ROWS):
+        here = slice(start, start + _ROWS)
+        batch = reader.batch(roots[here], states[here])
+        features = unroll(head, coordinates.hidden(batch.hidden), coordinates.embed(batch.path))
+        guesses.append(np.array(prepared.vocabulary[mx.argmax(features @ coordinates.rows.T, axis=-1)]))
+    head.train()
+    goals = reader.goals(roots)
+    right = np.logical_and.accumulate(np.concatenate(guesses) == goals, axis=1)
+    reached = np.concatenate([goals[:, :1] >= 0, right[:, :-1] & (goals[:, 1:] >= 0)], axis=1)
+    accuracy = right.sum(axis=0) / np.maximum(reached.sum(axis=0), 1)
+    return Simulation(tuple(float(share) for share in accuracy), _walk(roots, right.sum(axis=1)))
+
+
+def _walk(roots: npt.NDArray[np.int64], accepted: npt.NDArray[np.int64]) -> float:
+    """Return tokens per call of rounds that each begin where the last one ended."""
+    tokens = calls = 0
+    following = -1  # the next round's root
+    for place, root in enumerate(roots.tolist()):
+        if root < following and place and roots[place - 1] == root - 1:
+            continue
+        gained = int(accepted[place]) + 1
+        calls, tokens, following = calls + 1, tokens + gained, root + gained
+    return tokens / max(calls, 1)

@@ -1,0 +1,202 @@
+"""Training a head: AdamW on distillation along teacher-forced drafts, resumable to the step."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
+import numpy as np
+from mlx.utils import tree_flatten, tree_unflatten
+
+from rdchat.files.atomic_file import whole_file
+from rdchat.inference.drafting.recurrent_head import RecurrentHead
+from rdchat.inference.training.head.loss import Candidates, distillation, sampled_distillation, unroll, weighted_mean
+from rdchat.inference.training.head.preparation import Prepared
+from rdchat.inference.training.head.samples import Batch
+
+_ALWAYS_DRAWN = 2 / 3  # share of the candidates that are the most frequent tokens; the others are drawn evenly
+_FIRST_OUTPUT = 0.1  # a fresh output layer is made this small: logits near 0 to begin with
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a head is trained.
+
+    Attributes:
+        epochs: Passes over the data.
+        batch: Samples of a step.
+        learning_rate: At its highest; it rises over `warm_up` steps and falls to 0 as a cosine.
+        warm_up: Steps.
+        weight_decay: Of AdamW, for matrices alone.
+        clip: Largest norm of a gradient.
+        dropout: Share of each layer's inputs that is dropped.
+        steps: Tokens drafted behind the root.
+        step_decay: Each further token counts this much less: fewer drafts get there.
+        candidates: Tokens over which the loss is normalised; 0 is all of them.
+        seed: Of everything drawn.
+    """
+
+    epochs: int = 2
+    batch: int = 128
+    learning_rate: float = 3.5e-4
+    warm_up: int = 100
+    weight_decay: float = 0.05
+    clip: float = 1.0
+    dropout: float = 0.2
+    steps: int = 4
+    step_decay: float = 0.8
+    candidates: int = 2400
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """How training stands: steps done of `total`, and the mean loss, in nats, since the last report."""
+
+    step: int
+    total: int
+    loss: float
+
+
+class DroppingLinear(nn.Linear):
+    """A linear layer that drops some of its inputs while training; its weights have the same names."""
+
+    dropout = 0.0
+
+    def __call__(self, x: mx.array) -> mx.array:
+        if self.training and self.dropout:
+            kept = 1 - self.dropout
+            x = x * mx.random.bernoulli(kept, x.shape) / kept
+        result: mx.array = super().__call__(x)
+        return result
+
+
+def with_dropout(head: RecurrentHead, dropout: float) -> RecurrentHead:
+    """Let the layers of a head that read drop some of their inputs, but the recurrence, whose errors would add up."""
+    kind = type("DroppingLinear", (DroppingLinear,), {"dropout": dropout})
+    for module in (head.from_token, head.from_hidden, head.from_state, *head.blocks, head.output):
+        module.__class__ = kind
+    return head
+
+
+class Trainer:
+    """Trains one head.
+
+    Args:
+        head: Fresh, with an input layer and tied output.
+        recipe: How.
+        prepared: The data; an epoch takes its windows one after another, in an order of its own.
+
+    Attributes:
+        head: What is trained, in the data's coordinates.
+        step: Steps done.
+        total: Steps there will be.
+    """
+
+    def __init__(self, head: RecurrentHead, recipe: Recipe, prepared: Prepared) -> None:
+        self.head = with_dropout(head, recipe.dropout)
+        self.head.output.weight = head.output.weight * _FIRST_OUTPUT
+        self._recipe = recipe
+        self._reader, self._windows, self._coordinates = prepared.reader, prepared.windows, prepared.coordinates
+        self._by_frequency = np.argsort(-prepared.counts, kind="stable").astype(np.int32)
+        windows = self._windows
+        self._roots = [self._reader.roots(*windows.span(window), held_out=False) for window in range(len(windows))]
+        self.step, self.total = 0, recipe.epochs * sum(self._steps_in(window) for window in range(len(windows)))
+        self._optimizer = optim.AdamW(self._learning_rate, weight_decay=recipe.weight_decay, bias_correction=True)
+        self._optimizer.init(head.trainable_parameters())
+        self._compile()
+
+    def run(self, every: int = 20) -> Iterator[StepReport]:
+        """Train to the end from where it stands; report after every `every` steps and at the end."""
+        losses: list[float] = []
+        for step, batch in self._batches():
+            mx.random.seed((self._recipe.seed << 32) + step)
+            loss = self._update(astuple(batch), self._draw(step))
+            mx.eval(self._state, loss)
+            losses.append(float(loss))
+            self.step = step + 1
+            if self.step % every == 0 or self.step == self.total:
+                yield StepReport(self.step, self.total, sum(losses) / len(losses))
+                losses = []
+
+    def save(self, path: Path) -> None:
+        """Write weights, optimiser state and step, all or nothing; see `whole_file`."""
+        tensors = dict(tree_flatten({"head": self.head.parameters(), "optimizer": self._optimizer.state}))
+        with whole_file(path) as draft:
+            mx.save_safetensors(str(draft), tensors, {"step": str(self.step)})
+
+    def restore(self, path: Path) -> None:
+        """Continue from what `save` wrote."""
+        loaded: Any = mx.load(str(path), return_metadata=True)
+        tensors, facts = loaded
+        state: Any = tree_unflatten(list(tensors.items()))
+        self.head.update(state["head"])
+        self._optimizer.state = state["optimizer"]
+        self.step = int(facts["step"])
+        self._compile()
+
+    def _steps_in(self, window: int) -> int:
+        there = len(self._roots[window])
+        return max(there // self._recipe.batch, min(there, 1))  # what does not fill a batch is left for another epoch
+
+    def _batches(self) -> Iterator[tuple[int, Batch]]:
+        """Yield the steps that are left, with their samples."""
+        step, size = 0, self._recipe.batch
+        for epoch in range(self._recipe.epochs):
+            draw = np.random.default_rng([self._recipe.seed, epoch])
+            for window in draw.permutation(len(self._windows)).tolist():
+                order = draw.permutation(self._roots[window])
+                steps = self._steps_in(window)
+                if step + steps > self.step:
+                    first, states = self._windows.span(window)[0], self._windows.load(window)
+                    for place in range(max(self.step - step, 0), steps):
+                        roots = order[place * size : (place + 1) * size]
+                        yield step + place, self._reader.batch(roots, states[roots - first])
+                step += steps
+
+    def _compile(self) -> None:
+        self._state = [self.head.state, self._optimizer.state, mx.random.state]
+        self._update = partial(mx.compile, inputs=self._state, outputs=self._state)(self._plain_update)
+
+    def _learning_rate(self, step: mx.array) -> mx.array:
+        rise = mx.minimum((step + 1) / self._recipe.warm_up, 1)
+        fall = 0.5 * (1 + mx.cos(math.pi * mx.minimum(step / self.total, 1)))
+        return self._recipe.learning_rate * rise * fall
+
+    def _draw(self, step: int) -> Candidates | None:
+        """Draw the candidates of a step: the most frequent tokens, and some of the others."""
+        wanted, there = self._recipe.candidates, len(self._by_frequency)
+        if not 0 < wanted < there:
+            return None
+        always = int(wanted * _ALWAYS_DRAWN)
+        draw = np.random.default_rng([self._recipe.seed, step, 1])
+        others = draw.choice(there - always, wanted - always, replace=False) + always
+        drawn = self._by_frequency[np.concatenate([np.arange(always), others])]
+        places = np.full(there, -1, np.int32)
+        places[drawn] = np.arange(wanted, dtype=np.int32)
+        chances = np.zeros(wanted, np.float32)
+        chances[always:] = math.log((wanted - always) / (there - always))
+        rows = self._coordinates.rows[mx.array(drawn)]
+        return rows, mx.array(chances), mx.array(places)
+
+    def _plain_update(self, batch: tuple[mx.array, ...], candidates: Candidates | None) -> mx.array:
+        loss: mx.array
+        loss, gradients = nn.value_and_grad(self.head, self._loss)(self.head, Batch(*batch), candidates)
+        gradients, _ = optim.clip_grad_norm(gradients, self._recipe.clip)
+        self._optimizer.update(self.head, gradients)
+        return loss
+
+    def _loss(self, head: RecurrentHead, batch: Batch, candidates: Candidates | None) -> mx.array:
+        rows = self._coordinates.rows
+        features = unroll(head, self._coordinates.hidden(batch.hidden), self._coordinates.embed(batch.path))
+        if candidates is None:
+            losses = distillation(features, rows, batch.columns, batch.probs)
+        else:
+            losses = sampled_distillation(features, rows, batch.columns, batch.probs, candidates)
+        decay = mx.array([self._recipe.step_decay**step for step in range(self._recipe.steps)])
+        return weighted_mean(losses, batch.weights * decay)

@@ -1,0 +1,140 @@
+"""What a training takes of disk and memory, worked out before it begins."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlx.core as mx
+from mlx_lm.models.cache import make_prompt_cache
+
+from rdchat.errors import OutOfMemoryError, StorageFullError
+from rdchat.inference.target.device import available_memory_bytes, total_memory_bytes
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.head.samples import TEACHER_TOKENS
+
+MOST_QUESTION_TOKENS = 400  # a longer question of the person's own is left out: all lanes would wait for its lane
+_LANE_COLUMNS = 704  # tokens of the longest conversations: two or three passages, a task, and an answer
+_LANES_SHARE = 0.6  # of the machine's memory that lanes and weights may take together
+_SPARE_BYTES = 500_000_000  # of the disk that a training leaves alone
+_DISK_SHARE = 0.5  # of the room on the disk that hidden states may take
+_WINDOW_BYTES = 512 * 2**20  # of memory for hidden states
+_DATA_TOKEN_BYTES = 6  # of the data on disk for each answer token, its share of the question included
+# of memory for each answer token: its and its question's ids as Python holds them, facts, the teacher's word on it
+_TRAINING_TOKEN_BYTES = 80 + 4 * TEACHER_TOKENS
+_MEASURED_BYTES = 200_000_000  # of memory for the states that coordinates are measured on, batches and optimiser
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a target needs.
+
+    Attributes:
+        lane_bytes: Keys and values of one conversation.
+        row_bytes: Logits of one token, in float32.
+        state_bytes: Of one token's hidden states, 2 bytes a number.
+        table_bytes: Of all token embeddings, in float32.
+        weights_bytes: Of the model itself.
+    """
+
+    lane_bytes: int
+    row_bytes: int
+    state_bytes: int
+    table_bytes: int
+    weights_bytes: int
+
+    @classmethod
+    def of(cls, model: LoadedModel, width: int) -> "Need":
+        """Measure it.
+
+        Args:
+            model: The target.
+            width: Of its hidden states, as the drafter reads them.
+        """
+        caches = make_prompt_cache(model.network)
+        model.network(mx.array([[0]]), cache=caches)
+        arrays = [array for layer in caches for array in (layer.keys, layer.values)]
+        token_bytes = sum(array.nbytes // array.shape[2] for array in arrays)
+        size = model.info.vocabulary_size
+        table = size * TargetEmbeddings(model.network, size).width * 4
+        return cls(token_bytes * _LANE_COLUMNS, size * 4, 2 * width, table, model.info.weights_bytes)
+
+    def lanes(self, wanted: int) -> int:
+        """Return how many conversations are decoded together, the same number at every start."""
+        room = int(total_memory_bytes() * _LANES_SHARE) - self.weights_bytes
+        return max(min(wanted, room // self._each_lane()), 1)
+
+    def _each_lane(self) -> int:
+        return self.lane_bytes + 3 * self.row_bytes  # logits on the device, in float32, and on the host
+
+    def data_memory(self, lanes: int) -> int:
+        """Return the bytes that making data takes."""
+        return lanes * self._each_lane()
+
+    def training_memory(self, tokens: int, keep_states: bool) -> int:
+        """Return the bytes that preparing and training take: three tables, a window of states, and what each token has.
+
+        States that are computed again are there twice for a moment.
+        """
+        window = min(tokens * self.state_bytes, _WINDOW_BYTES) * (1 if keep_states else 2)
+        return 3 * self.table_bytes + window + tokens * _TRAINING_TOKEN_BYTES + _MEASURED_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a training takes.
+
+    Attributes:
+        keep_states: Whether the hidden states are kept on disk; else they are computed again in every epoch.
+        disk_bytes: Of all data, and of a wave that is put aside.
+        window_tokens: Answer tokens whose hidden states are in memory together.
+        memory_bytes: Of memory, beside the model, at most.
+    """
+
+    keep_states: bool
+    disk_bytes: int
+    window_tokens: int
+    memory_bytes: int
+
+
+def make_budget(need: Need, tokens: int, lanes: int, folder: Path, keep_states: bool | None) -> Budget:
+    """Work it out.
+
+    Args:
+        need: The target's.
+        tokens: Answer tokens, at most.
+        lanes: Conversations decoded together.
+        folder: Where the data goes; what is there already counts as room.
+        keep_states: What was settled before; None lets the room on the disk decide.
+
+    Raises:
+        StorageFullError: If there is no room for the data.
+        OutOfMemoryError: If there is not enough memory.
+    """
+    room = _room(folder)
+    with_states = tokens * (need.state_bytes + _DATA_TOKEN_BYTES)
+    if keep_states is None:
+        keep_states = with_states <= room * _DISK_SHARE
+    data = with_states if keep_states else tokens * _DATA_TOKEN_BYTES
+    if data > room:
+        raise StorageFullError(
+            f"The data would take {data / 1e9:.1f} GB on the disk of {folder}, which has room for "
+            f"{max(room, 0) / 1e9:.1f} GB.",
+            "Make room there, or train on fewer --tokens.",
+        )
+    memory = max(need.data_memory(lanes), need.training_memory(tokens, keep_states))
+    if memory > (free := available_memory_bytes()):
+        raise OutOfMemoryError(
+            f"The training would take {memory / 1e9:.1f} GB of memory beside the model; {free / 1e9:.1f} GB are free.",
+            "Close other apps, train on fewer --tokens, or pick a smaller model.",
+        )
+    window_tokens = max(_WINDOW_BYTES // need.state_bytes, 1)
+    return Budget(keep_states, data + lanes * need.lane_bytes, window_tokens, memory)
+
+
+def _room(folder: Path) -> int:
+    """Return the bytes that a training's data may have: what is free on its disk, less what it leaves alone."""
+    there = sum(path.stat().st_size for path in folder.glob("shards/*"))
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free + there - _SPARE_BYTES

@@ -1,0 +1,97 @@
+"""The card of a drafter: which target, which data, which recipe, how good, under which licence."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rdchat.inference.drafting.recurrent_head import HeadConfig
+from rdchat.inference.training.head.trainer import Recipe
+from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
+
+
+def card(plan: TrainingPlan, head: HeadConfig, facts: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """Return Markdown. It holds no text of anybody's.
+
+    Args:
+        plan: What was asked, of which target.
+        head: The trained head's shape.
+        facts: What the run found out: answer tokens, conversations, steps, device, dtype, version.
+        rows: What `trials.report` gave on questions that were not trained on.
+    """
+    settings, binding = plan.settings, plan.binding
+    return f"""# Recurrent drafter for {binding.name}
+
+| target | |
+|---|---|
+| name | {binding.name} |
+| architecture | {binding.architecture} |
+| hash of its weights and tokenizer | `{binding.hash}` |
+
+## Data
+{facts["answer_tokens"]:,} tokens of {facts["conversations"]:,} answers that the target gave itself, half of them
+at temperature 0 and half at 0.7 with top-p 0.95, to questions that it wrote or finished from rdchat's built-in
+openings. {_own_questions(settings)}Loops were cut, and one conversation of every 15 was kept out of the training.
+Seed {settings.seed}, {settings.lanes} conversations at a time. Made with rdchat {facts["version"]} on
+{facts["device"]} in {facts["dtype"]}.
+
+## Figures
+Tokens per target call, decoded greedily on questions kept out of the training, and the share of drafted tokens that
+was accepted at each position behind the root:
+
+| setup | prompts | tokens per target call | accepted by position |
+|---|---|---|---|
+{_figures(rows)}
+
+## Head
+| | |
+|---|---|
+{_table(head.to_dict())}
+
+## Recipe
+| | |
+|---|---|
+{_table(asdict(settings.recipe))}
+| steps | {facts["steps"]:,} of {facts["all_steps"]:,} |
+
+Make it again, with this model: `{_command(settings, facts)}`
+
+## Licence
+The head holds no weights of the target. It was trained on the target's own answers: use it under the target's licence.
+"""
+
+
+def _own_questions(settings: TrainingSettings) -> str:
+    """Say whether questions of the person's own were mixed in, and where they came from."""
+    parts = []
+    if settings.prompts:
+        parts.append(f"{len(settings.prompts):,} questions from a file of the person's own")
+    if settings.asked:
+        parts.append(f"{len(settings.asked):,} questions from the person's own chats")
+    return f"Mixed in were {' and '.join(parts)}. " if parts else ""
+
+
+def _figures(rows: Sequence[dict[str, Any]]) -> str:
+    lines = []
+    for row in rows:
+        if row["group"] == "all" and row["tokens_per_target_call"] is not None:
+            shares = " ".join("-" if share is None else f"{share:.0%}" for share in row["acceptance_by_position"])
+            lines.append(f"| {row['setup']} | {row['prompts']} | {row['tokens_per_target_call']:.2f} | {shares} |")
+    return "\n".join(lines) or "| none was measured: there was no time, or too little data | | | |"
+
+
+def _table(facts: Mapping[str, Any]) -> str:
+    return "\n".join(f"| {name} | {value} |" for name, value in facts.items())
+
+
+def _command(settings: TrainingSettings, facts: dict[str, Any]) -> str:
+    """Return the command that makes the same data and trains on it in the same way; hours are a number of tokens."""
+    tokens = settings.tokens if settings.hours is None else facts["answer_tokens"]
+    options = ["--tokens", str(tokens), "--seed", str(settings.seed), "--dtype", facts["dtype"], "--out", "FOLDER"]
+    if settings.recipe.epochs != Recipe().epochs:
+        options += ["--epochs", str(settings.recipe.epochs)]
+    if settings.prompts:
+        options += ["--prompts", "FILE"]
+    if settings.asked:
+        options.append("--from-my-chats")
+    return shlex.join(["rdchat", "train-drafter", *options])

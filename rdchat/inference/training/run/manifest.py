@@ -1,0 +1,59 @@
+"""What was settled when a training began and holds for all its runs, whatever the machine is like by then."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rdchat.errors import RdchatError
+from rdchat.files.atomic_file import write_json
+from rdchat.files.foreign_files import parse_json
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.sequences import Template
+
+_FILE = "begun.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What the first run of a training settled.
+
+    Attributes:
+        keep_states: Whether the hidden states are kept on disk, which depended on the room there was.
+        dtype: The precision that the target computes in.
+        template: What is put around questions; some templates name the day.
+        asked: Questions from stored conversations, which go on.
+    """
+
+    keep_states: bool
+    dtype: str
+    template: Template
+    asked: tuple[str, ...] = ()
+
+    def write(self, folder: Path) -> None:
+        """Note it in a training's folder; see `write_json`."""
+        template = {"before": self.template.before, "after": self.template.after}
+        facts = {"keep_states": self.keep_states, "dtype": self.dtype, **template, "asked": self.asked}
+        write_json(folder / _FILE, facts)
+
+    @classmethod
+    def read(cls, folder: Path, model: LoadedModel) -> "Begun | None":
+        """Return what is noted in a folder; None where no training has begun there.
+
+        Raises:
+            RdchatError: If the note is damaged, or the training began in another precision.
+        """
+        try:
+            noted = parse_json(
+                (folder / _FILE).read_bytes(), f"{folder / _FILE} is damaged", f"Delete {folder} to begin afresh."
+            )
+            template = Template(tuple(noted["before"]), tuple(noted["after"]), model.end_tokens)
+            begun = cls(bool(noted["keep_states"]), str(noted["dtype"]), template, tuple(noted["asked"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RdchatError(f"{folder / _FILE} is damaged: {error}.", f"Delete {folder} to begin afresh.") from error
+        if begun.dtype != model.info.dtype:
+            raise RdchatError(
+                f"The training in {folder} was begun with the model in {begun.dtype}, not in {model.info.dtype}.",
+                f"Continue it with --dtype {begun.dtype}, or give another --seed.",
+            )
+        return begun

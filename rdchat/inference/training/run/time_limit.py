@@ -1,0 +1,113 @@
+"""The hours that a training may take, over all its runs, and what the phases behind the data will take of them."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import mlx.core as mx
+
+from rdchat.errors import StorageError
+from rdchat.files.atomic_file import write_json
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.batched_decoding import Lockstep
+from rdchat.inference.training.head.trainer import Trainer
+
+_FIRST_STEPS, _MEASURED_STEPS = 2, 8  # the first ones compile
+_MARGIN = 1.2  # for looks at held-out answers, saving, and a machine that has other things to do
+_ROWS = 16  # of the calls of the target that are timed: those of an evaluation have about as many
+
+
+class TimeLimit:
+    """Counts the seconds that a training has taken, interruptions left out.
+
+    Args:
+        hours: How long it may take; None for as long as it wants.
+        path: Where the seconds are kept from run to run.
+        now: A clock, in seconds.
+
+    Attributes:
+        hours: How long it may take, or None.
+
+    Raises:
+        StorageError: If that file is damaged.
+    """
+
+    def __init__(self, hours: float | None, path: Path, now: Callable[[], float]) -> None:
+        self.hours = hours
+        self._limit_s = math.inf if hours is None else hours * 3600
+        self._path = path
+        self._now = now
+        self._began = self._saved = now()
+        self._before_s = _spent_before(path)
+
+    def __bool__(self) -> bool:
+        """Whether there is a limit."""
+        return self._limit_s < math.inf
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left; below 0 once it is over."""
+        return self._limit_s - self._spent_s()
+
+    def save(self, every: float = 0.0) -> None:
+        """Keep what is spent, where there is a limit and the last time is `every` seconds ago."""
+        if self and self._now() - self._saved >= every:
+            self._saved = self._now()
+            write_json(self._path, {"spent_s": self._spent_s()})
+
+    def _spent_s(self) -> float:
+        return self._before_s + self._now() - self._began
+
+
+def _spent_before(path: Path) -> float:
+    try:
+        return float(json.loads(path.read_bytes())["spent_s"])
+    except FileNotFoundError:
+        return 0.0
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StorageError(f"{path} is damaged: {error}.", "Delete it: the hours are then counted anew.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What follows the data, by measured speeds.
+
+    Attributes:
+        token_s: Seconds that an answer token costs, in preparing and in all epochs.
+        evaluation_s: Seconds of the evaluation.
+    """
+
+    token_s: float
+    evaluation_s: float
+
+    def after_data(self, tokens: int) -> float:
+        """Return the seconds that all of it takes with so many answer tokens."""
+        return _MARGIN * (self.token_s * tokens + self.evaluation_s)
+
+
+def measured_step_s(trainer: Trainer, now: Callable[[], float]) -> float:
+    """Return the seconds of a step; what the trainer has learnt is worth nothing afterwards."""
+    steps = islice(trainer.run(every=1), _FIRST_STEPS + _MEASURED_STEPS)
+    times = [now() for _ in steps]
+    return (times[-1] - times[0]) / max(len(times) - 1, 1) if times else 0.0
+
+
+def measured_call_s(model: LoadedModel, now: Callable[[], float]) -> float:
+    """Return the seconds of a call of the target."""
+    tokens = mx.array([[0] * _ROWS])
+    mx.eval(model.network(tokens))
+    began = now()
+    mx.eval(model.network(tokens))
+    return now() - began
+
+
+def measured_lane_speed(model: LoadedModel, lanes: int, now: Callable[[], float]) -> float:
+    """Return the tokens per second that so many lanes make at the most: before their conversations are long."""
+    lockstep = Lockstep.read(model, [0], [[0]] * lanes)
+    mx.eval(lockstep.step([0] * lanes))
+    began = now()
+    mx.eval(lockstep.step([0] * lanes))
+    return lanes / max(now() - began, 1e-6)

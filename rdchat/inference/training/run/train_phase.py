@@ -1,0 +1,114 @@
+"""The training itself: steps, looks at held-out answers, and a checkpoint every minute."""
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mlx.utils import tree_flatten
+
+from rdchat.errors import ModelError
+from rdchat.inference.models.safetensors_file import read_header
+from rdchat.inference.training.head.preparation import Prepared
+from rdchat.inference.training.head.simulate import simulate
+from rdchat.inference.training.head.trainer import StepReport, Trainer
+from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
+from rdchat.inference.training.run.time_limit import TimeLimit
+
+_SAVE_EVERY = 45.0  # seconds of training that an interruption may cost
+_LOOK_EVERY = 60.0  # seconds between two looks at held-out answers
+_LOG = logging.getLogger(__name__)
+
+
+class TrainPhase:
+    """Brings a trainer to its last step, or as far as there is time.
+
+    Args:
+        trainer: Fresh; goes on from the checkpoint where there is one.
+        prepared: What it is trained on.
+        batch: Samples of a step.
+        checkpoint: Where it is saved.
+        limit: The hours.
+        reserve: Seconds of them that are to be left.
+        now: A clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        prepared: Prepared,
+        batch: int,
+        checkpoint: Path,
+        *,
+        limit: TimeLimit,
+        reserve: float,
+        now: Callable[[], float],
+    ) -> None:
+        self._trainer = trainer
+        self._prepared = prepared
+        self._batch = batch
+        self._checkpoint = checkpoint
+        self._limit = limit
+        self._reserve = reserve
+        self._now = now
+
+    def run(self) -> Iterator[TrainingProgress]:
+        """Train.
+
+        Raises:
+            ModelError: If the loss is no number any more.
+            StorageFullError: If the disk is full.
+            StorageError: If the checkpoint cannot be written.
+        """
+        trainer = self._trainer
+        if _continues(self._checkpoint, trainer):
+            trainer.restore(self._checkpoint)
+        first, pace = trainer.step, Pace(self._now)
+        saved, looked = self._now(), -math.inf
+        losses: list[float] = []
+        for step in trainer.run(every=1):
+            losses.append(_checked(step.loss))
+            out_of_time = self._limit.left_s < self._reserve  # slower than it was measured to be
+            last = step.step == step.total or out_of_time
+            if last or self._now() - saved > _SAVE_EVERY:
+                trainer.save(self._checkpoint)
+                saved = self._now()
+            if pace.due() or last:
+                accuracy: tuple[float, ...] = ()
+                if last or self._now() - looked > _LOOK_EVERY:
+                    accuracy, looked = simulate(trainer.head, self._prepared).accuracy, self._now()
+                yield self._progress(step, (step.step - first) / pace.spent_s, losses, accuracy)
+                losses = []
+            if out_of_time:
+                return
+
+    def _progress(
+        self, step: StepReport, steps_per_s: float, losses: list[float], accuracy: tuple[float, ...]
+    ) -> TrainingProgress:
+        return TrainingProgress(
+            Phase.TRAIN,
+            step.step / step.total,
+            steps_per_s * self._batch,
+            sum(losses) / len(losses),
+            accuracy,
+            (step.total - step.step) / steps_per_s,
+        )
+
+
+def _checked(loss: float) -> float:
+    if not math.isfinite(loss):
+        raise ModelError("The training came to nothing: its loss is no number any more.", "Try another --seed.")
+    return loss
+
+
+def _continues(checkpoint: Path, trainer: Trainer) -> bool:
+    """Tell whether there is a checkpoint of just this head; one that is damaged or of another is made anew."""
+    if not checkpoint.exists():
+        return False
+    wanted = {f"head.{name}": array.shape for name, array in tree_flatten(trainer.head.parameters())}
+    try:
+        found = {name: stored.shape for name, stored in read_header(checkpoint).items() if name.startswith("head.")}
+    except ModelError as error:
+        _LOG.warning("The training begins anew: %s", error)
+        return False
+    return found == wanted

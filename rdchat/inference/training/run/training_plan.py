@@ -1,0 +1,229 @@
+"""What a training is asked to do, what it will take, and what can be seen to be wrong before it begins."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+
+import mlx.core as mx
+
+from rdchat import paths
+from rdchat.errors import ModelError, RdchatError
+from rdchat.files.file_errors import file_error
+from rdchat.inference.api.requests import require
+from rdchat.inference.drafters import cannot_verify
+from rdchat.inference.drafting.drafter_folder import target_named_in
+from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig
+from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.batch_check import check_lockstep
+from rdchat.inference.training.data.data_maker import chat_template, encode
+from rdchat.inference.training.data.sequences import Template
+from rdchat.inference.training.head.samples import TEACHER_TOKENS
+from rdchat.inference.training.head.trainer import Recipe
+from rdchat.inference.training.run.budget import MOST_QUESTION_TOKENS, Budget, Need, make_budget
+from rdchat.inference.training.run.manifest import Begun
+from rdchat.inference.training.run.time_limit import measured_lane_speed
+
+_FEWEST_TOKENS, _MOST_TOKENS = 1000, 100_000_000
+_MOST_HOURS, _MOST_EPOCHS = 1000, 100
+_ANOTHER = "Pick another model."
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """What is asked for.
+
+    Attributes:
+        out: Folder of the drafter.
+        tokens: Answer tokens to train on.
+        hours: Where given: how long everything may take, interruptions left out; as much data is made as that leaves
+            time for, up to `tokens`.
+        seed: Of everything drawn.
+        prompts: Questions of the person's own, mixed with the built-in ones.
+        asked: More of them, from stored conversations; the card says that there were some. A training that goes on
+            keeps those it began with.
+        lanes: Conversations decoded together; fewer where the machine has not enough memory.
+        vocabulary: Tokens that can be drafted, at most.
+        size: Width of the head's layers; 0 is the target's.
+        cell: How a token changes the head's state.
+        target_layers: Layers of the target that are read behind the trunk's output; None is those after a quarter, a
+            half and three quarters of the trunk.
+        recipe: How it is trained.
+
+    Raises:
+        InvalidSettingError: If a number is out of range.
+    """
+
+    out: Path
+    tokens: int = 1_000_000
+    hours: float | None = None
+    seed: int = 0
+    prompts: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    lanes: int = 128
+    vocabulary: int = 12288
+    size: int = 0
+    cell: Cell = Cell.RNN
+    target_layers: tuple[int, ...] | None = None
+    recipe: Recipe = field(default_factory=Recipe)
+
+    def __post_init__(self) -> None:
+        bounds = f"from {_FEWEST_TOKENS:,} to {_MOST_TOKENS:,}"
+        require(_FEWEST_TOKENS <= self.tokens <= _MOST_TOKENS, "tokens", self.tokens, bounds)
+        in_range = self.hours is None or 0 < self.hours <= _MOST_HOURS
+        require(in_range, "hours", self.hours, f"above 0 and at most {_MOST_HOURS}")
+        require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
+        require(self.lanes >= 1, "lanes", self.lanes, "at least 1")
+        require(self.vocabulary >= 2 * TEACHER_TOKENS, "vocabulary", self.vocabulary, f"at least {2 * TEACHER_TOKENS}")
+        epochs = self.recipe.epochs
+        require(1 <= epochs <= _MOST_EPOCHS, "epochs", epochs, f"from 1 to {_MOST_EPOCHS}")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """A training that can begin.
+
+    Attributes:
+        settings: What was asked, and what was made of it: lanes that fit, questions that are not too long.
+        binding: The target.
+        folder: Where data and unfinished training are kept: a folder of its own for each target and kind of data.
+        template: What is put around questions.
+        budget: What it takes of disk and memory.
+        left_out: Questions of the person's own that are too long.
+        resumed: Whether a training that was begun goes on.
+    """
+
+    settings: TrainingSettings
+    binding: TargetBinding
+    folder: Path
+    template: Template
+    budget: Budget
+    left_out: int
+    resumed: bool
+
+    @property
+    def target_layers(self) -> tuple[int, ...]:
+        """The layers that are read behind the trunk's output."""
+        assert self.settings.target_layers is not None
+        return self.settings.target_layers
+
+    def head_config(self, hidden_size: int, vocabulary: int) -> HeadConfig:
+        """Return the shape of the head for a target's width and the draft vocabulary that the data gave."""
+        size = self.settings.size or hidden_size
+        return HeadConfig(
+            hidden_size, vocabulary, size, size, cell=self.settings.cell, target_layers=self.target_layers
+        )
+
+
+def make_plan(
+    model: LoadedModel, settings: TrainingSettings, resume: bool, now: Callable[[], float] = monotonic
+) -> TrainingPlan:
+    """Look everything over before any long work begins.
+
+    Args:
+        model: The target.
+        settings: What is asked.
+        resume: Whether an interrupted training may be continued.
+        now: A clock, in seconds.
+
+    Raises:
+        ModelError: If no drafter can be trained for the model: no hidden states, no chat template, recurrent state.
+        RdchatError: If the output folder holds something else, a training was begun and `resume` is false, or all
+            questions are too long.
+        StorageError: If the output folder cannot be written to.
+        StorageFullError: If there is no room for the data.
+        OutOfMemoryError: If there is not enough memory.
+    """
+    layers = spread_layers(model) if settings.target_layers is None else settings.target_layers
+    settings = replace(settings, target_layers=layers)
+    width = _check_hidden_states(model, layers)
+    check_lockstep(model)
+    binding = TargetBinding.of(model.info)
+    _check_out(settings.out, binding)
+    need = Need.of(model, width)
+    fitting = replace(settings, lanes=need.lanes(settings.lanes))
+    folder = _folder(binding, fitting)
+    begun = _begun(folder, binding, model, resume)
+    asked = begun.asked if begun else settings.asked
+    fitting = replace(fitting, prompts=_short(model, settings.prompts), asked=_short(model, asked))
+    left_out = len(settings.prompts) - len(fitting.prompts) + len(asked) - len(fitting.asked)
+    if left_out and not fitting.prompts and not fitting.asked:
+        raise RdchatError(
+            f"All questions are longer than {MOST_QUESTION_TOKENS} tokens.", "Give shorter ones, or none."
+        )
+    tokens = settings.tokens
+    if settings.hours is not None:
+        tokens = min(tokens, int(settings.hours * 3600 * measured_lane_speed(model, fitting.lanes, now)) + 1)
+    budget = make_budget(need, tokens, fitting.lanes, folder, begun.keep_states if begun else None)
+    template = begun.template if begun else chat_template(model)
+    return TrainingPlan(fitting, binding, folder, template, budget, left_out=left_out, resumed=begun is not None)
+
+
+def spread_layers(model: LoadedModel) -> tuple[int, ...]:
+    """Return the layers after a quarter, a half and three quarters of the trunk; none where they cannot be read.
+
+    The last layer's output has what the next token needs; those before it still hold more of the text (Li et al. 2025,
+    "EAGLE-3", arXiv 2503.01840, reads three layers for that).
+    """
+    count = len(getattr(model.network, "layers", ()))
+    return tuple(sorted({layer for layer in (count // 4, count // 2, count - count // 4) if layer < count}))
+
+
+def _check_hidden_states(model: LoadedModel, layers: tuple[int, ...]) -> int:
+    """Look whether the model can be drafted for at all; return the width of what a drafter reads."""
+    name = model.info.name
+    if problem := cannot_verify(model):  # first: it finds out, too, whether the trunk gives states at all
+        raise ModelError(problem, _ANOTHER)
+    model.seams.read_layers(layers)
+    model.network(mx.array([[0]]))
+    if model.seams.hidden is None:
+        raise ModelError(f"{name} does not give its hidden states, which a recurrent drafter reads.", _ANOTHER)
+    width = int(model.seams.hidden.shape[-1])
+    embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
+    if width != embeddings.width * (1 + len(layers)):
+        raise ModelError(f"{name}'s hidden states are not as wide as its token embeddings.", _ANOTHER)
+    if not mx.all(mx.isfinite(model.seams.hidden.astype(mx.float16))).item():
+        raise ModelError(f"{name}'s hidden states are too large for 16 bits.", _ANOTHER)
+    return width
+
+
+def _check_out(out: Path, binding: TargetBinding) -> None:
+    if out.exists():
+        if not out.is_dir():
+            raise RdchatError(f"{out} is a file.", "Name a folder for the drafter.")
+        if target_named_in(out) not in {None, binding.hash}:
+            raise RdchatError(f"{out} holds something other than a drafter for {binding.name}.", "Name a new folder.")
+    place = next(folder for folder in (out, *out.parents) if folder.exists())
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise file_error(error, f"The drafter cannot be written to {out}", "Name another folder.") from error
+
+
+def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(text for text in prompts if len(encode(model, text)) <= MOST_QUESTION_TOKENS)
+
+
+def _folder(binding: TargetBinding, settings: TrainingSettings) -> Path:
+    """Name the folder of this kind of data; what chats hold does not count, as they go on while a training rests."""
+    chats = ["chats"] if settings.asked else []
+    facts = json.dumps([settings.seed, settings.lanes, settings.target_layers, settings.prompts, *chats])
+    name = f"{binding.name.replace('/', '-')}-{binding.hash[:8]}"
+    return paths.cache_dir() / "training" / name / hashlib.sha256(facts.encode()).hexdigest()[:12]
+
+
+def _begun(folder: Path, binding: TargetBinding, model: LoadedModel, resume: bool) -> Begun | None:
+    if not any(folder.glob("*")):
+        return None
+    if not resume:
+        raise RdchatError(
+            f"A training for {binding.name} with the same seed and prompts has begun already.",
+            f"Continue it with --resume, give another --seed, or delete {folder}.",
+        )
+    return Begun.read(folder, model)

@@ -1,0 +1,281 @@
+"""A training from the first question to the drafter's folder, in phases; each can be interrupted at any moment."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from time import monotonic
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+from mlx.utils import tree_map
+
+from rdchat import __version__
+from rdchat.errors import ModelError, RdchatError
+from rdchat.files.atomic_file import JsonLines, make_folder, write_json
+from rdchat.files.file_lock import FileLock
+from rdchat.files.foreign_files import read_json
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.auto.acceptance_calibration import Watching
+from rdchat.inference.auto.acceptance_estimates import Acceptance
+from rdchat.inference.auto.acceptance_file import write_acceptance
+from rdchat.inference.drafting.drafter_folder import StoredDrafter, load_drafter, save_drafter
+from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
+from rdchat.inference.drafting.recurrent_head import RecurrentHead
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens
+from rdchat.inference.training.data.hidden_states import answer_states
+from rdchat.inference.training.data.prompt_source import PromptSource
+from rdchat.inference.training.data.shards import Conversation, ShardFolder
+from rdchat.inference.training.head.inverse_temperature import fit_sharpen
+from rdchat.inference.training.head.logit_curve import LogitCurve
+from rdchat.inference.training.head.preparation import Prepared, at_once, prepare
+from rdchat.inference.training.head.samples import TEACHER_TOKENS, Answers
+from rdchat.inference.training.head.trainer import Trainer
+from rdchat.inference.training.head.whitening import fold
+from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
+from rdchat.inference.training.run.card import card
+from rdchat.inference.training.run.data_phase import DataPhase
+from rdchat.inference.training.run.evaluate import Evaluation
+from rdchat.inference.training.run.manifest import Begun
+from rdchat.inference.training.run.time_limit import Costs, TimeLimit, measured_call_s, measured_step_s
+from rdchat.inference.training.run.train_phase import TrainPhase
+from rdchat.inference.training.run.training_plan import TrainingPlan
+from rdchat.inference.training.run.trials import Result, Setup, TrialFile, report
+
+_EVALUATION_SHARE = 0.5  # of the most that the evaluation can take, kept free for it where time runs short
+_EVALUATED = 12  # held-out questions that are decoded at the end
+_EVALUATED_TOKENS = 96
+_WATCHED = 24  # held-out questions that are answered to see how drafts are followed
+_WATCHED_TOKENS = 48
+_SETUPS = (Setup(1, 5), Setup(4, 5), Setup(4, 5, lookup_branch=True))
+_CLOCK_SAVED_EVERY = 10.0  # seconds of --hours that an interruption may give back
+
+Shards = list[list[Conversation]]
+
+
+class DrafterTraining:
+    """Trains one drafter.
+
+    Beside the data its folder holds one folder for every recipe, length and version: the training as far as it is, the
+    drafter once it is trained, and what it was found to bring so far.
+
+    Args:
+        model: The target.
+        plan: What `make_plan` gave.
+        now: A clock, in seconds.
+    """
+
+    def __init__(self, model: LoadedModel, plan: TrainingPlan, now: Callable[[], float] = monotonic) -> None:
+        self._model = model
+        self._plan = plan
+        self._now = now
+        model.seams.read_layers(plan.target_layers)
+
+    def run(self) -> Generator[TrainingProgress]:
+        """Go on from where the last run ended, to the end. Every event is also a line of `log.jsonl`.
+
+        Raises:
+            StorageLockedError: If another process is at it.
+            StorageFullError: If the disk is full.
+            StorageError: If a file cannot be written, or is damaged.
+            ModelError: If there is nothing to learn from the model's answers, or learning does not succeed.
+        """
+        folder = self._plan.folder
+        make_folder(folder)
+        lock = FileLock(folder / "lock", "the training data", "Wait until it is done, or stop it.")
+        with ExitStack() as stack:
+            stack.callback(lock.release)
+            settings, keep_states = self._plan.settings, self._plan.budget.keep_states
+            Begun(keep_states, self._model.info.dtype, self._plan.template, settings.asked).write(folder)
+            self._limit = TimeLimit(settings.hours, folder / "time.json", self._now)
+            stack.callback(self._save_clock)
+            self._shards = ShardFolder(folder / "shards", self._model.info.vocabulary_size)
+            log = stack.enter_context(closing(JsonLines(folder / "log.jsonl")))
+            for progress in self._phases():
+                log.append({"at": round(time.time(), 1)} | asdict(progress))
+                self._limit.save(_CLOCK_SAVED_EVERY)
+                yield progress
+
+    def _save_clock(self) -> None:
+        with suppress(RdchatError):  # an error that is on its way says more
+            self._limit.save()
+
+    def _phases(self) -> Iterator[TrainingProgress]:
+        data = self._data_phase()
+        yield from data.run()
+        shards = data.data()
+        conversations = [item for shard in shards for item in shard]
+        place = self._plan.folder / f"recipe-{self._recipe_key(len(shards))}"
+        make_folder(place)
+        trained = place / "trained.json"
+        if not trained.exists():
+            yield TrainingProgress(Phase.PREPARE, 0.0)
+            prepared = yield from self._prepare(shards, place)
+            trainer = self._fresh_trainer(prepared)
+            yield from self._train_phase(trainer, prepared, place).run()
+            save_drafter(place / "drafter", self._finished(trainer, prepared), "")
+            write_json(trained, {"steps": trainer.step, "all_steps": trainer.total})
+            for file in place.glob("teacher-*"):
+                file.unlink()
+        drafter = load_drafter(place / "drafter", self._model)
+        questions, results = self._held_out(conversations), list[Result]()
+        acceptance = yield from self._watch(drafter, questions, place)
+        yield from self._evaluate(drafter, questions[:_EVALUATED], place, results)
+        yield TrainingProgress(Phase.WRITE, 0.0)
+        facts = read_json(trained) | {
+            "answer_tokens": answer_tokens(conversations),
+            "conversations": len(conversations),
+            "device": self._model.info.device,
+            "dtype": self._model.info.dtype,
+            "version": __version__,
+        }
+        text = card(self._plan, drafter.head.config, facts, report(results))
+        save_drafter(self._plan.settings.out, drafter, text)
+        if acceptance is not None:
+            write_acceptance(self._plan.settings.out, acceptance)
+        yield TrainingProgress(Phase.DONE, 1.0)
+
+    def _data_phase(self) -> DataPhase:
+        settings, folder = self._plan.settings, self._plan.folder
+        maker = DataMaker(
+            self._model,
+            self._plan.template,
+            PromptSource(settings.seed, (*settings.prompts, *settings.asked)).opening,
+            self._shards,
+            folder / "wave.safetensors",
+            seed=settings.seed,
+            lanes=settings.lanes,
+            keep_states=self._plan.budget.keep_states,
+            now=self._now,
+        )
+        settled = folder / "data.json"
+        return DataPhase(self._shards, maker, settings.tokens, self._limit, self._costs, settled=settled, now=self._now)
+
+    def _recipe_key(self, shards: int) -> str:
+        """Name what training depends on beside the data's kind, so that nothing is continued by another recipe."""
+        settings = self._plan.settings
+        facts = [asdict(settings.recipe), settings.vocabulary, settings.size, settings.cell, settings.hours, shards]
+        return hashlib.sha256(json.dumps([__version__, *facts]).encode()).hexdigest()[:12]
+
+    def _costs(self) -> Costs:
+        """Measure on the first shard what training on the data will take."""
+        recipe, began = self._plan.settings.recipe, self._now()
+        shard = self._shards.read(0)
+        prepared = at_once(self._prepare([shard]))
+        prepared_s = self._now() - began
+        step_s = measured_step_s(self._fresh_trainer(prepared), self._now)
+        readings = 1 if self._plan.budget.keep_states else 1 + recipe.epochs
+        token_s = readings * prepared_s / answer_tokens(shard) + recipe.epochs * step_s / recipe.batch
+        return Costs(token_s, self._evaluation_s())
+
+    def _evaluation_s(self) -> float:
+        """Return what the evaluation takes at most: one call of the target for each token."""
+        return _EVALUATED * len(_SETUPS) * _EVALUATED_TOKENS * measured_call_s(self._model, self._now)
+
+    def _prepare(self, shards: Shards, kept: Path | None = None) -> Generator[TrainingProgress, None, Prepared]:
+        def read_states(number: int) -> npt.NDArray[np.float16]:
+            kept = self._shards.states(number)
+            return answer_states(self._model, shards[number]) if kept is None else kept
+
+        self._check_answers([item for shard in shards for item in shard])
+        settings, size = self._plan.settings, self._model.info.vocabulary_size
+        embeddings = TargetEmbeddings(self._model.network, size)
+        return prepare(
+            embeddings,
+            LogitCurve.of(self._model, embeddings),
+            size,
+            shards,
+            read_states,
+            candidates=settings.vocabulary,
+            steps=settings.recipe.steps,
+            window_tokens=self._plan.budget.window_tokens,
+            kept=kept,
+        )
+
+    def _check_answers(self, conversations: list[Conversation]) -> None:
+        answers = Answers.of(conversations)
+        there = ~answers.held_out
+        if len(np.unique(answers.tokens[there])) <= TEACHER_TOKENS or not (answers.left[there] > 0).any():
+            raise ModelError(
+                f"There is nothing to learn from the answers of {self._model.info.name}: they end at once, or have "
+                f"hardly more than {TEACHER_TOKENS} different tokens.",
+                "Pick another model.",
+            )
+
+    def _fresh_trainer(self, prepared: Prepared) -> Trainer:
+        recipe = self._plan.settings.recipe
+        mx.random.seed(recipe.seed)
+        width = prepared.coordinates.rows.shape[1]
+        return Trainer(RecurrentHead(self._plan.head_config(width, len(prepared.vocabulary))), recipe, prepared)
+
+    def _train_phase(self, trainer: Trainer, prepared: Prepared, place: Path) -> TrainPhase:
+        reserve = _EVALUATION_SHARE * self._evaluation_s() if self._limit else 0.0
+        return TrainPhase(
+            trainer,
+            prepared,
+            self._plan.settings.recipe.batch,
+            place / "training.safetensors",
+            limit=self._limit,
+            reserve=reserve,
+            now=self._now,
+        )
+
+    def _finished(self, trainer: Trainer, prepared: Prepared) -> StoredDrafter:
+        head = _in_half_precision(fold(trainer.head, prepared.coordinates))
+        head.config = replace(head.config, sharpen=fit_sharpen(trainer.head, prepared))
+        return StoredDrafter(head, prepared.vocabulary, self._plan.binding)
+
+    def _watch(
+        self, drafter: StoredDrafter, prompts: list[Prompt], place: Path
+    ) -> Generator[TrainingProgress, None, Acceptance | None]:
+        """Answer held-out questions to see how far drafts are followed, for the automatic mode to begin with."""
+        sampling = SamplingParams(temperature=0, max_tokens=_WATCHED_TOKENS)
+        watching = Watching(self._model, RecurrentModel(self._model, drafter))
+        pace, tokens = Pace(self._now), 0
+        for number, prompt in enumerate(prompts, start=1):
+            request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling)
+            tokens += watching.reply(request, place / f"watched-{number}.npz")
+            yield TrainingProgress(Phase.WATCH, number / len(prompts), tokens / pace.spent_s)
+            if self._limit.left_s < 0:
+                break
+        return watching.acceptance
+
+    def _evaluate(
+        self, drafter: StoredDrafter, prompts: list[Prompt], place: Path, results: list[Result]
+    ) -> Iterator[TrainingProgress]:
+        """Decode held-out questions, as many as there is time for; what was measured before is taken over."""
+        sampling = SamplingParams(temperature=0, max_tokens=_EVALUATED_TOKENS)
+        evaluation = Evaluation(self._model, drafter, sampling)
+        pace, total, decoded = Pace(self._now), len(prompts) * len(_SETUPS), 0
+        facts = {"dtype": self._model.info.dtype, "device": self._model.info.device, "tokens": _EVALUATED_TOKENS}
+        with closing(TrialFile(place / "evaluation.jsonl", facts)) as kept:
+            for result in evaluation.run(prompts, _SETUPS, kept):
+                results.append(result)
+                decoded += result[2].decoded
+                left = pace.spent_s / len(results) * (total - len(results))
+                yield TrainingProgress(
+                    Phase.EVALUATE, len(results) / total, decoded / pace.spent_s, left_s=max(left, 0.0)
+                )
+                if self._limit.left_s < 0 and len(results) % len(_SETUPS) == 0:
+                    break
+
+    def _held_out(self, conversations: list[Conversation]) -> list[Prompt]:
+        """Return questions of conversations that were not trained on."""
+        before, after = len(self._plan.template.before), len(self._plan.template.after)
+        held_out = [item for item in conversations if Answers.of([item]).held_out[0]]
+        texts = [self._model.decode(item.tokens[before : item.answer_start - after]).strip() for item in held_out]
+        return [Prompt(text) for text in texts if text][:_WATCHED]
+
+
+def _in_half_precision(head: RecurrentHead) -> RecurrentHead:
+    """Store 2 bytes a weight: what a draft loses by it cannot be measured."""
+    head.update(tree_map(lambda array: array.astype(mx.float16), head.parameters()))
+    mx.eval(head.parameters())
+    return head

@@ -1,0 +1,92 @@
+"""What is measured of a drafter on plain replies, kept beside it, and begun with."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.auto.acceptance_calibration import Watching
+from rdchat.inference.auto.acceptance_estimates import Acceptance
+from rdchat.inference.auto.acceptance_file import read_acceptance, write_acceptance
+from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
+from rdchat.inference.auto.state import AutoState, Equipment
+from tests.inference.drafting.test_recurrent_drafter import random_drafter
+from tests.inference.fakes import ask, tiny_llama
+
+SHAPE = (len(WIDTHS), len(LENGTHS), MOST_ROWS + 1)
+
+
+def some() -> Acceptance:
+    lengths = np.broadcast_to(np.array(LENGTHS, dtype=float)[:, None] - 1, SHAPE)
+    return Acceptance((0.9, 0.8), np.round(np.minimum(lengths, np.arange(MOST_ROWS + 1) / 9), 3))
+
+
+def test_it_is_read_back_from_beside_the_drafter(tmp_path: Path) -> None:
+    write_acceptance(tmp_path, some())
+    found = read_acceptance(tmp_path)
+    assert found is not None
+    assert found.rates == some().rates
+    assert (found.values == some().values).all()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data.pop("values"),
+        lambda data: data.update(format=2),
+        lambda data: data.update(widths=[1, 2]),
+        lambda data: data.update(values=data["values"][:1]),
+        lambda data: data.update(values="much"),
+        lambda data: data["values"][0].pop(),
+        lambda data: data.update(rates=[-1.0]),
+        lambda data: data.update(rates=[float("nan")]),
+        lambda data: data["values"][0][0].__setitem__(3, float("inf")),
+    ],
+)
+def test_what_cannot_be_used_is_as_if_it_were_not_there(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+    assert read_acceptance(tmp_path) is None
+    write_acceptance(tmp_path, some())
+    file = tmp_path / "acceptance.json"
+    data = json.loads(file.read_text())
+    damage(data)
+    file.write_text(json.dumps(data))
+    assert read_acceptance(tmp_path) is None
+    file.write_text("[1")
+    assert read_acceptance(tmp_path) is None
+
+
+def test_the_automatic_mode_begins_with_it(tmp_path: Path) -> None:
+    write_acceptance(tmp_path, some())
+    (tmp_path / "config.json").touch()
+    model = tiny_llama()
+    state = AutoState(model)
+    state.equip(Equipment(random_drafter(model), tmp_path))
+    followed = state.followed(SamplingParams(temperature=0))
+    assert followed.values.drafts > 0
+    assert (followed.values.table() == some().values).all()
+    assert state.followed(SamplingParams(temperature=1)) is not followed, "warmer text is followed less"
+
+
+def test_drafts_are_compared_with_plain_replies(tmp_path: Path) -> None:
+    model = tiny_llama()
+    model.tokenizer.eos_token_ids = frozenset()
+    watching = Watching(model, random_drafter(model))
+    assert watching.acceptance is None
+    replies = [(ask(text, temperature=0, max_tokens=60), tmp_path / f"{text}.npz") for text in ("abcabc", "bca", "c")]
+    assert sum(watching.reply(*reply) for reply in replies) == 180
+    found = watching.acceptance
+    assert found is not None
+    assert 0 < len(found.rates) <= LONGEST
+    assert found.values.shape == SHAPE
+    assert (np.diff(found.values, axis=2) >= 0).all(), "a node more is worth something"
+    assert 0 < found.values[-1, -1, -1] < LONGEST
+
+    again = Watching(model, random_drafter(model))
+    assert [again.reply(*reply) for reply in replies] == [0, 0, 0], "what was kept is not decoded again"
+    assert again.acceptance is not None
+    assert again.acceptance.rates == found.rates
+    assert (again.acceptance.values == found.values).all()
+    replies[1][1].write_bytes(b"cut short")
+    assert [Watching(model, random_drafter(model)).reply(*reply) for reply in replies] == [0, 60, 0]

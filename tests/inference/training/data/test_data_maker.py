@@ -1,0 +1,252 @@
+"""Making data: what a wave holds, and that an interrupted run makes what an uninterrupted one makes."""
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx_lm.models.cache import make_prompt_cache
+
+from rdchat.errors import ModelError, StorageError
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens, chat_template
+from rdchat.inference.training.data.foreign_texts import LANGUAGES, foreign_text
+from rdchat.inference.training.data.hidden_states import answer_states
+from rdchat.inference.training.data.prompt_source import Opening, PromptSource
+from rdchat.inference.training.data.shards import Conversation, ShardFolder
+from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
+
+LANES = 6
+EMPTY = 3  # the opening that leaves all to the target
+
+
+def opening(number: int, passages: Sequence[str], long: bool) -> Opening:
+    """Closed and open questions in turn, some with a passage; those of long waves say so."""
+    text = "say something long" if long else "say something"
+    if passages and number % 3 == 0:
+        text = passages[number % len(passages)][:9]
+    text = "" if number == EMPTY else text
+    return Opening("test", text, 5 if number % 2 else 0)
+
+
+def maker(model: LoadedModel, folder: Path, **options: Any) -> DataMaker:
+    shards, aside = ShardFolder(folder, len(ALPHABET)), folder / "wave.safetensors"
+    settings = {"seed": 3, "lanes": LANES, "keep_states": True, **options}
+    return DataMaker(model, chat_template(model), opening, shards, aside, **settings)
+
+
+def make(model: LoadedModel, folder: Path, waves: int, **options: Any) -> list[list[Conversation]]:
+    """Make some more waves, from where the folder's shards end."""
+    making, shards = maker(model, folder, **options), ShardFolder(folder, len(ALPHABET))
+    making.resume()
+    numbers = range(len(shards), len(shards) + waves)
+    for number in numbers:
+        counts = list(making.wave())
+        assert counts == sorted(counts)
+        assert counts[-1] == answer_tokens(shards.read(number))
+    return [shards.read(number) for number in numbers]
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return tiny_llama(2)
+
+
+def test_the_template_is_found_around_the_question(model: LoadedModel) -> None:
+    template = chat_template(model)
+    assert model.decode(list(template.before)) == "user: "
+    assert model.decode(list(template.after)) == "\nassistant: "
+
+
+def test_a_model_without_a_chat_template_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CharacterTokenizer, "has_chat_template", False)
+    with pytest.raises(ModelError, match="no chat template"):
+        chat_template(tiny_llama(2))
+
+
+def test_conversations_begin_with_the_template_and_their_opening(model: LoadedModel, tmp_path: Path) -> None:
+    template = chat_template(model)
+    for item in make(model, tmp_path, 1)[0]:
+        assert tuple(item.tokens[: len(template.before)]) == template.before
+        question_end = item.answer_start - len(template.after)
+        assert tuple(item.tokens[question_end : item.answer_start]) == template.after
+        question = model.decode(item.tokens[len(template.before) : question_end])
+        begun = "" if item.number == EMPTY else "say something"
+        assert question.startswith(begun)
+        assert 0 <= len(question) - len(begun) <= (5 if item.number % 2 else 0)
+
+
+def test_every_eighth_wave_asks_about_long_passages(model: LoadedModel, tmp_path: Path) -> None:
+    waves = make(model, tmp_path, 8)
+    long = [any("long" in model.decode(item.tokens[: item.answer_start]) for item in wave) for wave in waves]
+    assert long == [False] * 7 + [True]
+
+
+def test_greedy_answers_are_the_targets_own(model: LoadedModel, tmp_path: Path) -> None:
+    greedy = [item for item in make(model, tmp_path, 1)[0] if item.temperature == 0]
+    assert greedy
+    for item in greedy:
+        logits = model.network(mx.array([item.tokens]), cache=make_prompt_cache(model.network))[0]
+        chosen = np.array(mx.argmax(logits, axis=-1))
+        assert item.answer == chosen[item.answer_start - 1 : -1].tolist()
+
+
+def test_the_kept_states_are_those_the_answers_were_chosen_from(model: LoadedModel, tmp_path: Path) -> None:
+    made = make(model, tmp_path, 1)[0]
+    states = ShardFolder(tmp_path, len(ALPHABET)).states(0)
+    assert states is not None
+    start = 0
+    for item in made:
+        model.network(mx.array([item.tokens]), cache=make_prompt_cache(model.network))
+        assert model.seams.hidden is not None
+        expected = np.array(model.seams.hidden[0, item.answer_start - 1 : -1])
+        np.testing.assert_allclose(states[start : start + len(item.answer)], expected, atol=5e-3)
+        start += len(item.answer)
+    assert start == len(states)
+
+
+def test_states_that_were_not_kept_are_computed_again(model: LoadedModel, tmp_path: Path) -> None:
+    made = make(model, tmp_path, 1)[0]
+    kept = ShardFolder(tmp_path, len(ALPHABET)).states(0)
+    assert kept is not None
+    np.testing.assert_allclose(answer_states(model, made), kept, atol=5e-3)
+
+
+def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(model: LoadedModel, tmp_path: Path) -> None:
+    whole = make(model, tmp_path / "whole", 3)
+    first = make(model, tmp_path / "parts", 1)
+    (tmp_path / "parts" / "part-00001.states.npy").write_bytes(b"cut short")  # what a power loss may leave behind
+    (tmp_path / "parts" / "00001.states.npy").write_bytes(b"without its tokens")
+    assert first + make(model, tmp_path / "parts", 2) == whole
+    folder = ShardFolder(tmp_path / "parts", len(ALPHABET))
+    assert [folder.read(number) for number in range(len(folder))] == whole
+
+
+def put_aside(model: LoadedModel, folder: Path, steps: int) -> None:
+    """Begin a wave, put it aside at every step, and leave it as a kill would."""
+    clock = count(step=1000)
+    making = maker(model, folder, now=lambda: float(next(clock)))
+    making.resume()
+    wave = making.wave()
+    for _ in range(steps + 1):  # a wave is saved when the step behind is asked for
+        next(wave)
+    wave.close()
+
+
+@pytest.mark.parametrize("steps", [1, 40, 70])
+def test_a_wave_goes_on_from_where_it_was_put_aside(
+    model: LoadedModel, tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit, and without doing again what was done; long waves would cost minutes on a slow machine."""
+    whole = make(model, tmp_path / "whole", 2)
+    assert make(model, tmp_path / "parts", 1) == whole[:1]
+    put_aside(model, tmp_path / "parts", steps)
+    asked: list[int] = []
+    monkeypatch.setattr(DataMaker, "_begin", lambda *_: asked.append(1))
+    assert make(model, tmp_path / "parts", 1) == whole[1:]
+    assert not asked
+    expected, found = (ShardFolder(tmp_path / name, len(ALPHABET)).states(1) for name in ("whole", "parts"))
+    assert expected is not None
+    assert found is not None
+    np.testing.assert_array_equal(found, expected)
+    assert not (tmp_path / "parts" / "wave.safetensors").exists()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def another_wave(path: Path) -> None:
+    """As if a kill had come between writing a shard and deleting what was put aside of its wave."""
+    (path.parent / "00000.npz").write_bytes((path.parent.parent / "whole" / "00000.npz").read_bytes())
+
+
+@pytest.mark.parametrize(("harm", "waves"), [(cut, 2), (another_wave, 1)])
+def test_a_wave_that_cannot_go_on_is_made_again(
+    model: LoadedModel, tmp_path: Path, harm: Callable[[Path], None], waves: int
+) -> None:
+    whole = make(model, tmp_path / "whole", 2)
+    put_aside(model, tmp_path / "parts", 20)
+    harm(tmp_path / "parts" / "wave.safetensors")
+    assert make(model, tmp_path / "parts", waves) == whole[-waves:]
+
+
+def test_states_of_a_run_that_kept_them_are_not_taken_for_those_of_one_that_does_not(
+    model: LoadedModel, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "00000.states.npy", np.zeros((3, 32), np.float16))  # killed before the shard itself
+    make(model, tmp_path, 1, keep_states=False)
+    assert ShardFolder(tmp_path, len(ALPHABET)).states(0) is None
+
+
+@pytest.mark.parametrize("name", ["00000.npz", "00000.states.npy"])
+def test_damaged_shards_are_named(model: LoadedModel, tmp_path: Path, name: str) -> None:
+    make(model, tmp_path, 1)
+    cut(tmp_path / name)
+    shards = ShardFolder(tmp_path, len(ALPHABET))
+    with pytest.raises(StorageError, match=f"{name} is damaged"):
+        shards.read(0) if name.endswith("npz") else shards.states(0)
+
+
+@pytest.mark.parametrize("template", ["{text}\nassistant: ", "user: {text}"])
+def test_a_template_that_marks_no_turns_is_refused(
+    model: LoadedModel, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def apply(_self: object, turns: list[dict[str, str]], **_options: object) -> str:
+        return template.format(text=turns[-1]["content"])
+
+    monkeypatch.setattr(CharacterTokenizer, "apply_chat_template", apply)
+    with pytest.raises(ModelError, match="does not say where the user's text begins and ends"):
+        chat_template(model)
+
+
+def test_answers_that_go_round_in_circles_are_cut(model: LoadedModel, tmp_path: Path) -> None:
+    """A greedy tiny model loops for ever: no run of 8 tokens may come again more than 8 times in a row."""
+    cut = 0
+    for item in make(model, tmp_path, 1)[0]:
+        runs = [tuple(item.answer[i : i + 8]) for i in range(len(item.answer) - 7)]
+        repeated = [run in runs[:place] for place, run in enumerate(runs)]
+        cut += repeated[-8:] == [True] * 8
+        assert not all(repeated[-9:]) or len(repeated) < 9
+    assert cut
+
+
+def test_openings_depend_on_seed_and_number_alone() -> None:
+    source, again, other = PromptSource(1), PromptSource(1), PromptSource(2)
+    passages = ["one text", "another text"]
+    drawn = [source.opening(number, passages, False) for number in range(300)]
+    assert drawn == [again.opening(number, passages, False) for number in range(300)]
+    assert drawn != [other.opening(number, passages, False) for number in range(300)]
+    kinds = {"summarise", "translate", "maths", "code", "fact", "role", "passage question", "own"}
+    assert kinds <= {item.kind for item in drawn}
+    assert not [item.text for item in drawn if "{" in item.text.replace("{passage}", "") and "code" not in item.kind]
+
+
+def test_long_openings_join_passages() -> None:
+    passages = [f"passage {number} " + 20 * "word " for number in range(10)]
+    source = PromptSource(1)
+    for number in range(50):
+        counts = [source.opening(number, passages, long).text.count("passage ") for long in (False, True)]
+        assert counts[0] <= 2 <= counts[1] <= 4
+
+
+def test_foreign_texts_end_as_sentences() -> None:
+    draw = random.Random(1)
+    for language in LANGUAGES:
+        texts = {foreign_text(draw, language) for _ in range(50)}
+        assert len(texts) > 45
+        assert all(text.endswith(".") and text[0].isupper() and "|" not in text and "  " not in text for text in texts)
+
+
+def test_without_passages_no_opening_asks_about_one() -> None:
+    kinds = {PromptSource(1).opening(number, [], True).kind for number in range(300)}
+    assert not kinds & {"summarise", "rewrite", "extract", "passage question"}
+
+
+def test_prompts_of_the_persons_own_are_mixed_in() -> None:
+    drawn = [PromptSource(1, ["my own question"]).opening(number, [], False) for number in range(100)]
+    assert 30 < sum(item.text == "my own question" for item in drawn) < 70

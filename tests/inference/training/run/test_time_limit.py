@@ -1,0 +1,107 @@
+"""Hours: counted over interruptions, and divided by measured speeds."""
+
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from rdchat.inference.training.data.shards import ShardFolder
+from rdchat.inference.training.head.trainer import Recipe
+from rdchat.inference.training.progress import Phase, TrainingProgress
+from rdchat.inference.training.run.time_limit import Costs, TimeLimit
+from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
+from rdchat.inference.training.run.training_run import DrafterTraining
+from tests.inference.fakes import tiny_llama
+from tests.inference.training.small_language import LenientTokenizer
+
+
+class Clock:
+    """Goes on by hand."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_time_between_two_runs_does_not_count(tmp_path: Path) -> None:
+    clock = Clock()
+    first = TimeLimit(1.0, tmp_path / "time.json", clock)
+    clock.now += 600
+    first.save()
+    assert first.left_s == 3000
+    clock.now += 86_400
+    second = TimeLimit(1.0, tmp_path / "time.json", clock)
+    clock.now += 3100
+    assert second.left_s == -100
+
+
+def test_without_hours_nothing_is_kept(tmp_path: Path) -> None:
+    limit = TimeLimit(None, tmp_path / "time.json", Clock())
+    limit.save()
+    assert not limit
+    assert limit.left_s == float("inf")
+    assert not (tmp_path / "time.json").exists()
+
+
+def test_what_follows_the_data_grows_with_it() -> None:
+    costs = Costs(token_s=0.01, evaluation_s=50)
+    assert costs.after_data(1000) == pytest.approx(1.2 * 60)
+    assert costs.after_data(0) == pytest.approx(1.2 * 50)
+
+
+@pytest.fixture(autouse=True)
+def short_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rdchat.inference.training.run.training_run._EVALUATED", 1)
+    monkeypatch.setattr("rdchat.inference.training.run.training_run._EVALUATED_TOKENS", 8)
+
+
+SECONDS = 4000  # a wave looks at the clock some hundred times
+
+
+class Training:
+    """Trainings of one tiny model whose clock goes on by a second with each look at it."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        recipe = Recipe(epochs=1, batch=64, warm_up=5)
+        self.clock = count()
+        self.settings = TrainingSettings(
+            folder / "out", tokens=50_000, hours=seconds / 3600, lanes=4, vocabulary=32, recipe=recipe
+        )
+        self.model = replace(tiny_llama(0), tokenizer=LenientTokenizer())
+        self.plan = make_plan(self.model, self.settings, resume=False)
+
+    def run(self, stop_behind_waves: int | None = None) -> list[TrainingProgress]:
+        events = []
+        for event in DrafterTraining(self.model, self.plan, lambda: float(next(self.clock))).run():
+            events.append(event)
+            if len(events) == stop_behind_waves:
+                break
+        return events
+
+    def waves(self) -> int:
+        return len(ShardFolder(self.plan.folder / "shards", self.model.info.vocabulary_size))
+
+
+def test_data_gets_what_the_phases_behind_it_leave(tmp_path: Path) -> None:
+    training = Training(tmp_path, seconds=SECONDS)
+    events = training.run()
+    assert events[-1].phase is Phase.DONE
+    assert training.waves() > 1
+    made = [event for event in events if event.phase is Phase.DATA]
+    assert 0 < made[0].fraction < made[-1].fraction <= 1
+    assert next(training.clock) < SECONDS
+
+
+def test_an_interruption_does_not_set_the_clock_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "whole").mkdir()
+    whole = Training(tmp_path / "whole", seconds=SECONDS)
+    whole.run()
+    waves = whole.waves()
+    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "other"))
+    (tmp_path / "parts").mkdir()
+    parts = Training(tmp_path / "parts", seconds=SECONDS)
+    parts.run(stop_behind_waves=2)
+    assert parts.run()[-1].phase is Phase.DONE
+    assert 1 < parts.waves() <= waves

@@ -1,0 +1,311 @@
+"""What is wrong is said before any long work begins."""
+
+import json
+import shutil
+from collections import namedtuple
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+from rdchat.errors import (
+    InvalidSettingError,
+    ModelError,
+    OutOfMemoryError,
+    RdchatError,
+    StorageError,
+    StorageFullError,
+)
+from rdchat.inference.drafting.drafter_folder import StoredDrafter, save_drafter
+from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.target.capability import Capability, DraftKind
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.batched_decoding import LaneCache
+from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
+from rdchat.inference.training.run.training_run import DrafterTraining
+from tests.disks import small_disk
+from tests.inference.fakes import ALPHABET, CharacterTokenizer, loaded, tiny_llama
+from tests.inference.families import CHAINS, TREES, network_of
+from tests.inference.training.small_language import LenientTokenizer
+
+LANE_BYTES = 2 * 2 * 2 * 8 * 4 * 704  # keys and values of two layers, of two heads of 8 numbers, of 4 bytes each
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return replace(tiny_llama(0), tokenizer=LenientTokenizer())
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> TrainingSettings:
+    return TrainingSettings(tmp_path / "out", tokens=5000, target_layers=())
+
+
+def test_three_layers_are_read_unless_others_are_named(model: LoadedModel, settings: TrainingSettings) -> None:
+    plan = make_plan(model, replace(settings, target_layers=None), resume=False)
+    assert plan.target_layers == (0, 1)  # of two; there is none after three quarters
+    assert plan.head_config(32, 50).target_layers == (0, 1)
+
+
+def test_a_plan_says_what_it_takes(model: LoadedModel, settings: TrainingSettings, cache: Path) -> None:
+    plan = make_plan(model, settings, resume=False)
+    assert plan.folder.is_relative_to(cache)
+    assert plan.budget.keep_states
+    aside = 128 * LANE_BYTES
+    assert plan.budget.disk_bytes == 5000 * (2 * 32 + 6) + aside
+    wider = make_plan(model, replace(settings, target_layers=(0, 1)), resume=False)
+    assert wider.budget.disk_bytes == 5000 * (3 * 2 * 32 + 6) + aside
+    assert make_plan(model, replace(settings, tokens=10**7), resume=False).budget.memory_bytes > 10**7 * 64
+    assert not cache.exists()  # to look is not to begin
+
+
+def test_other_data_has_a_folder_of_its_own(model: LoadedModel, settings: TrainingSettings) -> None:
+    plans = [settings, replace(settings, seed=1), replace(settings, prompts=("a question",))]
+    assert len({make_plan(model, item, resume=False).folder for item in plans}) == 3
+    longer = replace(settings, tokens=9000, out=settings.out / "other")
+    assert make_plan(model, longer, resume=False).folder == make_plan(model, settings, resume=False).folder
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tokens": 0},
+        {"tokens": -5},
+        {"tokens": 10**12},
+        {"hours": 0.0},
+        {"hours": -1.0},
+        {"hours": float("nan")},
+        {"hours": float("inf")},
+        {"seed": -1},
+    ],
+)
+def test_numbers_out_of_range(wrong: dict[str, float], settings: TrainingSettings) -> None:
+    with pytest.raises(InvalidSettingError, match=next(iter(wrong))):
+        replace(settings, **wrong)  # type: ignore[arg-type]
+
+
+def disk_with(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(10**12, 10**12 - free, free))
+
+
+def test_a_disk_without_room(model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk_with(500_020_000, monkeypatch)
+    with pytest.raises(StorageFullError, match=r"would take 0\.0 GB .* room for 0\.0 GB"):
+        make_plan(model, settings, resume=False)
+
+
+def test_hidden_states_are_only_kept_where_there_is_room(
+    model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk_with(500_400_000, monkeypatch)
+    budget = make_plan(model, settings, resume=False).budget
+    assert not budget.keep_states
+    assert budget.disk_bytes == 5000 * 6 + 128 * LANE_BYTES
+
+
+def begin(model: LoadedModel, settings: TrainingSettings) -> TrainingPlan:
+    """Run a training up to its first event."""
+    plan = make_plan(model, settings, resume=False)
+    events = DrafterTraining(model, plan).run()
+    next(events)
+    events.close()
+    return plan
+
+
+def test_what_was_settled_holds_for_every_run(
+    model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half the data fills half the room, and a template may name the day."""
+    settings = replace(settings, lanes=4, asked=("what is tea",))
+    plan = begin(model, settings)
+    disk_with(500_400_000, monkeypatch)
+    monkeypatch.setattr(
+        "rdchat.inference.training.run.training_plan.chat_template", lambda _model: pytest.fail("asked again")
+    )
+    again = make_plan(model, replace(settings, asked=("what is tea", "asked since then")), resume=True)
+    assert again.budget.keep_states
+    assert again.resumed
+    assert not plan.resumed
+    assert (again.folder, again.template, again.settings.asked) == (plan.folder, plan.template, ("what is tea",))
+
+
+def test_data_that_is_there_takes_no_more_room(
+    model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(model, settings, resume=False)
+    (plan.folder / "shards").mkdir(parents=True)
+    (plan.folder / "shards" / "00000.states.npy").write_bytes(bytes(300_000))
+    disk_with(500_060_000, monkeypatch)
+    assert make_plan(model, settings, resume=True).budget.disk_bytes
+
+
+def test_a_training_is_not_continued_in_another_precision(model: LoadedModel, settings: TrainingSettings) -> None:
+    begin(model, replace(settings, lanes=4))
+    other = replace(model, info=replace(model.info, dtype="4bit"))
+    with pytest.raises(RdchatError, match=r"begun with the model in float32.* --dtype float32"):
+        make_plan(other, replace(settings, lanes=4), resume=True)
+
+
+def test_a_note_that_is_damaged_is_named(model: LoadedModel, settings: TrainingSettings) -> None:
+    plan = begin(model, replace(settings, lanes=4))
+    (plan.folder / "begun.json").write_text("{")
+    with pytest.raises(RdchatError, match=r"begun\.json is damaged"):
+        make_plan(model, replace(settings, lanes=4), resume=True)
+
+
+def test_lanes_are_fewer_where_memory_is_small(
+    model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rdchat.inference.training.run.budget.total_memory_bytes", lambda: 10 * LANE_BYTES)
+    plan = make_plan(model, settings, resume=False)
+    assert plan.settings.lanes == 5  # 0.6 of it, logits counted as well
+    monkeypatch.undo()
+
+
+def test_too_little_memory(model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rdchat.inference.training.run.budget.available_memory_bytes", lambda: 10**6)
+    with pytest.raises(OutOfMemoryError, match=r"would take .* GB of memory .*; 0\.0 GB are free"):
+        make_plan(model, settings, resume=False)
+
+
+def test_with_hours_the_disk_is_reckoned_for_what_can_be_made_in_them(
+    model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for the most tokens there may be: hidden states would be computed again and again for want of room."""
+    disk_with(10**9, monkeypatch)
+    hours = replace(settings, tokens=10**7, hours=1.0, lanes=4)
+    clock = count(step=4)  # a step of four lanes takes as long
+    budget = make_plan(model, hours, resume=False, now=lambda: float(next(clock))).budget
+    assert budget.keep_states
+    assert budget.disk_bytes == (3600 + 1) * (2 * 32 + 6) + 4 * LANE_BYTES
+
+
+def test_questions_that_are_too_long_are_left_out(model: LoadedModel, settings: TrainingSettings) -> None:
+    short, long = "what is tea", "a" * 401
+    plan = make_plan(model, replace(settings, prompts=(short, long), asked=(long,)), resume=False)
+    assert (plan.settings.prompts, plan.settings.asked, plan.left_out) == ((short,), (), 2)
+    with pytest.raises(RdchatError, match="All questions are longer than 400 tokens"):
+        make_plan(model, replace(settings, prompts=(long,)), resume=False)
+
+
+def test_an_output_folder_that_holds_something_else(model: LoadedModel, settings: TrainingSettings) -> None:
+    settings.out.mkdir()
+    make_plan(model, settings, resume=False)  # empty
+    (settings.out / "thesis.txt").write_text("years of work")
+    with pytest.raises(RdchatError, match="something other than a drafter"):
+        make_plan(model, settings, resume=False)
+
+
+def test_an_output_that_is_a_file(model: LoadedModel, settings: TrainingSettings) -> None:
+    settings.out.write_text("x")
+    with pytest.raises(RdchatError, match="is a file"):
+        make_plan(model, settings, resume=False)
+
+
+def test_a_folder_in_which_a_drafter_was_half_written_is_taken(model: LoadedModel, settings: TrainingSettings) -> None:
+    """Killed between weights and configuration; --resume has to be able to go on."""
+    settings.out.mkdir()
+    (settings.out / "part-model.safetensors").write_bytes(b"half")
+    make_plan(model, settings, resume=False)
+    (settings.out / "model.safetensors").write_bytes(b"weights")
+    with pytest.raises(RdchatError, match="something other than a drafter"):
+        make_plan(model, settings, resume=False)  # anybody's weights
+    (settings.out / "part-config.json").write_text("{")
+    make_plan(model, settings, resume=False)
+
+
+def test_an_output_folder_that_cannot_be_written_to(model: LoadedModel, settings: TrainingSettings) -> None:
+    settings.out.mkdir()
+    with small_disk(settings.out) as disk:
+        disk.make_read_only()
+        with pytest.raises(StorageError, match="cannot be written to"):
+            make_plan(model, replace(settings, out=settings.out / "deeper" / "drafter"), resume=False)
+
+
+def test_an_older_drafter_of_the_same_model_may_be_replaced(model: LoadedModel, settings: TrainingSettings) -> None:
+    head = RecurrentHead(HeadConfig(32, 20, exit_size=16, state_size=16))
+    save_drafter(settings.out, StoredDrafter(head, mx.arange(20), TargetBinding.of(model.info)), "card")
+    make_plan(model, settings, resume=False)
+    config = json.loads((settings.out / "config.json").read_text())
+    config["target"]["hash"] = "0" * 64
+    (settings.out / "config.json").write_text(json.dumps(config))
+    with pytest.raises(RdchatError, match="something other than a drafter for tiny"):
+        make_plan(model, settings, resume=False)
+
+
+def test_a_training_that_has_begun_is_only_continued_when_asked(model: LoadedModel, settings: TrainingSettings) -> None:
+    plan = make_plan(model, settings, resume=False)
+    (plan.folder / "shards").mkdir(parents=True)
+    with pytest.raises(RdchatError, match="--resume"):
+        make_plan(model, settings, resume=False)
+    make_plan(model, settings, resume=True)
+
+
+def test_a_template_without_a_user_role(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CharacterTokenizer, "apply_chat_template", lambda *_args, **_options: "hello")
+    with pytest.raises(ModelError, match="does not show the user's text"):
+        make_plan(tiny_llama(0), settings, resume=False)
+
+
+def test_a_model_that_does_not_give_its_hidden_states(settings: TrainingSettings) -> None:
+    silent = tiny_llama(0)
+    trunk = silent.network.model
+    trunk.__class__ = trunk.__class__.__mro__[1]  # without the seam
+    silent.seams.hidden = None
+    with pytest.raises(ModelError, match="does not give its hidden states"):
+        make_plan(silent, settings, resume=False)
+
+
+def of_family(name: str) -> LoadedModel:
+    """Return a small random model of an architecture, with the tests' tokens."""
+    module, options = (TREES | CHAINS)[name]
+    return loaded(network_of(module, {"vocab_size": len(ALPHABET), "vocab_size_per_layer_input": 300, **options}))
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gemma3", "phi3", "gpt_oss", "deepseek_v3", "mistral4", "gpt2", "cohere2"])
+def test_drafters_can_be_trained_for_many_families(name: str, settings: TrainingSettings) -> None:
+    """What each lane says is compared with what it says alone; DeepSeek's masks are numbers."""
+    make_plan(of_family(name), settings, resume=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gemma3n", "does not give its hidden states"),  # its trunk gives the logits
+        ("nanochat", "does not give its hidden states"),
+        ("gemma2", "cannot answer many questions at once"),  # masks of its own
+        ("llama4", "cannot answer many questions at once"),  # chunks
+        ("lfm2", "keeps more than keys and values between tokens"),
+        ("qwen3_next", "keeps more than keys and values between tokens"),
+    ],
+)
+def test_families_that_cannot_be_trained_for_are_refused(name: str, words: str, settings: TrainingSettings) -> None:
+    with pytest.raises(ModelError, match=words):
+        make_plan(of_family(name), settings, resume=False)
+
+
+def test_lanes_that_say_something_else_than_alone_are_refused(
+    settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a family would that reads positions in a way of its own: here all lanes see the longest one's columns."""
+    monkeypatch.setattr(
+        LaneCache, "make_mask", lambda self, *_a, **_o: mx.ones((self.offset.shape[0], 1, 1, self.span), mx.bool_)
+    )
+    with pytest.raises(ModelError, match="its logits came out different"):
+        make_plan(tiny_llama(0), settings, resume=False)
+
+
+def test_a_model_that_cannot_verify_drafts_is_refused(model: LoadedModel, settings: TrainingSettings) -> None:
+    lame = replace(model, try_out=lambda: Capability(DraftKind.NONE, "it is lame"))
+    with pytest.raises(ModelError, match="cannot verify drafts: it is lame"):
+        make_plan(lame, settings, resume=False)

@@ -1,0 +1,248 @@
+"""A training over several runs: what is taken up again, what is not, and what goes wrong on the way."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+from rdchat.errors import ModelError, StorageFullError, StorageLockedError
+from rdchat.inference.drafting.drafter_folder import load_drafter
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.head.trainer import Recipe, StepReport, Trainer
+from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
+from rdchat.inference.training.run import train_phase
+from rdchat.inference.training.run.evaluate import Evaluation
+from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
+from rdchat.inference.training.run.training_run import DrafterTraining
+from tests.disks import small_disk
+from tests.inference.fakes import END, tiny_llama
+from tests.inference.training.small_language import LenientTokenizer
+
+LANES = 16
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rdchat.inference.training.run.training_run._EVALUATED", 2)
+    monkeypatch.setattr("rdchat.inference.training.run.training_run._EVALUATED_TOKENS", 8)
+    monkeypatch.setattr("rdchat.inference.training.run.training_run._WATCHED", 2)
+    monkeypatch.setattr(Pace, "EVERY", 0.0)
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return replace(tiny_llama(0), tokenizer=LenientTokenizer())
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> TrainingSettings:
+    recipe = Recipe(epochs=1, batch=64, warm_up=5)
+    return TrainingSettings(tmp_path / "out", tokens=1000, lanes=LANES, vocabulary=32, recipe=recipe)
+
+
+def train(model: LoadedModel, settings: TrainingSettings, until: Phase = Phase.DONE) -> list[TrainingProgress]:
+    """Go on with a training, up to the first event of a phase."""
+    events = []
+    run = DrafterTraining(model, make_plan(model, settings, resume=True)).run()
+    for event in run:
+        events.append(event)
+        if event.phase is until:
+            break
+    run.close()
+    return events
+
+
+def phases(events: list[TrainingProgress]) -> list[Phase]:
+    return list(dict.fromkeys(event.phase for event in events))
+
+
+def weights(settings: TrainingSettings) -> dict[str, mx.array]:
+    loaded = mx.load(str(settings.out / "model.safetensors"))
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def check_same(first: TrainingSettings, second: TrainingSettings) -> None:
+    expected, found = weights(first), weights(second)
+    assert expected.keys() == found.keys()
+    assert all(mx.array_equal(expected[name], found[name]).item() for name in expected)
+
+
+def train_elsewhere(model: LoadedModel, settings: TrainingSettings, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "another-cache"))
+        train(model, settings)
+
+
+def test_every_event_says_where_its_phase_stands(model: LoadedModel, settings: TrainingSettings) -> None:
+    events = train(model, settings)
+    assert phases(events) == list(Phase)
+    for phase in (Phase.DATA, Phase.TRAIN, Phase.EVALUATE):
+        mine = [event for event in events if event.phase is phase]
+        assert len(mine) > 2
+        assert all(event.tokens_per_second and event.left_s is not None for event in mine[1:])
+        fractions = [event.fraction for event in mine]
+        assert fractions == sorted(fractions)
+        assert fractions[-1] == 1
+    trained = [event for event in events if event.phase is Phase.TRAIN]
+    assert all(event.loss and event.loss > 0 for event in trained)
+    assert len(trained[0].accuracy) == len(trained[-1].accuracy) == 4
+
+
+def test_the_log_holds_every_event_and_drops_a_line_that_was_cut_short(
+    model: LoadedModel, settings: TrainingSettings
+) -> None:
+    first = train(model, settings, until=Phase.TRAIN)
+    log = make_plan(model, settings, resume=True).folder / "log.jsonl"
+    with log.open("ab") as file:
+        file.write(b'{"at": 17')
+    second = train(model, settings)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["phase"] for line in lines] == [event.phase.value for event in first + second]
+    assert all(line["at"] > 0 for line in lines)
+
+
+def test_a_weight_takes_two_bytes(model: LoadedModel, settings: TrainingSettings) -> None:
+    """Whatever precision the target has, in which the drafter was evaluated."""
+    train(model, settings)
+    floats = [array for name, array in weights(settings).items() if "vocabulary" not in name]
+    assert {array.dtype for array in floats} == {mx.float16}
+
+
+def test_more_tokens_make_more_data(model: LoadedModel, settings: TrainingSettings, tmp_path: Path) -> None:
+    """A training that was finished before must not be handed out again for what was asked this time."""
+    train(model, settings)
+    more = replace(settings, tokens=4000)
+    assert Phase.DATA in phases(train(model, more))
+    whole = replace(more, out=tmp_path / "whole")
+    train_elsewhere(model, whole, tmp_path)
+    check_same(whole, more)
+
+
+def test_fewer_tokens_take_the_first_ones(model: LoadedModel, settings: TrainingSettings, tmp_path: Path) -> None:
+    train(model, replace(settings, tokens=4000), until=Phase.PREPARE)
+    assert Phase.DATA not in phases(train(model, settings))
+    alone = replace(settings, out=tmp_path / "alone")
+    train_elsewhere(model, alone, tmp_path)
+    check_same(alone, settings)
+
+
+def test_another_recipe_begins_its_training_anew(
+    model: LoadedModel, settings: TrainingSettings, tmp_path: Path
+) -> None:
+    """Its checkpoints are no use: the learning rate would jump, or sizes would not fit."""
+    train(model, settings)
+    other = replace(settings, size=48, recipe=replace(settings.recipe, epochs=2))
+    assert phases(train(model, other)) == list(Phase)[1:]
+    alone = replace(other, out=tmp_path / "alone")
+    train_elsewhere(model, alone, tmp_path)
+    check_same(alone, other)
+
+
+def checkpoint(model: LoadedModel, settings: TrainingSettings) -> Path:
+    return next(make_plan(model, settings, resume=True).folder.glob("recipe-*/training.safetensors"))
+
+
+def test_a_damaged_checkpoint_costs_the_steps_and_no_more(
+    model: LoadedModel, settings: TrainingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_phase, "_SAVE_EVERY", 0.0)
+    train(model, settings, until=Phase.TRAIN)
+    path = checkpoint(model, settings)
+    path.write_bytes(path.read_bytes()[:-100])
+    train(model, settings)
+    alone = replace(settings, out=tmp_path / "alone")
+    train_elsewhere(model, alone, tmp_path)
+    check_same(alone, settings)
+
+
+def test_a_checkpoint_of_another_head_is_not_taken_for_one_of_this(
+    model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of older code would be, which names or shapes its weights in another way."""
+    monkeypatch.setattr(train_phase, "_SAVE_EVERY", 0.0)
+    train(model, settings, until=Phase.TRAIN)
+    mx.save_safetensors(str(checkpoint(model, settings)), {"head.output.weight": mx.zeros((3, 3))}, {"step": "5"})
+    assert phases(train(model, settings))[-1] is Phase.DONE
+
+
+def test_two_processes_cannot_train_into_one_folder(model: LoadedModel, settings: TrainingSettings) -> None:
+    plan = make_plan(model, settings, resume=True)
+    first = DrafterTraining(model, plan).run()
+    next(first)
+    with pytest.raises(StorageLockedError, match="Another rdchat is using the training data"):
+        next(DrafterTraining(model, plan).run())
+    first.close()
+    next(DrafterTraining(model, plan).run())
+
+
+def test_evaluation_goes_on_where_it_stopped(
+    model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total = round(1 / train(model, settings, until=Phase.EVALUATE)[-1].fraction)
+    decoded: list[int] = []
+    plain = Evaluation._decode
+    monkeypatch.setattr(Evaluation, "_decode", lambda *arguments: decoded.append(1) or plain(*arguments))
+    events = train(model, settings)
+    assert phases(events) == [Phase.WATCH, Phase.EVALUATE, Phase.WRITE, Phase.DONE], "nothing is trained again"
+    assert len(decoded) == total - 1 > 0
+
+
+@pytest.mark.parametrize("phase", [Phase.DATA, Phase.PREPARE, Phase.TRAIN])
+def test_a_disk_that_fills_up_is_named_and_once_there_is_room_all_goes_on(
+    phase: Phase, model: LoadedModel, settings: TrainingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_phase, "_SAVE_EVERY", 0.0)
+    (tmp_path / "cache").mkdir()
+    with small_disk(tmp_path / "cache", kibibytes=4096) as disk:
+        monkeypatch.setattr("rdchat.inference.training.run.budget._SPARE_BYTES", 0)
+        run = DrafterTraining(model, make_plan(model, settings, resume=True)).run()
+        next(event for event in run if event.phase is phase)
+        disk.fill()
+        with pytest.raises(StorageFullError, match="the disk is full"):
+            list(run)
+        disk.free()
+        assert phases(train(model, settings))[-1] is Phase.DONE
+    assert load_drafter(settings.out, model).target is not None
+
+
+def test_a_full_disk_leaves_an_older_drafter_whole(
+    model: LoadedModel, settings: TrainingSettings, tmp_path: Path
+) -> None:
+    train(model, settings)
+    before = weights(settings)
+    other = replace(settings, seed=1)
+    train(model, other, until=Phase.WRITE)
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk") as disk:
+        out = tmp_path / "disk" / "out"
+        settings.out.rename(tmp_path / "kept")
+        out.mkdir()
+        for file in (tmp_path / "kept").iterdir():
+            (out / file.name).write_bytes(file.read_bytes())
+        plan = make_plan(model, replace(other, out=out), resume=True)
+        disk.fill()
+        with pytest.raises(StorageFullError, match="the disk is full"):
+            list(DrafterTraining(model, plan).run())
+        files = {"config.json", "model.safetensors", "card.md", "acceptance.json"}
+        assert {path.name for path in out.iterdir()} == files
+        kept = load_drafter(out, model).head
+        assert mx.array_equal(kept.output.weight, before["output.weight"]).item()
+
+
+def test_a_loss_that_is_no_number_ends_the_training(
+    model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainer, "run", lambda *_a, **_o: iter([StepReport(1, 10, float("nan"))]))
+    with pytest.raises(ModelError, match="its loss is no number any more"):
+        train(model, settings)
+    assert not settings.out.exists()
+
+
+def test_a_model_that_ends_its_answers_at_once(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    mute = replace(tiny_llama(0), tokenizer=LenientTokenizer())
+    monkeypatch.setattr("rdchat.inference.training.data.sequences.sample", lambda *_: END)
+    with pytest.raises(ModelError, match="nothing to learn from the answers of tiny"):
+        train(mute, settings)
