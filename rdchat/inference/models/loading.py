@@ -19,7 +19,7 @@ from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tok
 from rdchat.inference.target.capability import probe
 from rdchat.inference.target.device import available_memory_bytes, device_name, on_gpu
 from rdchat.inference.target.hooks import Seams
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.target import KVCache, LoadedModel
 
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
 _BITS = {Dtype.EIGHT_BIT: 8, Dtype.FOUR_BIT: 4}
@@ -253,7 +253,9 @@ def _vocabulary_size(network: nn.Module, name: str) -> int:
         ModelError: If it cannot be run, or could write tokens that it has no embedding of.
     """
     try:
-        logits = network(mx.array([[0]]))
+        layers = KVCache(network).layers
+        for tokens in ([0] * 9, [0]):  # nothing is computed, but every shape is looked at
+            logits = network(mx.array([tokens]), cache=layers)
     except Exception as error:  # sizes in a stranger's configuration that do not go together
         raise _unfit(name, error) from error
     size = int(logits.shape[-1])
