@@ -14,7 +14,7 @@ from rdchat.errors import ModelError, OutOfMemoryError
 from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
-from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
+from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess, shared_tokenizers
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
 from rdchat.inference.target.capability import probe
 from rdchat.inference.target.device import available_memory_bytes, device_name, on_gpu
@@ -43,7 +43,7 @@ def load_model(
         dtype: `auto` is float32 on a CPU, where 16-bit and quantised kernels are slow; on a GPU the model's own
             quantisation, or float16.
         on_progress: Called as it goes on; what it raises ends the loading.
-        tokenizers: Reads the tokenizer and renders the chat template; None makes one.
+        tokenizers: Reads the tokenizer and renders the chat template; None takes `shared_tokenizers`.
 
     Raises:
         ModelError: If the folder is missing, damaged or of an unknown architecture; the message says which and why.
@@ -55,19 +55,14 @@ def load_model(
     files = check_model_folder(folder)
     chosen = _effective_dtype(Dtype(dtype), files)
     _check_memory(files, chosen)
-    process = tokenizers or TokenizerProcess()
+    process = tokenizers or shared_tokenizers()
     process.start()  # and be ready once the weights are read
-    try:
-        network, config = _read(folder)
-        network, precision = _convert(network, config, chosen)
-        _make_real(network, on_progress)
-        rows = _vocabulary_size(network, folder.name)
-        tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
-        check_token_ids(tokenizer, rows, folder.name)
-    except BaseException:
-        if tokenizers is None:
-            process.close()
-        raise
+    network, config = _read(folder)
+    network, precision = _convert(network, config, chosen)
+    _make_real(network, on_progress)
+    rows = _vocabulary_size(network, folder.name)
+    tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
+    check_token_ids(tokenizer, rows, folder.name)
     info = ModelInfo(
         name=display_name(model, folder),
         path=folder,

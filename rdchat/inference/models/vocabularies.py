@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
-from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from rdchat.inference.prompts.model_prompts import shared_tokenizers
 from rdchat.inference.prompts.tokenizer_loading import PADDING, read_tokenizer
 
 _SPECIAL = {"end": "eos_token_id", "beginning": "bos_token_id"}
@@ -53,11 +53,7 @@ def check_pair(target: str, draft: str) -> PairVerdict:
     folders = [resolve_model(target), resolve_model(draft)]
     for folder in folders:
         check_model_folder(folder)
-    process = TokenizerProcess()
-    try:
-        ours, theirs = (read_tokenizer(folder, process) for folder in folders)
-    finally:
-        process.close()
+    ours, theirs = (read_tokenizer(folder, shared_tokenizers()) for folder in folders)
     return compare_vocabularies(ours, theirs, display_name(target, folders[0]), display_name(draft, folders[1]))
 
 

@@ -32,8 +32,10 @@ class Answers:
     def __init__(self) -> None:
         self._tokenizers: dict[str, PromptTokenizer] = {}
 
-    def load(self, *, folder: str) -> dict[str, Any]:
-        """Read a model folder's tokenizer and try it out."""
+    def load(self, *, folder: str, forget: list[str]) -> dict[str, Any]:
+        """Read a model folder's tokenizer and try it out; those of the folders in `forget` go."""
+        for other in forget:
+            del self._tokenizers[other]
         from transformers import AutoTokenizer  # noqa: PLC0415  imported by `main`, once the request can be waited for
 
         with tokenizer_view(Path(folder)) as view:

@@ -1,6 +1,7 @@
 """What a model is fed for a conversation: its template and tokenizer, run in a watched child process."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,12 +13,19 @@ from rdchat.inference.prompts.watched_process import ChildError, Waiting, Watche
 _LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30  # the largest tokenizers, of 260,000 tokens, take 2 s and half a gigabyte
 _ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
 _BYTES_PER_BYTE, _MOST_ENCODE_BYTES = 1000, 4 * 2**30  # what a tokenizer takes for each byte of a text, and at most
+_KEPT = 4  # tokenizers: a target's and its draft model's, and those of the models before
 _TEMPLATE_HINT = "Pick an instruction-tuned model, or start a new chat without a system prompt."
 _MODEL_HINT = "Fetch the model again, or pick another one."
 
 
 class TemplateRefusedError(ModelError):
     """The chat template does not take the conversation."""
+
+
+@cache
+def shared_tokenizers() -> "TokenizerProcess":
+    """Return the process that reads tokenizers for this one: starting it takes a second, so all models share it."""
+    return TokenizerProcess()
 
 
 class PromptEncoder(Protocol):
@@ -52,11 +60,11 @@ class PromptEncoder(Protocol):
 
 
 class TokenizerProcess:
-    """The child process and the tokenizers that it has read."""
+    """The child process and the tokenizers that it has read: the latest few, others are read again when asked for."""
 
     def __init__(self) -> None:
         self.child = WatchedProcess("rdchat.inference.prompts.child")
-        self._control: dict[Path, dict[str, int]] = {}
+        self._control: dict[Path, dict[str, int]] = {}  # the latest last
         self._read_by = 0  # the start of the child that has read them
 
     def start(self) -> None:
@@ -67,8 +75,13 @@ class TokenizerProcess:
         """End the child; the next request starts another."""
         self.child.close()
 
-    def read(self, folder: Path, waiting: Waiting = lambda: None) -> dict[str, int]:
+    def read(self, folder: Path, waiting: Waiting = lambda: None, *, anew: bool = False) -> dict[str, int]:
         """Read and try out a model folder's tokenizer, unless that was done; return text and id of control tokens.
+
+        Args:
+            folder: The model's.
+            waiting: See `PromptEncoder.encode`.
+            anew: Read it even so: the files may be others by now.
 
         Raises:
             ModelError: If it cannot be read, or takes too long or too much memory.
@@ -76,8 +89,12 @@ class TokenizerProcess:
         self.start()
         if self._read_by != self.child.starts:
             self._control.clear()
-        if folder not in self._control:
-            request = {"do": "load", "folder": str(folder)}
+        if anew or folder not in self._control:
+            self._control.pop(folder, None)
+            gone = list(self._control)[: -_KEPT + 1]
+            for other in gone:
+                del self._control[other]
+            request = {"do": "load", "folder": str(folder), "forget": [str(other) for other in gone]}
             what = f"The tokenizer of {folder.name}"
             answer = self._ask(request, _LOAD_S, _LOAD_BYTES, what, waiting)
             self._control[folder] = answer["control"]

@@ -29,7 +29,7 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
     Raises:
         ModelError: If it cannot be read, or does harm.
     """
-    process.read(folder, waiting)
+    process.read(folder, waiting, anew=True)
     try:
         with tokenizer_view(folder) as view:
             return mlx_lm_utils.load_tokenizer(view, dict(NO_CODE), eos_token_ids=_end_tokens(folder))

@@ -5,6 +5,7 @@ import os
 import selectors
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -49,6 +50,7 @@ class WatchedProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._end: weakref.finalize[..., Any] | None = None
         self._ready = False
+        self._busy = threading.Lock()  # one request at a time, whichever thread asks
         self.starts = 0
 
     @property
@@ -94,6 +96,10 @@ class WatchedProcess:
         Raises:
             ChildError: If the child took too long or too much, or ended.
         """
+        with self._busy:
+            return self._ask(request, seconds, memory_bytes, waiting)
+
+    def _ask(self, request: dict[str, Any], seconds: float, memory_bytes: int, waiting: Waiting) -> dict[str, Any]:
         self.start()
         try:
             if not self._ready:

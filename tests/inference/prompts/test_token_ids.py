@@ -86,3 +86,24 @@ def test_a_search_pattern_without_end_is_ended_as_a_template_is(
     monkeypatch.setattr("rdchat.inference.prompts.model_prompts._ENCODE_S", 0.5)
     with pytest.raises(ModelError, match=r"slow (took longer|cannot be used)"):
         prompts.encode([ChatMessage(Role.USER, "x" * 5000)], None, 512)
+
+
+def test_a_tokenizer_that_was_replaced_on_the_disk_is_read_anew(small_model: Path, tmp_path: Path) -> None:
+    folder = changed(small_model, tmp_path / "again", "tokenizer.json", lambda _: None)
+    message = (ChatMessage(Role.USER, "hello"),)
+    before = load_model(folder).encode_chat(message, False)
+    changed(small_model, folder, "tokenizer.json", lambda tokenizer: tokenizer["model"].update(merges=[]))
+    after = load_model(folder).encode_chat(message, False)
+    assert len(after) > len(before)
+
+
+def test_only_the_latest_tokenizers_are_kept_and_others_read_again(small_model: Path, tmp_path: Path) -> None:
+    process = TokenizerProcess()
+    try:
+        folders = [changed(small_model, tmp_path / name, "config.json", lambda _: None) for name in "abcdef"]
+        encoders = [prompts_of(folder, process) for folder in folders]
+        ids = [encoder.encode([ChatMessage(Role.USER, "hi")], None, 512) for encoder in encoders]
+        assert ids == [ids[0]] * len(folders)
+        assert len(process._control) == 4
+    finally:
+        process.close()
