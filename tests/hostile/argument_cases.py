@@ -25,7 +25,7 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     "a command of controls": ("\x1b[31m\nevil",),
     "a command that is no text": ("\udcff",),
     "an option nobody knows": ("ask", "--evil", "Hello"),
-    "an option in part": ("ask", "--max", "4", "Hello"),
+    "an option in part": ("ask", "--max", "4", "--mode", "off", "--model", "nowhere", "Hello"),
     "two prompts": ("ask", "Hello", "Hello"),
     "no prompt": ("ask",),
     "a model that is nothing": ("ask", "--model", "", "Hello"),

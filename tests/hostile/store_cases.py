@@ -45,6 +45,16 @@ def _sql(*statements: str, schema: bool = False) -> Spoil:
     return spoil
 
 
+def _in_turn(*spoils: Spoil) -> Spoil:
+    """Spoil a database in steps, each on a connection of its own: one keeps the schema that it has read."""
+
+    def spoil(path: Path) -> None:
+        for each in spoils:
+            each(path)
+
+    return spoil
+
+
 def _beside(suffix: str, what: str) -> Spoil:
     """Put one of `ODD_FILES` in the place of a file that belongs to the database."""
     return lambda path: with_odd_file(path.name + suffix, what)(path.parent)
@@ -70,7 +80,7 @@ SPOILED: Mapping[str, Spoil] = {
     "messages of a chat that is not there": _sql("UPDATE messages SET conversation_id = 999999"),
     "chats without messages": _sql("DELETE FROM messages"),
     "messages without chats": _sql("DELETE FROM conversations"),
-    **{f"version {number}": _sql(f"PRAGMA user_version = {number}") for number in (-1, -(2**31), 0, 1, 3, 2**31 - 1)},
+    **{f"version {number}": _sql(f"PRAGMA user_version = {number}") for number in (-1, 0, 1, 2, 4, 2**31 - 1)},
     **{f"application {number}": _sql(f"PRAGMA application_id = {number}") for number in (0, -1, 1)},
     "version 0 without an application": _sql("PRAGMA user_version = 0", "PRAGMA application_id = 0"),
     **{
@@ -115,8 +125,11 @@ SPOILED: Mapping[str, Spoil] = {
                              "UPDATE sqlite_sequence SET seq = 9223372036854775807"),
     "a trace of noise": _sql("INSERT INTO message_traces VALUES (2, randomblob(100000))"),
     "a trace of nothing": _sql("INSERT INTO message_traces VALUES (2, x'')"),
-    "values of other types": _sql(
-        "UPDATE messages SET created_at = 'soon', activated = 'x', seed = 'y' WHERE id > 3"),
+    "values of other types": _in_turn(
+        _sql("UPDATE sqlite_schema SET sql = replace(sql, ') STRICT', ')') WHERE name = 'messages'", schema=True),
+        _sql("UPDATE messages SET created_at = 'soon', activated = 'x', seed = 'y' WHERE id > 3"),
+        _sql("UPDATE sqlite_schema SET sql = sql || ' STRICT' WHERE name = 'messages'", schema=True),
+    ),
     "a schema that is no SQL": _sql("UPDATE sqlite_schema SET sql = 'evil' WHERE name = 'messages'", schema=True),
     "a schema that points elsewhere": _sql(
         "UPDATE sqlite_schema SET rootpage = 99999 WHERE name = 'messages'", schema=True

@@ -4,7 +4,7 @@ import datetime
 import sys
 from pathlib import Path
 
-_ENDS = 4  # messages at either end of a chat that are looked at one by one
+_ENDS = 1  # messages at either end of a chat that are looked at one by one
 
 
 def read_store(path: Path) -> int:

@@ -129,5 +129,11 @@ class TextStream:
 
     def _possible_stop_length(self) -> int:
         """Return the length of the longest end of the text that begins some stop string."""
-        lengths = (n for stop in self._stop for n in range(1, len(stop)) if self._text.endswith(stop[:n]))
+        text = self._text
+        lengths = (
+            n
+            for stop in self._stop
+            for n in range(1, min(len(stop) - 1, len(text)) + 1)
+            if stop[n - 1] == text[-1] and text.endswith(stop[:n])  # the first is quick, and nearly always false
+        )
         return max(lengths, default=0)

@@ -130,3 +130,11 @@ def test_a_space_that_a_fresh_reply_drops_is_counted_off() -> None:
     stream = TextStream(Pieces(" ", "<t>"), control={1: "<t>"})
     assert "".join(run(stream, [0, 1, 0, 1])) == "<t> <t>"
     assert stream.control_offsets == (0, 4)
+
+
+def test_a_stop_string_of_a_megabyte_holds_nothing_up() -> None:
+    """Each token compared a million beginnings of it with the text, copying each."""
+    stream = TextStream(Pieces("ab", "c"), stop=("ab" * 500_000,))
+    shown = run(stream, [0] * 200 + [1])
+    assert "".join(shown) == "ab" * 200 + "c"
+    assert shown[199] == ""  # held back, as it may be the beginning
