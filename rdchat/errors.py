@@ -1,10 +1,16 @@
 """Errors that a person can act on: what happened, and what to do about it."""
 
+_LONGEST_LINE = 1000  # characters: a name can have thousands
+
 
 def one_line(text: object) -> str:
     """Return words for a terminal: strangers' names in them cannot break the line, nor control the terminal."""
     words = "".join(letter if letter.isprintable() else " " for letter in str(text))
-    return " ".join(words.split())
+    words = " ".join(words.split())
+    if len(words) <= _LONGEST_LINE:
+        return words
+    half = _LONGEST_LINE // 2
+    return f"{words[:half]} ... {words[-half:]}"  # the hint is at the end
 
 
 class RdchatError(Exception):
