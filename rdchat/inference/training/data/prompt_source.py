@@ -9,8 +9,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rdchat.inference.training.data import seed_prompts
-from rdchat.inference.training.data.foreign_texts import LANGUAGES, foreign_text
+from rdchat.inference.training.data.foreign_texts import foreign_text, languages
+from rdchat.inference.training.data.seed_prompts import SeedPrompts, seed_prompts
 
 _SHARES = {
     "question": 17,
@@ -26,15 +26,15 @@ _SHARES = {
     "reasoning": 4,
 }
 _LONG_SHARES = {"passage task": 55, "passage question": 45}
-_STARTS = {  # kind: beginnings that the target finishes, and how many tokens it may add
-    "question": (seed_prompts.QUESTION_STARTS, 40),
-    "maths": (seed_prompts.MATHS_STARTS, 70),
-    "fact": (seed_prompts.FACT_STARTS, 16),
-    "code": (seed_prompts.CODE_STARTS, 60),
-    "passage question": (seed_prompts.PASSAGE_QUESTIONS, 30),
-    "own": (("",), 60),
-    "role": (seed_prompts.ROLE_STARTS, 50),
-    "reasoning": (seed_prompts.REASONING_STARTS, 70),
+_MORE_TOKENS = {  # kind: how many tokens the target may add to a beginning
+    "question": 40,
+    "maths": 70,
+    "fact": 16,
+    "code": 60,
+    "passage question": 30,
+    "own": 60,
+    "role": 50,
+    "reasoning": 70,
 }
 
 
@@ -82,31 +82,46 @@ class PromptSource:
         if kind.startswith("passage") and len(passages) < 2:
             kind = "topic"
         words = _choices(draw, passages, draw.randint(2, 3) if long else 1)
+        tables = seed_prompts()
         if kind == "topic":
-            return Opening(kind, draw.choice(seed_prompts.TEXTS).format_map(words))
+            return Opening(kind, draw.choice(tables.texts).format_map(words))
         if kind == "translate":
-            patterns = seed_prompts.FROM_ENGLISH if passages and draw.random() < 0.25 else seed_prompts.INTO_ENGLISH
+            patterns = tables.from_english if passages and draw.random() < 0.25 else tables.into_english
             return Opening(kind, draw.choice(patterns).format_map(words))
         if kind == "passage task":
-            name, pattern = draw.choice(seed_prompts.PASSAGE_TASKS)
+            name, pattern = draw.choice(tables.passage_tasks)
             return Opening(name, pattern.format_map(words))
-        starts, more = _STARTS[kind]
-        return Opening(kind, draw.choice(starts).format_map(words), more)
+        return Opening(kind, draw.choice(_starts(tables)[kind]).format_map(words), _MORE_TOKENS[kind])
+
+
+def _starts(tables: SeedPrompts) -> dict[str, tuple[str, ...]]:
+    """Return the beginnings of each kind that the target finishes."""
+    return {
+        "question": tables.question_starts,
+        "maths": tables.maths_starts,
+        "fact": tables.fact_starts,
+        "code": tables.code_starts,
+        "passage question": tables.passage_questions,
+        "own": ("",),
+        "role": tables.role_starts,
+        "reasoning": tables.reasoning_starts,
+    }
 
 
 def _choices(draw: random.Random, passages: Sequence[str], joined: int) -> dict[str, str]:
     """Draw a word for every gap that a pattern may have; a passage is `joined` of those there are."""
-    name, other = draw.sample(seed_prompts.NAMES, 2)
+    tables = seed_prompts()
+    name, other = draw.sample(tables.names, 2)
     drawn = draw.sample(passages, min(joined + 1, len(passages)))
     passage = " ".join(drawn[:joined])
-    language = draw.choice(LANGUAGES)
+    language = draw.choice(languages())
     return {
-        "topic": draw.choice(seed_prompts.TOPICS),
+        "topic": draw.choice(tables.topics),
         "language": language,
         "foreign": foreign_text(draw, language),
         "name": name,
         "other": other,
-        "things": draw.choice(seed_prompts.THINGS),
+        "things": draw.choice(tables.things),
         "a": str(draw.randint(2, 12)),
         "b": str(draw.randint(5, 60)),
         "passage": passage,

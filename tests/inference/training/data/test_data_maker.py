@@ -14,7 +14,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat.errors import ModelError, StorageError
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens, chat_template
-from rdchat.inference.training.data.foreign_texts import LANGUAGES, foreign_text
+from rdchat.inference.training.data.foreign_texts import foreign_text, languages
 from rdchat.inference.training.data.hidden_states import answer_states
 from rdchat.inference.training.data.prompt_source import Opening, PromptSource
 from rdchat.inference.training.data.shards import Conversation, ShardFolder
@@ -236,7 +236,7 @@ def test_long_openings_join_passages() -> None:
 
 def test_foreign_texts_end_as_sentences() -> None:
     draw = random.Random(1)
-    for language in LANGUAGES:
+    for language in languages():
         texts = {foreign_text(draw, language) for _ in range(50)}
         assert len(texts) > 45
         assert all(text.endswith(".") and text[0].isupper() and "|" not in text and "  " not in text for text in texts)

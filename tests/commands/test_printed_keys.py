@@ -1,0 +1,58 @@
+"""What the commands print has at least the keys that version 0.1 printed, since other programs read it by them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+from tests.commands.running import printed_json
+from tests.inference.fakes import tiny_llama
+from tests.inference.training.small_language import LenientTokenizer
+
+FILES = Path(__file__).parents[1] / "fixtures" / "version_0_1"
+WRITTEN: dict[str, list[str]] = json.loads((FILES / "printed_keys.json").read_bytes())
+
+
+def key_paths(value: object, path: str = "") -> set[str]:
+    """Return the dotted paths of all keys; `[]` stands for any place in a list."""
+    if isinstance(value, dict):
+        return set().union(*({f"{path}{key}"} | key_paths(each, f"{path}{key}.") for key, each in value.items()))
+    if isinstance(value, list):
+        return set().union(*(key_paths(each, f"{path}[].") for each in value))
+    return set()
+
+
+def missing(name: str, report: object) -> set[str]:
+    return set(WRITTEN[name]) - key_paths(report)
+
+
+@pytest.mark.parametrize("mode", ["off", "lookup", "auto"])
+def test_ask(mode: str, small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--model", str(small_model), "--max-tokens", "8", "--temperature", "0", "--mode", mode)
+    assert not missing(f"ask {mode}", printed_json(capsys, "ask", "a a a a", *options))
+
+
+def test_bench_and_its_file(small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts, runs = tmp_path / "prompts.txt", tmp_path / "runs.csv"
+    prompts.write_text("a a a a\nb\n")
+    options = ("--model", str(small_model), "--max-tokens", "8", "--temperature", "0", "--prompts", str(prompts))
+    report = printed_json(capsys, "bench", *options, "--modes", "off,lookup", "--trials", "1", "--csv", str(runs))
+    assert not missing("bench", report)
+    header = runs.read_text().splitlines()[0].split(",")
+    assert header[: len(WRITTEN["bench csv"])] == WRITTEN["bench csv"]
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not missing("doctor", printed_json(capsys, "doctor"))
+
+
+def test_eval_drafter(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = replace(tiny_llama(0), tokenizer=LenientTokenizer())
+    monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_: model)
+    (tmp_path / "prompts.txt").write_text("a a a a\nb\n")
+    options = ("--prompts", str(tmp_path / "prompts.txt"), "--beam-length", "3", "--max-tokens", "8")
+    assert not missing(
+        "eval-drafter", printed_json(capsys, "eval-drafter", "--drafter", str(FILES / "drafter"), *options)
+    )
