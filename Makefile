@@ -10,7 +10,7 @@ JOBS ?= 2
 # Left out is what takes longest of it, by the beginning of its name.
 QUICK ?= tests/files tests/inference/api tests/inference/auto tests/inference/benchmark tests/inference/decoding \
 	tests/inference/drafting tests/inference/target
-NOT_QUICK := auto/test_auto_iterator decoding/test_distribution \
+NOT_QUICK := auto/test_auto_iterator auto/test_planner.py::test_learning benchmark/test_runner decoding/test_distribution \
 	decoding/test_rounds.py::test_drafts_do_not_change_the_text[2 \
 	decoding/test_rounds.py::test_drafts_do_not_change_the_text[9 decoding/test_rounds.py::test_an_end_token \
 	decoding/test_rounds.py::test_drafts_do_not_change_the_text_of_other decoding/test_rounds.py::test_stop_strings \
