@@ -6,13 +6,22 @@ ARGS ?=
 # Two test files at a time, each on one core; make test JOBS=0 runs one after the other in this process.
 # A test process that crashes ends the run: pytest-xdist would wait for ever for the rest of its file.
 JOBS ?= 2
+# What `make quick` runs: exact tests without a real model or a window; make quick QUICK=tests/chat runs others.
+# Left out is what takes longest of it, by the beginning of its name.
+QUICK ?= tests/files tests/inference/api tests/inference/auto tests/inference/benchmark tests/inference/decoding \
+	tests/inference/drafting tests/inference/target
+NOT_QUICK := auto/test_auto_iterator auto/test_planner.py::test_learning benchmark/test_runner decoding/test_distribution \
+	decoding/test_rounds.py::test_drafts_do_not_change_the_text[2 \
+	decoding/test_rounds.py::test_drafts_do_not_change_the_text[9 decoding/test_rounds.py::test_an_end_token \
+	decoding/test_rounds.py::test_drafts_do_not_change_the_text_of_other decoding/test_rounds.py::test_stop_strings \
+	drafting/test_draft_model drafting/test_recurrent_drafter.py::test_the_text_is
 # The tests draw into memory; QT_QPA_PLATFORM=xcb or =cocoa shows their windows.
 QT_QPA_PLATFORM ?= offscreen
 
 CHECKS := check-format check-lint check-types check-layers check-shell check-files check-constraints
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench hostile constraints format $(CHECKS)
+.PHONY: help setup run test quick check bench hostile constraints format $(CHECKS)
 
 help: ## List the commands
 	@echo "rdchat"
@@ -27,6 +36,11 @@ run: setup ## Open the app
 test: setup ## Run all tests, with coverage
 	@QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
 		$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart=0 --cov --cov-report=term $(ARGS)
+
+quick: setup ## Run the fast, exact tests in under a minute: no real model, no window
+	@QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart=0 -q -m 'not slow' \
+		$(NOT_QUICK:%='--deselect=tests/inference/%') $(QUICK) $(ARGS)
 
 check: setup ## Check format, lint, types, layers, scripts, files and constraints
 	@$(MAKE) --no-print-directory -k $(CHECKS)
