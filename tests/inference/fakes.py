@@ -111,7 +111,13 @@ def tiny_llama(
 
 def lenient_llama() -> LoadedModel:
     """Return a small llama that takes any text, as training data and commands have it."""
-    return replace(tiny_llama(0), tokenizer=LenientTokenizer())
+    return lenient(tiny_llama(0))
+
+
+def lenient(model: LoadedModel) -> LoadedModel:
+    """Return a model of the alphabet as one that takes any text, in prompts too."""
+    tokenizer = LenientTokenizer()
+    return replace(model, tokenizer=tokenizer, prompts=CharacterPrompts(tokenizer))
 
 
 def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
