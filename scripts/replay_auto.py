@@ -1,11 +1,11 @@
 """The automatic mode beside fixed settings on real texts and drafts, on the cost curves of machines that are not here.
 
-    python -m scripts.replay_auto PROMPTS --records FOLDER [--tokens 64] [--temperature 0]
+    python scripts/replay_auto.py PROMPTS --records FOLDER [--tokens 64] [--temperature 0]
 
 Each prompt is answered once, plainly, and at each token a draft of every width is searched and kept. What any setting
 would have offered, and what of it the target would have accepted, is then known without the model. So every mode
 decodes the same replies again in seconds, in simulated time: without noise, on any cost curve of
-`tests/inference/auto/chips.py`. Records are kept; an interrupted run goes on where it was.
+`scripts/chips.py`. Records are kept; an interrupted run goes on where it was.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede e
 # isort: split
 import mlx.core as mx
 import numpy as np
+from chips import CHIPS, Chip
 
 from rdchat.files.atomic_file import whole_file
 from rdchat.inference.api.prompt_files import read_prompts
@@ -48,7 +49,6 @@ from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import KVCache, LoadedModel
 from rdchat.inference.target.verifier import Verified
-from tests.inference.auto.chips import CHIPS, Chip
 
 NOTHING = Verified(mx.zeros((1, 1)), mx.zeros((1, 1)))
 STEP = Step(0, mx.zeros((1, 1)), None, None, mx.array([0]), mx.array([True]), None)

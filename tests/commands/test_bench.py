@@ -17,8 +17,8 @@ from rdchat.inference.api.bench_results import FIGURES, BenchRun
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Dtype
 from tests.commands.running import check_refused, printed_json
+from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, record, written
 from tests.inference.benchmark.runs import run
-from tests.inference.benchmark.test_csv_format import APPLE_DRAFTED, APPLE_PLAIN, record, written
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import pytest
 import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from rdchat import paths
 from rdchat.cli import main
-from tests.inference.fakes import ALPHABET, tiny_llama
-from tests.inference.training.small_language import LenientTokenizer
+from tests.inference.fakes import ALPHABET, lenient_llama
 
 ROW = {
     "setup", "beam_width", "beam_length", "lookup_branch", "group", "prompts", "decoded_tokens", "target_calls",
@@ -29,7 +27,7 @@ def drafter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
     from rdchat.inference.models.fingerprint import TargetBinding
 
-    model = replace(tiny_llama(0), tokenizer=LenientTokenizer())
+    model = lenient_llama()
     monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_: model)
     mx.random.seed(1)
     head = RecurrentHead(HeadConfig(32, len(ALPHABET), exit_size=16, state_size=16))

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections import namedtuple
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,13 @@ from rdchat.inference.api.requests import Role
 from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
 from tests.commands.running import check_refused
-from tests.inference.fakes import CharacterTokenizer, tiny_llama
-from tests.inference.training.small_language import LenientTokenizer
+from tests.inference.fakes import CharacterTokenizer, lenient_llama
 
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     """What the command loads."""
-    tiny = replace(tiny_llama(0), tokenizer=LenientTokenizer())
+    tiny = lenient_llama()
     monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_: tiny)
     return tiny
 

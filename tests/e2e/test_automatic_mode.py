@@ -1,24 +1,18 @@
 """The automatic mode on the real default model: the text of plain decoding, before and after costs are measured."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rdchat.inference import ChatSession, load_model
+from rdchat.inference import ChatSession
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.target.target import LoadedModel
-from tests.e2e.test_drafting import CODE, PROSE, SUMS, check_same, reply, request
+from tests.e2e.model_replies import CODE, PROSE, SUMS, check_same, reply, request
 
 pytestmark = pytest.mark.slow
 
 COPY = "Repeat this line three times: the quick brown fox jumps over the lazy dog and runs into the forest."
 SAMPLINGS: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 0.7}, {"temperature": 1.2, "top_p": 1}]
-
-
-@pytest.fixture(scope="module")
-def model(default_model_folder: Path) -> LoadedModel:
-    return load_model(default_model_folder)
 
 
 def test_the_reply_is_that_of_plain_decoding(model: LoadedModel) -> None:

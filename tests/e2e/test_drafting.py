@@ -1,7 +1,6 @@
 """Drafting on the real default model: the same tokens as plain decoding, by every drafter, on every kind of cache."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -9,13 +8,12 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.inference import ChatSession, GenerationRequest, SamplingParams, load_model
+from rdchat.inference import ChatSession, GenerationRequest, SamplingParams
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Mode, Role
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.decoding.sampling import filter_border, mass
 from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.drafting.drafter_search import find_drafter
 from rdchat.inference.drafting.recurrent_beam import BeamShape
@@ -25,12 +23,10 @@ from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import KVCache, LoadedModel
 from rdchat.inference.target.verifier import Verifier
+from tests.e2e.model_replies import CODE, PROSE, SUMS, check_same, reply, request
 
 pytestmark = pytest.mark.slow
 
-CODE = "Write a Python function that reverses a list. Then write the same function again with a comment in each line."
-PROSE = "Explain in three sentences why the sky is blue."
-SUMS = "What is 12 * 34? Think step by step and repeat every step."
 # prompt, sampling, drafting, bits of the KV cache: each value of each column meets most values of the others
 COVER: list[tuple[str, dict[str, Any], dict[str, Any], int | None]] = [
     (CODE, {"temperature": 0}, {"mode": Mode.LOOKUP, "draft_tokens": 4}, None),
@@ -48,58 +44,6 @@ COVER: list[tuple[str, dict[str, Any], dict[str, Any], int | None]] = [
     (CODE, {"temperature": 1.0, "top_p": 1}, {"mode": Mode.SPECULATIVE, "draft_tokens": 2}, 8),
     (SUMS, {"temperature": 0.7, "min_p": 0.05}, {"mode": Mode.SPECULATIVE, "draft_tokens": 6}, None),
 ]
-
-
-@pytest.fixture(scope="module")
-def model(default_model_folder: Path) -> LoadedModel:
-    return load_model(default_model_folder)
-
-
-def request(prompt: str, sampling: dict[str, Any], **draft: Any) -> GenerationRequest:
-    params = SamplingParams(max_tokens=32, **sampling)
-    settings = DraftSettings(**{"mode": Mode.OFF, **draft})
-    return GenerationRequest((ChatMessage(Role.USER, prompt),), params, seed=11, draft=settings)
-
-
-def reply(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
-    *_, end = session.generate(asked)
-    assert isinstance(end, ReplyEnd)
-    return end
-
-
-def check_same(
-    model: LoadedModel,
-    asked: GenerationRequest,
-    plain: tuple[int, ...],
-    drafted: tuple[int, ...],
-    bits: int | None = None,
-) -> None:
-    """Assert equal tokens, up to a near-tie that a perturbation of 1e-3 of the float32 logits explains.
-
-    On a 4-bit KV cache a last bit that differs moves a value by a whole step, and all that follows: there the logits
-    are no truer than what quantising does to them.
-    """
-    differing = [i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b]
-    if not differing and len(plain) == len(drafted):
-        return
-    first, params = differing[0], asked.sampling
-    prompt = model.encode_chat(asked.messages, False)
-    logits = logits_after(model, [*prompt, *plain[:first]])
-    error = 1e-3
-    if bits == 4:
-        error = mx.abs(logits_after(model, [*prompt, *plain[:first]], bits) - logits).max().item()
-    ordered = mx.sort(logits, axis=-1)[:, ::-1]
-    border = filter_border(ordered, mass(logits), params).item()
-    pair = np.array(logits)[0, [plain[first], drafted[first]]]
-    at_border = np.abs(pair - border).min() < error
-    gap = abs(pair[0] - pair[1])
-    told = f"diverged at token {first}: logits {pair}, border {border}, error {error}"
-    assert at_border or (params.greedy and gap < 2 * error), told
-
-
-def logits_after(model: LoadedModel, tokens: list[int], bits: int | None = None) -> mx.array:
-    """Return (1, vocabulary) what follows tokens on a fresh KV cache."""
-    return model.network(mx.array([tokens]), cache=KVCache(model.network, bits).layers)[:, -1]
 
 
 @pytest.mark.parametrize(("prompt", "sampling", "draft", "bits"), COVER, ids=str)

@@ -7,10 +7,10 @@ import pytest
 from mlx_lm import stream_generate
 
 from rdchat.inference import ChatSession, GenerationRequest, SamplingParams, load_model
-from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Mode, Role
 from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.target import LoadedModel
+from tests.e2e.model_replies import reply
 
 PROMPTS = [
     "Explain in three sentences why the sky is blue.",
@@ -22,22 +22,11 @@ PROMPTS = [
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def model(default_model_folder: Path) -> LoadedModel:
-    return load_model(default_model_folder)
-
-
 def request(*texts: str, **sampling: object) -> GenerationRequest:
     roles = (Role.USER, Role.ASSISTANT)
     messages = tuple(ChatMessage(roles[i % 2], text) for i, text in enumerate(texts))
     params = SamplingParams(**sampling)  # type: ignore[arg-type]
     return GenerationRequest(messages, params, seed=5, draft=DraftSettings(Mode.OFF))
-
-
-def reply(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
-    *_, end = session.generate(asked)
-    assert isinstance(end, ReplyEnd)
-    return end
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)

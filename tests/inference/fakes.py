@@ -1,4 +1,4 @@
-"""Small real networks with random weights, and a tokenizer of one character a token, for exact and quick tests."""
+"""Small real networks and drafters with random weights, and tokenizers of one character a token, for quick tests."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,15 +7,23 @@ from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 from mlx.utils import tree_map
 from mlx_lm.models import llama
 
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.drafting.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
+from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess
 from rdchat.inference.target.capability import Capability, DraftKind, probe
 from rdchat.inference.target.hooks import Seams
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.verifier import Verified
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
 END = 0
@@ -64,6 +72,13 @@ class CharacterTokenizer:
         return text + ("\nassistant: " if add_generation_prompt else "")
 
 
+class LenientTokenizer(CharacterTokenizer):
+    """Takes any text: capitals become small, what the alphabet lacks becomes a space."""
+
+    def encode(self, text: str, **_options: object) -> list[int]:
+        return super().encode("".join(c if c in ALPHABET else " " for c in text.lower()))
+
+
 def chains_only(model: LoadedModel) -> LoadedModel:
     """Return a model as one that verifies chains, but no trees."""
     return replace(model, try_out=lambda: Capability(DraftKind.CHAIN, "test"))
@@ -94,6 +109,17 @@ def tiny_llama(
     return loaded(network, context_length)
 
 
+def lenient_llama() -> LoadedModel:
+    """Return a small llama that takes any text, as training data and commands have it."""
+    return lenient(tiny_llama(0))
+
+
+def lenient(model: LoadedModel) -> LoadedModel:
+    """Return a model of the alphabet as one that takes any text, in prompts too."""
+    tokenizer = LenientTokenizer()
+    return replace(model, tokenizer=tokenizer, prompts=CharacterPrompts(tokenizer))
+
+
 def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
     """Wrap a network of the alphabet's vocabulary."""
     mx.eval(network.parameters())
@@ -120,3 +146,38 @@ def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> Ge
     options = {"max_tokens": 24, **sampling}
     params = SamplingParams(**options)  # type: ignore[arg-type]
     return GenerationRequest((ChatMessage(Role.USER, prompt),), params, seed, draft=DraftSettings(Mode.OFF))
+
+
+class ScriptedDrafter(Drafter):
+    """Knows the reply and offers beams that follow it for a while, in an order that makes accepted paths jump about."""
+
+    name = "recurrent"
+
+    def __init__(self, reply: list[int], width: int, length: int, seed: int = 0) -> None:
+        self._reply = reply
+        self._done = 1
+        self._width, self._length = width, length
+        self._rng = np.random.default_rng(seed)
+
+    def propose(self, root: int, limit: int) -> Draft:
+        assert root == self._reply[self._done - 1]
+        length = min(self._length - 1, limit)
+        truth = [*self._reply[self._done : self._done + length], *[1] * length][:length]
+        beams = []
+        for _ in range(self._width):
+            right = self._rng.integers(0, length + 1)
+            wrong = self._rng.integers(1, len(ALPHABET), size=length)
+            beams.append([root, *truth[:right], *wrong[right:]])
+        return Draft(PackedTree.of(PrefixTree.from_beams(beams)))
+
+    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        self._done += len(tokens)
+
+
+def random_drafter(model: LoadedModel, **changes: object) -> RecurrentModel:
+    """Return a recurrent drafter of random weights; `changes` are fields of its `HeadConfig`."""
+    mx.random.seed(1)
+    size = len(ALPHABET)
+    config = {"hidden_size": 32, "draft_vocabulary_size": size - 5, "exit_size": 24, "state_size": 32}
+    head = RecurrentHead(HeadConfig(**(config | changes)))  # type: ignore[arg-type]
+    return RecurrentModel(model, StoredDrafter(head, mx.arange(5, size, dtype=mx.int32), None))

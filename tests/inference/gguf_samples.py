@@ -11,6 +11,19 @@ HIDDEN, HEADS, KV_HEADS, HEAD_DIM, LAYERS = 256, 4, 2, 64, 2
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "1 2"]
+MODULES = {  # GGUF's names, and mlx-lm's
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
 
 
 def byte_characters() -> list[str]:
@@ -123,3 +136,9 @@ def k_quantized(weights: np.ndarray, kind: GgmlType) -> np.ndarray:
     for place in places:
         blocks[..., place] = scale
     return blocks.reshape(weights.shape[0], -1)
+
+
+def mlx_name(name: str) -> str:
+    """Return the name that mlx-lm has for the module of a GGUF tensor, whose part (`.weight`) may be left out."""
+    parts = name.split(".")
+    return f"model.layers.{parts[1]}.{MODULES[parts[2]]}" if parts[0] == "blk" else MODULES[parts[0]]

@@ -15,7 +15,7 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.benchmark import BenchmarkWindow
 from rdchat.ui.benchmark.report_table import ReportTable, TableCell
 from rdchat.ui.window.main_window import MainWindow
-from tests.inference.benchmark.test_csv_format import APPLE_DRAFTED, APPLE_PLAIN
+from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN
 from tests.services.bench_runs import bench_run
 from tests.ui.conftest import Chat
 

@@ -5,14 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rdchat.chat.conversation import Message
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 from tests.chat.conftest import OpenStore
-
-
-def texts(messages: list[Message]) -> list[str]:
-    return [message.text for message in messages]
+from tests.chat.storage.messages import texts
 
 
 class Chat:

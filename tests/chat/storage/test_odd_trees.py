@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 from tests.chat.conftest import OpenStore
+from tests.chat.storage.messages import texts
 
 type MakeChat = Callable[..., int]
 
@@ -38,10 +39,6 @@ def make_chat(database: Path) -> MakeChat:
         return chat_id
 
     return make
-
-
-def texts(messages: list[Message]) -> list[str]:
-    return [message.text for message in messages]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from rdchat.inference.auto.acceptance_estimates import DraftValues, NodeRates, S
 from rdchat.inference.auto.drafter import SHADOW
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Allowance, Outlook, Planner
-from tests.inference.auto.chips import STEP_MS, Chip
+from scripts.chips import STEP_MS, Chip
 
 NOTHING = np.empty(0)
 

@@ -12,8 +12,7 @@ from rdchat.inference.auto.acceptance_estimates import Acceptance
 from rdchat.inference.auto.acceptance_file import read_acceptance, write_acceptance
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
 from rdchat.inference.auto.state import AutoState, Equipment
-from tests.inference.drafting.test_recurrent_drafter import random_drafter
-from tests.inference.fakes import ask, tiny_llama
+from tests.inference.fakes import ask, random_drafter, tiny_llama
 
 SHAPE = (len(WIDTHS), len(LENGTHS), MOST_ROWS + 1)
 

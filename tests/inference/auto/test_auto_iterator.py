@@ -30,10 +30,9 @@ from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import KVCache, LoadedModel
-from tests.inference.decoding.test_rounds import SAMPLINGS, plain
-from tests.inference.drafting.test_recurrent_drafter import random_drafter
-from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, tiny_llama
+from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, random_drafter, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
+from tests.inference.plain_replies import SAMPLINGS, plain
 
 
 class RandomPlanner(Planner):

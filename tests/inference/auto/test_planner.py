@@ -12,7 +12,7 @@ from rdchat.inference.auto.curve import PLAIN_STEP
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Allowance, Outlook, Planner, in_words
 from rdchat.inference.drafting.candidates import DraftShape
-from tests.inference.auto.chips import CHIPS, CPU, M1_MAX, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
+from scripts.chips import CHIPS, CPU, M1_MAX, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, worth
 
 QUALITIES = (0.05, 0.25, 0.4, 0.49)

@@ -22,8 +22,7 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.drafting.test_recurrent_drafter import random_drafter
-from tests.inference.fakes import ALPHABET, ask, loaded, tiny_llama
+from tests.inference.fakes import ALPHABET, ask, loaded, random_drafter, tiny_llama
 from tests.inference.families import CHAINS, network_of
 
 

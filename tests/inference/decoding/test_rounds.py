@@ -20,41 +20,9 @@ from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import KVCache, LoadedModel
-from rdchat.inference.target.verifier import Verified
-from tests.inference.fakes import ALPHABET, END, ask, loaded, tiny_llama
+from tests.inference.fakes import ALPHABET, END, ScriptedDrafter, ask, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
-
-
-class ScriptedDrafter(Drafter):
-    """Knows the reply and offers beams that follow it for a while, in an order that makes accepted paths jump about."""
-
-    name = "recurrent"
-
-    def __init__(self, reply: list[int], width: int, length: int, seed: int = 0) -> None:
-        self._reply = reply
-        self._done = 1
-        self._width, self._length = width, length
-        self._rng = np.random.default_rng(seed)
-
-    def propose(self, root: int, limit: int) -> Draft:
-        assert root == self._reply[self._done - 1]
-        length = min(self._length - 1, limit)
-        truth = [*self._reply[self._done : self._done + length], *[1] * length][:length]
-        beams = []
-        for _ in range(self._width):
-            right = self._rng.integers(0, length + 1)
-            wrong = self._rng.integers(1, len(ALPHABET), size=length)
-            beams.append([root, *truth[:right], *wrong[right:]])
-        return Draft(PackedTree.of(PrefixTree.from_beams(beams)))
-
-    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
-        self._done += len(tokens)
-
-
-def plain(model: LoadedModel, request: GenerationRequest, bits: int | None = None) -> ReplyEnd:
-    *_, end = ChatSession(model, bits).generate(request)
-    assert isinstance(end, ReplyEnd)
-    return end
+from tests.inference.plain_replies import SAMPLINGS, plain
 
 
 def drafted(
@@ -84,16 +52,6 @@ def check_same(
 def _unended(request: GenerationRequest) -> GenerationRequest:
     sampling = {**{f: getattr(request.sampling, f) for f in request.sampling.__slots__}, "stop": (), "max_tokens": 60}
     return GenerationRequest(request.messages, type(request.sampling)(**sampling), request.seed)
-
-
-SAMPLINGS: list[dict[str, float]] = [
-    {"temperature": 0},
-    {"temperature": 0.7},
-    {"temperature": 1.3, "top_p": 1},
-    {"temperature": 1.3, "top_p": 0.8, "top_k": 5, "min_p": 0.05},
-    {"temperature": 0, "repetition_penalty": 1.3},
-    {"temperature": 0.7, "repetition_penalty": 1.5, "top_k": 8},
-]
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)

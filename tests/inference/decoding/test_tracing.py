@@ -14,8 +14,7 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.tracing import token_log_probs
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import KVCache, LoadedModel
-from tests.inference.decoding.test_rounds import ScriptedDrafter
-from tests.inference.fakes import ALPHABET, ask, tiny_llama
+from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, tiny_llama
 
 SAMPLINGS: list[dict[str, float]] = [
     {"temperature": 0},

@@ -8,7 +8,6 @@ from mlx.utils import tree_map
 
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest
-from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
@@ -68,11 +67,3 @@ class Pair:
         self.draft.cache.tokens.append(5)
         self.draft.cache.trim_to(len(self.cache.tokens))
         np.testing.assert_allclose(np.array(found), np.array(expected), atol=2e-4)
-
-
-def plain(target: LoadedModel, request: GenerationRequest) -> ReplyEnd:
-    prompt = target.encode_chat(request.messages, continue_last=False)
-    job = ReplyJob(target, KVCache(target.network), prompt, request, Ledger(), Clock())
-    *_, end = AutoregressiveIterator(job)
-    assert isinstance(end, ReplyEnd)
-    return end

@@ -16,9 +16,10 @@ from rdchat.inference.drafting.candidates import CandidateRanker, DraftShape
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.capability import Capability, DraftKind
-from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, near, plain
+from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, near
 from tests.inference.fakes import ask, chains_only, loaded, tiny_llama
 from tests.inference.families import CHAINS, network_of
+from tests.inference.plain_replies import plain
 
 
 @pytest.mark.parametrize("sampling", FILTERS, ids=str)

@@ -13,8 +13,9 @@ from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.target.round_cache import RoundKVCache, RoundShape
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.drafting.draft_pairs import CHAIN, SIZE, TREE, Pair, near, plain
+from tests.inference.drafting.draft_pairs import CHAIN, SIZE, TREE, Pair, near
 from tests.inference.fakes import ask, loaded, tiny_llama
+from tests.inference.plain_replies import plain
 
 
 @pytest.mark.parametrize("max_tokens", range(1, 13))

@@ -10,32 +10,13 @@ import pytest
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.drafter_folder import StoredDrafter, load_drafter, save_drafter, target_named_in
+from rdchat.inference.drafting.drafter_folder import load_drafter, save_drafter, target_named_in
 from rdchat.inference.drafting.drafter_search import find_drafter
-from rdchat.inference.drafting.recurrent_head import HeadConfig, Output, RecurrentHead, quantize
+from rdchat.inference.drafting.recurrent_head import HeadConfig, Output, quantize
 from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
+from tests.inference.drafting.drafter_folders import CONFIG, apple_checkpoint, stored, with_files
 from tests.inference.fakes import ALPHABET, tiny_llama
-
-CONFIG = HeadConfig(hidden_size=32, draft_vocabulary_size=5, exit_size=32, state_size=32)
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> LoadedModel:
-    """A target with files, for there is nothing else to hash."""
-    return with_files(tiny_llama(), tmp_path / "target", "tokenizer")
-
-
-def with_files(model: LoadedModel, folder: Path, tokenizer: str) -> LoadedModel:
-    folder.mkdir()
-    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.network.parameters())))
-    (folder / "tokenizer.json").write_text(tokenizer)
-    return replace(model, info=replace(model.info, path=folder))
-
-
-def stored(target: LoadedModel, config: HeadConfig = CONFIG) -> StoredDrafter:
-    vocabulary = mx.array([1, 4, 9, 16, 25], mx.int32)
-    return StoredDrafter(RecurrentHead(config), vocabulary, TargetBinding.of(target.info))
 
 
 @pytest.fixture
@@ -182,29 +163,6 @@ def test_drafters_are_found_by_the_targets_hash(
     save_drafter(own / "mine", stored(target), "")
     assert find_drafter(target) == own / "mine"
     assert find_drafter(other) == own / "another"
-
-
-def apple_checkpoint(
-    folder: Path, hidden: int, inner: int, blocks: int, rnn: bool, vocabulary: int
-) -> dict[str, mx.array]:
-    """Write a checkpoint of ml-recurrent-drafter's layout: the names and shapes of its PyTorch module."""
-    mx.random.seed(5)
-    shapes = {
-        f"lm_head.{i}.linear.{part}": (inner, inner)[: 2 - (part == "bias")]
-        for i in range(blocks)
-        for part in ("weight", "bias")
-    }
-    shapes[f"lm_head.{blocks}.weight"] = (vocabulary, inner)
-    if inner != 2 * hidden:
-        shapes |= {"input_proj.weight": (inner, 2 * hidden), "input_proj.bias": (inner,)}
-    if rnn:
-        shapes |= {"rnn_u.weight": (hidden, hidden), "rnn_u.bias": (hidden,), "rnn_w.weight": (hidden, hidden)}
-    tensors = {name: 0.2 * mx.random.normal(shape) for name, shape in shapes.items()}
-    folder.mkdir()
-    mx.save_safetensors(str(folder / "model.safetensors"), tensors)
-    sizes = {"hidden_size": hidden, "exit_dim": inner, "num_draft_layers": blocks, "vocab_size": vocabulary}
-    (folder / "config.json").write_text(json.dumps({"model_type": "recurrent_drafting_drafter", "rnn": rnn, **sizes}))
-    return tensors
 
 
 def silu(x: np.ndarray) -> np.ndarray:

@@ -22,14 +22,8 @@ from rdchat.inference.drafting.drafter_search import search_drafters
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.drafting.test_drafter_folder import apple_checkpoint, stored, with_files
-from tests.inference.fakes import tiny_llama
+from tests.inference.drafting.drafter_folders import apple_checkpoint, stored
 from tests.time_limits import at_most
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> LoadedModel:
-    return with_files(tiny_llama(), tmp_path / "target", "tokenizer")
 
 
 @pytest.fixture

@@ -22,16 +22,6 @@ from rdchat.inference.target.target import KVCache, LoadedModel
 SIZE = len(fakes.ALPHABET)
 
 
-def random_drafter(model: LoadedModel, **changes: object) -> RecurrentModel:
-    mx.random.seed(1)
-    head = RecurrentHead(
-        HeadConfig(
-            **({"hidden_size": 32, "draft_vocabulary_size": SIZE - 5, "exit_size": 24, "state_size": 32} | changes)
-        )
-    )
-    return RecurrentModel(model, StoredDrafter(head, mx.arange(5, SIZE, dtype=mx.int32), None))
-
-
 def reply(
     model: LoadedModel, request: GenerationRequest, drafter: RecurrentModel | None, shape: BeamShape, branch: bool
 ) -> ReplyEnd:
@@ -55,7 +45,7 @@ def test_the_text_is_that_of_plain_decoding(width: int, length: int, temperature
     request = fakes.ask(temperature=temperature, max_tokens=30, seed=width)
     shape = BeamShape(width, length)
     plain = reply(model, request, None, shape, branch)
-    drafted = reply(model, request, random_drafter(model), shape, branch)
+    drafted = reply(model, request, fakes.random_drafter(model), shape, branch)
     assert drafted.token_ids == plain.token_ids
     assert drafted.finish_reason == plain.finish_reason
     statistics = drafted.statistics
@@ -80,7 +70,7 @@ def test_filters_and_penalty_change_no_text(sampling: dict) -> None:
     request = fakes.ask(max_tokens=40, **sampling)
     shape = BeamShape(3, 5)
     assert (
-        reply(model, request, random_drafter(model), shape, True).token_ids
+        reply(model, request, fakes.random_drafter(model), shape, True).token_ids
         == reply(model, request, None, shape, True).token_ids
     )
 
@@ -91,7 +81,7 @@ def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
     chains = fakes.chains_only(model)
     request = fakes.ask(temperature=0, max_tokens=40)
     shape = BeamShape(4, 5)
-    end = reply(chains, request, random_drafter(chains), shape, branch)
+    end = reply(chains, request, fakes.random_drafter(chains), shape, branch)
     assert end.token_ids == reply(model, request, None, shape, branch).token_ids
     assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
 
@@ -101,7 +91,7 @@ def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
 def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, nodes: int) -> None:
     model, request = fakes.tiny_llama(), fakes.ask()
     prompt = model.encode_chat(request.messages, False)
-    drafter = random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(width, 5), False))
+    drafter = fakes.random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(width, 5), False))
     model.network(mx.array([prompt]))  # the drafter reads its hidden states
     drafter.propose(7, 0)
     pool = drafter.search(7, BeamShape(width, 5))
@@ -118,7 +108,7 @@ def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
     model = fakes.tiny_llama()
     request = fakes.ask(temperature=0, max_tokens=40)
     prompt = model.encode_chat(request.messages, continue_last=False)
-    drafter = random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(3, 4), False))
+    drafter = fakes.random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(3, 4), False))
     iterator = RoundIterator(ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock()), drafter)
     nodes, ids = [], []
     for event in iterator:
@@ -239,16 +229,16 @@ def test_several_layers_are_read_side_by_side() -> None:
 def test_heads_of_every_kind_draft(changes: dict) -> None:
     model = fakes.tiny_llama()
     request, shape = fakes.ask(temperature=0.7), BeamShape(3, 5)
-    end = reply(model, request, random_drafter(model, **changes), shape, True)
+    end = reply(model, request, fakes.random_drafter(model, **changes), shape, True)
     assert end.token_ids == reply(model, request, None, shape, True).token_ids
     assert end.statistics.drafted > 0
 
 
 def test_a_layer_that_the_target_lacks_is_refused() -> None:
     with pytest.raises(ModelError, match="layer 7"):
-        random_drafter(fakes.tiny_llama(), target_layers=(7,))
+        fakes.random_drafter(fakes.tiny_llama(), target_layers=(7,))
 
 
 def test_a_head_of_another_width_is_refused() -> None:
     with pytest.raises(ModelError, match="width 16"):
-        random_drafter(fakes.tiny_llama(), hidden_size=16)
+        fakes.random_drafter(fakes.tiny_llama(), hidden_size=16)

@@ -15,8 +15,7 @@ from mlx_lm import generate, load
 from mlx_lm import utils as mlx_lm_utils
 from tokenizers import Tokenizer
 
-from tests.inference.gguf_samples import byte_characters, permute
-from tests.inference.models.test_gguf_import import mlx_name
+from tests.inference.gguf_samples import byte_characters, mlx_name, permute
 
 pytestmark = pytest.mark.slow
 

@@ -16,27 +16,9 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models.gguf_import import convert_gguf
 from tests.inference import gguf_samples
-from tests.inference.gguf_samples import HEADS, KV_HEADS, float_weights, permute, write_gguf
+from tests.inference.gguf_samples import HEADS, KV_HEADS, float_weights, mlx_name, permute, write_gguf
 
 KEPT = [GgmlType.Q4_0, GgmlType.Q4_1, GgmlType.Q8_0]
-MODULES = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-
-
-def mlx_name(name: str) -> str:
-    parts = name.split(".")
-    return f"model.layers.{parts[1]}.{MODULES[parts[2]]}" if parts[0] == "blk" else MODULES[parts[0]]
 
 
 def converted(source: Path) -> Path:

@@ -22,20 +22,13 @@ from rdchat.inference.training.progress import Pace, Phase
 from rdchat.inference.training.run import train_phase
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
-from tests.inference.fakes import ALPHABET, END, CharacterTokenizer, loaded
+from tests.inference.fakes import ALPHABET, END, LenientTokenizer, lenient, loaded
 
 _ADJECTIVES = ("red", "small", "old", "quick", "happy")
 _NOUNS = ("fox", "cat", "house", "river", "child", "garden")
 _VERBS = ("sees", "finds", "likes", "follows")
 _LENGTH = 96
 _STEPS = 350
-
-
-class LenientTokenizer(CharacterTokenizer):
-    """Takes any text: capitals become small, what the alphabet lacks becomes a space."""
-
-    def encode(self, text: str, **_options: object) -> list[int]:
-        return super().encode("".join(c if c in ALPHABET else " " for c in text.lower()))
 
 
 def sentence(draw: random.Random) -> str:
@@ -71,7 +64,7 @@ def fitted_model(weights: Path | None = None) -> LoadedModel:
         network.eval()
     model = loaded(network)
     info = replace(model.info, architecture="qwen2")
-    return replace(model, tokenizer=LenientTokenizer(), info=info)
+    return lenient(replace(model, info=info))
 
 
 def _fit(network: nn.Module) -> None:

@@ -15,33 +15,19 @@ from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
 from rdchat.services.engine.engine_events import ReplyProgress
 from rdchat.services.engine.outbox import merge
+from tests.clocks import ManualClock
 from tests.disks import SmallDisk, small_disk
 from tests.processes import held_by_another_process
 from tests.services.window import WAIT_MS
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[ConversationStore]:
-    store = ConversationStore.open(tmp_path / "conversations.db")
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def recorder(qtbot: QtBot, store: ConversationStore, clock: Clock) -> Iterator[ReplyRecorder]:
+def recorder(qtbot: QtBot, store: ConversationStore, clock: ManualClock) -> Iterator[ReplyRecorder]:
     recorder = ReplyRecorder(store, clock=clock)
     yield recorder
     recorder.close()
@@ -69,7 +55,7 @@ def stored(store: ConversationStore, reply: LiveReply) -> Message:
 
 
 def test_text_is_stored_as_soon_as_the_first_of_it_is_old_without_a_timer(
-    recorder: ReplyRecorder, store: ConversationStore, clock: Clock, begin: Callable[[], LiveReply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], LiveReply]
 ) -> None:
     """The event loop does not run here: under load a timer of 400 ms came after 750 ms."""
     reply = begin()
@@ -83,7 +69,7 @@ def test_text_is_stored_as_soon_as_the_first_of_it_is_old_without_a_timer(
 
 
 def test_text_counts_from_when_it_was_written_not_from_when_it_arrived(
-    recorder: ReplyRecorder, store: ConversationStore, clock: Clock, begin: Callable[[], LiveReply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], LiveReply]
 ) -> None:
     reply = begin()
     recorder.add_text(reply, "late", clock.now - 0.31)
@@ -115,7 +101,7 @@ def test_the_last_text_is_stored_though_no_more_comes(
 def test_a_store_that_is_locked_is_not_tried_with_every_token(
     recorder: ReplyRecorder,
     store: ConversationStore,
-    clock: Clock,
+    clock: ManualClock,
     begin: Callable[[], LiveReply],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -135,7 +121,7 @@ def test_a_store_that_is_locked_is_not_tried_with_every_token(
 
 
 def test_what_is_lacking_is_counted_in_characters(
-    recorder: ReplyRecorder, store: ConversationStore, clock: Clock, begin: Callable[[], LiveReply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], LiveReply]
 ) -> None:
     unsaved = UnsavedReplies(recorder, lambda _id: "Sea story", store.path.parent)
     reply = begin()

@@ -1,7 +1,7 @@
 """Traces reach the store in slices, whole, and are read back with what is still on its way."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,13 +17,6 @@ from rdchat.services.engine.engine_events import EngineState
 from tests.chat.traces import drafted_events, drafted_trace
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window, pause_midway
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[ConversationStore]:
-    store = ConversationStore.open(tmp_path / "conversations.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture

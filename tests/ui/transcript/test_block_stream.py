@@ -5,45 +5,7 @@ import pytest
 from rdchat.ui.transcript.markdown.block_stream import LONGEST_OPEN, BlockStream
 from rdchat.ui.transcript.markdown.blocks import LINE_LIMIT, Block, Kind
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parsed, Parser, PlainParser
-
-RICH = """# Title
-
-Some *prose*
-***bold at the start of a line*** and more
-
-- one
-- two
-  - nested
-    ```py
-    x
-    ```
-- [x] done
-
-3. three
-3. four
-
-> quote
-> > deeper
-lazy
-
-```python
-def f():
-
-    pass
-```
-Setext
----
-| a | b |
-|---|--:|
-| 1 | 2 |
-
-    indented code
-
-***
-end <tag> ![alt](http://x/y.png)
-~~~
-unclosed
-"""
+from tests.ui.transcript.samples import RICH
 
 
 def whole(parser: Parser, text: str) -> tuple[list[Block], set[int]]:

@@ -15,7 +15,7 @@ from rdchat.ui.speed.rows import Figure
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.reply_details import FactsLine, ReplyDetails
 from tests.ui.transcript.conftest import button, person, reply, widget_of
-from tests.ui.transcript.test_reply_facts import DRAFTED
+from tests.ui.transcript.samples import DRAFTED
 
 LOOKED_UP = Drafting(Mode.LOOKUP, drafter="prompt lookup")
 Show = Callable[[Sequence[Message]], TranscriptView]

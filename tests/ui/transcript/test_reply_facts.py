@@ -1,25 +1,13 @@
 from dataclasses import replace
 
 from rdchat.chat.conversation import Drafting
-from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.look import definitions
 from rdchat.ui.transcript.reply_facts import Fact, facts, summary
 from tests.ui.transcript.conftest import reply
+from tests.ui.transcript.samples import DRAFTED
 
 NNBSP = "\N{NARROW NO-BREAK SPACE}"
-DRAFTED = Statistics(
-    prompt_tokens=40,
-    cached_prompt_tokens=8,
-    generated_tokens=61,
-    prefill_ms=80,
-    ttft_ms=120,
-    decode_ms=2000,
-    rounds=30,
-    drafted=90,
-    accepted=30,
-    target_calls=30,
-)
 
 
 def test_a_line_says_the_most_telling_first() -> None:

@@ -15,7 +15,7 @@ from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import FIRST_SHOWN, TextBody, Work
 from tests.links import click, collected_links
 from tests.ui.transcript.conftest import button
-from tests.ui.transcript.test_block_stream import RICH
+from tests.ui.transcript.samples import RICH
 
 MakeBody = Callable[[str], TextBody]
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.training.head.inverse_temperature import agreement, best_of, fit_sharpen
-from tests.inference.training.head.test_trainer import Task, quick
+from tests.inference.training.head.learning_task import Task, quick
 
 RNG = np.random.default_rng(4)
 

@@ -1,7 +1,6 @@
 """Training learns, and stopping at any step and going on ends in the same weights."""
 
 from dataclasses import astuple
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,69 +9,11 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.training.data.shards import Conversation
-from rdchat.inference.training.head.preparation import at_once, prepare
+from rdchat.inference.training.head.preparation import at_once
 from rdchat.inference.training.head.samples import Teacher
 from rdchat.inference.training.head.simulate import simulate
-from rdchat.inference.training.head.trainer import Recipe, Trainer
-
-WIDTH, TOKENS = 8, 30
-
-
-class Table:
-    """A target's embeddings, which are its output rows too."""
-
-    def __init__(self, rows: mx.array) -> None:
-        self._rows = rows
-
-    def embed(self, tokens: mx.array) -> mx.array:
-        return self._rows[tokens]
-
-    output_rows = embed
-
-
-class Task:
-    """Answers in which token t is followed by 3 t + 1, of a target whose states say so; in four shards."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        draw = np.random.default_rng(0)
-        table = draw.normal(size=(TOKENS, WIDTH)).astype(np.float32)
-        shards = [
-            [self._conversation(number, draw) for number in range(first, first + 15)] for first in range(0, 60, 15)
-        ]
-        states = [np.concatenate([4 * table[item.answer] for item in shard]).astype(np.float16) for shard in shards]
-        self.prepare = partial(
-            prepare,
-            Table(mx.array(table)),  # type: ignore[arg-type]
-            np.asarray,
-            TOKENS,
-            shards,
-            states.__getitem__,
-            candidates=TOKENS,
-            steps=recipe.steps,
-            window_tokens=700,
-        )
-        self.prepared = at_once(self.prepare())
-        assert len(self.prepared.windows) == 2
-        self._recipe = recipe
-
-    @staticmethod
-    def _conversation(number: int, draw: np.random.Generator) -> Conversation:
-        answer = [int(draw.integers(TOKENS))]
-        for _ in range(19):
-            answer.append((3 * answer[-1] + 1) % TOKENS)
-        return Conversation(number, [0, *answer], 1, 0.0)
-
-    def trainer(self) -> Trainer:
-        mx.random.seed(0)
-        head = RecurrentHead(HeadConfig(WIDTH, len(self.prepared.vocabulary), exit_size=16, state_size=16))
-        return Trainer(head, self._recipe, self.prepared)
-
-
-def quick(**changes: object) -> Recipe:
-    options = {"epochs": 12, "batch": 32, "learning_rate": 1e-2, "warm_up": 10, "dropout": 0.1, "steps": 3}
-    return Recipe(**(options | changes))  # type: ignore[arg-type]
+from rdchat.inference.training.head.trainer import Recipe
+from tests.inference.training.head.learning_task import WIDTH, Task, quick
 
 
 @pytest.mark.parametrize("candidates", [0, 18])

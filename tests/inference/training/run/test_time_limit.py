@@ -1,6 +1,5 @@
 """Hours: counted over interruptions, and divided by measured speeds."""
 
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -12,21 +11,12 @@ from rdchat.inference.training.progress import Phase, TrainingProgress
 from rdchat.inference.training.run.time_limit import Costs, TimeLimit
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
-from tests.inference.fakes import tiny_llama
-from tests.inference.training.small_language import LenientTokenizer
-
-
-class Clock:
-    """Goes on by hand."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clocks import ManualClock
+from tests.inference.fakes import lenient_llama
 
 
 def test_time_between_two_runs_does_not_count(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = ManualClock()
     first = TimeLimit(1.0, tmp_path / "time.json", clock)
     clock.now += 600
     first.save()
@@ -38,7 +28,7 @@ def test_time_between_two_runs_does_not_count(tmp_path: Path) -> None:
 
 
 def test_without_hours_nothing_is_kept(tmp_path: Path) -> None:
-    limit = TimeLimit(None, tmp_path / "time.json", Clock())
+    limit = TimeLimit(None, tmp_path / "time.json", ManualClock())
     limit.save()
     assert not limit
     assert limit.left_s == float("inf")
@@ -69,7 +59,7 @@ class Training:
         self.settings = TrainingSettings(
             folder / "out", tokens=50_000, hours=seconds / 3600, lanes=4, vocabulary=32, recipe=recipe
         )
-        self.model = replace(tiny_llama(0), tokenizer=LenientTokenizer())
+        self.model = lenient_llama()
         self.plan = make_plan(self.model, self.settings, resume=False)
 
     def run(self, stop_behind_waves: int | None = None) -> list[TrainingProgress]:

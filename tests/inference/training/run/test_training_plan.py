@@ -27,9 +27,8 @@ from rdchat.inference.training.data.batched_decoding import LaneCache
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.disks import small_disk
-from tests.inference.fakes import ALPHABET, CharacterTokenizer, loaded, tiny_llama
+from tests.inference.fakes import ALPHABET, CharacterTokenizer, lenient_llama, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
-from tests.inference.training.small_language import LenientTokenizer
 
 LANE_BYTES = 2 * 2 * 2 * 8 * 4 * 704  # keys and values of two layers, of two heads of 8 numbers, of 4 bytes each
 
@@ -42,7 +41,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def model() -> LoadedModel:
-    return replace(tiny_llama(0), tokenizer=LenientTokenizer())
+    return lenient_llama()
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from rdchat.inference.training.run.evaluate import Evaluation
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.disks import small_disk
-from tests.inference.fakes import END, tiny_llama
-from tests.inference.training.small_language import LenientTokenizer
+from tests.inference.fakes import END, lenient_llama
 
 LANES = 16
 
@@ -33,7 +32,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def model() -> LoadedModel:
-    return replace(tiny_llama(0), tokenizer=LenientTokenizer())
+    return lenient_llama()
 
 
 @pytest.fixture
@@ -242,7 +241,7 @@ def test_a_loss_that_is_no_number_ends_the_training(
 
 
 def test_a_model_that_ends_its_answers_at_once(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    mute = replace(tiny_llama(0), tokenizer=LenientTokenizer())
+    mute = lenient_llama()
     monkeypatch.setattr("rdchat.inference.training.data.sequences.sample", lambda *_: END)
     with pytest.raises(ModelError, match="nothing to learn from the answers of tiny"):
         train(mute, settings)

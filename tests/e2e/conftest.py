@@ -1,0 +1,13 @@
+from pathlib import Path
+
+import pytest
+
+from rdchat.inference.target.target import LoadedModel
+
+
+@pytest.fixture(scope="module")
+def model(default_model_folder: Path) -> LoadedModel:
+    """The real default model; loaded once a module."""
+    from rdchat.inference import load_model  # MLX, which not all of these tests need
+
+    return load_model(default_model_folder)

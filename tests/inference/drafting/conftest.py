@@ -1,0 +1,13 @@
+from pathlib import Path
+
+import pytest
+
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.drafting.drafter_folders import with_files
+from tests.inference.fakes import tiny_llama
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> LoadedModel:
+    """A target with files, for there is nothing else to hash."""
+    return with_files(tiny_llama(), tmp_path / "target", "tokenizer")

@@ -1,0 +1,52 @@
+"""Drafters on disk, ours and Apple's, and a target that has files, for small models."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+from rdchat.inference.drafting.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.target.target import LoadedModel
+
+CONFIG = HeadConfig(hidden_size=32, draft_vocabulary_size=5, exit_size=32, state_size=32)
+
+
+def with_files(model: LoadedModel, folder: Path, tokenizer: str) -> LoadedModel:
+    """Write a model's weights and a tokenizer file; return the model as loaded from there."""
+    folder.mkdir()
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.network.parameters())))
+    (folder / "tokenizer.json").write_text(tokenizer)
+    return replace(model, info=replace(model.info, path=folder))
+
+
+def stored(target: LoadedModel, config: HeadConfig = CONFIG) -> StoredDrafter:
+    """Return a drafter of five tokens with random weights, made for the target."""
+    vocabulary = mx.array([1, 4, 9, 16, 25], mx.int32)
+    return StoredDrafter(RecurrentHead(config), vocabulary, TargetBinding.of(target.info))
+
+
+def apple_checkpoint(
+    folder: Path, hidden: int, inner: int, blocks: int, rnn: bool, vocabulary: int
+) -> dict[str, mx.array]:
+    """Write a checkpoint of ml-recurrent-drafter's layout: the names and shapes of its PyTorch module."""
+    mx.random.seed(5)
+    shapes = {
+        f"lm_head.{i}.linear.{part}": (inner, inner)[: 2 - (part == "bias")]
+        for i in range(blocks)
+        for part in ("weight", "bias")
+    }
+    shapes[f"lm_head.{blocks}.weight"] = (vocabulary, inner)
+    if inner != 2 * hidden:
+        shapes |= {"input_proj.weight": (inner, 2 * hidden), "input_proj.bias": (inner,)}
+    if rnn:
+        shapes |= {"rnn_u.weight": (hidden, hidden), "rnn_u.bias": (hidden,), "rnn_w.weight": (hidden, hidden)}
+    tensors = {name: 0.2 * mx.random.normal(shape) for name, shape in shapes.items()}
+    folder.mkdir()
+    mx.save_safetensors(str(folder / "model.safetensors"), tensors)
+    sizes = {"hidden_size": hidden, "exit_dim": inner, "num_draft_layers": blocks, "vocab_size": vocabulary}
+    (folder / "config.json").write_text(json.dumps({"model_type": "recurrent_drafting_drafter", "rnn": rnn, **sizes}))
+    return tensors
