@@ -52,7 +52,7 @@ class ConversationView(Ground):
 
     def _connect_transcript(self) -> None:
         controller, transcript = self._controller, self.transcript
-        controller.conversation_opened.connect(self._show_conversation)
+        controller.desk.conversation_opened.connect(self._show_conversation)
         controller.transcript_changed.connect(self._show_messages)
         controller.message_added.connect(self._add_message)
         controller.message_changed.connect(transcript.update_message)
@@ -82,10 +82,10 @@ class ConversationView(Ground):
         self._controller.notice_raised.connect(self._show_notice)
         self._controller.storage_failed.connect(self._show_storage_failure)
         self._controller.storage_recovered.connect(lambda: self.banners.close_banner("storage"))
-        self._controller.conversation_deleted.connect(self._offer_undo)
+        self._controller.desk.conversation_deleted.connect(self._offer_undo)
 
     def _show_conversation(self) -> None:
-        conversation = self._controller.conversation
+        conversation = self._controller.desk.conversation
         self._drafts[self._draft_of] = self.composer.text
         self._draft_of = conversation.id if conversation else None
         self.composer.set_text(self._drafts.pop(self._draft_of, ""))
@@ -164,5 +164,5 @@ class ConversationView(Ground):
     def _offer_undo(self, conversation: Conversation) -> None:
         title = conversation.title if len(conversation.title) <= 40 else f"{conversation.title[:39]}…"
         banner = Banner(self._theme, f"Deleted “{title}”")
-        banner.add_action("Undo", self._controller.undo_delete)
+        banner.add_action("Undo", self._controller.desk.undo_delete)
         self.banners.show_banner(banner, "undo", UNDO_MS)

@@ -177,8 +177,8 @@ class RaceWindow(QDialog):
             self._race.stop()
             return
         controller = self._controller
-        mode, seed = Mode(self.mode.currentData()), controller.settings.seed
-        sampling = controller.chat_sampling or controller.settings.sampling
+        mode, seed = Mode(self.mode.currentData()), controller.preferences.settings.seed
+        sampling = controller.desk.chat_sampling or controller.preferences.settings.sampling
         draft = replace(controller.drafting.settings, mode=mode)
         self._forget()
         try:

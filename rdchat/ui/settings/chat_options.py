@@ -63,8 +63,8 @@ class ChatOptions(QWidget):
 
     def refresh(self) -> None:
         """Show the values in force."""
-        prompt, sampling = self._controller.chat_system_prompt, self._controller.chat_sampling
-        settings = self._controller.settings
+        prompt, sampling = self._controller.desk.chat_system_prompt, self._controller.desk.chat_sampling
+        settings = self._controller.preferences.settings
         shown = settings.system_prompt if prompt is None else prompt
         if self.prompt.toPlainText() != shown:
             self.prompt.blockSignals(True)
@@ -80,18 +80,18 @@ class ChatOptions(QWidget):
         painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
 
     def _apply(self) -> None:
-        settings = self._controller.settings
+        settings = self._controller.preferences.settings
         if self.form.problem.isVisibleTo(self):
             return
         text = self.prompt.toPlainText()
         prompt = None if text == settings.system_prompt else text
         values = self.form.sampling()
         sampling = None if values == settings.sampling else values
-        self._controller.set_chat_options(prompt, sampling)
+        self._controller.desk.set_chat_options(prompt, sampling)
         self._show_source(prompt, sampling)
 
     def _use_defaults(self) -> None:
-        self._controller.set_chat_options(None, None)
+        self._controller.desk.set_chat_options(None, None)
         self.refresh()
 
     def _show_source(self, prompt: str | None, sampling: SamplingParams | None) -> None:

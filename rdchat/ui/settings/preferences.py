@@ -62,8 +62,8 @@ class Preferences(QDialog):
         layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # as high as the page that is shown
         layout.addWidget(self.tabs)
         self._fit_page()
-        controller.settings_changed.connect(self.show_settings)
-        self.show_settings(controller.settings)
+        controller.preferences.changed.connect(self.show_settings)
+        self.show_settings(controller.preferences.settings)
 
     def show_settings(self, settings: Settings) -> None:
         """Show what is in force; fields that are being typed in keep their text."""
@@ -183,7 +183,7 @@ class Preferences(QDialog):
         return page
 
     def _change(self, **values: object) -> None:
-        self._controller.change_settings(replace(self._controller.settings, **values))  # type: ignore[arg-type]
+        self._controller.preferences.change(replace(self._controller.preferences.settings, **values))  # type: ignore[arg-type]
 
     def _restore_sampling(self) -> None:
         self.form.set_sampling(SamplingParams())
@@ -194,7 +194,7 @@ class Preferences(QDialog):
         valid = not words or (words.isascii() and words.isdigit() and int(words) < 2**64)
         self.seed_problem.setText("" if valid else "A seed is a whole number from 0 to 2^64 - 1, or nothing.")
         self.seed_problem.setVisible(not valid)
-        seed = self._controller.settings.seed if not valid else int(words) if words else None
+        seed = self._controller.preferences.settings.seed if not valid else int(words) if words else None
         self._change(system_prompt=self.prompt.toPlainText(), seed=seed)
 
     def done(self, result: int) -> None:

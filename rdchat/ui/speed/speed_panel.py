@@ -64,7 +64,7 @@ class SpeedPanel(QScrollArea):
         column = QVBoxLayout(ground)
         column.setContentsMargins(LARGE - 4, MEDIUM + TIGHT, LARGE - 4, MEDIUM)
         column.setSpacing(MEDIUM)
-        collapsed = self._controller.settings.panel_collapsed
+        collapsed = self._controller.preferences.settings.panel_collapsed
         for section in self.sections:
             if section is not self.sections[0]:
                 column.addWidget(Separator(self._theme))
@@ -97,7 +97,7 @@ class SpeedPanel(QScrollArea):
         controller.prefill_progressed.connect(self.model.show_prefill)
         controller.statistics_changed.connect(self._note_statistics)
         controller.message_changed.connect(self._note_message)
-        controller.conversation_opened.connect(self._show_last_reply)
+        controller.desk.conversation_opened.connect(self._show_last_reply)
         self.throttle.due.connect(self._show_pending)
 
     def _show_state(self) -> None:
@@ -145,6 +145,6 @@ class SpeedPanel(QScrollArea):
         self.memory.show_statistics(statistics)
 
     def _remember_fold(self, name: str, folded: bool) -> None:
-        settings = self._controller.settings
+        settings = self._controller.preferences.settings
         others = tuple(each for each in settings.panel_collapsed if each != name)
-        self._controller.change_settings(replace(settings, panel_collapsed=(*others, name) if folded else others))
+        self._controller.preferences.change(replace(settings, panel_collapsed=(*others, name) if folded else others))

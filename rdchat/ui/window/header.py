@@ -54,7 +54,7 @@ class ModelButton(QPushButton):
         self._show(formatting.load_words(progress), "The model is being loaded. Click to choose another.")
 
     def _fill_menu(self) -> None:
-        recent, chosen = self._controller.settings.recent_models, self._controller.chosen_model
+        recent, chosen = self._controller.preferences.settings.recent_models, self._controller.chosen_model
         if chosen is not None and chosen not in recent:  # it did not load, and the precision below is for it
             recent = (chosen, *recent)
         for action in self._precisions.actions():

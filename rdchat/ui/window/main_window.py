@@ -67,8 +67,8 @@ class MainWindow(QMainWindow):
         DraftMenu(controller.drafting, actions.draft_modes, self._show_drafting, self)
         self._connect_actions()
         self._connect_controller()
-        self._restore(controller.settings)
-        self._apply_settings(controller.settings)
+        self._restore(controller.preferences.settings)
+        self._apply_settings(controller.preferences.settings)
         self._show_title()
         self._show_state()
         self.conversation.composer.setFocus()
@@ -150,8 +150,8 @@ class MainWindow(QMainWindow):
         self.conversation.transcript.tokens_requested.connect(self.windows.show_tokens)
         actions.race.triggered.connect(lambda: self.windows.race.open_with(composer.text))
         actions.benchmark.triggered.connect(lambda: show_in_front(self.windows.benchmark))
-        actions.larger.triggered.connect(lambda: self._set_text_size(controller.settings.text_size + 1))
-        actions.smaller.triggered.connect(lambda: self._set_text_size(controller.settings.text_size - 1))
+        actions.larger.triggered.connect(lambda: self._set_text_size(controller.preferences.settings.text_size + 1))
+        actions.smaller.triggered.connect(lambda: self._set_text_size(controller.preferences.settings.text_size - 1))
         actions.usual.triggered.connect(lambda: self._set_text_size(DEFAULT_TEXT))
         actions.full_screen.triggered.connect(
             lambda: self.showNormal() if self.isFullScreen() else self.showFullScreen()
@@ -162,14 +162,14 @@ class MainWindow(QMainWindow):
 
     def _connect_controller(self) -> None:
         controller = self._controller
-        controller.settings_changed.connect(self._apply_settings)
-        controller.conversation_opened.connect(self._show_title)
-        controller.conversations_changed.connect(self._show_title)
+        controller.preferences.changed.connect(self._apply_settings)
+        controller.desk.conversation_opened.connect(self._show_title)
+        controller.desk.conversations_changed.connect(self._show_title)
         controller.state_changed.connect(self._show_state)
         controller.state_changed.connect(self._remember_place)
         controller.message_added.connect(self._show_state)
         controller.message_changed.connect(self._show_state)
-        controller.conversation_opened.connect(self._show_state)
+        controller.desk.conversation_opened.connect(self._show_state)
         self.conversation.choose_model_requested.connect(self.choose_model)
         self.header.model.folder_requested.connect(self.choose_model)
         self.sidebar.list.write_requested.connect(self.conversation.composer.setFocus)
@@ -195,7 +195,7 @@ class MainWindow(QMainWindow):
 
     def _fold(self) -> None:
         """Show the sides that the person wants and the window has room for."""
-        settings = self._controller.settings
+        settings = self._controller.preferences.settings
         sides = (
             (self.sidebar, settings.sidebar_visible, _ROOM_FOR_SIDEBAR, self.actions_.sidebar),
             (self.panel, settings.panel_visible, _ROOM_FOR_PANEL, self.actions_.panel),
@@ -218,7 +218,7 @@ class MainWindow(QMainWindow):
             self._change(panel_visible=shown)
 
     def _show_title(self) -> None:
-        conversation = self._controller.conversation
+        conversation = self._controller.desk.conversation
         self.setWindowTitle(conversation.title if conversation else "New chat")
         self.actions_.rename.setEnabled(conversation is not None)
         self.actions_.delete.setEnabled(conversation is not None)
@@ -236,7 +236,7 @@ class MainWindow(QMainWindow):
         actions.regenerate.setEnabled(replied and not busy and controller.state is EngineState.IDLE)
 
     def _new_chat(self) -> None:
-        self._controller.new_chat()
+        self._controller.desk.new_chat()
         self.conversation.composer.setFocus()
 
     def _find(self) -> None:
@@ -248,22 +248,22 @@ class MainWindow(QMainWindow):
         self._controller.regenerate(self._controller.messages[-1].id)
 
     def _rename(self) -> None:
-        conversation = self._controller.conversation
+        conversation = self._controller.desk.conversation
         if conversation is not None:
             if not self.sidebar.isVisible():
                 self._toggle(self.sidebar, shown=True)
             self.sidebar.list.rename(conversation.id)
 
     def _delete(self) -> None:
-        conversation = self._controller.conversation
+        conversation = self._controller.desk.conversation
         if conversation is not None:
-            self._controller.delete_conversation(conversation.id)
+            self._controller.desk.delete_conversation(conversation.id)
 
     def _undo(self) -> None:
         """Bring the chat deleted last back; in a text field the key undoes typing instead."""
         if not hasattr(QApplication.focusWidget(), "undo"):
             self.conversation.banners.close_banner("undo")
-            self._controller.undo_delete()
+            self._controller.desk.undo_delete()
 
     def _close_front(self) -> None:
         front = QApplication.activeWindow() or self  # a Mac has one menu bar for every window
@@ -279,7 +279,7 @@ class MainWindow(QMainWindow):
         self.panel.show_drafting()
 
     def _folder_dialog(self, title: str) -> QFileDialog:
-        dialog = QFileDialog(self, title, self._controller.settings.models_folder or str(Path.home()))
+        dialog = QFileDialog(self, title, self._controller.preferences.settings.models_folder or str(Path.home()))
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         return dialog
@@ -305,7 +305,7 @@ class MainWindow(QMainWindow):
         self._change(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))
 
     def _change(self, **values: object) -> None:
-        self._controller.change_settings(replace(self._controller.settings, **values))  # type: ignore[arg-type]
+        self._controller.preferences.change(replace(self._controller.preferences.settings, **values))  # type: ignore[arg-type]
 
 
 def _encode(blob: QByteArray) -> str:

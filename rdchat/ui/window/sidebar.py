@@ -45,7 +45,7 @@ class Sidebar(Ground):
         self._refresh_waits = self.list.editing
         if self._refresh_waits:
             return
-        conversations = self._controller.conversations()
+        conversations = self._controller.desk.conversations()
         self.list.rows.set_conversations(conversations)
         self.mark_open()
         searching = bool(self.search.text().strip())
@@ -53,7 +53,7 @@ class Sidebar(Ground):
         self._empty.setVisible(not conversations)
 
     def mark_open(self) -> None:
-        conversation = self._controller.conversation
+        conversation = self._controller.desk.conversation
         self.list.select(conversation.id if conversation else None)
 
     def focus_search(self) -> None:
@@ -83,21 +83,21 @@ class Sidebar(Ground):
         self._search_icon = QAction(self.search)
         self.search.addAction(self._search_icon, QLineEdit.ActionPosition.LeadingPosition)
         self._search_timer = QTimer(self, interval=_SEARCH_DELAY_MS, singleShot=True)
-        self._search_timer.timeout.connect(lambda: self._controller.search(self.search.text().strip()))
+        self._search_timer.timeout.connect(lambda: self._controller.desk.search(self.search.text().strip()))
         self.search.textChanged.connect(self._search_timer.start)
         self.list.open_requested.connect(self._open)
-        self.list.delete_requested.connect(self._controller.delete_conversation)
-        self.list.rows.rename_submitted.connect(self._controller.rename_conversation)
+        self.list.delete_requested.connect(self._controller.desk.delete_conversation)
+        self.list.rows.rename_submitted.connect(self._controller.desk.rename_conversation)
         # queued: the view leaves its editing state only after the delegate's signal
         self.list.edit_ended.connect(self._refresh_after_edit, Qt.ConnectionType.QueuedConnection)
-        self._controller.conversations_changed.connect(self.refresh)
-        self._controller.conversation_opened.connect(self.mark_open)
+        self._controller.desk.conversations_changed.connect(self.refresh)
+        self._controller.desk.conversation_opened.connect(self.mark_open)
         self._theme.changed.connect(self._draw_icons)
 
     def _open(self, conversation_id: int) -> None:
-        current = self._controller.conversation
+        current = self._controller.desk.conversation
         if current is None or current.id != conversation_id:
-            self._controller.open_conversation(conversation_id)
+            self._controller.desk.open_conversation(conversation_id)
 
     def _go_to_list(self) -> None:
         self.list.setFocus()

@@ -42,12 +42,12 @@ class Windows:
         from rdchat.ui.drafts import DraftsWindow  # noqa: PLC0415
 
         window = DraftsWindow(self._controller.traces, self._theme, self._parent)
-        self._controller.conversation_removed.connect(self._close_tokens_of)
+        self._controller.desk.conversation_removed.connect(self._close_tokens_of)
         return window
 
     def show_tokens(self, message_id: int) -> None:
         """Show how a reply of the open chat came about."""
-        chat = self._controller.conversation
+        chat = self._controller.desk.conversation
         self._chat_of_tokens = chat.id if chat else None
         self.drafts.show_reply(message_id)
 

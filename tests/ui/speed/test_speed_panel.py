@@ -88,9 +88,9 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     words = formatting.FINISH_WORDS[reason]
     chat.qtbot.waitUntil(lambda: panel.reply.finish.value.text() == words)
     assert formatting.FINISH_REASONS[reason] in panel.reply.finish.toolTip()
-    chat.controller.new_chat()
+    chat.controller.desk.new_chat()
     assert panel.reply.finish.value.text() == formatting.NONE
-    chat.controller.open_conversation(chat.controller.conversations()[0].id)
+    chat.controller.desk.open_conversation(chat.controller.desk.conversations()[0].id)
     assert panel.reply.finish.value.text() == words
     assert panel.reply.tokens.value.text() == "4"
 
@@ -223,13 +223,13 @@ def test_a_folded_section_stays_folded(qtbot: QtBot, theme: Theme, chat: Chat, p
     panel.memory.head.click()
     assert not panel.memory.context.isVisible()
     assert panel.memory.head.accessibleName() == "Memory, folded"
-    assert chat.controller.settings.panel_collapsed == ("Memory",)
+    assert chat.controller.preferences.settings.panel_collapsed == ("Memory",)
     again = SpeedPanel(chat.controller, theme)
     qtbot.addWidget(again)
     assert not again.memory.head.isChecked()
     panel.memory.head.click()
     assert panel.memory.context.isVisible()
-    assert chat.controller.settings.panel_collapsed == ()
+    assert chat.controller.preferences.settings.panel_collapsed == ()
 
 
 def test_the_smallest_panel_shows_every_figure_whole(chat: Chat, panel: SpeedPanel) -> None:
