@@ -91,7 +91,7 @@ class Visitor(QObject):
         yield either(self._is_settled, _LOADING_S)
         if not self._is_settled():
             self._faults.append("the model neither loads nor fails")
-        if failure := controller.model_failure:
+        if failure := controller.model_slot.failure:
             self._judge(failure.message)
         elif order["drafter"]:
             controller.drafting.change(

@@ -24,7 +24,7 @@ from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
 from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import EngineState, Failure
+from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.engine.race import Race
 
@@ -40,6 +40,7 @@ class ChatController(QObject):
     Attributes:
         desk: The conversations, and which of them is open.
         preferences: What the person prefers.
+        model_slot: The model that answers, and how another one is loaded.
         drafting: How replies are drafted.
         time_ledger: Where their time went.
         traces: How replies came about, token by token.
@@ -69,16 +70,16 @@ class ChatController(QObject):
         self._chat, self._storage = OpenChat(store), StorageWatch(self)
         self.desk = ConversationDesk(store, self._chat, self._storage, self)
         self.preferences = SettingsControl(settings, self._storage, self)
-        self._model = ModelSlot(engine, settings.settings, self)
+        self.model_slot = ModelSlot(engine, settings.settings, self)
         self._recorder = ReplyRecorder(store, self)
         self.unsaved = UnsavedReplies(self._recorder, self.desk.title_of, store.path.parent)
         self.traces = TraceRecorder(store, self)
         self.drafting = DraftControl(
-            engine, self._model, lambda: self.preferences.settings, self.preferences.change, self
+            engine, self.model_slot, lambda: self.preferences.settings, self.preferences.change, self
         )
         self.time_ledger = TimeLedger(engine, self.drafting, self)
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
-        self._writer = ReplyWriter(engine, self._model, self.drafting, self._recorder, self.traces, parent=self)
+        self._writer = ReplyWriter(engine, self.model_slot, self.drafting, self._recorder, self.traces, parent=self)
         self._closed = False
         self._connect()
 
@@ -86,10 +87,10 @@ class ChatController(QObject):
         self._store.tell(self.notice_raised.emit)
         self._storage.failed.connect(self.storage_failed)
         self._storage.recovered.connect(self.storage_recovered)
-        self._engine.load_progressed.connect(self.load_progressed)
+        self.model_slot.load_progressed.connect(self.load_progressed)
         self._engine.prefill_progressed.connect(self.prefill_progressed)
-        self._model.loaded.connect(self._remember_model)
-        self._model.failed.connect(self._remember_model)
+        self.model_slot.loaded.connect(self._remember_model)
+        self.model_slot.failed.connect(self._remember_model)
         self.desk.conversation_opened.connect(self._show_last_statistics)
         self.desk.conversation_removed.connect(self._writer.stop)
         self._recorder.storage_failed.connect(self.storage_failed)
@@ -113,21 +114,7 @@ class ChatController(QObject):
 
     @property
     def model(self) -> ModelInfo | None:
-        return self._model.info
-
-    @property
-    def chosen_model(self) -> str | None:
-        """The model that was chosen last, whether it loaded or not; None is the default one."""
-        return self._model.chosen
-
-    @property
-    def chosen_dtype(self) -> Dtype:
-        """The precision that was chosen last."""
-        return self._model.dtype
-
-    @property
-    def model_failure(self) -> Failure | None:
-        return self._model.failure
+        return self.model_slot.info
 
     @property
     def streaming_message_id(self) -> int | None:
@@ -145,7 +132,7 @@ class ChatController(QObject):
         self.desk.open_latest()
         if notice := left_behind(self._store.path.parent):
             self.notice_raised.emit(notice)
-        self._model.retry()
+        self.model_slot.retry()
 
     def close(self, timeout_s: float = 10.0) -> bool:
         """Stop, save and end the engine thread; False if that did not come back (`EngineClient.shutdown`).
@@ -166,15 +153,7 @@ class ChatController(QObject):
 
         A reply under way is stopped, one that waits for a model waits for this one.
         """
-        self._model.load(model, dtype or self.chosen_dtype)
-
-    def load_precision(self, dtype: Dtype) -> None:
-        """Load the model that was chosen last in another precision, also where it did not load in the present one."""
-        self._model.load(self.chosen_model, dtype)
-
-    def retry_model(self) -> None:
-        """Load what was chosen last."""
-        self._model.retry()
+        self.model_slot.load(model, dtype)
 
     # Messages
 
@@ -309,6 +288,6 @@ class ChatController(QObject):
 
         Not before the outcome: a model that takes the whole process down must not do so at every start.
         """
-        remembered = self._model.remembered_in(self.preferences.settings)
+        remembered = self.model_slot.remembered_in(self.preferences.settings)
         if remembered != self.preferences.settings:
             self.preferences.change(remembered)

@@ -418,7 +418,7 @@ def test_a_model_that_does_not_load_fails_the_waiting_reply_and_another_mends_it
     window.wait_for(EngineState.NO_MODEL)
     failed = window.controller.messages[-1]
     assert (failed.status, failed.error) == (MessageStatus.FAILED, "The weights are cut short. Fetch them again.")
-    assert window.controller.model_failure is not None
+    assert window.controller.model_slot.failure is not None
     assert window.controller.model is None
 
     window.controller.send("More")
@@ -429,7 +429,7 @@ def test_a_model_that_does_not_load_fails_the_waiting_reply_and_another_mends_it
 
     window.controller.load_model("/models/good", Dtype.FLOAT16)
     window.wait_for(EngineState.IDLE)
-    assert window.controller.model_failure is None
+    assert window.controller.model_slot.failure is None
     window.controller.regenerate(failed.id)
     window.wait_for(EngineState.IDLE)
     reply = window.controller.messages[-1]
@@ -450,7 +450,7 @@ def test_an_edit_without_a_model_is_kept_with_a_failed_reply(unstarted: Window, 
     assert window.texts == ["Hey", ""]
     assert window.controller.messages[-1].error == "No such folder. Choose another."
     engine.load_errors.clear()
-    window.controller.retry_model()
+    window.controller.model_slot.retry()
     window.wait_for(EngineState.IDLE)
     assert engine.loads[-1] == ("bad", Dtype.AUTO)
 
@@ -479,7 +479,7 @@ def test_another_precision_is_for_the_model_that_did_not_load(
     window.wait_for(EngineState.NO_MODEL)
     assert (settings.settings.model, settings.settings.recent_models) == ("/models/big", ())
     engine.load_errors.clear()
-    window.controller.load_precision(Dtype.FOUR_BIT)
+    window.controller.model_slot.load_precision(Dtype.FOUR_BIT)
     window.wait_for(EngineState.IDLE)
     assert engine.loads[-1] == ("/models/big", Dtype.FOUR_BIT)
     assert settings.settings.recent_models == ("/models/big",)
@@ -510,7 +510,7 @@ def test_a_choice_is_kept_only_once_its_outcome_is_known(
     engine.load_gate.shut()
     window.controller.load_model("/models/deadly")
     window.qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=WAIT_MS)
-    assert window.controller.chosen_model == "/models/deadly"
+    assert window.controller.model_slot.chosen == "/models/deadly"
     assert settings.settings.model is None
 
 

@@ -12,7 +12,7 @@ from tests.ui.conftest import Chat
 @pytest.fixture
 def options(qtbot: QtBot, theme: Theme, chat: Chat) -> ChatOptions:
     chat.start()
-    options = ChatOptions(chat.controller, theme)
+    options = ChatOptions(chat.controller.desk, chat.controller.preferences, theme)
     qtbot.addWidget(options)
     anchor = QPushButton()
     qtbot.addWidget(anchor)

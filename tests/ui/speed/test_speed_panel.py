@@ -121,7 +121,7 @@ def test_the_context_is_shown_once_the_model_that_gives_its_length_is_there(chat
     chat.start()
     chat.controller.statistics_changed.emit(_STATISTICS)
     chat.qtbot.waitUntil(lambda: panel.memory.context.value.text() == "512 of 2,048")
-    chat.controller.retry_model()
+    chat.controller.model_slot.retry()
     assert panel.memory.context.value.text() == formatting.NONE
     chat.wait_for(EngineState.IDLE)
     assert panel.memory.context.value.text() == "512 of 2,048"

@@ -137,7 +137,7 @@ def test_conversations_can_be_read_without_a_model(qtbot: QtBot, chat: Chat, win
     assert view.stack.currentWidget() is view.transcript
     assert _banners(window) == ["The model did not load No such folder."]
     chat.engine.load_errors = {}
-    chat.controller.retry_model()
+    chat.controller.model_slot.retry()
     chat.wait_for(EngineState.IDLE)
     assert _banners(window) == []
 

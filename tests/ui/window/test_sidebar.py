@@ -12,7 +12,7 @@ from tests.ui.conftest import Chat
 def sidebar(qtbot: QtBot, theme: Theme, chat: Chat) -> Sidebar:
     for title in ("Bread", "Lisbon", "Python"):
         chat.store.create_conversation(title)
-    sidebar = Sidebar(chat.controller, theme)
+    sidebar = Sidebar(chat.controller.desk, theme)
     qtbot.addWidget(sidebar)
     sidebar.resize(240, 400)
     sidebar.show()
@@ -141,7 +141,7 @@ def test_down_goes_from_the_search_to_its_first_hit(qtbot: QtBot, chat: Chat, si
 
 
 def test_no_conversations_tells_what_comes_here(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
-    sidebar = Sidebar(chat.controller, theme)
+    sidebar = Sidebar(chat.controller.desk, theme)
     qtbot.addWidget(sidebar)
     sidebar.show()
     chat.start()
