@@ -58,7 +58,10 @@ class MainWindow(QMainWindow):
         self.actions_ = WindowActions(self)
         self.sidebar = Sidebar(controller.desk, theme)
         self.conversation = ConversationView(controller, theme, transcript)
-        self.panel = SpeedPanel(controller, theme)
+        self.panel = SpeedPanel(
+            controller, drafting=controller.drafting, preferences=controller.preferences, theme=theme
+        )
+        controller.desk.conversation_opened.connect(self.panel.show_last_reply)
         actions = self.actions_
         model = ModelButton(controller.model_slot, controller.preferences)
         options = ChatOptions(controller.desk, controller.preferences, theme)
@@ -146,7 +149,7 @@ class MainWindow(QMainWindow):
         self.panel.ledger_requested.connect(actions.ledger.trigger)
         actions.tokens.triggered.connect(lambda: self.windows.show_tokens(controller.messages[-1].id))
         self.conversation.transcript.tokens_requested.connect(self.windows.show_tokens)
-        actions.race.triggered.connect(lambda: self.windows.race.open_with(composer.text))
+        actions.race.triggered.connect(lambda: self.windows.open_race(composer.text))
         actions.benchmark.triggered.connect(lambda: show_in_front(self.windows.benchmark))
         actions.larger.triggered.connect(lambda: self._set_text_size(controller.preferences.settings.text_size + 1))
         actions.smaller.triggered.connect(lambda: self._set_text_size(controller.preferences.settings.text_size - 1))

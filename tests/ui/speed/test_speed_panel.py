@@ -27,9 +27,17 @@ _STATISTICS = Statistics(
 )
 
 
+def _panel(chat: Chat, theme: Theme) -> SpeedPanel:
+    """A panel as the window builds it."""
+    controller = chat.controller
+    panel = SpeedPanel(controller, drafting=controller.drafting, preferences=controller.preferences, theme=theme)
+    controller.desk.conversation_opened.connect(panel.show_last_reply)
+    return panel
+
+
 @pytest.fixture
 def panel(qtbot: QtBot, theme: Theme, chat: Chat) -> SpeedPanel:
-    panel = SpeedPanel(chat.controller, theme)
+    panel = _panel(chat, theme)
     qtbot.addWidget(panel)
     panel.resize(280, 700)
     panel.show()
@@ -224,7 +232,7 @@ def test_a_folded_section_stays_folded(qtbot: QtBot, theme: Theme, chat: Chat, p
     assert not panel.memory.context.isVisible()
     assert panel.memory.head.accessibleName() == "Memory, folded"
     assert chat.controller.preferences.settings.panel_collapsed == ("Memory",)
-    again = SpeedPanel(chat.controller, theme)
+    again = _panel(chat, theme)
     qtbot.addWidget(again)
     assert not again.memory.head.isChecked()
     panel.memory.head.click()
