@@ -82,7 +82,7 @@ def test_an_empty_prompt(qapp: QApplication, qtbot: QtBot, small_model: Path) ->
         for prompt in ("", "   "):
             type_and_send(qtbot, app, prompt)
             wait_for_words(qtbot, "Type something to ask first.", "What would you like to know?")
-        assert app.controller.conversations() == []
+        assert app.controller.desk.conversations() == []
         assert_usable(qtbot, app, small_model)
         assert "Type something to ask first." not in words()
 

@@ -18,7 +18,9 @@ def test_a_drafted_reply_shows_its_tokens_and_trees(qapp: QApplication, qtbot: Q
     with running_app(qapp, qtbot) as app:
         controller = app.controller
         qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=WAIT_MS)
-        controller.change_settings(replace(controller.settings, sampling=SamplingParams(temperature=0, max_tokens=48)))
+        controller.preferences.change(
+            replace(controller.preferences.settings, sampling=SamplingParams(temperature=0, max_tokens=48))
+        )
         controller.drafting.change(replace(controller.drafting.settings, mode=Mode.RECURRENT))
         reply = ask(qtbot, app, "Explain in two sentences why leaves are green.")
         assert reply.drafting is not None

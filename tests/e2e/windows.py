@@ -120,7 +120,9 @@ def assert_usable(qtbot: QtBot, app: App, good_model: Path) -> None:
     qtbot.waitUntil(lambda: controller.model is not None and controller.model.path == good_model, timeout=WAIT_MS)
     qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=WAIT_MS)
     window.actions_.new_chat.trigger()
-    controller.change_settings(replace(controller.settings, seed=7))  # of others, one in sixty ends at once
+    controller.preferences.change(
+        replace(controller.preferences.settings, seed=7)
+    )  # of others, one in sixty ends at once
     reply = ask(qtbot, app, "Hello")
     assert (reply.status, reply.error) == (MessageStatus.COMPLETE, "")
     assert len(reply.text) > 3

@@ -129,22 +129,22 @@ class Person(QObject):
         return self._random.choice(found) if found else None
 
     def _open(self) -> None:
-        if chats := self._controller.conversations():
-            self._controller.open_conversation(self._random.choice(chats).id)
+        if chats := self._controller.desk.conversations():
+            self._controller.desk.open_conversation(self._random.choice(chats).id)
 
     def _new(self) -> None:
-        self._controller.new_chat()
+        self._controller.desk.new_chat()
 
     def _rename(self) -> None:
-        if chats := self._controller.conversations():
-            self._controller.rename_conversation(self._random.choice(chats).id, f"Name {self._random.random()}")
+        if chats := self._controller.desk.conversations():
+            self._controller.desk.rename_conversation(self._random.choice(chats).id, f"Name {self._random.random()}")
 
     def _delete(self) -> None:
-        chats = self._controller.conversations()
+        chats = self._controller.desk.conversations()
         if len(chats) > 3:
             chosen = self._random.choice(chats).id
             self._journal.note("deleting", chat=chosen)  # from here on it may be gone
-            self._controller.delete_conversation(chosen)
+            self._controller.desk.delete_conversation(chosen)
 
     @Slot(Message)
     def _on_message(self, message: Message) -> None:

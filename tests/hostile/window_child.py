@@ -91,7 +91,7 @@ class Visitor(QObject):
         yield either(self._is_settled, _LOADING_S)
         if not self._is_settled():
             self._faults.append("the model neither loads nor fails")
-        if failure := controller.model_failure:
+        if failure := controller.model_slot.failure:
             self._judge(failure.message)
         elif order["drafter"]:
             controller.drafting.change(
@@ -110,7 +110,7 @@ class Visitor(QObject):
         controller = self._app.controller
         if controller.state is not EngineState.IDLE:
             return
-        controller.new_chat()
+        controller.desk.new_chat()
         controller.send("Hello")
         yield either(self._has_ended, _WRITING_S)
         if not self._has_ended():
@@ -154,8 +154,8 @@ class Visitor(QObject):
         controller = opened.controller
         controller.start()
         yield wait(_LOOKING_S)
-        for chat in controller.conversations()[:_CHATS_LOOKED_AT]:
-            controller.open_conversation(chat.id)
+        for chat in controller.desk.conversations()[:_CHATS_LOOKED_AT]:
+            controller.desk.open_conversation(chat.id)
             yield wait(_LOOKING_S / 4)
         controller.send("Hello")
         yield either(lambda: controller.state is EngineState.IDLE, _LOADING_S)

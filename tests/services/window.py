@@ -41,7 +41,7 @@ class Window(QObject):
         controller.prompt_refused.connect(lambda text, reason: self.seen.refused.append((text, reason)))
         controller.notice_raised.connect(self.seen.notices.append)
         controller.storage_failed.connect(self.seen.storage_failures.append)
-        controller.conversation_deleted.connect(self.seen.deleted.append)
+        controller.desk.conversation_deleted.connect(self.seen.deleted.append)
         controller.message_changed.connect(self.seen.changed.append)
         controller.reply_text_added.connect(lambda id_, text: self.seen.added_text.append((id_, text)))
         controller.statistics_changed.connect(self.seen.statistics.append)
@@ -66,7 +66,7 @@ class Window(QObject):
 
     @property
     def titles(self) -> list[str]:
-        return [conversation.title for conversation in self.controller.conversations()]
+        return [conversation.title for conversation in self.controller.desk.conversations()]
 
 
 def pause_in_prefill(window: Window, engine: ScriptedEngine) -> int:

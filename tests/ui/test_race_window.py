@@ -52,7 +52,7 @@ def test_a_race_is_replayed_to_its_end(qtbot: QtBot, chat: Chat, race: RaceWindo
     race.playback.speed.setCurrentIndex(2)
     run(qtbot, chat, race)
     assert chat.engine.plans[0].cells[0].draft.mode is Mode.LOOKUP
-    assert chat.engine.plans[0].cells[0].temperature == chat.controller.settings.sampling.temperature
+    assert chat.engine.plans[0].cells[0].temperature == chat.controller.preferences.settings.sampling.temperature
     assert race.verdict.text() == "", "not told before it is seen"
     with qtbot.waitSignal(race.playback.finished):
         pass

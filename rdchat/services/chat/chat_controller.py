@@ -1,4 +1,4 @@
-"""The one coordinator of conversations, settings and engine; widgets talk only to it."""
+"""The one coordinator of messages, replies and engine, and the parts of it that widgets are given."""
 
 import logging
 
@@ -14,27 +14,33 @@ from rdchat.inference.api.requests import Dtype, Role
 from rdchat.services.chat.chat_history import history
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.reply_recorder import ReplyRecorder
 from rdchat.services.chat.reply_writer import MEASURING, ReplyWriter
+from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
 from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import EngineState, Failure
+from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.engine.race import Race
 
 _LOG = logging.getLogger(__name__)
 
 
-class ChatController(ConversationDesk):
+class ChatController(QObject):
     """Commands come in as calls and are never refused by an exception; what follows from them goes out as signals.
 
     A new chat is stored with its first prompt. One reply is written at a time, in the open conversation or, after
     another one was opened, behind it. Editing and regenerating stop it first; sending waits for the person to.
 
     Attributes:
+        desk: The conversations, and which of them is open.
+        preferences: What the person prefers.
+        model_slot: The model that answers, and how another one is loaded.
         drafting: How replies are drafted.
         time_ledger: Where their time went.
         traces: How replies came about, token by token.
@@ -43,6 +49,9 @@ class ChatController(ConversationDesk):
         unsaved: Replies that the store does not take.
     """
 
+    notice_raised = Signal(Notice)
+    storage_failed = Signal(Notice)
+    storage_recovered = Signal()
     message_added = Signal(Message)
     message_changed = Signal(Message)
     reply_text_added = Signal(int, str)
@@ -56,27 +65,34 @@ class ChatController(ConversationDesk):
     def __init__(
         self, store: ConversationStore, settings: SettingsStore, engine: EngineClient, parent: QObject | None = None
     ) -> None:
-        super().__init__(store, settings, parent)
-        self._engine = engine
-        self._model = ModelSlot(engine, settings.settings, self)
+        super().__init__(parent)
+        self._store, self._engine = store, engine
+        self._chat, self._storage = OpenChat(store), StorageWatch(self)
+        self.desk = ConversationDesk(store, self._chat, self._storage, self)
+        self.preferences = SettingsControl(settings, self._storage, self)
+        self.model_slot = ModelSlot(engine, settings.settings, self)
         self._recorder = ReplyRecorder(store, self)
-        self.unsaved = UnsavedReplies(self._recorder, self._title_of, store.path.parent)
+        self.unsaved = UnsavedReplies(self._recorder, self.desk.title_of, store.path.parent)
         self.traces = TraceRecorder(store, self)
-        self.drafting = DraftControl(engine, self._model, lambda: self.settings, self.change_settings, self)
+        self.drafting = DraftControl(
+            engine, self.model_slot, lambda: self.preferences.settings, self.preferences.change, self
+        )
         self.time_ledger = TimeLedger(engine, self.drafting, self)
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
-        self._writer = ReplyWriter(engine, self._model, self.drafting, self._recorder, self.traces, parent=self)
+        self._writer = ReplyWriter(engine, self.model_slot, self.drafting, self._recorder, self.traces, parent=self)
         self._closed = False
         self._connect()
 
     def _connect(self) -> None:
         self._store.tell(self.notice_raised.emit)
-        self._engine.load_progressed.connect(self.load_progressed)
+        self._storage.failed.connect(self.storage_failed)
+        self._storage.recovered.connect(self.storage_recovered)
+        self.model_slot.load_progressed.connect(self.load_progressed)
         self._engine.prefill_progressed.connect(self.prefill_progressed)
-        self._model.loaded.connect(self._remember_model)
-        self._model.failed.connect(self._remember_model)
-        self.conversation_opened.connect(self._show_last_statistics)
-        self.conversation_removed.connect(self._writer.stop)
+        self.model_slot.loaded.connect(self._remember_model)
+        self.model_slot.failed.connect(self._remember_model)
+        self.desk.conversation_opened.connect(self._show_last_statistics)
+        self.desk.conversation_removed.connect(self._writer.stop)
         self._recorder.storage_failed.connect(self.storage_failed)
         self._recorder.storage_recovered.connect(self.storage_recovered)
         self._recorder.storage_recovered.connect(self.traces.save)
@@ -98,21 +114,7 @@ class ChatController(ConversationDesk):
 
     @property
     def model(self) -> ModelInfo | None:
-        return self._model.info
-
-    @property
-    def chosen_model(self) -> str | None:
-        """The model that was chosen last, whether it loaded or not; None is the default one."""
-        return self._model.chosen
-
-    @property
-    def chosen_dtype(self) -> Dtype:
-        """The precision that was chosen last."""
-        return self._model.dtype
-
-    @property
-    def model_failure(self) -> Failure | None:
-        return self._model.failure
+        return self.model_slot.info
 
     @property
     def streaming_message_id(self) -> int | None:
@@ -124,10 +126,13 @@ class ChatController(ConversationDesk):
 
     def start(self) -> None:
         """Open the latest conversation and load the model of the settings."""
-        self._open_latest()
+        for notice in (self._store.notice, self.preferences.notice):
+            if notice:
+                self.notice_raised.emit(notice)
+        self.desk.open_latest()
         if notice := left_behind(self._store.path.parent):
             self.notice_raised.emit(notice)
-        self._model.retry()
+        self.model_slot.retry()
 
     def close(self, timeout_s: float = 10.0) -> bool:
         """Stop, save and end the engine thread; False if that did not come back (`EngineClient.shutdown`).
@@ -148,21 +153,13 @@ class ChatController(ConversationDesk):
 
         A reply under way is stopped, one that waits for a model waits for this one.
         """
-        self._model.load(model, dtype or self.chosen_dtype)
-
-    def load_precision(self, dtype: Dtype) -> None:
-        """Load the model that was chosen last in another precision, also where it did not load in the present one."""
-        self._model.load(self.chosen_model, dtype)
-
-    def retry_model(self) -> None:
-        """Load what was chosen last."""
-        self._model.retry()
+        self.model_slot.load(model, dtype)
 
     # Messages
 
     def send(self, text: str) -> None:
         """Add a prompt and have it answered, or say why not with `prompt_refused`."""
-        conversation_id = self.conversation.id if self.conversation else None
+        conversation_id = self._chat.conversation.id if self._chat.conversation else None
         if reason := self._writer.reason_to_refuse(text, conversation_id):
             self.prompt_refused.emit(text, reason)
             return
@@ -171,13 +168,13 @@ class ChatController(ConversationDesk):
         except StorageError as error:
             self._storage.report(error)
             self.prompt_refused.emit(text, str(error))
-            self._list_conversations()  # the chat may have been stored, if its prompt was not
+            self.desk.refresh()  # the chat may have been stored, if its prompt was not
             return
         self._storage.note_success()
         self.message_added.emit(prompt)
         with self._storage.writing():
             self._answer()
-        self._list_conversations()
+        self.desk.refresh()
 
     def stop(self) -> None:
         """Stop the reply that is being written, or that waits for the model."""
@@ -195,7 +192,7 @@ class ChatController(ConversationDesk):
             self._chat.add_prompt_version(message_id, text)
             self.transcript_changed.emit()
             self._answer()
-        self._list_conversations()
+        self.desk.refresh()
 
     def regenerate(self, message_id: int) -> None:
         """Have another reply written; the old one is kept as an alternative. A prompt without a reply gets one."""
@@ -205,10 +202,10 @@ class ChatController(ConversationDesk):
         with self._storage.writing():
             if not self._check_question(self._chat.path_to_prompt(message_id)):
                 return
-            reply = self._chat.add_another_reply(message_id, self.settings, self._model_name())
+            reply = self._chat.add_another_reply(message_id, self.preferences.settings, self._model_name())
             self.transcript_changed.emit()
             self._write(reply)
-        self._list_conversations()
+        self.desk.refresh()
 
     def continue_reply(self, message_id: int) -> None:
         """Have the reply at the end of the path written on, once it has ended."""
@@ -233,7 +230,7 @@ class ChatController(ConversationDesk):
 
     def _answer(self) -> None:
         """Add a reply to the prompt that ends the path and have it written."""
-        reply = self._chat.add_reply(self.settings, self._model_name())
+        reply = self._chat.add_reply(self.preferences.settings, self._model_name())
         self.message_added.emit(reply)
         self._write(reply)
 
@@ -241,8 +238,8 @@ class ChatController(ConversationDesk):
         """Have the reply that ends the path written, or written on."""
         told = self.messages if continued else self.messages[:-1]
         own = self._chat.system_prompt
-        system_prompt = self.settings.system_prompt if own is None else own
-        sampling = self._chat.sampling or self.settings.sampling
+        system_prompt = self.preferences.settings.system_prompt if own is None else own
+        sampling = self._chat.sampling or self.preferences.settings.sampling
         self._writer.write(history(told, system_prompt), sampling, reply, continued=continued)
 
     def _check_question(self, path: list[Message]) -> bool:
@@ -251,10 +248,6 @@ class ChatController(ConversationDesk):
             return True
         self.notice_raised.emit(Notice("There is no question to answer", "Type one below, or start a new chat."))
         return False
-
-    def _title_of(self, conversation_id: int) -> str:
-        known = [*self._list.shown, *([self.conversation] if self.conversation else [])]
-        return next((chat.title for chat in known if chat.id == conversation_id), "A chat")
 
     def _model_name(self) -> str | None:
         return self.model.name if self.model else None
@@ -287,7 +280,7 @@ class ChatController(ConversationDesk):
     def _on_reply_ended(self, ended: Message) -> None:
         if self._chat.has(ended.id):
             self.message_changed.emit(self._chat.replace(ended))
-        self._list_conversations()
+        self.desk.refresh()
 
     @Slot()
     def _remember_model(self) -> None:
@@ -295,6 +288,6 @@ class ChatController(ConversationDesk):
 
         Not before the outcome: a model that takes the whole process down must not do so at every start.
         """
-        remembered = self._model.remembered_in(self.settings)
-        if remembered != self.settings:
-            self.change_settings(remembered)
+        remembered = self.model_slot.remembered_in(self.preferences.settings)
+        if remembered != self.preferences.settings:
+            self.preferences.change(remembered)

@@ -1,10 +1,8 @@
-"""Conversations and settings as the window commands them; no engine is needed for any of it."""
+"""Conversations as the window commands them; no engine is needed for any of it."""
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.chat.conversation import Conversation, Notice
-from rdchat.chat.settings import Settings
-from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.conversation import Conversation
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat.conversation_list import ConversationList
@@ -13,11 +11,12 @@ from rdchat.services.chat.storage_watch import StorageWatch
 
 
 class ConversationDesk(QObject):
-    """Lists, opens, renames, deletes and searches conversations, and keeps the settings.
+    """Lists, opens, renames, deletes and searches conversations, and keeps the open one's own options.
 
     Args:
         store: The conversations.
-        settings: What the person prefers.
+        chat: The open conversation; who adds messages to it has it too.
+        storage: Stands around every command, and tells of those that fail.
         parent: The Qt parent.
     """
 
@@ -25,20 +24,13 @@ class ConversationDesk(QObject):
     conversation_opened = Signal()
     conversation_removed = Signal(int)  # its id, before another one is opened in its place
     conversation_deleted = Signal(Conversation)
-    settings_changed = Signal(Settings)
-    notice_raised = Signal(Notice)
-    storage_failed = Signal(Notice)
-    storage_recovered = Signal()
 
-    def __init__(self, store: ConversationStore, settings: SettingsStore, parent: QObject | None = None) -> None:
+    def __init__(
+        self, store: ConversationStore, chat: OpenChat, storage: StorageWatch, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
-        self._store = store
-        self._settings = settings
-        self._chat = OpenChat(store)
+        self._store, self._chat, self._storage = store, chat, storage
         self._list = ConversationList(store)
-        self._storage = StorageWatch(self)
-        self._storage.failed.connect(self.storage_failed)
-        self._storage.recovered.connect(self.storage_recovered)
 
     def conversations(self) -> list[Conversation]:
         """The conversations that the search leaves, newest first."""
@@ -59,15 +51,6 @@ class ConversationDesk(QObject):
         """The open chat's own sampling; None where it takes the one of the preferences."""
         return self._chat.sampling
 
-    @property
-    def settings(self) -> Settings:
-        return self._settings.settings
-
-    def change_settings(self, settings: Settings) -> None:
-        with self._storage.reading():
-            self._settings.save(settings)
-        self.settings_changed.emit(settings)
-
     def new_chat(self) -> None:
         self._chat.start_new()
         self.conversation_opened.emit()
@@ -81,7 +64,7 @@ class ConversationDesk(QObject):
         """Give a conversation another title; a blank one leaves it as it is."""
         with self._storage.writing():
             self._chat.update(self._store.rename_conversation(conversation_id, title))
-        self._list_conversations()
+        self.refresh()
 
     def delete_conversation(self, conversation_id: int) -> None:
         """Delete a conversation, until `undo_delete`; where it was open, its neighbour in the list is opened."""
@@ -89,7 +72,7 @@ class ConversationDesk(QObject):
             neighbour = self._list.neighbour_of(conversation_id)
             deleted = self._list.delete(conversation_id)
             self.conversation_removed.emit(conversation_id)
-            self._list_conversations()
+            self.refresh()
             if self._chat.is_open(conversation_id):
                 self._open_or_new(neighbour)
             self.conversation_deleted.emit(deleted)
@@ -98,13 +81,13 @@ class ConversationDesk(QObject):
         """Bring back the conversation that was deleted last, and open it."""
         with self._storage.writing():
             if restored := self._list.restore_last():
-                self._list_conversations()
+                self.refresh()
                 self.open_conversation(restored.id)
 
     def search(self, text: str) -> None:
         """List only the conversations that have these words."""
         self._list.search = text
-        self._list_conversations()
+        self.refresh()
 
     def set_chat_options(self, system_prompt: str | None, sampling: SamplingParams | None) -> None:
         """Give the open chat its own system prompt and sampling; None takes those of the preferences."""
@@ -112,21 +95,24 @@ class ConversationDesk(QObject):
         with self._storage.writing() if stored else self._storage.reading():
             self._chat.set_options(system_prompt, sampling)
 
-    def _open_latest(self) -> None:
-        """List the conversations and open the newest one; say what was wrong with the files."""
-        for notice in (self._store.notice, self._settings.notice):
-            if notice:
-                self.notice_raised.emit(notice)
-        self._list_conversations()
+    def title_of(self, conversation_id: int) -> str:
+        """Return the title of a conversation that is listed or open, without the store; others are "A chat"."""
+        known = [*self._list.shown, *([self.conversation] if self.conversation else [])]
+        return next((chat.title for chat in known if chat.id == conversation_id), "A chat")
+
+    def open_latest(self) -> None:
+        """List the conversations and open the newest one, or a new one where there is none."""
+        self.refresh()
         self._open_or_new(next(iter(self._list.shown), None))
+
+    def refresh(self) -> None:
+        """List the conversations anew."""
+        with self._storage.reading():
+            self._list.refresh()
+        self.conversations_changed.emit()
 
     def _open_or_new(self, conversation: Conversation | None) -> None:
         if conversation:
             self.open_conversation(conversation.id)
         else:
             self.new_chat()
-
-    def _list_conversations(self) -> None:
-        with self._storage.reading():
-            self._list.refresh()
-        self.conversations_changed.emit()

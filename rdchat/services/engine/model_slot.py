@@ -5,7 +5,7 @@ from dataclasses import replace
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.settings import Settings
-from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.requests import Dtype
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import Failure
@@ -25,6 +25,7 @@ class ModelSlot(QObject):
     """
 
     load_started = Signal()
+    load_progressed = Signal(LoadProgress)
     loaded = Signal(ModelInfo)
     failed = Signal(Failure)
 
@@ -36,18 +37,24 @@ class ModelSlot(QObject):
         self.loading = True
         self.info: ModelInfo | None = None
         self.failure: Failure | None = None
+        engine.load_progressed.connect(self.load_progressed)
         engine.model_loaded.connect(self._on_loaded)
         engine.model_failed.connect(self._on_failed)
 
-    def load(self, model: str | None, dtype: Dtype) -> None:
-        self.chosen, self.dtype = model, dtype
+    def load(self, model: str | None, dtype: Dtype | None = None) -> None:
+        """Load a model, None for the default one, in the precision chosen last if none is named."""
+        self.chosen, self.dtype = model, dtype or self.dtype
         self.loading, self.info, self.failure = True, None, None
         self.load_started.emit()
-        self._engine.load_model(model, dtype)
+        self._engine.load_model(model, self.dtype)
+
+    def load_precision(self, dtype: Dtype) -> None:
+        """Load the model that was chosen last in another precision, also where it did not load in the present one."""
+        self.load(self.chosen, dtype)
 
     def retry(self) -> None:
         """Load what was asked for last."""
-        self.load(self.chosen, self.dtype)
+        self.load(self.chosen)
 
     def remembered_in(self, settings: Settings) -> Settings:
         """Return the settings with what was asked for last to start with, and, if it loaded, as the latest one."""

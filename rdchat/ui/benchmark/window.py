@@ -7,7 +7,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QDialog,
-    QFileDialog,
     QFrame,
     QHBoxLayout,
     QMessageBox,
@@ -23,10 +22,13 @@ from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.bench_results import BenchRecord
 from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.inference.benchmark.environment import environment
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.engine_events import Failure
-from rdchat.ui.benchmark.export import EXPORT_TYPES, export
-from rdchat.ui.benchmark.obstacles import obstacle, waiting_words
+from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.ui.benchmark.export import export
+from rdchat.ui.benchmark.file_dialogs import export_dialog, opening_dialog
+from rdchat.ui.benchmark.obstacles import Obstacles
 from rdchat.ui.benchmark.plan_form import PlanForm
 from rdchat.ui.benchmark.results_view import ResultsView
 from rdchat.ui.look import formatting
@@ -45,17 +47,26 @@ _START_TIP = "Measure what is chosen at the left"
 class BenchmarkWindow(QDialog):
     """Starts benchmarks, shows the last one or one of a file, and exports it."""
 
-    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        benchmark: Benchmark,
+        *,
+        drafting: DraftControl,
+        obstacles: Obstacles,
+        model: ModelSlot,
+        theme: Theme,
+        parent: QWidget | None = None,
+    ) -> None:
         super().__init__(parent, Qt.WindowType.Window)
-        self._controller, self._theme = controller, theme
-        self._benchmark = controller.benchmark
+        self._benchmark, self._drafting, self._obstacles = benchmark, drafting, obstacles
+        self._model, self._theme = model, theme
         self._environment = environment(None)
         self._record: BenchRecord | None = None
         self._complete = False  # whether the last benchmark ran to its end
         self._told: tuple[str, str] | None = None  # what came of what was done last, and its colour
         self.setWindowTitle("Benchmark")
         self.setMinimumSize(720, 460)
-        self.form = PlanForm(controller.drafting, theme)
+        self.form = PlanForm(drafting, theme)
         self.results = ResultsView(theme)
         self._build_bar()
         self._lay_out()
@@ -127,11 +138,8 @@ class BenchmarkWindow(QDialog):
         benchmark.runs_made.connect(self._throttle.note)
         benchmark.ended.connect(self._on_ended)
         benchmark.failed.connect(self._on_failed)
-        controller, race = self._controller, self._controller.race
-        for changed in (race.started, race.finished, race.stopped, race.failed):
-            changed.connect(self._show_state)
-        controller.state_changed.connect(self._show_state)
-        controller.drafting.changed.connect(self._show_state)  # the form has heard of it before
+        self._obstacles.changed.connect(self._show_state)
+        self._drafting.changed.connect(self._show_state)  # the form has heard of it before
         QShortcut(QKeySequence.StandardKey.Close, self, self.close)
 
     def show_record(self, record: BenchRecord) -> None:
@@ -174,7 +182,7 @@ class BenchmarkWindow(QDialog):
         except InvalidSettingError as error:
             self._tell(str(error))
             return
-        self._environment, self._record, self._told = environment(self._controller.model), None, None
+        self._environment, self._record, self._told = environment(self._model.info), None, None
         self._complete = False
         self.stack.setCurrentIndex(0)
         self._benchmark.start(plan)
@@ -209,7 +217,7 @@ class BenchmarkWindow(QDialog):
         self._show_state()
 
     def _reason_not_to_start(self) -> str:
-        if reason := obstacle(self._controller):
+        if reason := self._obstacles.obstacle():
             return reason
         try:
             self.form.plan()
@@ -221,7 +229,7 @@ class BenchmarkWindow(QDialog):
         progress = self._benchmark.progress
         if progress is None:
             self.progress.setRange(0, 0)
-            self._say(waiting_words(self._controller), "muted")
+            self._say(self._obstacles.waiting_words(), "muted")
             return
         self.progress.setRange(0, max(progress.total, 1))
         self.progress.setValue(progress.done)
@@ -252,10 +260,7 @@ class BenchmarkWindow(QDialog):
         self.status.setText(words)
 
     def _choose_csv(self) -> None:
-        dialog = QFileDialog(self, "Open a benchmark", str(Path.home()))
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)  # Apple's scripts write two that belong together
-        dialog.setNameFilters(["Comma-separated values (*.csv)", "All files (*)"])
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog = opening_dialog(self)
         dialog.filesSelected.connect(self.open_files)
         dialog.open()
 
@@ -269,12 +274,7 @@ class BenchmarkWindow(QDialog):
             self._tell(f"From {', '.join(Path(name).name for name in names)}", "muted")
 
     def _choose_place(self) -> None:
-        dialog = QFileDialog(self, "Export the benchmark", str(Path.home() / "benchmark.csv"))
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setNameFilters([f"{kind[1:].upper()} (*{kind})" for kind in EXPORT_TYPES])
-        dialog.setDefaultSuffix(EXPORT_TYPES[0])
-        dialog.filterSelected.connect(lambda chosen: dialog.setDefaultSuffix(chosen.partition(" ")[0].lower()))
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog = export_dialog(self)
         dialog.fileSelected.connect(self.save)
         dialog.open()
 

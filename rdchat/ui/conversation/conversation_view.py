@@ -52,7 +52,7 @@ class ConversationView(Ground):
 
     def _connect_transcript(self) -> None:
         controller, transcript = self._controller, self.transcript
-        controller.conversation_opened.connect(self._show_conversation)
+        controller.desk.conversation_opened.connect(self._show_conversation)
         controller.transcript_changed.connect(self._show_messages)
         controller.message_added.connect(self._add_message)
         controller.message_changed.connect(transcript.update_message)
@@ -73,7 +73,7 @@ class ConversationView(Ground):
         self.composer.stop_requested.connect(controller.stop)
         controller.prompt_refused.connect(self.composer.give_back)
         self.welcome.example_chosen.connect(self._take_example)
-        self.failed.retry_requested.connect(controller.retry_model)
+        self.failed.retry_requested.connect(controller.model_slot.retry)
         self.failed.default_requested.connect(lambda: controller.load_model(None))
         self.failed.choose_requested.connect(self.choose_model_requested)
         self.failed.read_requested.connect(self._read_on)
@@ -82,14 +82,14 @@ class ConversationView(Ground):
         self._controller.notice_raised.connect(self._show_notice)
         self._controller.storage_failed.connect(self._show_storage_failure)
         self._controller.storage_recovered.connect(lambda: self.banners.close_banner("storage"))
-        self._controller.conversation_deleted.connect(self._offer_undo)
+        self._controller.desk.conversation_deleted.connect(self._offer_undo)
 
     def _show_conversation(self) -> None:
-        conversation = self._controller.conversation
+        conversation = self._controller.desk.conversation
         self._drafts[self._draft_of] = self.composer.text
         self._draft_of = conversation.id if conversation else None
         self.composer.set_text(self._drafts.pop(self._draft_of, ""))
-        self._read_despite = self._controller.model_failure if self._controller.messages else None
+        self._read_despite = self._controller.model_slot.failure if self._controller.messages else None
         self._show_messages()
 
     def _show_messages(self) -> None:
@@ -116,10 +116,10 @@ class ConversationView(Ground):
         self._show_page()
 
     def _show_page(self) -> None:
-        failure = self._controller.model_failure
+        failure = self._controller.model_slot.failure
         messages = bool(self._controller.messages)
         if failure is not None and failure is not self._read_despite:
-            self.failed.show_failure(failure, messages, self._controller.chosen_model is None)
+            self.failed.show_failure(failure, messages, self._controller.model_slot.chosen is None)
             self.stack.setCurrentWidget(self.failed)
         else:
             self.stack.setCurrentWidget(self.transcript if messages else self.welcome)
@@ -130,11 +130,11 @@ class ConversationView(Ground):
             self.banners.close_banner("model")
         elif self.banners.banner("model") is None:
             banner = Banner(self._theme, "The model did not load", failure.message, "warning", "danger")
-            banner.add_action("Try again", self._controller.retry_model)
+            banner.add_action("Try again", self._controller.model_slot.retry)
             self.banners.show_banner(banner, "model")
 
     def _read_on(self) -> None:
-        self._read_despite = self._controller.model_failure
+        self._read_despite = self._controller.model_slot.failure
         self._show_page()
 
     def _show_load(self, progress: LoadProgress) -> None:
@@ -164,5 +164,5 @@ class ConversationView(Ground):
     def _offer_undo(self, conversation: Conversation) -> None:
         title = conversation.title if len(conversation.title) <= 40 else f"{conversation.title[:39]}…"
         banner = Banner(self._theme, f"Deleted “{title}”")
-        banner.add_action("Undo", self._controller.undo_delete)
+        banner.add_action("Undo", self._controller.desk.undo_delete)
         self.banners.show_banner(banner, "undo", UNDO_MS)

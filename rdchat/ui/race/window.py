@@ -17,11 +17,13 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.requests import Mode, Role, fresh_seed
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.inference.api.requests import Mode, fresh_seed
+from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.engine_events import Failure
-from rdchat.services.engine.race import RaceResult
-from rdchat.ui.benchmark.obstacles import obstacle, waiting_words
+from rdchat.services.engine.race import Race, RaceResult
+from rdchat.ui.benchmark.obstacles import Obstacles
 from rdchat.ui.look import formatting
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import Separator, ThemedLabel, wrapped
@@ -40,12 +42,32 @@ _LETTERS = "W: beam width, L: beam length, K: draft tokens."
 
 
 class RaceWindow(QDialog):
-    """Starts races and replays the last one. Closing it ends a race that runs."""
+    """Starts races and replays the last one. Closing it ends a race that runs.
 
-    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+    Args:
+        race: Drafting against plain decoding.
+        drafting: Which ways of drafting are to be had, and the chat's own.
+        obstacles: What stands in the way of a race.
+        desk: Has the sampling of the open chat.
+        preferences: Have the sampling of the others, and the seed.
+        theme: The appearance to follow.
+        parent: What the window stays above.
+    """
+
+    def __init__(
+        self,
+        race: Race,
+        *,
+        drafting: DraftControl,
+        obstacles: Obstacles,
+        desk: ConversationDesk,
+        preferences: SettingsControl,
+        theme: Theme,
+        parent: QWidget | None = None,
+    ) -> None:
         super().__init__(parent, Qt.WindowType.Window)
-        self._controller, self._theme = controller, theme
-        self._race = controller.race
+        self._race, self._drafting, self._obstacles = race, drafting, obstacles
+        self._desk, self._preferences, self._theme = desk, preferences, theme
         self._result: RaceResult | None = None
         self.setWindowTitle("Race")
         self.setMinimumSize(600, 440)
@@ -112,7 +134,7 @@ class RaceWindow(QDialog):
         column.addWidget(self.verdict)
 
     def _connect(self) -> None:
-        race, controller = self._race, self._controller
+        race = self._race
         self.start.clicked.connect(self._press)
         self.prompt.textChanged.connect(self._show_state)
         self.mode.currentIndexChanged.connect(self._show_state)
@@ -124,26 +146,18 @@ class RaceWindow(QDialog):
         race.finished.connect(self.show_result)
         race.stopped.connect(self._on_stopped)
         race.failed.connect(self._on_failed)
-        bench = controller.benchmark
-        for changed in (
-            controller.state_changed,
-            controller.drafting.changed,
-            bench.started,
-            bench.ended,
-            bench.failed,
-        ):
+        for changed in (self._obstacles.changed, self._drafting.changed):
             changed.connect(self._show_state)
         QShortcut(QKeySequence.StandardKey.Close, self, self.close)
 
-    def open_with(self, text: str) -> None:
-        """Show the window with a prompt: what is being typed, else the last one of the chat, else what it had."""
-        asked = [message.text for message in self._controller.messages if message.role is Role.USER]
-        if not self._race.running and (prompt := text.strip() or (asked[-1] if asked else "")):
+    def open_with(self, prompt: str) -> None:
+        """Show the window with a prompt; an empty one leaves what it had."""
+        if not self._race.running and prompt:
             self.prompt.setPlainText(prompt)
         if not self.isVisible():
-            chosen = self._controller.drafting.settings.mode
+            chosen = self._drafting.settings.mode
             self.mode.setCurrentIndex(self.mode.findData(Mode.AUTO if chosen is Mode.OFF else chosen))
-        self._controller.drafting.refresh_options()
+        self._drafting.refresh_options()
         show_in_front(self)
         (self.start if self.prompt.toPlainText().strip() else self.prompt).setFocus()
 
@@ -176,10 +190,10 @@ class RaceWindow(QDialog):
             self.start.setEnabled(False)
             self._race.stop()
             return
-        controller = self._controller
-        mode, seed = Mode(self.mode.currentData()), controller.settings.seed
-        sampling = controller.chat_sampling or controller.settings.sampling
-        draft = replace(controller.drafting.settings, mode=mode)
+        settings = self._preferences.settings
+        mode, seed = Mode(self.mode.currentData()), settings.seed
+        sampling = self._desk.chat_sampling or settings.sampling
+        draft = replace(self._drafting.settings, mode=mode)
         self._forget()
         try:
             self._race.start(
@@ -230,14 +244,14 @@ class RaceWindow(QDialog):
         self.problem.setVisible(bool(problem))
         self.start.setText("Stop race" if running else "Start race")
         self.start.setEnabled(running or not (reason or problem))
-        self.status.setText((self._race.words or waiting_words(self._controller)) if running else reason)
+        self.status.setText((self._race.words or self._obstacles.waiting_words()) if running else reason)
 
     def _reason_not_to_start(self) -> str:
-        return obstacle(self._controller) or ("" if self.prompt.toPlainText().strip() else "Type a prompt first.")
+        return self._obstacles.obstacle() or ("" if self.prompt.toPlainText().strip() else "Type a prompt first.")
 
     def _problem(self, mode: Mode) -> str:
         """Return why a mode is not to be had; empty where it is, or the engine has not told yet."""
-        option = self._controller.drafting.option(mode)
+        option = self._drafting.option(mode)
         return option.reason if option is not None and not option.available else ""
 
     def _show_modes(self) -> None:

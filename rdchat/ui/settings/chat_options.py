@@ -5,7 +5,8 @@ from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm
@@ -16,9 +17,11 @@ _WIDTH = 320
 class ChatOptions(QWidget):
     """Shows the values in force and applies each change at once. What equals the preferences is not kept apart."""
 
-    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, desk: ConversationDesk, preferences: SettingsControl, theme: Theme, parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent, Qt.WindowType.Popup)
-        self._controller, self._theme = controller, theme
+        self._desk, self._preferences, self._theme = desk, preferences, theme
         self.setAccessibleName("Chat options")
         self.prompt = QPlainTextEdit()
         self.prompt.setMinimumWidth(_WIDTH)
@@ -63,8 +66,8 @@ class ChatOptions(QWidget):
 
     def refresh(self) -> None:
         """Show the values in force."""
-        prompt, sampling = self._controller.chat_system_prompt, self._controller.chat_sampling
-        settings = self._controller.settings
+        prompt, sampling = self._desk.chat_system_prompt, self._desk.chat_sampling
+        settings = self._preferences.settings
         shown = settings.system_prompt if prompt is None else prompt
         if self.prompt.toPlainText() != shown:
             self.prompt.blockSignals(True)
@@ -80,18 +83,18 @@ class ChatOptions(QWidget):
         painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
 
     def _apply(self) -> None:
-        settings = self._controller.settings
+        settings = self._preferences.settings
         if self.form.problem.isVisibleTo(self):
             return
         text = self.prompt.toPlainText()
         prompt = None if text == settings.system_prompt else text
         values = self.form.sampling()
         sampling = None if values == settings.sampling else values
-        self._controller.set_chat_options(prompt, sampling)
+        self._desk.set_chat_options(prompt, sampling)
         self._show_source(prompt, sampling)
 
     def _use_defaults(self) -> None:
-        self._controller.set_chat_options(None, None)
+        self._desk.set_chat_options(None, None)
         self.refresh()
 
     def _show_source(self, prompt: str | None, sampling: SamplingParams | None) -> None:

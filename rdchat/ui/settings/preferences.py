@@ -23,7 +23,8 @@ from PySide6.QtWidgets import (
 from rdchat import paths
 from rdchat.chat.settings import Appearance, Settings
 from rdchat.inference.api.requests import Dtype, SamplingParams
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
 from rdchat.ui.look.formatting import DEFAULT_MODEL
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
@@ -40,9 +41,11 @@ class Preferences(QDialog):
     choose_model_requested = Signal()
     choose_models_folder_requested = Signal()
 
-    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, preferences: SettingsControl, model: ModelSlot, theme: Theme, parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent)
-        self._controller, self._theme = controller, theme
+        self._preferences, self._slot, self._theme = preferences, model, theme
         self.setWindowTitle("Preferences")
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
@@ -62,8 +65,8 @@ class Preferences(QDialog):
         layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # as high as the page that is shown
         layout.addWidget(self.tabs)
         self._fit_page()
-        controller.settings_changed.connect(self.show_settings)
-        self.show_settings(controller.settings)
+        preferences.changed.connect(self.show_settings)
+        self.show_settings(preferences.settings)
 
     def show_settings(self, settings: Settings) -> None:
         """Show what is in force; fields that are being typed in keep their text."""
@@ -76,7 +79,7 @@ class Preferences(QDialog):
         ):
             self.appearance.setCurrentIndex(self.appearance.findData(settings.appearance))
             self.text_size.setValue(settings.text_size)
-            self.dtype.setCurrentIndex(self.dtype.findData(self._controller.chosen_dtype))
+            self.dtype.setCurrentIndex(self.dtype.findData(self._slot.dtype))
             typing = self._typing.isActive()
             if not typing and self.prompt.toPlainText() != settings.system_prompt:
                 self.prompt.setPlainText(settings.system_prompt)
@@ -142,11 +145,11 @@ class Preferences(QDialog):
         choose = QPushButton("Choose…")
         choose.clicked.connect(self.choose_model_requested)
         self.use_default = QPushButton("Use the default model")
-        self.use_default.clicked.connect(lambda: self._controller.load_model(None))
+        self.use_default.clicked.connect(lambda: self._slot.load(None))
         self.dtype = QComboBox()
         for dtype in Dtype:
             self.dtype.addItem(formatting.DTYPE_WORDS[dtype], dtype)
-        self.dtype.currentIndexChanged.connect(lambda: self._controller.load_precision(Dtype(self.dtype.currentData())))
+        self.dtype.currentIndexChanged.connect(lambda: self._slot.load_precision(Dtype(self.dtype.currentData())))
         self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
         choose_folder = QPushButton("Choose…")
         choose_folder.clicked.connect(self.choose_models_folder_requested)
@@ -183,7 +186,7 @@ class Preferences(QDialog):
         return page
 
     def _change(self, **values: object) -> None:
-        self._controller.change_settings(replace(self._controller.settings, **values))  # type: ignore[arg-type]
+        self._preferences.change(replace(self._preferences.settings, **values))  # type: ignore[arg-type]
 
     def _restore_sampling(self) -> None:
         self.form.set_sampling(SamplingParams())
@@ -194,7 +197,7 @@ class Preferences(QDialog):
         valid = not words or (words.isascii() and words.isdigit() and int(words) < 2**64)
         self.seed_problem.setText("" if valid else "A seed is a whole number from 0 to 2^64 - 1, or nothing.")
         self.seed_problem.setVisible(not valid)
-        seed = self._controller.settings.seed if not valid else int(words) if words else None
+        seed = self._preferences.settings.seed if not valid else int(words) if words else None
         self._change(system_prompt=self.prompt.toPlainText(), seed=seed)
 
     def done(self, result: int) -> None:

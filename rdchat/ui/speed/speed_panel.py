@@ -1,14 +1,17 @@
 """The right side: which model runs, how it drafts, and how fast, with each figure's definition as its tooltip."""
 
 from dataclasses import replace
+from typing import Protocol
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal, SignalInstance
 from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.labels import Ground, Separator
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
@@ -23,16 +26,37 @@ from rdchat.ui.speed.speed_section import SpeedSection
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
 
 
+class Replies(Protocol):
+    """What the panel follows: the engine's state, and the replies of the open chat with their figures."""
+
+    @property
+    def state(self) -> EngineState: ...
+    @property
+    def model(self) -> ModelInfo | None: ...
+    @property
+    def messages(self) -> list[Message]: ...
+    @property
+    def state_changed(self) -> SignalInstance: ...
+    @property
+    def load_progressed(self) -> SignalInstance: ...
+    @property
+    def prefill_progressed(self) -> SignalInstance: ...
+    @property
+    def statistics_changed(self) -> SignalInstance: ...
+    @property
+    def message_changed(self) -> SignalInstance: ...
+
+
 class SpeedPanel(QScrollArea):
-    """Follows the controller, at most ten times a second; between replies it keeps the last one's figures."""
+    """Follows the replies, at most ten times a second; between them it keeps the last one's figures."""
 
     ledger_requested = Signal()
 
-    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._controller, self._theme = controller, theme
+    def __init__(self, replies: Replies, *, drafting: DraftControl, preferences: SettingsControl, theme: Theme) -> None:
+        super().__init__()
+        self._replies, self._preferences, self._theme = replies, preferences, theme
         self._pending = Statistics()
-        self._state = controller.state
+        self._state = replies.state
         self.throttle = Throttle(self)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setWidgetResizable(True)
@@ -42,7 +66,7 @@ class SpeedPanel(QScrollArea):
         self.setMinimumWidth(220)
         self.model = ModelSection(theme)
         self.speed = SpeedSection(theme)
-        self.drafting = DraftControls(controller.drafting, theme)
+        self.drafting = DraftControls(drafting, theme)
         self.drafts = DraftFigures(theme)
         self.reply = ReplySection(theme)
         self.memory = MemorySection(theme)
@@ -57,14 +81,14 @@ class SpeedPanel(QScrollArea):
         self.setWidget(self._build_column())
         self._connect()
         self._show_state()
-        self._show_last_reply()
+        self.show_last_reply()
 
     def _build_column(self) -> QWidget:
         ground = Ground(self._theme, "window")
         column = QVBoxLayout(ground)
         column.setContentsMargins(LARGE - 4, MEDIUM + TIGHT, LARGE - 4, MEDIUM)
         column.setSpacing(MEDIUM)
-        collapsed = self._controller.settings.panel_collapsed
+        collapsed = self._preferences.settings.panel_collapsed
         for section in self.sections:
             if section is not self.sections[0]:
                 column.addWidget(Separator(self._theme))
@@ -91,17 +115,16 @@ class SpeedPanel(QScrollArea):
         return QSize(280, 600)
 
     def _connect(self) -> None:
-        controller = self._controller
-        controller.state_changed.connect(self._show_state)
-        controller.load_progressed.connect(self.model.show_load)
-        controller.prefill_progressed.connect(self.model.show_prefill)
-        controller.statistics_changed.connect(self._note_statistics)
-        controller.message_changed.connect(self._note_message)
-        controller.conversation_opened.connect(self._show_last_reply)
+        replies = self._replies
+        replies.state_changed.connect(self._show_state)
+        replies.load_progressed.connect(self.model.show_load)
+        replies.prefill_progressed.connect(self.model.show_prefill)
+        replies.statistics_changed.connect(self._note_statistics)
+        replies.message_changed.connect(self._note_message)
         self.throttle.due.connect(self._show_pending)
 
     def _show_state(self) -> None:
-        state, model = self._controller.state, self._controller.model
+        state, model = self._replies.state, self._replies.model
         if state is EngineState.PREFILL and self._state is not state:
             self._begin(Statistics())  # another reply, or the same one again
         self._state = state
@@ -113,7 +136,7 @@ class SpeedPanel(QScrollArea):
         self.throttle.note()
 
     def _show_pending(self) -> None:
-        if self._controller.state in _BUSY:
+        if self._replies.state in _BUSY:
             self.speed.sparkline.add(self._pending)
         self._show_statistics(self._pending)
 
@@ -124,10 +147,11 @@ class SpeedPanel(QScrollArea):
         self._show_statistics(message.statistics)
         self.reply.show_finish(message.finish_reason)
 
-    def _show_last_reply(self) -> None:
-        if self._controller.state in _BUSY:
+    def show_last_reply(self) -> None:
+        """Show the figures of the open chat's last reply, unless one is being written."""
+        if self._replies.state in _BUSY:
             return  # the figures are those of the reply that is being written
-        replies = [message for message in self._controller.messages if message.statistics]
+        replies = [message for message in self._replies.messages if message.statistics]
         self._begin(replies[-1].statistics if replies and replies[-1].statistics else Statistics())
         if replies:
             self.reply.show_finish(replies[-1].finish_reason)
@@ -145,6 +169,6 @@ class SpeedPanel(QScrollArea):
         self.memory.show_statistics(statistics)
 
     def _remember_fold(self, name: str, folded: bool) -> None:
-        settings = self._controller.settings
+        settings = self._preferences.settings
         others = tuple(each for each in settings.panel_collapsed if each != name)
-        self._controller.change_settings(replace(settings, panel_collapsed=(*others, name) if folded else others))
+        self._preferences.change(replace(settings, panel_collapsed=(*others, name) if folded else others))

@@ -8,12 +8,13 @@ from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
 
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
-from rdchat.services.chat.chat_controller import ChatController
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
 from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions
+from rdchat.ui.window.menus import WindowActions
 
 
 class ModelButton(QPushButton):
@@ -21,23 +22,24 @@ class ModelButton(QPushButton):
 
     folder_requested = Signal()
 
-    def __init__(self, controller: ChatController, parent: QWidget | None = None) -> None:
+    def __init__(self, slot: ModelSlot, preferences: SettingsControl, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._controller = controller
+        self._slot, self._preferences = slot, preferences
         self._menu = QMenu(self)
         self._precisions = self._build_precisions()
         self._menu.aboutToShow.connect(self._fill_menu)
         self.setMenu(self._menu)
         self.setFlat(True)
         self.setAccessibleName("Model")
-        controller.state_changed.connect(self.refresh)
-        controller.load_progressed.connect(self._show_load)
+        for changed in (slot.load_started, slot.loaded, slot.failed):
+            changed.connect(self.refresh)
+        slot.load_progressed.connect(self._show_load)
         self.refresh()
 
     def refresh(self) -> None:
         """Show the loaded model, or that there is none."""
-        model = self._controller.model
-        if self._controller.state is EngineState.LOADING:
+        model = self._slot.info
+        if self._slot.loading:
             self._show("Loading the model…", "The model is being loaded. Click to choose another.")
         elif model is None:
             self._show("No model", "No model is loaded. Click to choose one.")
@@ -54,11 +56,11 @@ class ModelButton(QPushButton):
         self._show(formatting.load_words(progress), "The model is being loaded. Click to choose another.")
 
     def _fill_menu(self) -> None:
-        recent, chosen = self._controller.settings.recent_models, self._controller.chosen_model
+        recent, chosen = self._preferences.settings.recent_models, self._slot.chosen
         if chosen is not None and chosen not in recent:  # it did not load, and the precision below is for it
             recent = (chosen, *recent)
         for action in self._precisions.actions():
-            action.setChecked(action.data() == self._controller.chosen_dtype)
+            action.setChecked(action.data() == self._slot.dtype)
         self._menu.clear()
         self._menu.addAction(self._model_action(formatting.DEFAULT_MODEL, None))
         if recent:
@@ -71,9 +73,9 @@ class ModelButton(QPushButton):
         self._menu.addAction("Open folder…", self.folder_requested.emit)
 
     def _model_action(self, name: str, model: str | None) -> QAction:
-        action = QAction(name, self._menu, checkable=True, checked=self._controller.chosen_model == model)
+        action = QAction(name, self._menu, checkable=True, checked=self._slot.chosen == model)
         action.setToolTip(model or "")
-        action.triggered.connect(lambda: self._controller.load_model(model))
+        action.triggered.connect(lambda: self._slot.load(model))
         return action
 
     def _build_precisions(self) -> QMenu:
@@ -87,40 +89,39 @@ class ModelButton(QPushButton):
         return menu
 
     def _load_precision(self, action: QAction) -> None:
-        self._controller.load_precision(Dtype(action.data()))
+        self._slot.load_precision(Dtype(action.data()))
 
 
 class Header(QToolBar):
-    """Buttons of the window's actions around the model button."""
+    """Buttons of the window's actions around the model button, and the one that opens the chat's options."""
 
     def __init__(
         self,
-        controller: ChatController,
+        model: ModelButton,
+        popover: ChatOptions,
         theme: Theme,
-        show_sidebar: QAction,
-        new_chat: QAction,
-        show_panel: QAction,
+        actions: WindowActions,
     ) -> None:
         super().__init__("Toolbar")
         self._theme = theme
-        self._icons = {show_sidebar: "sidebar", new_chat: "new", show_panel: "panel"}
+        self._icons = {actions.sidebar: "sidebar", actions.new_chat: "new", actions.panel: "panel"}
         self.setObjectName("header")
         self.setMovable(False)
         self.setFloatable(False)
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonIconOnly)
         self.setIconSize(QSize(18, 18))
-        self.model = ModelButton(controller)
-        self.popover = ChatOptions(controller, theme, self)
+        self.model, self.popover = model, popover
+        popover.setParent(self, popover.windowFlags())
         self.options = QAction("Chat options", self)
         self.options.setToolTip("System prompt and sampling of this chat")
         self.options.triggered.connect(self._open_options)
         self._icons[self.options] = "options"
-        self.addActions([show_sidebar, new_chat])
+        self.addActions([actions.sidebar, actions.new_chat])
         self.addWidget(_spring())
         self.addWidget(self.model)
         self.addWidget(_spring())
-        self.addActions([self.options, show_panel])
+        self.addActions([self.options, actions.panel])
         for action in self._icons:
             self.widgetForAction(action).setAccessibleName(action.text())
         theme.changed.connect(self._draw_icons)

@@ -2,11 +2,10 @@
 
 from base64 import b64decode, b64encode
 from dataclasses import replace
-from pathlib import Path
 
 from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtGui import QCloseEvent, QResizeEvent
-from PySide6.QtWidgets import QApplication, QFileDialog, QMainWindow, QSplitter, QWidget
+from PySide6.QtWidgets import QApplication, QMainWindow, QSplitter, QWidget
 
 from rdchat import paths
 from rdchat.chat.settings import Appearance, Settings
@@ -17,13 +16,15 @@ from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.theme import DEFAULT_TEXT, LARGEST_TEXT, PANEL_WIDTH, SIDEBAR_WIDTH, SMALLEST_TEXT, Theme
+from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.preferences import Preferences, show_folder
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.about import about_box
 from rdchat.ui.window.draft_menu import DraftMenu
-from rdchat.ui.window.header import Header
+from rdchat.ui.window.header import Header, ModelButton
 from rdchat.ui.window.menus import WindowActions, fill_menu_bar
+from rdchat.ui.window.model_folders import ModelFolders
 from rdchat.ui.window.sidebar import Sidebar
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
 from rdchat.ui.window.windows import Windows
@@ -47,19 +48,24 @@ class MainWindow(QMainWindow):
         self._controller, self._theme = controller, theme
         self._asked_for: set[QWidget] = set()  # sides opened by hand although the window is too narrow for them
         self._preferences: Preferences | None = None
-        self._picked = ""  # the folder that was chosen in the dialog, until it is known whether it holds a model
         self.windows = Windows(controller, theme, self)
+        self._folders = ModelFolders(controller.preferences, controller.model_slot, self)
         self._unsaved = UnsavedQuestion(controller.unsaved, self)
         self.setObjectName("main")
         self.setWindowIcon(app_icon())
         self.setUnifiedTitleAndToolBarOnMac(True)
         self.setMinimumSize(480, 400)
         self.actions_ = WindowActions(self)
-        self.sidebar = Sidebar(controller, theme)
+        self.sidebar = Sidebar(controller.desk, theme)
         self.conversation = ConversationView(controller, theme, transcript)
-        self.panel = SpeedPanel(controller, theme)
+        self.panel = SpeedPanel(
+            controller, drafting=controller.drafting, preferences=controller.preferences, theme=theme
+        )
+        controller.desk.conversation_opened.connect(self.panel.show_last_reply)
         actions = self.actions_
-        self.header = Header(controller, theme, actions.sidebar, actions.new_chat, actions.panel)
+        model = ModelButton(controller.model_slot, controller.preferences)
+        options = ChatOptions(controller.desk, controller.preferences, theme)
+        self.header = Header(model, options, theme, actions)
         self.addToolBar(self.header)
         self._splitter = self._build_splitter()
         self.setCentralWidget(self._splitter)
@@ -67,8 +73,8 @@ class MainWindow(QMainWindow):
         DraftMenu(controller.drafting, actions.draft_modes, self._show_drafting, self)
         self._connect_actions()
         self._connect_controller()
-        self._restore(controller.settings)
-        self._apply_settings(controller.settings)
+        self._restore(controller.preferences.settings)
+        self._apply_settings(controller.preferences.settings)
         self._show_title()
         self._show_state()
         self.conversation.composer.setFocus()
@@ -77,9 +83,10 @@ class MainWindow(QMainWindow):
     def preferences(self) -> Preferences:
         """The preferences window, built when first asked for."""
         if self._preferences is None:
-            self._preferences = Preferences(self._controller, self._theme, self)
-            self._preferences.choose_model_requested.connect(self.choose_model)
-            self._preferences.choose_models_folder_requested.connect(self._choose_models_folder)
+            controller = self._controller
+            self._preferences = Preferences(controller.preferences, controller.model_slot, self._theme, self)
+            self._preferences.choose_model_requested.connect(self._folders.choose_model)
+            self._preferences.choose_models_folder_requested.connect(self._folders.choose_beginning)
         return self._preferences
 
     def bring_to_front(self) -> None:
@@ -90,12 +97,6 @@ class MainWindow(QMainWindow):
         """Close as a signal of the system asks for, also where nobody is there to answer a question."""
         self._unsaved.answer_within(_ANSWER_MS)
         self.close()
-
-    def choose_model(self) -> None:
-        """Ask for a model folder and load it."""
-        dialog = self._folder_dialog("Open model folder")
-        dialog.fileSelected.connect(self._load_folder)
-        dialog.open()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -128,7 +129,7 @@ class MainWindow(QMainWindow):
         actions, controller = self.actions_, self._controller
         composer = self.conversation.composer
         actions.new_chat.triggered.connect(self._new_chat)
-        actions.open_folder.triggered.connect(self.choose_model)
+        actions.open_folder.triggered.connect(self._folders.choose_model)
         actions.close_window.triggered.connect(self._close_front)
         actions.quit.triggered.connect(self._quit)
         actions.preferences.triggered.connect(lambda: show_in_front(self.preferences))
@@ -148,10 +149,10 @@ class MainWindow(QMainWindow):
         self.panel.ledger_requested.connect(actions.ledger.trigger)
         actions.tokens.triggered.connect(lambda: self.windows.show_tokens(controller.messages[-1].id))
         self.conversation.transcript.tokens_requested.connect(self.windows.show_tokens)
-        actions.race.triggered.connect(lambda: self.windows.race.open_with(composer.text))
+        actions.race.triggered.connect(lambda: self.windows.open_race(composer.text))
         actions.benchmark.triggered.connect(lambda: show_in_front(self.windows.benchmark))
-        actions.larger.triggered.connect(lambda: self._set_text_size(controller.settings.text_size + 1))
-        actions.smaller.triggered.connect(lambda: self._set_text_size(controller.settings.text_size - 1))
+        actions.larger.triggered.connect(lambda: self._set_text_size(controller.preferences.settings.text_size + 1))
+        actions.smaller.triggered.connect(lambda: self._set_text_size(controller.preferences.settings.text_size - 1))
         actions.usual.triggered.connect(lambda: self._set_text_size(DEFAULT_TEXT))
         actions.full_screen.triggered.connect(
             lambda: self.showNormal() if self.isFullScreen() else self.showFullScreen()
@@ -162,16 +163,15 @@ class MainWindow(QMainWindow):
 
     def _connect_controller(self) -> None:
         controller = self._controller
-        controller.settings_changed.connect(self._apply_settings)
-        controller.conversation_opened.connect(self._show_title)
-        controller.conversations_changed.connect(self._show_title)
+        controller.preferences.changed.connect(self._apply_settings)
+        controller.desk.conversation_opened.connect(self._show_title)
+        controller.desk.conversations_changed.connect(self._show_title)
         controller.state_changed.connect(self._show_state)
-        controller.state_changed.connect(self._remember_place)
         controller.message_added.connect(self._show_state)
         controller.message_changed.connect(self._show_state)
-        controller.conversation_opened.connect(self._show_state)
-        self.conversation.choose_model_requested.connect(self.choose_model)
-        self.header.model.folder_requested.connect(self.choose_model)
+        controller.desk.conversation_opened.connect(self._show_state)
+        self.conversation.choose_model_requested.connect(self._folders.choose_model)
+        self.header.model.folder_requested.connect(self._folders.choose_model)
         self.sidebar.list.write_requested.connect(self.conversation.composer.setFocus)
         app = QApplication.instance()
         assert isinstance(app, QApplication), "a widget was built before it"
@@ -195,7 +195,7 @@ class MainWindow(QMainWindow):
 
     def _fold(self) -> None:
         """Show the sides that the person wants and the window has room for."""
-        settings = self._controller.settings
+        settings = self._controller.preferences.settings
         sides = (
             (self.sidebar, settings.sidebar_visible, _ROOM_FOR_SIDEBAR, self.actions_.sidebar),
             (self.panel, settings.panel_visible, _ROOM_FOR_PANEL, self.actions_.panel),
@@ -218,7 +218,7 @@ class MainWindow(QMainWindow):
             self._change(panel_visible=shown)
 
     def _show_title(self) -> None:
-        conversation = self._controller.conversation
+        conversation = self._controller.desk.conversation
         self.setWindowTitle(conversation.title if conversation else "New chat")
         self.actions_.rename.setEnabled(conversation is not None)
         self.actions_.delete.setEnabled(conversation is not None)
@@ -236,7 +236,7 @@ class MainWindow(QMainWindow):
         actions.regenerate.setEnabled(replied and not busy and controller.state is EngineState.IDLE)
 
     def _new_chat(self) -> None:
-        self._controller.new_chat()
+        self._controller.desk.new_chat()
         self.conversation.composer.setFocus()
 
     def _find(self) -> None:
@@ -248,22 +248,22 @@ class MainWindow(QMainWindow):
         self._controller.regenerate(self._controller.messages[-1].id)
 
     def _rename(self) -> None:
-        conversation = self._controller.conversation
+        conversation = self._controller.desk.conversation
         if conversation is not None:
             if not self.sidebar.isVisible():
                 self._toggle(self.sidebar, shown=True)
             self.sidebar.list.rename(conversation.id)
 
     def _delete(self) -> None:
-        conversation = self._controller.conversation
+        conversation = self._controller.desk.conversation
         if conversation is not None:
-            self._controller.delete_conversation(conversation.id)
+            self._controller.desk.delete_conversation(conversation.id)
 
     def _undo(self) -> None:
         """Bring the chat deleted last back; in a text field the key undoes typing instead."""
         if not hasattr(QApplication.focusWidget(), "undo"):
             self.conversation.banners.close_banner("undo")
-            self._controller.undo_delete()
+            self._controller.desk.undo_delete()
 
     def _close_front(self) -> None:
         front = QApplication.activeWindow() or self  # a Mac has one menu bar for every window
@@ -278,34 +278,11 @@ class MainWindow(QMainWindow):
             self._toggle(self.panel, shown=True)
         self.panel.show_drafting()
 
-    def _folder_dialog(self, title: str) -> QFileDialog:
-        dialog = QFileDialog(self, title, self._controller.settings.models_folder or str(Path.home()))
-        dialog.setFileMode(QFileDialog.FileMode.Directory)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        return dialog
-
-    def _choose_models_folder(self) -> None:
-        dialog = self._folder_dialog("Choose the models folder")
-        dialog.fileSelected.connect(lambda folder: self._change(models_folder=folder))
-        dialog.open()
-
-    def _load_folder(self, folder: str) -> None:
-        self._picked = folder
-        self._controller.load_model(folder)
-
-    def _remember_place(self) -> None:
-        """Begin the next dialog where the folder chosen in this one lies, if that one held a model."""
-        controller, picked = self._controller, self._picked
-        if picked and controller.state is not EngineState.LOADING:
-            self._picked = ""
-            if controller.model is not None and controller.chosen_model == picked:
-                self._change(models_folder=str(Path(picked).parent))
-
     def _set_text_size(self, points: int) -> None:
         self._change(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))
 
     def _change(self, **values: object) -> None:
-        self._controller.change_settings(replace(self._controller.settings, **values))  # type: ignore[arg-type]
+        self._controller.preferences.change(replace(self._controller.preferences.settings, **values))  # type: ignore[arg-type]
 
 
 def _encode(blob: QByteArray) -> str:

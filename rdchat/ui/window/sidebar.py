@@ -4,7 +4,7 @@ from PySide6.QtCore import QEvent, QObject, Qt, QTimer
 from PySide6.QtGui import QAction, QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
-from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.labels import Ground, ThemedLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
@@ -14,11 +14,11 @@ _SEARCH_DELAY_MS = 120  # typing does not query the store for every letter
 
 
 class Sidebar(Ground):
-    """Shows what the controller lists, and marks the conversation that is open."""
+    """Shows what the desk lists, and marks the conversation that is open."""
 
-    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, desk: ConversationDesk, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(theme, "window", parent)
-        self._controller = controller
+        self._desk = desk
         self._refresh_waits = False
         self.list = ConversationList(theme, self)
         self.search = self._build_search()
@@ -45,7 +45,7 @@ class Sidebar(Ground):
         self._refresh_waits = self.list.editing
         if self._refresh_waits:
             return
-        conversations = self._controller.conversations()
+        conversations = self._desk.conversations()
         self.list.rows.set_conversations(conversations)
         self.mark_open()
         searching = bool(self.search.text().strip())
@@ -53,7 +53,7 @@ class Sidebar(Ground):
         self._empty.setVisible(not conversations)
 
     def mark_open(self) -> None:
-        conversation = self._controller.conversation
+        conversation = self._desk.conversation
         self.list.select(conversation.id if conversation else None)
 
     def focus_search(self) -> None:
@@ -83,21 +83,21 @@ class Sidebar(Ground):
         self._search_icon = QAction(self.search)
         self.search.addAction(self._search_icon, QLineEdit.ActionPosition.LeadingPosition)
         self._search_timer = QTimer(self, interval=_SEARCH_DELAY_MS, singleShot=True)
-        self._search_timer.timeout.connect(lambda: self._controller.search(self.search.text().strip()))
+        self._search_timer.timeout.connect(lambda: self._desk.search(self.search.text().strip()))
         self.search.textChanged.connect(self._search_timer.start)
         self.list.open_requested.connect(self._open)
-        self.list.delete_requested.connect(self._controller.delete_conversation)
-        self.list.rows.rename_submitted.connect(self._controller.rename_conversation)
+        self.list.delete_requested.connect(self._desk.delete_conversation)
+        self.list.rows.rename_submitted.connect(self._desk.rename_conversation)
         # queued: the view leaves its editing state only after the delegate's signal
         self.list.edit_ended.connect(self._refresh_after_edit, Qt.ConnectionType.QueuedConnection)
-        self._controller.conversations_changed.connect(self.refresh)
-        self._controller.conversation_opened.connect(self.mark_open)
+        self._desk.conversations_changed.connect(self.refresh)
+        self._desk.conversation_opened.connect(self.mark_open)
         self._theme.changed.connect(self._draw_icons)
 
     def _open(self, conversation_id: int) -> None:
-        current = self._controller.conversation
+        current = self._desk.conversation
         if current is None or current.id != conversation_id:
-            self._controller.open_conversation(conversation_id)
+            self._desk.open_conversation(conversation_id)
 
     def _go_to_list(self) -> None:
         self.list.setFocus()

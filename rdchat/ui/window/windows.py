@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QWidget
 
+from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.theme import Theme
 
 if TYPE_CHECKING:
     from rdchat.ui.benchmark import BenchmarkWindow
+    from rdchat.ui.benchmark.obstacles import Obstacles
     from rdchat.ui.drafts import DraftsWindow
     from rdchat.ui.ledger import LedgerWindow
     from rdchat.ui.race import RaceWindow
@@ -42,12 +44,12 @@ class Windows:
         from rdchat.ui.drafts import DraftsWindow  # noqa: PLC0415
 
         window = DraftsWindow(self._controller.traces, self._theme, self._parent)
-        self._controller.conversation_removed.connect(self._close_tokens_of)
+        self._controller.desk.conversation_removed.connect(self._close_tokens_of)
         return window
 
     def show_tokens(self, message_id: int) -> None:
         """Show how a reply of the open chat came about."""
-        chat = self._controller.conversation
+        chat = self._controller.desk.conversation
         self._chat_of_tokens = chat.id if chat else None
         self.drafts.show_reply(message_id)
 
@@ -57,18 +59,54 @@ class Windows:
             self.drafts.close()
 
     @cached_property
+    def _obstacles(self) -> "Obstacles":
+        """What stands in the way of a race or a benchmark, beside what they tell of themselves."""
+        from rdchat.ui.benchmark.obstacles import Obstacles  # noqa: PLC0415
+
+        controller = self._controller
+        race, benchmark = controller.race, controller.benchmark
+        obstacles = Obstacles(lambda: controller.state, race, benchmark, self._parent)
+        for happened in (race.started, race.finished, race.stopped, race.failed):
+            happened.connect(obstacles.changed)
+        for happened in (controller.state_changed, benchmark.started, benchmark.ended, benchmark.failed):
+            happened.connect(obstacles.changed)
+        return obstacles
+
+    @cached_property
     def race(self) -> "RaceWindow":
         """Drafting against plain decoding."""
         from rdchat.ui.race import RaceWindow  # noqa: PLC0415
 
-        return RaceWindow(self._controller, self._theme, self._parent)
+        controller = self._controller
+        return RaceWindow(
+            controller.race,
+            drafting=controller.drafting,
+            obstacles=self._obstacles,
+            desk=controller.desk,
+            preferences=controller.preferences,
+            theme=self._theme,
+            parent=self._parent,
+        )
+
+    def open_race(self, typed: str) -> None:
+        """Show the race with a prompt: what is being typed, else the last one of the chat, else what it had."""
+        asked = [message.text for message in self._controller.messages if message.role is Role.USER]
+        self.race.open_with(typed.strip() or (asked[-1] if asked else ""))
 
     @cached_property
     def benchmark(self) -> "BenchmarkWindow":
         """Ways of drafting on many prompts."""
         from rdchat.ui.benchmark import BenchmarkWindow  # noqa: PLC0415
 
-        return BenchmarkWindow(self._controller, self._theme, self._parent)
+        controller = self._controller
+        return BenchmarkWindow(
+            controller.benchmark,
+            drafting=controller.drafting,
+            obstacles=self._obstacles,
+            model=controller.model_slot,
+            theme=self._theme,
+            parent=self._parent,
+        )
 
     def may_quit(self) -> bool:
         """Tell whether nothing is lost by quitting; else ask, in the window whose work it is."""

@@ -22,14 +22,14 @@ from tests.services.window import WAIT_MS, Window, pause_in_prefill, pause_midwa
 
 def test_a_first_prompt_is_answered_and_makes_the_chat_and_its_title(window: Window) -> None:
     controller = window.controller
-    assert (controller.conversation, controller.messages, controller.conversations()) == (None, [], [])
+    assert (controller.desk.conversation, controller.messages, controller.desk.conversations()) == (None, [], [])
     reply = window.ask("What is a tree?\nIn two lines.")
     assert window.texts == ["What is a tree?\nIn two lines.", "Hello, you!"]
     assert (reply.status, reply.finish_reason, reply.model) == (MessageStatus.COMPLETE, FinishReason.EOS, "tiny")
     assert reply.statistics == Statistics(prompt_tokens=8, generated_tokens=4)
     assert window.titles == ["What is a tree?"]
-    assert controller.conversation is not None
-    assert window.store.messages(controller.conversation.id) == controller.messages
+    assert controller.desk.conversation is not None
+    assert window.store.messages(controller.desk.conversation.id) == controller.messages
     assert "".join(text for _, text in window.seen.added_text) == "Hello, you!"
     assert window.seen.states == [
         EngineState.LOADING,
@@ -41,7 +41,7 @@ def test_a_first_prompt_is_answered_and_makes_the_chat_and_its_title(window: Win
 
 
 def test_the_model_is_told_the_system_prompt_and_the_whole_path(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.set_chat_options("Be brief.", SamplingParams(temperature=0))
+    window.controller.desk.set_chat_options("Be brief.", SamplingParams(temperature=0))
     window.ask("One")
     window.ask("Two")
     assert engine.requests[-1].messages == (
@@ -51,18 +51,18 @@ def test_the_model_is_told_the_system_prompt_and_the_whole_path(window: Window, 
         ChatMessage(Role.USER, "Two"),
     )
     assert engine.requests[-1].sampling.temperature == 0
-    assert window.controller.conversation is not None
-    assert window.controller.conversation.system_prompt == "Be brief."
+    assert window.controller.desk.conversation is not None
+    assert window.controller.desk.conversation.system_prompt == "Be brief."
 
 
 def test_preferences_hold_where_the_chat_says_nothing_else(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.change_settings(
-        replace(window.controller.settings, system_prompt="Be kind.", sampling=SamplingParams(top_k=5))
+    window.controller.preferences.change(
+        replace(window.controller.preferences.settings, system_prompt="Be kind.", sampling=SamplingParams(top_k=5))
     )
     window.ask("One")
     assert engine.requests[-1].messages[0] == ChatMessage(Role.SYSTEM, "Be kind.")
     assert engine.requests[-1].sampling.top_k == 5
-    window.controller.set_chat_options("", None)
+    window.controller.desk.set_chat_options("", None)
     window.ask("Two")
     assert engine.requests[-1].messages[0] == ChatMessage(Role.USER, "One")
 
@@ -98,7 +98,7 @@ def test_a_prompt_sent_while_the_model_loads_waits_for_it(unstarted: Window, eng
 
 
 def test_reply_seeds_follow_the_persons_seed_turn_and_alternative(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.change_settings(replace(window.controller.settings, seed=0))
+    window.controller.preferences.change(replace(window.controller.preferences.settings, seed=0))
     window.ask("One")
     reply = window.ask("Two")
     assert reply.seed == engine.requests[-1].seed == reply_seed(0, 3, 0)
@@ -155,8 +155,8 @@ def test_the_model_is_told_which_control_tokens_are_its_own_after_a_restart_too(
     window.wait_for(EngineState.IDLE)
     assert engine.requests[-1].messages[-1].own_control == (0, 9)
     assert window.store.message(first.id).control_offsets == (0, 9, 20)
-    window.controller.new_chat()
-    window.controller.open_conversation(first.conversation_id)
+    window.controller.desk.new_chat()
+    window.controller.desk.open_conversation(first.conversation_id)
     window.ask("More")
     assert [message.own_control for message in engine.requests[-1].messages] == [(), (0, 9, 20), ()]
     window.controller.regenerate(first.id)
@@ -257,7 +257,7 @@ def test_regenerating_keeps_the_old_reply_as_an_alternative(window: Window, engi
 def test_a_prompt_that_never_got_a_reply_is_answered(window: Window) -> None:
     conversation = window.store.create_conversation("Broken off")
     prompt = window.store.add_message(conversation.id, None, Role.USER, "Hi")
-    window.controller.open_conversation(conversation.id)
+    window.controller.desk.open_conversation(conversation.id)
     window.controller.regenerate(prompt.id)
     window.wait_for(EngineState.IDLE)
     assert window.texts == ["Hi", "Hello, you!"]
@@ -314,9 +314,9 @@ def test_only_an_ended_reply_at_the_end_of_the_path_is_continued(window: Window,
 
 def test_a_reply_is_finished_behind_another_conversation(window: Window, engine: ScriptedEngine) -> None:
     reply_id = pause_midway(window, engine, "First")
-    first = window.controller.conversation
+    first = window.controller.desk.conversation
     assert first is not None
-    window.controller.new_chat()
+    window.controller.desk.new_chat()
     assert window.controller.streaming_message_id is None
     assert window.controller.state is EngineState.WRITING
     window.controller.send("Second")
@@ -327,17 +327,17 @@ def test_a_reply_is_finished_behind_another_conversation(window: Window, engine:
     window.wait_for(EngineState.IDLE)
     assert len(window.seen.added_text) == shown
     assert window.store.message(reply_id).text == "Hello, you!"
-    window.controller.open_conversation(first.id)
+    window.controller.desk.open_conversation(first.id)
     assert window.texts == ["First", "Hello, you!"]
 
 
 def test_switching_back_shows_the_text_so_far_and_goes_on_live(window: Window, engine: ScriptedEngine) -> None:
     reply_id = pause_midway(window, engine, "First")
-    first = window.controller.conversation
+    first = window.controller.desk.conversation
     assert first is not None
-    window.controller.new_chat()
+    window.controller.desk.new_chat()
     engine.gate.allow(1)
-    window.controller.open_conversation(first.id)
+    window.controller.desk.open_conversation(first.id)
     assert window.controller.streaming_message_id == reply_id
     assert window.texts[-1].startswith("Hello,")
     window.qtbot.waitUntil(lambda: window.texts[-1] == "Hello, you", timeout=WAIT_MS)
@@ -351,43 +351,43 @@ def test_deleting_the_conversation_that_is_written_stops_it_and_opens_its_neighb
     window: Window, engine: ScriptedEngine
 ) -> None:
     window.ask("Older")
-    window.controller.new_chat()
+    window.controller.desk.new_chat()
     reply_id = pause_midway(window, engine, "Newer")
-    deleted = window.controller.conversation
+    deleted = window.controller.desk.conversation
     assert deleted is not None
-    window.controller.delete_conversation(deleted.id)
+    window.controller.desk.delete_conversation(deleted.id)
     assert window.titles == ["Older"]
     assert window.texts[0] == "Older"
     assert [conversation.id for conversation in window.seen.deleted] == [deleted.id]
     window.wait_for(EngineState.IDLE)
-    window.controller.undo_delete()
+    window.controller.desk.undo_delete()
     assert window.titles == ["Newer", "Older"]
     assert window.texts == ["Newer", "Hello,"]
     assert window.controller.messages[-1].id == reply_id
-    window.controller.undo_delete()
+    window.controller.desk.undo_delete()
     assert len(window.titles) == 2
 
 
 def test_deleting_the_last_conversation_leaves_a_new_chat(window: Window) -> None:
     window.ask("Only")
-    assert window.controller.conversation is not None
-    window.controller.delete_conversation(window.controller.conversation.id)
-    assert (window.controller.conversation, window.controller.messages, window.titles) == (None, [], [])
+    assert window.controller.desk.conversation is not None
+    window.controller.desk.delete_conversation(window.controller.desk.conversation.id)
+    assert (window.controller.desk.conversation, window.controller.messages, window.titles) == (None, [], [])
 
 
 def test_conversations_are_renamed_and_searched(window: Window) -> None:
     window.ask("Trees and birds")
-    window.controller.new_chat()
+    window.controller.desk.new_chat()
     window.ask("Cars")
-    assert window.controller.conversation is not None
-    window.controller.rename_conversation(window.controller.conversation.id, "Vehicles")
+    assert window.controller.desk.conversation is not None
+    window.controller.desk.rename_conversation(window.controller.desk.conversation.id, "Vehicles")
     assert window.titles == ["Vehicles", "Trees and birds"]
-    assert window.controller.conversation.title == "Vehicles"
-    window.controller.rename_conversation(window.controller.conversation.id, "  ")
+    assert window.controller.desk.conversation.title == "Vehicles"
+    window.controller.desk.rename_conversation(window.controller.desk.conversation.id, "  ")
     assert window.titles[0] == "Vehicles"
-    window.controller.search("bir")
+    window.controller.desk.search("bir")
     assert window.titles == ["Trees and birds"]
-    window.controller.search("")
+    window.controller.desk.search("")
     assert len(window.titles) == 2
 
 
@@ -418,7 +418,7 @@ def test_a_model_that_does_not_load_fails_the_waiting_reply_and_another_mends_it
     window.wait_for(EngineState.NO_MODEL)
     failed = window.controller.messages[-1]
     assert (failed.status, failed.error) == (MessageStatus.FAILED, "The weights are cut short. Fetch them again.")
-    assert window.controller.model_failure is not None
+    assert window.controller.model_slot.failure is not None
     assert window.controller.model is None
 
     window.controller.send("More")
@@ -429,7 +429,7 @@ def test_a_model_that_does_not_load_fails_the_waiting_reply_and_another_mends_it
 
     window.controller.load_model("/models/good", Dtype.FLOAT16)
     window.wait_for(EngineState.IDLE)
-    assert window.controller.model_failure is None
+    assert window.controller.model_slot.failure is None
     window.controller.regenerate(failed.id)
     window.wait_for(EngineState.IDLE)
     reply = window.controller.messages[-1]
@@ -450,7 +450,7 @@ def test_an_edit_without_a_model_is_kept_with_a_failed_reply(unstarted: Window, 
     assert window.texts == ["Hey", ""]
     assert window.controller.messages[-1].error == "No such folder. Choose another."
     engine.load_errors.clear()
-    window.controller.retry_model()
+    window.controller.model_slot.retry()
     window.wait_for(EngineState.IDLE)
     assert engine.loads[-1] == ("bad", Dtype.AUTO)
 
@@ -479,7 +479,7 @@ def test_another_precision_is_for_the_model_that_did_not_load(
     window.wait_for(EngineState.NO_MODEL)
     assert (settings.settings.model, settings.settings.recent_models) == ("/models/big", ())
     engine.load_errors.clear()
-    window.controller.load_precision(Dtype.FOUR_BIT)
+    window.controller.model_slot.load_precision(Dtype.FOUR_BIT)
     window.wait_for(EngineState.IDLE)
     assert engine.loads[-1] == ("/models/big", Dtype.FOUR_BIT)
     assert settings.settings.recent_models == ("/models/big",)
@@ -510,7 +510,7 @@ def test_a_choice_is_kept_only_once_its_outcome_is_known(
     engine.load_gate.shut()
     window.controller.load_model("/models/deadly")
     window.qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=WAIT_MS)
-    assert window.controller.chosen_model == "/models/deadly"
+    assert window.controller.model_slot.chosen == "/models/deadly"
     assert settings.settings.model is None
 
 

@@ -28,8 +28,8 @@ def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
         assert [notice.title for notice in window.seen.storage_failures] == [f"Another program is using {store.path}."]
         assert store.message(reply_id).status is MessageStatus.STREAMING
         # opened again, it still shows what the store does not have
-        assert window.controller.conversation is not None
-        window.controller.open_conversation(window.controller.conversation.id)
+        assert window.controller.desk.conversation is not None
+        window.controller.desk.open_conversation(window.controller.desk.conversation.id)
         assert window.texts == ["Hi", "Hello, you!"]
     window.qtbot.waitUntil(lambda: store.message(reply_id).text == "Hello, you!", timeout=WAIT_MS)
     assert (store.message(reply_id).text, store.message(reply_id).status) == ("Hello, you!", MessageStatus.COMPLETE)
@@ -39,24 +39,24 @@ def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
 def test_commands_that_cannot_be_stored_say_so_and_change_nothing(window: Window) -> None:
     store = window.store
     window.ask("First")
-    conversation = window.controller.conversation
+    conversation = window.controller.desk.conversation
     assert conversation is not None
     with held_by_another_process(store.path):
         window.controller.send("Second")
         window.controller.edit_message(window.controller.messages[0].id, "Changed")
         window.controller.regenerate(window.controller.messages[1].id)
         window.controller.continue_reply(window.controller.messages[1].id)
-        window.controller.rename_conversation(conversation.id, "Other")
-        window.controller.delete_conversation(conversation.id)
+        window.controller.desk.rename_conversation(conversation.id, "Other")
+        window.controller.desk.delete_conversation(conversation.id)
     assert len(window.seen.storage_failures) == 6
     assert window.seen.refused == [
         ("Second", f"Another program is using {store.path}. Close that program, then try again.")
     ]
     assert (window.titles, window.texts) == (["First"], ["First", "Hello, you!"])
     with window.qtbot.assertNotEmitted(window.controller.storage_recovered):
-        window.controller.search("")  # that reading works shows nothing: it did all the time
+        window.controller.desk.search("")  # that reading works shows nothing: it did all the time
     with window.qtbot.waitSignal(window.controller.storage_recovered, timeout=WAIT_MS):
-        window.controller.rename_conversation(conversation.id, "First")
+        window.controller.desk.rename_conversation(conversation.id, "First")
     window.ask("Second")
     assert window.texts[2:] == ["Second", "Hello, you!"]
 
@@ -114,8 +114,8 @@ def test_a_database_that_was_moved_aside_is_told_at_the_start(
 def test_settings_that_cannot_be_saved_hold_until_the_end(window: Window, tmp_path: Path) -> None:
     (tmp_path / "settings.json").unlink(missing_ok=True)
     (tmp_path / "settings.json").mkdir()
-    window.controller.change_settings(replace(window.controller.settings, text_size=20))
-    assert window.controller.settings.text_size == 20
+    window.controller.preferences.change(replace(window.controller.preferences.settings, text_size=20))
+    assert window.controller.preferences.settings.text_size == 20
     assert "settings could not be saved" in window.seen.storage_failures[0].title
 
 

@@ -46,17 +46,17 @@ def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWi
 def test_it_closes_with_the_chat_it_shows(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     chat.start()
     chat.say("Hi")
-    shown = chat.controller.conversation
-    chat.controller.new_chat()
+    shown = chat.controller.desk.conversation
+    chat.controller.desk.new_chat()
     chat.say("Something else")
-    other = chat.controller.conversation
+    other = chat.controller.desk.conversation
     assert shown is not None
     assert other is not None
-    chat.controller.open_conversation(shown.id)
+    chat.controller.desk.open_conversation(shown.id)
     window.actions_.tokens.trigger()
-    chat.controller.delete_conversation(other.id)
+    chat.controller.desk.delete_conversation(other.id)
     assert window.windows.drafts.isVisible()
-    chat.controller.delete_conversation(shown.id)
+    chat.controller.desk.delete_conversation(shown.id)
     assert not window.windows.drafts.isVisible()
 
 

@@ -12,7 +12,7 @@ from tests.ui.conftest import Chat
 @pytest.fixture
 def options(qtbot: QtBot, theme: Theme, chat: Chat) -> ChatOptions:
     chat.start()
-    options = ChatOptions(chat.controller, theme)
+    options = ChatOptions(chat.controller.desk, chat.controller.preferences, theme)
     qtbot.addWidget(options)
     anchor = QPushButton()
     qtbot.addWidget(anchor)
@@ -25,7 +25,7 @@ def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, op
     assert options.source.text() == "As in the preferences"
     qtbot.keyClicks(options.prompt, "Be brief.")
     options.form.temperature.setValue(0)
-    assert chat.controller.chat_system_prompt == "Be brief."
+    assert chat.controller.desk.chat_system_prompt == "Be brief."
     assert options.source.text() == "Changed for this chat"
     chat.say("Hello")
     request = chat.engine.requests[-1]
@@ -36,7 +36,7 @@ def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, op
 def test_use_defaults_forgets_the_chats_own(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
     options.form.top_k.setValue(40)
     qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
-    assert chat.controller.chat_sampling is None
+    assert chat.controller.desk.chat_sampling is None
     assert options.form.top_k.value() == 0
     assert not options.defaults.isEnabled()
 
@@ -44,21 +44,21 @@ def test_use_defaults_forgets_the_chats_own(qtbot: QtBot, chat: Chat, options: C
 def test_a_value_set_back_to_the_default_is_not_the_chats_own(chat: Chat, options: ChatOptions) -> None:
     options.form.top_k.setValue(40)
     options.form.top_k.setValue(0)
-    assert chat.controller.chat_sampling is None
+    assert chat.controller.desk.chat_sampling is None
 
 
 def test_a_wrong_value_changes_nothing(chat: Chat, options: ChatOptions) -> None:
     options.form.top_p.setValue(7)
     assert "must be above 0 and at most 1" in options.form.problem.text()
-    assert chat.controller.chat_sampling is None
+    assert chat.controller.desk.chat_sampling is None
 
 
 def test_another_chat_shows_its_own_values(chat: Chat, options: ChatOptions) -> None:
     options.form.temperature.setValue(0.1)
     chat.say("first")
-    chat.controller.new_chat()
+    chat.controller.desk.new_chat()
     options.refresh()
     assert options.form.temperature.value() == SamplingParams().temperature
-    chat.controller.open_conversation(chat.controller.conversations()[0].id)
+    chat.controller.desk.open_conversation(chat.controller.desk.conversations()[0].id)
     options.refresh()
     assert options.form.temperature.value() == 0.1

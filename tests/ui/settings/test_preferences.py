@@ -19,7 +19,7 @@ from tests.ui.conftest import Chat
 @pytest.fixture
 def preferences(qtbot: QtBot, theme: Theme, chat: Chat) -> Preferences:
     chat.start()
-    preferences = Preferences(chat.controller, theme)
+    preferences = Preferences(chat.controller.preferences, chat.controller.model_slot, theme)
     qtbot.addWidget(preferences)
     preferences.show()
     return preferences
@@ -38,7 +38,7 @@ def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: Preferences
     preferences.appearance.setCurrentIndex(2)
     preferences.text_size.setValue(17)
     preferences.form.temperature.setValue(0.3)
-    settings = chat.controller.settings
+    settings = chat.controller.preferences.settings
     assert (settings.appearance, settings.text_size) == (Appearance.DARK, 17)
     assert settings.sampling == SamplingParams(temperature=0.3)
     assert SettingsStore(tmp_path / "settings.json").settings == settings
@@ -47,15 +47,15 @@ def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: Preferences
 def test_typed_text_is_saved_after_a_pause(qtbot: QtBot, chat: Chat, preferences: Preferences) -> None:
     qtbot.keyClicks(preferences.prompt, "Be kind.")
     qtbot.keyClicks(preferences.seed, "42")
-    qtbot.waitUntil(lambda: chat.controller.settings.seed == 42)
-    assert chat.controller.settings.system_prompt == "Be kind."
+    qtbot.waitUntil(lambda: chat.controller.preferences.settings.seed == 42)
+    assert chat.controller.preferences.settings.system_prompt == "Be kind."
     assert preferences.prompt.toPlainText() == "Be kind."
 
 
 def test_closing_saves_what_was_just_typed(qtbot: QtBot, chat: Chat, preferences: Preferences) -> None:
     qtbot.keyClicks(preferences.prompt, "Short.")
     preferences.close()
-    assert chat.controller.settings.system_prompt == "Short."
+    assert chat.controller.preferences.settings.system_prompt == "Short."
 
 
 @pytest.mark.parametrize("words", ["abc", "-1", "1.5", str(2**64), "²"])
@@ -65,7 +65,7 @@ def test_a_wrong_seed_is_explained_and_not_kept(qtbot: QtBot, chat: Chat, prefer
     preferences.seed.textEdited.emit(words)
     qtbot.waitUntil(preferences.seed_problem.isVisible)
     assert preferences.seed_problem.text() == "A seed is a whole number from 0 to 2^64 - 1, or nothing."
-    assert chat.controller.settings.seed is None
+    assert chat.controller.preferences.settings.seed is None
     assert preferences.seed.text() == words
 
 
@@ -87,7 +87,7 @@ def test_the_close_key_closes_the_preferences(qtbot: QtBot, preferences: Prefere
 def test_sampling_can_be_restored(chat: Chat, preferences: Preferences) -> None:
     preferences.form.temperature.setValue(3)
     preferences._restore_sampling()
-    assert chat.controller.settings.sampling == SamplingParams()
+    assert chat.controller.preferences.settings.sampling == SamplingParams()
     assert preferences.form.temperature.value() == SamplingParams().temperature
 
 

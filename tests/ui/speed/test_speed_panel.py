@@ -27,9 +27,17 @@ _STATISTICS = Statistics(
 )
 
 
+def _panel(chat: Chat, theme: Theme) -> SpeedPanel:
+    """A panel as the window builds it."""
+    controller = chat.controller
+    panel = SpeedPanel(controller, drafting=controller.drafting, preferences=controller.preferences, theme=theme)
+    controller.desk.conversation_opened.connect(panel.show_last_reply)
+    return panel
+
+
 @pytest.fixture
 def panel(qtbot: QtBot, theme: Theme, chat: Chat) -> SpeedPanel:
-    panel = SpeedPanel(chat.controller, theme)
+    panel = _panel(chat, theme)
     qtbot.addWidget(panel)
     panel.resize(280, 700)
     panel.show()
@@ -88,9 +96,9 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     words = formatting.FINISH_WORDS[reason]
     chat.qtbot.waitUntil(lambda: panel.reply.finish.value.text() == words)
     assert formatting.FINISH_REASONS[reason] in panel.reply.finish.toolTip()
-    chat.controller.new_chat()
+    chat.controller.desk.new_chat()
     assert panel.reply.finish.value.text() == formatting.NONE
-    chat.controller.open_conversation(chat.controller.conversations()[0].id)
+    chat.controller.desk.open_conversation(chat.controller.desk.conversations()[0].id)
     assert panel.reply.finish.value.text() == words
     assert panel.reply.tokens.value.text() == "4"
 
@@ -121,7 +129,7 @@ def test_the_context_is_shown_once_the_model_that_gives_its_length_is_there(chat
     chat.start()
     chat.controller.statistics_changed.emit(_STATISTICS)
     chat.qtbot.waitUntil(lambda: panel.memory.context.value.text() == "512 of 2,048")
-    chat.controller.retry_model()
+    chat.controller.model_slot.retry()
     assert panel.memory.context.value.text() == formatting.NONE
     chat.wait_for(EngineState.IDLE)
     assert panel.memory.context.value.text() == "512 of 2,048"
@@ -223,13 +231,13 @@ def test_a_folded_section_stays_folded(qtbot: QtBot, theme: Theme, chat: Chat, p
     panel.memory.head.click()
     assert not panel.memory.context.isVisible()
     assert panel.memory.head.accessibleName() == "Memory, folded"
-    assert chat.controller.settings.panel_collapsed == ("Memory",)
-    again = SpeedPanel(chat.controller, theme)
+    assert chat.controller.preferences.settings.panel_collapsed == ("Memory",)
+    again = _panel(chat, theme)
     qtbot.addWidget(again)
     assert not again.memory.head.isChecked()
     panel.memory.head.click()
     assert panel.memory.context.isVisible()
-    assert chat.controller.settings.panel_collapsed == ()
+    assert chat.controller.preferences.settings.panel_collapsed == ()
 
 
 def test_the_smallest_panel_shows_every_figure_whole(chat: Chat, panel: SpeedPanel) -> None:

@@ -80,14 +80,14 @@ def test_drafts_stay_with_their_chats(qtbot: QtBot, chat: Chat, window: MainWind
     chat.start()
     composer = window.conversation.composer
     qtbot.keyClicks(composer.field, "for the second")
-    chat.controller.open_conversation(first.id)
+    chat.controller.desk.open_conversation(first.id)
     assert composer.text == ""
     qtbot.keyClicks(composer.field, "for the first")
     window.actions_.new_chat.trigger()
     assert composer.text == ""
-    chat.controller.open_conversation(second.id)
+    chat.controller.desk.open_conversation(second.id)
     assert composer.text == "for the second"
-    chat.controller.open_conversation(first.id)
+    chat.controller.desk.open_conversation(first.id)
     assert composer.text == "for the first"
 
 
@@ -98,7 +98,7 @@ def test_a_draft_of_a_chat_just_begun_stays_with_it(qtbot: QtBot, chat: Chat, wi
     qtbot.keyClicks(window.conversation.composer.field, "more")
     window.actions_.new_chat.trigger()
     assert window.conversation.composer.text == ""
-    chat.controller.open_conversation(chat.controller.conversations()[0].id)
+    chat.controller.desk.open_conversation(chat.controller.desk.conversations()[0].id)
     assert window.conversation.composer.text == "more"
 
 
@@ -137,7 +137,7 @@ def test_conversations_can_be_read_without_a_model(qtbot: QtBot, chat: Chat, win
     assert view.stack.currentWidget() is view.transcript
     assert _banners(window) == ["The model did not load No such folder."]
     chat.engine.load_errors = {}
-    chat.controller.retry_model()
+    chat.controller.model_slot.retry()
     chat.wait_for(EngineState.IDLE)
     assert _banners(window) == []
 
@@ -147,12 +147,12 @@ def test_a_deleted_chat_can_be_brought_back(qtbot: QtBot, chat: Chat, window: Ma
     chat.start()
     window.actions_.delete.trigger()
     assert _banners(window) == ["Deleted “Keep me”"]
-    assert chat.controller.conversations() == []
+    assert chat.controller.desk.conversations() == []
     banner = window.conversation.banners.banner("undo")
     assert banner is not None
     undo = next(button for button in banner.findChildren(QAbstractButton) if button.text() == "Undo")
     undo.click()
-    assert [row.title for row in chat.controller.conversations()] == ["Keep me"]
+    assert [row.title for row in chat.controller.desk.conversations()] == ["Keep me"]
     assert _banners(window) == []
 
 
@@ -212,7 +212,10 @@ def test_sides_can_be_hidden_and_that_is_remembered(chat: Chat, window: MainWind
     window.actions_.sidebar.trigger()
     assert not window.panel.isVisible()
     assert not window.sidebar.isVisible()
-    assert (chat.controller.settings.panel_visible, chat.controller.settings.sidebar_visible) == (False, False)
+    assert (
+        chat.controller.preferences.settings.panel_visible,
+        chat.controller.preferences.settings.sidebar_visible,
+    ) == (False, False)
     window.actions_.find.trigger()
     assert window.sidebar.isVisible()
 
@@ -231,7 +234,9 @@ def test_the_window_comes_back_as_it_was_left(qtbot: QtBot, theme: Theme, chat: 
 
 
 def test_a_damaged_geometry_is_ignored(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
-    chat.controller.change_settings(replace(chat.controller.settings, window_geometry="no base64", window_state="ÿ"))
+    chat.controller.preferences.change(
+        replace(chat.controller.preferences.settings, window_geometry="no base64", window_state="ÿ")
+    )
     window = MainWindow(chat.controller, theme, TranscriptView(theme))
     qtbot.addWidget(window)
     assert window.width() > 400
@@ -251,10 +256,10 @@ def test_closing_while_writing_ends_cleanly_and_keeps_the_text(qtbot: QtBot, cha
 
 
 def test_appearance_follows_the_settings(chat: Chat, window: MainWindow, theme: Theme) -> None:
-    chat.controller.change_settings(replace(chat.controller.settings, appearance=Appearance.DARK))
+    chat.controller.preferences.change(replace(chat.controller.preferences.settings, appearance=Appearance.DARK))
     assert theme.dark
     assert window.sidebar.grab().toImage().pixelColor(2, 300) == theme.colors.window
-    chat.controller.change_settings(replace(chat.controller.settings, appearance=Appearance.LIGHT))
+    chat.controller.preferences.change(replace(chat.controller.preferences.settings, appearance=Appearance.LIGHT))
     assert not theme.dark
 
 
@@ -273,8 +278,8 @@ def test_a_model_folder_is_chosen_in_a_dialog(qtbot: QtBot, chat: Chat, window: 
     _choose_model(window, folder)
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == str(folder))
     chat.wait_for(EngineState.IDLE)
-    qtbot.waitUntil(lambda: chat.controller.settings.models_folder == str(folder.parent))
-    assert chat.controller.settings.recent_models == (str(folder),)
+    qtbot.waitUntil(lambda: chat.controller.preferences.settings.models_folder == str(folder.parent))
+    assert chat.controller.preferences.settings.recent_models == (str(folder),)
 
 
 def test_a_folder_without_a_model_does_not_become_the_place_to_look_in(
@@ -286,10 +291,10 @@ def test_a_folder_without_a_model_does_not_become_the_place_to_look_in(
     chat.engine.load_errors = {str(folder): ModelError("There is no model.", "Choose another.")}
     _choose_model(window, folder)
     chat.wait_for(EngineState.NO_MODEL)
-    assert chat.controller.settings.models_folder == ""
+    assert chat.controller.preferences.settings.models_folder == ""
     chat.controller.load_model(None)
     chat.wait_for(EngineState.IDLE)
-    assert chat.controller.settings.models_folder == ""
+    assert chat.controller.preferences.settings.models_folder == ""
 
 
 @pytest.mark.parametrize("state", list(ComposerState))
@@ -303,15 +308,15 @@ def test_undo_brings_a_deleted_chat_back_but_not_from_a_text_field(
 ) -> None:
     conversation = chat.store.create_conversation("Dear to me")
     chat.start()
-    chat.controller.open_conversation(conversation.id)
+    chat.controller.desk.open_conversation(conversation.id)
     window.actions_.delete.trigger()
     window.activateWindow()
     window.conversation.composer.setFocus()
     window.actions_.undo.trigger()
-    assert chat.controller.conversations() == []
+    assert chat.controller.desk.conversations() == []
     window.sidebar.list.setFocus()
     window.actions_.undo.trigger()
-    assert [entry.title for entry in chat.controller.conversations()] == ["Dear to me"]
+    assert [entry.title for entry in chat.controller.desk.conversations()] == ["Dear to me"]
     qtbot.waitUntil(lambda: not _banners(window))
 
 

@@ -13,7 +13,7 @@ from tests.ui.conftest import Chat
 def test_text_size_keys(chat: Chat, window: MainWindow, theme: Theme) -> None:
     window.actions_.larger.trigger()
     window.actions_.larger.trigger()
-    assert (chat.controller.settings.text_size, theme.text_size) == (15, 15)
+    assert (chat.controller.preferences.settings.text_size, theme.text_size) == (15, 15)
     window.actions_.smaller.trigger()
     assert theme.text_size == 14
     window.actions_.usual.trigger()

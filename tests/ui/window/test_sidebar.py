@@ -12,7 +12,7 @@ from tests.ui.conftest import Chat
 def sidebar(qtbot: QtBot, theme: Theme, chat: Chat) -> Sidebar:
     for title in ("Bread", "Lisbon", "Python"):
         chat.store.create_conversation(title)
-    sidebar = Sidebar(chat.controller, theme)
+    sidebar = Sidebar(chat.controller.desk, theme)
     qtbot.addWidget(sidebar)
     sidebar.resize(240, 400)
     sidebar.show()
@@ -37,17 +37,17 @@ def test_newest_first_and_the_open_one_is_marked(sidebar: Sidebar) -> None:
 
 def test_up_and_down_open_the_neighbours(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Down)
-    assert chat.controller.conversation is not None
-    assert chat.controller.conversation.title == "Lisbon"
+    assert chat.controller.desk.conversation is not None
+    assert chat.controller.desk.conversation.title == "Lisbon"
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Up)
-    assert chat.controller.conversation.title == "Python"
+    assert chat.controller.desk.conversation.title == "Python"
 
 
 def test_a_click_opens(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     place = sidebar.list.visualRect(sidebar.list.rows.index(2)).center()
     qtbot.mouseClick(sidebar.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
-    assert chat.controller.conversation is not None
-    assert chat.controller.conversation.title == "Bread"
+    assert chat.controller.desk.conversation is not None
+    assert chat.controller.desk.conversation.title == "Bread"
 
 
 def test_return_goes_on_to_writing(qtbot: QtBot, sidebar: Sidebar) -> None:
@@ -94,7 +94,7 @@ def test_a_title_being_edited_survives_a_new_list(qtbot: QtBot, chat: Chat, side
     editor = _editor(sidebar)
     editor.setText("Half a ti")
     chat.store.create_conversation("Newcomer")
-    chat.controller.search("")
+    chat.controller.desk.search("")
     assert sidebar.list.editing
     assert editor.text() == "Half a ti"
     qtbot.keyClick(editor, Qt.Key.Key_Escape)
@@ -102,11 +102,11 @@ def test_a_title_being_edited_survives_a_new_list(qtbot: QtBot, chat: Chat, side
 
 
 def test_delete_deletes_and_opens_the_next(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
-    with qtbot.waitSignal(chat.controller.conversation_deleted):
+    with qtbot.waitSignal(chat.controller.desk.conversation_deleted):
         qtbot.keyClick(sidebar.list, Qt.Key.Key_Delete)
     assert _titles(sidebar) == ["Lisbon", "Bread"]
     assert _current(sidebar) == "Lisbon"
-    chat.controller.undo_delete()
+    chat.controller.desk.undo_delete()
     assert "Python" in _titles(sidebar)
 
 
@@ -136,12 +136,12 @@ def test_down_goes_from_the_search_to_its_first_hit(qtbot: QtBot, chat: Chat, si
     qtbot.keyClicks(sidebar.search, "bre")
     qtbot.waitUntil(lambda: _titles(sidebar) == ["Bread"])
     qtbot.keyClick(sidebar.search, Qt.Key.Key_Down)
-    assert chat.controller.conversation is not None
-    assert chat.controller.conversation.title == "Bread"
+    assert chat.controller.desk.conversation is not None
+    assert chat.controller.desk.conversation.title == "Bread"
 
 
 def test_no_conversations_tells_what_comes_here(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
-    sidebar = Sidebar(chat.controller, theme)
+    sidebar = Sidebar(chat.controller.desk, theme)
     qtbot.addWidget(sidebar)
     sidebar.show()
     chat.start()
