@@ -34,7 +34,8 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.candidates import DraftShape
 from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
 
 GROUPS = ("mt_bench", "translation", "summarization", "qa", "math_reasoning", "rag")
 LONGEST_PROMPT = 800  # tokens

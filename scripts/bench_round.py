@@ -35,9 +35,10 @@ from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.drafting.drafter_search import find_drafter
 from rdchat.inference.drafting.recurrent_drafter import DEFAULT_SHAPE, RecurrentModel, RecurrentSettings
 from rdchat.inference.models.loading import load_model
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verifier
 
 CONTEXT, LONG_CONTEXT = 512, 8192

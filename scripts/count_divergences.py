@@ -38,7 +38,8 @@ from rdchat.inference.decoding.prefill import read_prompt
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
 
 DTYPES = (Dtype.FLOAT32, Dtype.FLOAT16, Dtype.BFLOAT16, Dtype.FOUR_BIT)
 

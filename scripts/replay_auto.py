@@ -46,8 +46,9 @@ from rdchat.inference.drafting.recurrent_beam import BeamShape, NodePool
 from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
 
 NOTHING = Verified(mx.zeros((1, 1)), mx.zeros((1, 1)))

@@ -21,7 +21,8 @@ from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
 
 
 class ChatSession:

@@ -9,7 +9,8 @@ from rdchat.inference import ChatSession, GenerationRequest, SamplingParams
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Mode, Role
 from rdchat.inference.decoding.sampling import filter_border, mass
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
 
 CODE = "Write a Python function that reverses a list. Then write the same function again with a comment in each line."
 PROSE = "Explain in three sentences why the sky is blue."

@@ -19,9 +19,10 @@ from rdchat.inference.drafting.drafter_search import find_drafter
 from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verifier
 from tests.e2e.model_replies import CODE, PROSE, SUMS, check_same, reply, request
 

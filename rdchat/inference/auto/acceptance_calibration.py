@@ -27,7 +27,8 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
 
 _Compared = tuple[ScoredNodes, list[int]]  # a draft, and the text that followed
 _NOWHERE = -1  # a token that is in no draft

@@ -20,8 +20,9 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.round_cache import has_state
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.target import LoadedModel
 
 _LOG = logging.getLogger(__name__)
 

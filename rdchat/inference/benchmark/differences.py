@@ -9,7 +9,8 @@ import numpy as np
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.prefill import read_prompt
 from rdchat.inference.decoding.sampling import TokenChooser, filter_border, mass
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
 
 
 def first_difference(plain: Sequence[int], other: Sequence[int]) -> int | None:

@@ -15,8 +15,9 @@ from rdchat.inference.decoding.acceptance import accepted_path
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.prefill import read_prompt
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified, Verifier
 
 

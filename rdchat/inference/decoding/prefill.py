@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 import mlx.core as mx
 
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
 
 
 def prefill(

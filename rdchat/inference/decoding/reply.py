@@ -12,7 +12,8 @@ from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
 from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.decoding.detokenizer import TextStream
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
 
 
 @dataclass(slots=True)

@@ -28,8 +28,9 @@ from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabulari
 from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.device import on_gpu
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.round_cache import RoundShape, has_state
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
 
 _CPU_NODES = 16

@@ -19,7 +19,8 @@ from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tok
 from rdchat.inference.target.capability import probe
 from rdchat.inference.target.device import available_memory_bytes, device_name, on_gpu
 from rdchat.inference.target.hooks import Seams
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
 
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
 _BITS = {Dtype.EIGHT_BIT: 8, Dtype.FOUR_BIT: 4}

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.round_cache import RoundShape, has_state
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.target import LoadedModel
 
 _MOST_PENDING = 8  # rows that are cheaper to verify again with the next draft than to feed in a call of their own
 

@@ -27,9 +27,10 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.lookup import Before, Guess
 from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, random_drafter, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
 from tests.inference.plain_replies import SAMPLINGS, plain

@@ -23,7 +23,8 @@ from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.target.capability import Capability, DraftKind
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
 
 SIZE, WIDTH = 8, 16
 TEMPERATURE = 0.8

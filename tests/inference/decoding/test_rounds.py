@@ -17,9 +17,10 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import ALPHABET, END, ScriptedDrafter, ask, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
 from tests.inference.plain_replies import SAMPLINGS, plain

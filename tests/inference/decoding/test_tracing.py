@@ -13,7 +13,8 @@ from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.tracing import token_log_probs
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, tiny_llama
 
 SAMPLINGS: list[dict[str, float]] = [

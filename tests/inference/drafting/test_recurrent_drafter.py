@@ -17,7 +17,8 @@ from rdchat.inference.drafting.drafter_folder import StoredDrafter
 from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
 
 SIZE = len(fakes.ALPHABET)
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from rdchat.inference.decoding.acceptance import accepted_path
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import KVCache
 from rdchat.inference.target.verifier import Verifier
 from tests.inference.fakes import tiny_llama
 

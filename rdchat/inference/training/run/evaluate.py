@@ -15,7 +15,8 @@ from rdchat.inference.drafting.drafter_folder import StoredDrafter
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
-from rdchat.inference.target.target import KVCache, LoadedModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.run.trials import Result, Setup, Trial, TrialFile
 
 _LOOP_RUN = 8  # tokens of a run that counts as repeated
