@@ -13,11 +13,12 @@ from tests.hostile.window_trial import WindowTrials
 
 pytestmark = pytest.mark.slow
 
-# These take a tenth of a second to a second each.
+# These take a tenth of a second to a second each. What is only ended by a limit of time is tried with short limits in
+# `tests/inference/prompts`.
 _OFTEN = {
     Kind.FOLDERS: (
         "auto_map of the tokenizer", "model_file", "a word with the id 1,000,000", "10**8 layers without kinds",
-        "a normaliser growing ninefold nine times over", "a shard of 999999999999999", "a FIFO as config.json",
+        "a shard of 999999999999999", "a FIFO as config.json",
         "a link to /dev/zero as tokenizer.json", "a pickle as the weights", "packed weights labelled F32",
         "tokenizer.json nested too deeply", "an index into other folders",
     ),
@@ -27,7 +28,7 @@ _OFTEN = {
         "a config nested too deeply, of one's own",
     ),
     Kind.TEMPLATES: (
-        "a power of powers", "nothing", "a way out: {{ lipsum.__globals__['os'].popen('touch MARK').read() }}",
+        "nothing", "a way out: {{ lipsum.__globals__['os'].popen('touch MARK').read() }}",
     ),
     Kind.STORES: ("a circle of two", "version -1", "no table messages", "dates of 1e300"),
     Kind.PROMPTS: ("1 MB", "a turn of the system", "a link to /dev/zero as the prompt's file"),
@@ -35,7 +36,6 @@ _OFTEN = {
     Kind.ARGUMENTS: ("0 closed",),
 }  # fmt: skip
 _IN_THE_WINDOW = {
-    Kind.FOLDERS: ("a FIFO as config.json",),
     Kind.TEMPLATES: ("two loops of 90,000",),
     Kind.STORES: ("a circle of two",),
 }
