@@ -24,7 +24,7 @@ import mlx.core as mx
 import numpy as np
 from chips import CHIPS, Chip
 
-from rdchat.files.atomic_file import whole_file
+from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.prompt_files import read_prompts
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.auto.acceptance_estimates import Acceptance
@@ -102,7 +102,7 @@ def record(model: LoadedModel, recurrent: RecurrentModel, request: GenerationReq
     for width, pools in recorder.pools.items():
         for name in ("tokens", "parents", "scores"):
             columns[f"{name} {width}"] = np.array([np.array(getattr(pool, name)) for pool in pools])
-    with whole_file(file) as draft:
+    with atomic_file(file) as draft:
         np.savez(draft, **columns)  # type: ignore[arg-type]
 
 

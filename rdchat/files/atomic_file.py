@@ -16,30 +16,30 @@ _HINT = f"Check the folder and its disk. {_SAFE}"
 _FULL_BYTES = 1 << 20  # MLX does not say why it could not write: a disk with less is full
 
 
-def draft_of(path: Path) -> Path:
-    """Return where `whole_file` has a file written first."""
+def temporary_of(path: Path) -> Path:
+    """Return where `atomic_file` has a file written first."""
     return path.with_name(f"part-{path.name}")
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Give a file to write; after the block it takes the place of `path`, at once, and only when it is on the disk.
 
-    A crash or a power loss at any moment leaves the old file or the new one, and perhaps a draft beside it.
+    A crash or a power loss at any moment leaves the old file or the new one, and perhaps a temporary file beside it.
 
     Raises:
         StorageFullError: If the disk is full.
         StorageError: If the file cannot be written.
     """
-    draft = draft_of(path)
+    temporary = temporary_of(path)
     try:
-        yield draft
-        flush_to_disk(draft)
-        draft.replace(path)
+        yield temporary
+        flush_to_disk(temporary)
+        temporary.replace(path)
         flush_to_disk(path.parent)
     except BaseException as error:
         with suppress(OSError):
-            draft.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise file_error(error, f"{path} cannot be written", _HINT) from error
         if isinstance(error, RuntimeError):  # MLX's word for all that goes wrong in writing
@@ -55,9 +55,9 @@ def _mlx_error(error: RuntimeError, path: Path) -> StorageError:
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write a JSON file whole; see `whole_file`."""
-    with whole_file(path) as draft:
-        draft.write_text(json.dumps(data), encoding="utf-8")
+    """Write a JSON file whole; see `atomic_file`."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(data), encoding="utf-8")
 
 
 def make_folder(path: Path) -> None:

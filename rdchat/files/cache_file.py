@@ -8,14 +8,14 @@ from pathlib import Path
 _LOG = logging.getLogger(__name__)
 
 
-def keep(file: Path, text: str) -> None:
+def write_cache_file(file: Path, text: str) -> None:
     """Write a file, replacing an older one at once; where that fails, only time is lost, and the log says so."""
-    draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    temporary = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8", errors="replace")
-        draft.replace(file)
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+        temporary.replace(file)
     except OSError as error:
         _LOG.warning("%s could not be kept: %s", file.name, error)
         with suppress(OSError):
-            draft.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)

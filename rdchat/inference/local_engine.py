@@ -68,7 +68,7 @@ class LocalEngine:
             self._go_back()
         elif self._session is None or self._session.model.info.dtype != precision:
             self._open(chosen.model, dtype, lambda _: None)
-        return self._loaded().beside()
+        return self._loaded().fork()
 
     def _go_back(self) -> None:
         """Load the model that was chosen again, where a benchmark replaced it."""

@@ -113,7 +113,7 @@ class ChatSession:
         """Do a slice of what can wait; see `Engine.idle`. Nothing is measured before the first reply."""
         return self._running is not None and self._drafters.auto.measure()
 
-    def beside(self) -> "ChatSession":
+    def fork(self) -> "ChatSession":
         """Return another session of the same model and drafters, with an empty KV cache of its own."""
         return ChatSession(self._model, drafters=self._drafters)
 

@@ -82,8 +82,8 @@ def test_a_prompts_file_with_a_broken_line(
 
 def test_a_model_without_hidden_states(model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trunk = model.network.model
-    trunk.__class__ = trunk.__class__.__mro__[1]  # without the seam
-    model.seams.hidden = None
+    trunk.__class__ = trunk.__class__.__mro__[1]  # without the hook
+    model.hooks.hidden = None
     refused("does not give its hidden states", out, capsys)
 
 

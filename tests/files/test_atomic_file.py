@@ -7,14 +7,14 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import StorageError, StorageFullError
-from rdchat.files.atomic_file import JsonLines, make_folder, whole_file, write_json
+from rdchat.files.atomic_file import JsonLines, atomic_file, make_folder, write_json
 from tests.disks import small_disk
 
 
 def test_a_file_appears_only_after_the_block(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    with whole_file(path) as draft:
+    with atomic_file(path) as draft:
         draft.write_text("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
@@ -29,14 +29,14 @@ def write_half(path: Path) -> None:
 def test_a_failure_leaves_the_old_file_alone(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(TypeError), whole_file(path) as draft:
+    with pytest.raises(TypeError), atomic_file(path) as draft:
         write_half(draft)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def save(path: Path) -> None:
-    with whole_file(path) as draft:
+    with atomic_file(path) as draft:
         mx.save_safetensors(str(draft), {"x": mx.zeros(1000)})
 
 

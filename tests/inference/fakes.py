@@ -18,8 +18,8 @@ from rdchat.inference.drafting.drafter_folder import StoredDrafter
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
 from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess
-from rdchat.inference.target.capability import Capability, DraftKind, probe
-from rdchat.inference.target.hooks import Seams
+from rdchat.inference.target.capability import Capability, DraftKind, check_capability
+from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
@@ -135,10 +135,10 @@ def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
         weights_bytes=0,
         load_ms=0.0,
     )
-    seams = Seams(network)
+    hooks = ModelHooks(network)
     tokenizer = CharacterTokenizer()
-    try_out = cache(partial(probe, network, seams, len(ALPHABET)))
-    return LoadedModel(network, tokenizer, info, 8, seams, try_out, CharacterPrompts(tokenizer))
+    try_out = cache(partial(check_capability, network, hooks, len(ALPHABET)))
+    return LoadedModel(network, tokenizer, info, 8, hooks, try_out, CharacterPrompts(tokenizer))
 
 
 def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> GenerationRequest:

@@ -7,7 +7,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from rdchat.files.atomic_file import whole_file
+from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams
 from rdchat.inference.auto.acceptance_estimates import (
@@ -141,7 +141,7 @@ def _keep(file: Path, drafts: list[_Compared]) -> None:
         "scores": np.array([drawn.scores for drawn, _ in drafts], dtype=np.float64),
         "texts": np.array([text for _, text in drafts], dtype=np.int64).reshape(len(drafts), levels),
     }
-    with whole_file(file) as draft:
+    with atomic_file(file) as draft:
         np.savez(draft, **columns)  # type: ignore[arg-type]
 
 

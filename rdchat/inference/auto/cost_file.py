@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import ModelError
-from rdchat.files.cache_file import keep
+from rdchat.files.cache_file import write_cache_file
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.auto.curve import Costs
 
@@ -46,5 +46,7 @@ class CostFile:
         known, measurements = self.read()
         shortest = {key: min(ms, known.get(key, ms)) for key, ms in costs.items()}
         rows = [[a, b, round(ms, 4)] for (a, b), ms in sorted(shortest.items())]
-        keep(self._path, json.dumps({"key": self._key, "measurements": measurements + 1, "costs": rows}) + "\n")
+        write_cache_file(
+            self._path, json.dumps({"key": self._key, "measurements": measurements + 1, "costs": rows}) + "\n"
+        )
         return shortest

@@ -34,7 +34,7 @@ class Halves:
         self._cache = KVCache(model.network)
         self._drafter = drafter
         logits = read_prompt(model, self._cache, prompt)
-        mx.eval(logits, model.seams.hidden)  # what the first draft reads
+        mx.eval(logits, model.hooks.hidden)  # what the first draft reads
         for _ in drafter.prefill(lambda: False, Ledger()):
             pass
         self._verifier = Verifier(model, self._cache)

@@ -29,7 +29,7 @@ class Step:
     Attributes:
         position: Its absolute position.
         logits: (1, vocabulary).
-        hidden: (1, 1, width): what the trunk returned with them; None where it has no seam.
+        hidden: (1, 1, width): what the trunk returned with them; None where it has no hook.
         seen: (vocabulary,) bool: tokens before it; None without a repetition penalty.
         token: (1,) its id, quickly chosen.
         sure: (1,) bool: whether that is surely the right one; None where it was not chosen quickly.
@@ -61,7 +61,7 @@ class PlainSteps:
     """
 
     def __init__(self, job: ReplyJob, reply: Reply, chooser: TokenChooser) -> None:
-        self._network, self._seams = job.model.network, job.model.seams
+        self._network, self._seams = job.model.network, job.model.hooks
         self._cache = job.cache
         self._ledger: Ledger = job.ledger
         self._reply = reply

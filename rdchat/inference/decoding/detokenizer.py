@@ -13,7 +13,7 @@ class Decoder(Protocol):
     def decode(self, token_ids: list[int], /) -> str: ...
 
 
-class TextStream:
+class Detokenizer:
     """The text of one reply as its tokens come.
 
     A token's text is what it adds to the decoding of its predecessors (the way of vLLM's and TGI's incremental

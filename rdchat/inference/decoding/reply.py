@@ -10,7 +10,7 @@ import mlx.core as mx
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
 from rdchat.inference.api.requests import GenerationRequest, Mode
-from rdchat.inference.decoding.detokenizer import TextStream
+from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
@@ -106,7 +106,7 @@ class Reply:
         self._end_tokens = job.model.end_tokens
         self._room = job.model.info.context_length - len(prompt)
         context = prompt[-8:] if request.continue_last else ()
-        self._text = TextStream(job.model, request.sampling.stop, context, job.model.prompts.control)
+        self._text = Detokenizer(job.model, request.sampling.stop, context, job.model.prompts.control)
 
     @property
     def last_index(self) -> int:

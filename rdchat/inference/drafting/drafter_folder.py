@@ -12,7 +12,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.utils import dequantize_model
 
 from rdchat.errors import ModelError
-from rdchat.files.atomic_file import draft_of, make_folder, whole_file
+from rdchat.files.atomic_file import atomic_file, make_folder, temporary_of
 from rdchat.files.foreign_files import check_file, read_json
 from rdchat.inference.drafting.apple_checkpoint import APPLE_MODEL_TYPE, apple_config, apple_weights
 from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead, quantize
@@ -64,7 +64,7 @@ def target_named_in(folder: Path) -> str | None:
     """
     names = {path.name for path in folder.iterdir()}
     ours = {CONFIG, WEIGHTS, CARD, ACCEPTANCE}
-    drafts = {draft_of(folder / name).name for name in ours}
+    drafts = {temporary_of(folder / name).name for name in ours}
     if names - ours - drafts:
         return ""
     if CONFIG in names:
@@ -72,7 +72,7 @@ def target_named_in(folder: Path) -> str | None:
             return bound_hash(folder) or ""
         except ModelError:
             return ""
-    return None if names <= drafts or draft_of(folder / CONFIG).name in names else ""
+    return None if names <= drafts or temporary_of(folder / CONFIG).name in names else ""
 
 
 def save_drafter(folder: Path, drafter: StoredDrafter, card: str) -> None:
@@ -93,9 +93,9 @@ def save_drafter(folder: Path, drafter: StoredDrafter, card: str) -> None:
     facts = {"format": _FORMAT, "target": asdict(drafter.target), "architecture": drafter.head.config.to_dict()}
     # drafts take their places from the last to the first
     with (
-        whole_file(folder / CONFIG) as config,
-        whole_file(folder / CARD) as text,
-        whole_file(folder / WEIGHTS) as weights,
+        atomic_file(folder / CONFIG) as config,
+        atomic_file(folder / CARD) as text,
+        atomic_file(folder / WEIGHTS) as weights,
     ):
         config.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         text.write_text(card, encoding="utf-8")

@@ -68,7 +68,7 @@ class RecurrentModel:
         self._head = BoundHead(
             stored.head, stored.vocabulary, TargetEmbeddings(model.network, model.info.vocabulary_size)
         )
-        model.seams.read_layers(self._layers)
+        model.hooks.read_layers(self._layers)
 
     def drafter(
         self,
@@ -78,7 +78,7 @@ class RecurrentModel:
         ledger: Ledger | None = None,
     ) -> "RecurrentDrafter":
         """Return the drafter of one reply; `ledger` takes the time of its stages."""
-        self._model.seams.read_layers(self._layers)  # another drafter may have asked for others
+        self._model.hooks.read_layers(self._layers)  # another drafter may have asked for others
         scorer = PathScorer(request.sampling, request.seed, self._head.vocabulary, self._sharpen)
         return RecurrentDrafter(self._model, self._head, scorer, prompt, settings, ledger=ledger or Ledger())
 
@@ -130,8 +130,8 @@ class RecurrentDrafter(Drafter):
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
         if self._hidden is None:  # the first round: the prompt's last token was the last call
-            assert self._model.seams.hidden is not None
-            self._hidden = self._model.seams.hidden[0, -1]
+            assert self._model.hooks.hidden is not None
+            self._hidden = self._model.hooks.hidden[0, -1]
             self._take([root])
         length = min(self._settings.shape.length, 1 + limit)
         if length == 1:

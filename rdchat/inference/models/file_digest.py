@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rdchat import paths
-from rdchat.files.cache_file import keep
+from rdchat.files.cache_file import write_cache_file
 
 _CHUNK_BYTES = 16 * 2**20
 
@@ -29,7 +29,7 @@ def sha256_of(file: Path, on_progress: Callable[[float], None]) -> str:
     if noted_state == state:
         return digest
     digest = _compute(file, status.st_size, on_progress)
-    keep(note, f"{state} {digest}")
+    write_cache_file(note, f"{state} {digest}")
     return digest
 
 

@@ -16,9 +16,9 @@ from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess, shared_tokenizers
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
-from rdchat.inference.target.capability import probe
+from rdchat.inference.target.capability import check_capability
 from rdchat.inference.target.device import available_memory_bytes, device_name, on_gpu
-from rdchat.inference.target.hooks import Seams
+from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
@@ -76,10 +76,10 @@ def load_model(
         weights_bytes=sum(array.nbytes for _, array in tree_flatten(network.parameters())),
         load_ms=(perf_counter() - began) * 1000,
     )
-    seams = Seams(network)
-    try_out = cache(partial(probe, network, seams, info.vocabulary_size))
+    hooks = ModelHooks(network)
+    try_out = cache(partial(check_capability, network, hooks, info.vocabulary_size))
     prompts = ModelPrompts(process, folder, tokenizer)
-    return LoadedModel(network, tokenizer, info, _CHUNK_GPU if on_gpu() else _CHUNK_CPU, seams, try_out, prompts)
+    return LoadedModel(network, tokenizer, info, _CHUNK_GPU if on_gpu() else _CHUNK_CPU, hooks, try_out, prompts)
 
 
 def _effective_dtype(asked: Dtype, files: ModelFiles) -> Dtype:

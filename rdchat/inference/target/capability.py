@@ -17,7 +17,7 @@ import mlx.nn as nn
 import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.inference.target.hooks import Seams
+from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.round_cache import (
     RoundCacheList,
@@ -49,12 +49,12 @@ class Capability:
     reason: str = ""
 
 
-def probe(network: nn.Module, seams: Seams, vocabulary_size: int) -> Capability:
+def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int) -> Capability:
     """Try a tree and a chain on the network."""
     try:
         stateful = has_state([round_cache(cache) for cache in make_prompt_cache(network)])
-        trial = _Trial(network, seams, vocabulary_size)
-        seams.leave_out_logits(vocabulary_size)
+        trial = _Trial(network, hooks, vocabulary_size)
+        hooks.leave_out_logits(vocabulary_size)
         if stateful:
             return _probe_chain(trial, "its layers keep state that follows one chain")
         return _probe_tree(trial)
@@ -68,8 +68,8 @@ def probe(network: nn.Module, seams: Seams, vocabulary_size: int) -> Capability:
 class _Trial:
     """One prompt, one tree, and the logits that its chains should give."""
 
-    def __init__(self, network: nn.Module, seams: Seams, vocabulary_size: int) -> None:
-        self._network, self._seams = network, seams
+    def __init__(self, network: nn.Module, hooks: ModelHooks, vocabulary_size: int) -> None:
+        self._network, self._seams = network, hooks
         tokens = [
             1 + int(t) for t in np.random.default_rng(7).permutation(min(vocabulary_size, 1000) - 1)[: _PROMPT + 6]
         ]

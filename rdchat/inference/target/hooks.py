@@ -1,11 +1,11 @@
-"""The two seams by which an unmodified mlx-lm model verifies a tree: the rope modules and the trunk.
+"""The two hooks by which an unmodified mlx-lm model verifies a tree: the rope modules and the trunk.
 
 Masks come from the caches (`round_cache`). Positions come from each layer's `rope`, which is called with the cache's
 offset; `mx.fast.rope` takes an array of offsets, one for each batch row, so with the token axis moved to the batch axis
 every packed token gets its own position. The hidden states come from a wrapper around the trunk, in the same call.
 
 Objects are given a subclass of their own class, so nothing in the model's structure or weights changes. Those classes
-know the seams, which must not hold the network in turn: a class goes only when Python's cycle collector runs, and a
+know the hooks, which must not hold the network in turn: a class goes only when Python's cycle collector runs, and a
 model that is let go of has to give its memory back at once.
 """
 
@@ -22,8 +22,8 @@ from rdchat.errors import ModelError
 _EPSILON = 1e-6  # keeps the length of a layer's output from being 0
 
 
-class Seams:
-    """The seams of one network.
+class ModelHooks:
+    """The hooks of one network.
 
     Args:
         network: An mlx-lm model; its rope modules and its trunk get a subclass that knows this object.
@@ -80,10 +80,10 @@ class Seams:
 
     def _give_positions(self, module: nn.Module) -> None:
         plain = type(module)
-        seams = self
+        hooks = self
 
         def call(self: nn.Module, x: mx.array, *arguments: Any, **options: Any) -> Any:
-            depths = seams._depths
+            depths = hooks._depths
             if depths is None or x.ndim != 4 or x.shape[0] != 1 or x.shape[2] != depths.shape[0]:
                 return plain.__call__(self, x, *arguments, **options)
             if "offset" in options:
@@ -98,24 +98,24 @@ class Seams:
 
     def _record(self, trunk: nn.Module) -> None:
         plain = type(trunk)
-        seams = self
+        hooks = self
 
         def call(self: nn.Module, *arguments: Any, **options: Any) -> Any:
             result = plain.__call__(self, *arguments, **options)
-            if seams._recording:
-                outputs = [seams._outputs[layer] for layer in seams._layers]
-                seams.hidden = mx.concatenate([_first(result), *outputs], axis=-1) if outputs else _first(result)
+            if hooks._recording:
+                outputs = [hooks._outputs[layer] for layer in hooks._layers]
+                hooks.hidden = mx.concatenate([_first(result), *outputs], axis=-1) if outputs else _first(result)
             return result
 
         trunk.__class__ = type(plain.__name__, (plain,), {"__call__": call})
 
     def _record_layer(self, module: nn.Module, layer: int) -> None:
         plain = type(module)
-        seams = self
+        hooks = self
 
         def call(self: nn.Module, *arguments: Any, **options: Any) -> Any:
             result = plain.__call__(self, *arguments, **options)
-            seams._outputs[layer] = mx.fast.rms_norm(_first(result), None, _EPSILON)
+            hooks._outputs[layer] = mx.fast.rms_norm(_first(result), None, _EPSILON)
             return result
 
         module.__class__ = type(plain.__name__, (plain,), {"__call__": call})

@@ -11,7 +11,7 @@ from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.prompts.model_prompts import PromptEncoder, TemplateRefusedError
 from rdchat.inference.target.capability import Capability
-from rdchat.inference.target.hooks import Seams
+from rdchat.inference.target.hooks import ModelHooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class LoadedModel:
         tokenizer: mlx-lm's tokenizer wrapper; what is fed to the model comes from `prompts`.
         info: What is known of it.
         prefill_chunk: Prompt tokens processed between two looks at the cancel flag.
-        seams: Where packed positions go in and hidden states come out.
+        hooks: Where packed positions go in and hidden states come out.
         try_out: Finds out what it can verify in one call, when that is first asked for, and remembers it.
         prompts: Makes token ids of conversations.
     """
@@ -32,7 +32,7 @@ class LoadedModel:
     tokenizer: Any
     info: ModelInfo
     prefill_chunk: int
-    seams: Seams
+    hooks: ModelHooks
     try_out: Callable[[], Capability]
     prompts: PromptEncoder
     _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)

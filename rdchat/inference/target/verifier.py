@@ -23,7 +23,7 @@ class Verified:
 
     Attributes:
         logits: (nodes, vocabulary): for each node, of the token that follows it.
-        hidden: (nodes, width): what the trunk returned for each node; None where it has no seam.
+        hidden: (nodes, width): what the trunk returned for each node; None where it has no hook.
     """
 
     logits: mx.array
@@ -70,9 +70,9 @@ class Verifier:
         if pending:
             assert chain
             tokens = mx.concatenate([mx.array(self._pending, dtype=tokens.dtype), tokens])
-        with self._model.seams.packed(None if chain else tree.depths):
+        with self._model.hooks.packed(None if chain else tree.depths):
             logits = self._model.network(tokens[None], cache=self._cache.layers)
-        hidden, meant = self._model.seams.hidden, slice(pending, pending + nodes)
+        hidden, meant = self._model.hooks.hidden, slice(pending, pending + nodes)
         return Verified(logits[0, meant], None if hidden is None else hidden[0, meant])
 
     def catch_up(self) -> None:

@@ -85,7 +85,7 @@ def test_the_session_of_the_app_keeps_its_cache() -> None:
     app = session_of()
     list(app.generate(ask()))
     held = app.cached_tokens
-    list(InterleavedRunner(plan(LOOKUP, trials=1), lambda _: app.beside()))
+    list(InterleavedRunner(plan(LOOKUP, trials=1), lambda _: app.fork()))
     assert app.cached_tokens == held
     assert app.cached_positions == len(held) > 0
 
@@ -231,7 +231,7 @@ def small_session(small_model: Path) -> ChatSession:
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_stock_mlx_lm_runs_beside_on_the_same_network(small_session: ChatSession, temperature: float) -> None:
     asked = plan(replace(OFF, temperature=temperature), prompts=(Prompt("Hello"),), mlx_lm=True)
-    runs = runs_of(list(InterleavedRunner(asked, lambda _: small_session.beside())))
+    runs = runs_of(list(InterleavedRunner(asked, lambda _: small_session.fork())))
     outside = [run for run in runs if run.cell == MLX_LM]
     assert [run.trial for run in outside] == [0, 1]
     plain = next(run for run in runs if run.cell == 0)

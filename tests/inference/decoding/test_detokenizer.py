@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rdchat.inference.decoding.detokenizer import TextStream
+from rdchat.inference.decoding.detokenizer import Detokenizer
 
 
 class Bytes:
@@ -31,7 +31,7 @@ class Words:
         return "".join(f" {token}" for token in token_ids)[1:]
 
 
-def run(stream: TextStream, tokens: list[int]) -> list[str]:
+def run(stream: Detokenizer, tokens: list[int]) -> list[str]:
     shown = []
     for token in tokens:
         shown.append(stream.add(token))
@@ -41,65 +41,65 @@ def run(stream: TextStream, tokens: list[int]) -> list[str]:
 
 
 def test_a_character_of_many_bytes_is_shown_whole() -> None:
-    shown = run(TextStream(Bytes()), list("aé😀中".encode()))
+    shown = run(Detokenizer(Bytes()), list("aé😀中".encode()))
     assert [piece for piece in shown if piece] == ["a", "é", "😀", "中"]
 
 
 def test_an_unfinished_character_at_the_end_is_dropped() -> None:
-    stream = TextStream(Bytes())
+    stream = Detokenizer(Bytes())
     assert "".join(run(stream, list("ok 😀".encode())[:-1])) == "ok "
     assert stream.text == "ok "
     assert stream.kept_tokens == 6
 
 
 def test_bytes_that_are_no_character_come_out_as_replacement_once_more_follows() -> None:
-    assert "".join(run(TextStream(Bytes()), [0x61, 0xFF, 0x62, 0x63])) == "a\ufffdbc"
+    assert "".join(run(Detokenizer(Bytes()), [0x61, 0xFF, 0x62, 0x63])) == "a\ufffdbc"
 
 
 @pytest.mark.parametrize("tokens", [["Hello", " END", " x"], ["Hello", " E", "N", "D", " x"], ["Hello E", "ND x"]])
 def test_stop_string_is_found_across_token_borders_and_never_shown(tokens: list[str]) -> None:
-    stream = TextStream(Pieces(*tokens), stop=("END",))
+    stream = Detokenizer(Pieces(*tokens), stop=("END",))
     shown = run(stream, list(range(len(tokens))))
     assert "".join(shown) == stream.text == "Hello "
     assert stream.stopped
 
 
 def test_what_might_begin_a_stop_string_is_held_back_and_shown_if_it_does_not() -> None:
-    stream = TextStream(Pieces("a", "<", "|", "b"), stop=("<|end",))
+    stream = Detokenizer(Pieces("a", "<", "|", "b"), stop=("<|end",))
     assert [stream.add(token) for token in range(4)] == ["a", "", "", "<|b"]
 
 
 def test_what_was_held_back_is_shown_at_the_end() -> None:
-    assert run(TextStream(Pieces("a", "<|"), stop=("<|end",)), [0, 1]) == ["a", "", "<|"]
+    assert run(Detokenizer(Pieces("a", "<|"), stop=("<|end",)), [0, 1]) == ["a", "", "<|"]
 
 
 def test_earliest_of_several_stop_strings_wins() -> None:
-    stream = TextStream(Pieces("one two three"), stop=("three", "two"))
+    stream = Detokenizer(Pieces("one two three"), stop=("three", "two"))
     run(stream, [0])
     assert stream.text == "one "
 
 
 def test_tokens_that_a_stop_string_cuts_are_not_kept() -> None:
-    stream = TextStream(Pieces("He", "llo", " wor", "ld", "!"), stop=("rld",))
+    stream = Detokenizer(Pieces("He", "llo", " wor", "ld", "!"), stop=("rld",))
     run(stream, [0, 1, 2, 3])
     assert stream.text == "Hello wo"
     assert stream.kept_tokens == 2
 
 
 def test_half_of_a_character_that_a_stop_string_cuts_is_not_kept() -> None:
-    stream = TextStream(Bytes(), stop=("😀",))
+    stream = Detokenizer(Bytes(), stop=("😀",))
     run(stream, list("ok😀".encode()))
     assert stream.kept_tokens == 2
 
 
 def test_first_space_is_dropped_from_a_fresh_reply_only() -> None:
-    assert "".join(run(TextStream(Pieces("x", " of", " a")), [1, 2])) == "of a"
-    assert "".join(run(TextStream(Pieces("x", " of", " a"), context=[0]), [1, 2])) == " of a"
+    assert "".join(run(Detokenizer(Pieces("x", " of", " a")), [1, 2])) == "of a"
+    assert "".join(run(Detokenizer(Pieces("x", " of", " a"), context=[0]), [1, 2])) == " of a"
 
 
 def test_tokenizers_that_drop_the_first_space_keep_the_others() -> None:
-    assert "".join(run(TextStream(Words()), [1, 2, 3])) == "1 2 3"
-    assert "".join(run(TextStream(Words(), context=[9]), [1, 2])) == " 1 2"
+    assert "".join(run(Detokenizer(Words()), [1, 2, 3])) == "1 2 3"
+    assert "".join(run(Detokenizer(Words(), context=[9]), [1, 2])) == " 1 2"
 
 
 def test_random_text_comes_out_whole_however_it_is_cut() -> None:
@@ -110,7 +110,7 @@ def test_random_text_comes_out_whole_however_it_is_cut() -> None:
         expected = text
         for stop in stops:
             expected = expected.split(stop)[0]
-        shown = run(TextStream(Bytes(), stop=stops, context=[0x78]), list(text.encode()))
+        shown = run(Detokenizer(Bytes(), stop=stops, context=[0x78]), list(text.encode()))
         assert "".join(shown) == expected
         assert all("\ufffd" not in piece for piece in shown)
 
@@ -120,21 +120,21 @@ def test_control_tokens_are_found_where_they_stand_and_only_there(seed: int) -> 
     """The same characters may also come of ordinary tokens."""
     pieces = Pieces("<t>", "<", "t", ">", "a", " ")
     tokens = random.Random(seed).choices(range(6), k=30)
-    stream = TextStream(pieces, stop=("a a",), control={0: "<t>"}, context=[4])
+    stream = Detokenizer(pieces, stop=("a a",), control={0: "<t>"}, context=[4])
     run(stream, tokens)
     begins = [sum(len(pieces.pieces[token]) for token in tokens[:place]) for place, t in enumerate(tokens) if t == 0]
     assert stream.control_offsets == tuple(begin for begin in begins if begin < len(stream.text))
 
 
 def test_a_space_that_a_fresh_reply_drops_is_counted_off() -> None:
-    stream = TextStream(Pieces(" ", "<t>"), control={1: "<t>"})
+    stream = Detokenizer(Pieces(" ", "<t>"), control={1: "<t>"})
     assert "".join(run(stream, [0, 1, 0, 1])) == "<t> <t>"
     assert stream.control_offsets == (0, 4)
 
 
 def test_a_stop_string_of_a_megabyte_holds_nothing_up() -> None:
     """Each token compared a million beginnings of it with the text, copying each."""
-    stream = TextStream(Pieces("ab", "c"), stop=("ab" * 500_000,))
+    stream = Detokenizer(Pieces("ab", "c"), stop=("ab" * 500_000,))
     shown = run(stream, [0] * 200 + [1])
     assert "".join(shown) == "ab" * 200 + "c"
     assert shown[199] == ""  # held back, as it may be the beginning

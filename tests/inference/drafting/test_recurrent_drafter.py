@@ -155,7 +155,7 @@ def fitted(
 
 def hidden_of_every_token(model: LoadedModel) -> mx.array:
     model.network(mx.arange(SIZE)[None])
-    return model.seams.hidden[0]
+    return model.hooks.hidden[0]
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_the_first_draft_of_each_round_reads_the_last_accepted_node() -> None:
 def test_several_layers_are_read_side_by_side() -> None:
     model = fakes.tiny_llama()
     network, tokens = model.network, mx.array([[3, 4, 5]])
-    model.seams.read_layers((0, 1))
+    model.hooks.read_layers((0, 1))
     logits = network(tokens)
-    hidden = model.seams.hidden
+    hidden = model.hooks.hidden
     assert hidden.shape == (1, 3, 96)
     assert mx.allclose(hidden[..., :32] @ network.model.embed_tokens.weight.T, logits, atol=1e-4)
     x = network.model.embed_tokens(tokens)
@@ -213,9 +213,9 @@ def test_several_layers_are_read_side_by_side() -> None:
     first = first / mx.sqrt((first**2).mean(axis=-1, keepdims=True))
     assert mx.allclose(hidden[..., 32:64], first, atol=1e-4)
     assert mx.allclose(network.model.norm(hidden[..., 64:]), hidden[..., :32], atol=1e-4)
-    model.seams.read_layers(())
+    model.hooks.read_layers(())
     network(tokens)
-    assert model.seams.hidden.shape == (1, 3, 32)
+    assert model.hooks.hidden.shape == (1, 3, 32)
 
 
 @pytest.mark.parametrize(

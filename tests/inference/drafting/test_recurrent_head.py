@@ -149,7 +149,7 @@ def test_the_targets_output_rows_give_its_own_logits(tied: bool, bits: int) -> N
     ids = mx.array([5, 0, 17])
     embeddings = TargetEmbeddings(model.network, len(ALPHABET))
     logits = model.network(mx.array([[3, 4]]))[0, -1]
-    hidden = model.seams.hidden[0, -1]
+    hidden = model.hooks.hidden[0, -1]
     assert embeddings.width == HIDDEN
     assert mx.allclose(embeddings.output_for(ids)(hidden), logits[ids], atol=1e-4)
     assert mx.allclose(embeddings.output_rows(ids) @ hidden, logits[ids], atol=1e-4)

@@ -9,28 +9,28 @@ import pytest
 from mlx_lm.models.cache import KVCache as StockKVCache
 from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
-from rdchat.inference.target.capability import DraftKind, probe
-from rdchat.inference.target.hooks import Seams
+from rdchat.inference.target.capability import DraftKind, check_capability
+from rdchat.inference.target.hooks import ModelHooks
 from tests.inference.families import CHAINS, TREES, VOCABULARY, network_of
 
 
 @pytest.mark.parametrize(("name", "options"), TREES.values(), ids=TREES.keys())
 def test_families_that_take_trees(name: str, options: dict[str, Any]) -> None:
     network = network_of(name, options)
-    seams = Seams(network)
-    capability = probe(network, seams, VOCABULARY)
+    hooks = ModelHooks(network)
+    capability = check_capability(network, hooks, VOCABULARY)
     assert (capability.kind, capability.reason) == (DraftKind.TREE, "")
     if name == "gemma3n":  # its trunk returns logits
-        assert seams.hidden is None
+        assert hooks.hidden is None
     else:
-        assert seams.hidden is not None
-        assert seams.hidden.shape == (1, 6, 64)  # one for every packed token
+        assert hooks.hidden is not None
+        assert hooks.hidden.shape == (1, 6, 64)  # one for every packed token
 
 
 @pytest.mark.parametrize(("name", "options"), CHAINS.values(), ids=CHAINS.keys())
 def test_families_whose_trees_come_out_wrong_take_chains_and_say_why(name: str, options: dict[str, Any]) -> None:
     network = network_of(name, options)
-    capability = probe(network, Seams(network), VOCABULARY)
+    capability = check_capability(network, ModelHooks(network), VOCABULARY)
     assert capability.kind is DraftKind.CHAIN
     assert capability.reason
 
@@ -39,7 +39,7 @@ def test_families_whose_trees_come_out_wrong_take_chains_and_say_why(name: str, 
 def test_seams_change_nothing_outside_a_round(name: str, options: dict[str, Any]) -> None:
     network, tokens = network_of(name, options), mx.array([[1, 2, 3, 4, 5]])
     before = np.array(network(tokens, cache=make_prompt_cache(network)))
-    Seams(network)
+    ModelHooks(network)
     assert (np.array(network(tokens, cache=make_prompt_cache(network))) == before).all()
 
 
@@ -54,17 +54,17 @@ def test_attention_that_is_scaled_far_into_a_text_is_found_out(name: str, period
         rope = {**options["rope_parameters"], "original_max_position_embeddings": period}
         options = {**options, "rope_parameters": rope}
     network = network_of(name, options)
-    capability = probe(network, Seams(network), VOCABULARY)
+    capability = check_capability(network, ModelHooks(network), VOCABULARY)
     assert capability.kind is DraftKind.CHAIN
     assert name == "llama4" or capability.reason.startswith("far into a text")
 
 
 def test_a_text_model_inside_another_gives_its_hidden_states() -> None:
     network = network_of(*CHAINS["llama4"])
-    seams = Seams(network)
+    hooks = ModelHooks(network)
     network(mx.array([[1, 2, 3]]))
-    assert seams.hidden is not None
-    assert mx.allclose(network.language_model.lm_head(seams.hidden), network(mx.array([[1, 2, 3]])), atol=1e-5)
+    assert hooks.hidden is not None
+    assert mx.allclose(network.language_model.lm_head(hooks.hidden), network(mx.array([[1, 2, 3]])), atol=1e-5)
 
 
 def test_a_model_that_ignores_masks_is_found_out() -> None:
@@ -76,13 +76,13 @@ def test_a_model_that_ignores_masks_is_found_out() -> None:
 
     for layer in network.model.layers:
         layer.self_attn.__class__ = type("Stubborn", (attention,), {"__call__": without_mask})
-    assert probe(network, Seams(network), VOCABULARY).kind is DraftKind.CHAIN
+    assert check_capability(network, ModelHooks(network), VOCABULARY).kind is DraftKind.CHAIN
 
 
 def test_a_cache_of_unknown_type_means_plain_decoding_with_the_reason() -> None:
     network = network_of("llama", {})
     odd = {"make_cache": lambda self: [RotatingKVCache(8, keep=4), StockKVCache(), StockKVCache()]}
     network.__class__ = type("Odd", (type(network),), odd)
-    capability = probe(network, Seams(network), VOCABULARY)
+    capability = check_capability(network, ModelHooks(network), VOCABULARY)
     assert capability.kind is DraftKind.NONE
     assert "RotatingKVCache" in capability.reason

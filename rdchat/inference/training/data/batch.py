@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
-from rdchat.files.atomic_file import whole_file
+from rdchat.files.atomic_file import atomic_file
 from rdchat.files.foreign_files import parse_json
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.target.target import LoadedModel
@@ -85,7 +85,7 @@ class Wave:
             tensors["states"] = mx.array(self._states())
         facts = {"number": number, "held": held, "running": self._running}
         facts["lanes"] = [lane.to_dict() for lane in self._lanes]
-        with whole_file(path) as draft:
+        with atomic_file(path) as draft:
             mx.save_safetensors(str(draft), tensors, {"wave": json.dumps(facts)})
 
     @classmethod

@@ -60,8 +60,8 @@ def _compare(model: LoadedModel) -> tuple[float, float]:
 def _alone(model: LoadedModel, tokens: Sequence[int]) -> list[npt.NDArray[np.float32]]:
     """Return the logits and the hidden state of the last of some tokens."""
     logits = model.network(mx.array([tokens]), cache=make_prompt_cache(model.network))
-    assert model.seams.hidden is not None
-    return [_host(array[0, -1]) for array in (logits, model.seams.hidden)]
+    assert model.hooks.hidden is not None
+    return [_host(array[0, -1]) for array in (logits, model.hooks.hidden)]
 
 
 def _host(array: mx.array) -> npt.NDArray[np.float32]:

@@ -83,7 +83,7 @@ class Lockstep:
 
     def __init__(self, model: LoadedModel, held: Sequence[int], layers: list[LaneCache]) -> None:
         self._network = model.network
-        self._seams = model.seams
+        self._seams = model.hooks
         self._held = list(held)
         self._layers = layers
 

@@ -32,6 +32,6 @@ def _read(model: LoadedModel, conversations: Sequence[Conversation]) -> list[npt
     """Pads on the right: what follows a token cannot change its state."""
     width = max(len(item.tokens) for item in conversations)
     model.network(mx.array([[*item.tokens, *[0] * (width - len(item.tokens))] for item in conversations]))
-    assert model.seams.hidden is not None
-    states = np.array(model.seams.hidden.astype(mx.float16))
+    assert model.hooks.hidden is not None
+    states = np.array(model.hooks.hidden.astype(mx.float16))
     return [row[item.answer_start - 1 : len(item.tokens) - 1] for row, item in zip(states, conversations, strict=True)]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import StorageError
-from rdchat.files.atomic_file import make_folder, whole_file
+from rdchat.files.atomic_file import atomic_file, make_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,14 @@ class ShardFolder:
         if states is None:
             self._states_path(number).unlink(missing_ok=True)  # of a run that kept them and was killed just here
         else:
-            with whole_file(self._states_path(number)) as draft, draft.open("wb") as file:
+            with atomic_file(self._states_path(number)) as draft, draft.open("wb") as file:
                 np.save(file, states)
         arrays: dict[str, Any] = {
             "tokens": np.concatenate([np.array(item.tokens, self._dtype) for item in conversations]),
             "facts": np.array(facts, np.int32),
             "temperatures": np.array([item.temperature for item in conversations], np.float64),
         }
-        with whole_file(self._path(number)) as draft, draft.open("wb") as file:
+        with atomic_file(self._path(number)) as draft, draft.open("wb") as file:
             np.savez(file, **arrays)
 
     def states(self, number: int) -> npt.NDArray[np.float16] | None:

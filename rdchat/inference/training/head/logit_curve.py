@@ -35,8 +35,8 @@ class LogitCurve:
         size = model.info.vocabulary_size
         tokens = mx.linspace(0, size - 1, min(_TOKENS, size)).astype(mx.int32)
         logits = model.network(tokens[None])[0].astype(mx.float32)
-        assert model.seams.hidden is not None
-        states = model.seams.hidden[0, :, : embeddings.width].astype(mx.float32)
+        assert model.hooks.hidden is not None
+        states = model.hooks.hidden[0, :, : embeddings.width].astype(mx.float32)
         products = states @ embeddings.output_rows(mx.arange(size)).astype(mx.float32).T
         x, y = np.array(products).ravel(), np.array(logits).ravel()
         order = np.argsort(x, kind="stable")

@@ -14,7 +14,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.files.atomic_file import whole_file
+from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.training.data.shards import Conversation
 
 TEACHER_TOKENS = 16  # likeliest tokens that are distilled
@@ -138,8 +138,8 @@ class Teacher:
             self.columns[here], self.probs[here] = best, likely / likely.sum(axis=-1, keepdims=True)
 
     def write(self, path: Path) -> None:
-        """Keep it in a file; see `whole_file`."""
-        with whole_file(path) as draft, draft.open("wb") as file:
+        """Keep it in a file; see `atomic_file`."""
+        with atomic_file(path) as draft, draft.open("wb") as file:
             np.savez(file, columns=self.columns, probs=self.probs)
 
     def read(self, path: Path) -> bool:

@@ -13,7 +13,7 @@ import mlx.optimizers as optim
 import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
 
-from rdchat.files.atomic_file import whole_file
+from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.drafting.recurrent_head import RecurrentHead
 from rdchat.inference.training.head.loss import Candidates, distillation, sampled_distillation, unroll, weighted_mean
 from rdchat.inference.training.head.preparation import Prepared
@@ -125,9 +125,9 @@ class Trainer:
                 losses = []
 
     def save(self, path: Path) -> None:
-        """Write weights, optimiser state and step, all or nothing; see `whole_file`."""
+        """Write weights, optimiser state and step, all or nothing; see `atomic_file`."""
         tensors = dict(tree_flatten({"head": self.head.parameters(), "optimizer": self._optimizer.state}))
-        with whole_file(path) as draft:
+        with atomic_file(path) as draft:
             mx.save_safetensors(str(draft), tensors, {"step": str(self.step)})
 
     def restore(self, path: Path) -> None:

@@ -179,15 +179,15 @@ def _check_hidden_states(model: LoadedModel, layers: tuple[int, ...]) -> int:
     name = model.info.name
     if problem := cannot_verify(model):  # first: it finds out, too, whether the trunk gives states at all
         raise ModelError(problem, _ANOTHER)
-    model.seams.read_layers(layers)
+    model.hooks.read_layers(layers)
     model.network(mx.array([[0]]))
-    if model.seams.hidden is None:
+    if model.hooks.hidden is None:
         raise ModelError(f"{name} does not give its hidden states, which a recurrent drafter reads.", _ANOTHER)
-    width = int(model.seams.hidden.shape[-1])
+    width = int(model.hooks.hidden.shape[-1])
     embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
     if width != embeddings.width * (1 + len(layers)):
         raise ModelError(f"{name}'s hidden states are not as wide as its token embeddings.", _ANOTHER)
-    if not mx.all(mx.isfinite(model.seams.hidden.astype(mx.float16))).item():
+    if not mx.all(mx.isfinite(model.hooks.hidden.astype(mx.float16))).item():
         raise ModelError(f"{name}'s hidden states are too large for 16 bits.", _ANOTHER)
     return width
 

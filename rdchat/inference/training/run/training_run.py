@@ -76,7 +76,7 @@ class DrafterTraining:
         self._model = model
         self._plan = plan
         self._now = now
-        model.seams.read_layers(plan.target_layers)
+        model.hooks.read_layers(plan.target_layers)
 
     def run(self) -> Generator[TrainingProgress]:
         """Go on from where the last run ended, to the end. Every event is also a line of `log.jsonl`.

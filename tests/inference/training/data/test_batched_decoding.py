@@ -20,8 +20,8 @@ PROMPTS = [[7], [8, 9, 10, 11, 12, 13], [1, 2], [20, 21, 22, 23]]
 def alone(model: LoadedModel, tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Return the last token's logits and hidden state, without any cache of ours."""
     logits = model.network(mx.array([tokens]), cache=make_prompt_cache(model.network))
-    assert model.seams.hidden is not None
-    return np.array(logits[0, -1]), np.array(model.seams.hidden[0, -1])
+    assert model.hooks.hidden is not None
+    return np.array(logits[0, -1]), np.array(model.hooks.hidden[0, -1])
 
 
 @pytest.mark.parametrize("folded", [False, True])

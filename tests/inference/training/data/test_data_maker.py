@@ -102,8 +102,8 @@ def test_the_kept_states_are_those_the_answers_were_chosen_from(model: LoadedMod
     start = 0
     for item in made:
         model.network(mx.array([item.tokens]), cache=make_prompt_cache(model.network))
-        assert model.seams.hidden is not None
-        expected = np.array(model.seams.hidden[0, item.answer_start - 1 : -1])
+        assert model.hooks.hidden is not None
+        expected = np.array(model.hooks.hidden[0, item.answer_start - 1 : -1])
         np.testing.assert_allclose(states[start : start + len(item.answer)], expected, atol=5e-3)
         start += len(item.answer)
     assert start == len(states)

@@ -259,8 +259,8 @@ def test_a_template_without_a_user_role(settings: TrainingSettings, monkeypatch:
 def test_a_model_that_does_not_give_its_hidden_states(settings: TrainingSettings) -> None:
     silent = tiny_llama(0)
     trunk = silent.network.model
-    trunk.__class__ = trunk.__class__.__mro__[1]  # without the seam
-    silent.seams.hidden = None
+    trunk.__class__ = trunk.__class__.__mro__[1]  # without the hook
+    silent.hooks.hidden = None
     with pytest.raises(ModelError, match="does not give its hidden states"):
         make_plan(silent, settings, resume=False)
 
