@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 
 # isort: split
 import mlx.core as mx

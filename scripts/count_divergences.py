@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 
 # isort: split
 import mlx.core as mx

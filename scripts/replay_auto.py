@@ -17,7 +17,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import cast
 
-import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 
 # isort: split
 import mlx.core as mx

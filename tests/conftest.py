@@ -68,7 +68,7 @@ def default_model_folder() -> Path:
 @pytest.fixture(scope="session")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder of the real format with two small random layers, 4-bit. Copy it before changing it."""
-    import rdchat.inference  # noqa: F401  here, as most tests need no MLX; it picks the fast BLAS, so it goes first
+    import rdchat.inference.blas  # noqa: F401  here, as most tests need no MLX; it picks the fast BLAS, so it goes first
     from rdchat.inference.models.gguf_import import convert_gguf
     from tests.inference.gguf_samples import write_gguf
 

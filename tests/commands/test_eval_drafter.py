@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from rdchat import paths
 from rdchat.cli import main
 from tests.inference.fakes import ALPHABET, lenient_llama

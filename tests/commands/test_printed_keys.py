@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from tests.commands.running import printed_json
 from tests.inference.fakes import tiny_llama
 from tests.inference.training.small_language import LenientTokenizer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import rdchat.inference  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from rdchat import paths
 from rdchat.chat.store import ConversationStore
 from rdchat.cli import main

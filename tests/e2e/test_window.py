@@ -71,7 +71,7 @@ def test_a_person_asks_stops_restarts_and_finds_both(qapp: QApplication, qtbot: 
         qtbot.waitUntil(lambda: len(found.messages) == 4, timeout=5_000)
         assert [(message.role, message.text) for message in found.messages] == said
         assert [role for role, _ in said] == [Role.USER, Role.ASSISTANT] * 2
-        assert [conversation.title for conversation in found.conversations()] == ["Name three colours."]
+        assert [conversation.title for conversation in found.desk.conversations()] == ["Name three colours."]
         shown = [widget.copied_text() for widget in shown_messages(app)]
         assert shown == [text for _, text in said]
 

@@ -42,7 +42,7 @@ def copy_of(name: str, folder: Path) -> Path:
 
 
 def _make(place: Path) -> None:
-    import rdchat.inference  # noqa: F401  it picks the fast BLAS, so it goes first
+    import rdchat.inference.blas  # noqa: F401  it picks the fast BLAS, so it goes first
     from rdchat.inference.models.gguf_import import convert_gguf
     from tests.inference.gguf_samples import write_gguf
 

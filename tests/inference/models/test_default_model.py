@@ -159,7 +159,7 @@ def test_a_python_without_pip_is_told_apart(tmp_path: Path, clean_pip: pytest.Mo
     for entry in Path(pytest.__file__).parents[1].iterdir():
         if not entry.name.startswith("pip"):
             (packages / entry.name).symlink_to(entry)
-    clean_pip.setenv("PYTHONPATH", f"{Path(__file__).parents[2]}{os.pathsep}{packages}")
+    clean_pip.setenv("PYTHONPATH", f"{Path(__file__).parents[3]}{os.pathsep}{packages}")
     done = subprocess.run([tmp_path / "venv/bin/python", "-c", INSTALL], capture_output=True, text=True, check=False)
     assert "ModelError: The default model cannot be fetched: this Python has no pip." in done.stderr
     assert "-m ensurepip" in done.stderr

@@ -10,6 +10,7 @@ import pytest
 from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models.cache import make_prompt_cache
 
+import rdchat
 from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.inference.models.model_config import kv_values_per_token
@@ -272,19 +273,19 @@ def test_several_gguf_files_are_a_choice(tmp_path: Path) -> None:
 def test_the_check_needs_no_mlx() -> None:
     """It runs where a broken folder must be refused at once, before seconds of importing."""
     for module in (
-        "model_files",
-        "model_config",
-        "safetensors_file",
-        "gguf_import",
-        "default_model",
-        "staging",
-        "file_digest",
-        "foreign_files",
-        "gguf_header",
-        "model_sizes",
-        "weight_files",
+        "inference/models/model_files",
+        "inference/models/model_config",
+        "inference/models/safetensors_file",
+        "inference/models/gguf_import",
+        "inference/models/default_model",
+        "inference/models/file_digest",
+        "inference/models/gguf_header",
+        "inference/models/model_sizes",
+        "inference/models/weight_files",
+        "files/atomic_folder",
+        "files/foreign_files",
     ):
-        source = (Path(__file__).parents[2] / "rdchat" / "inference" / f"{module}.py").read_text()
+        source = (Path(rdchat.__file__).parent / f"{module}.py").read_text()
         tree = ast.parse(source)
         imported = {
             name

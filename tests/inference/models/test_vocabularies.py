@@ -87,7 +87,7 @@ def test_merges_make_no_difference_since_only_the_target_reads_text(target: Path
 
 def test_a_tokenizer_that_cannot_be_read_is_named(target: Path) -> None:
     other = changed(target, lambda tokenizer: tokenizer.pop("model"))
-    with pytest.raises(ModelError, match=r"The tokenizer of little cannot be read: "):
+    with pytest.raises(ModelError, match=r"The tokenizer of little cannot be used: "):
         check_pair(str(target), str(other))
 
 

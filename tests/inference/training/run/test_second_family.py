@@ -30,7 +30,7 @@ from tests.inference.training.small_language import fitted_model, training
 pytestmark = pytest.mark.slow
 
 # rdchat.inference comes first: it picks the BLAS, and another one rounds differently
-PROGRAM = "import rdchat.inference; from tests.inference.training.small_language import main; main()"
+PROGRAM = "import rdchat.inference.blas; from tests.inference.training.small_language import main; main()"
 # so that there is something to resume: the data in its second wave, which was put aside
 EVENTS_BEFORE_THE_KILL = {Phase.DATA: 300, Phase.TRAIN: 200, Phase.EVALUATE: 2}
 FRESH = [Prompt(f"say {word}") for word in ("fox", "river", "garden", "cat", "house", "child")]
