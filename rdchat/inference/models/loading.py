@@ -13,6 +13,7 @@ from mlx_lm import utils as mlx_lm_utils
 from rdchat.errors import ModelError, OutOfMemoryError
 from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.requests import Dtype
+from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess, shared_tokenizers
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
@@ -25,7 +26,6 @@ from rdchat.inference.target.target import LoadedModel
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
 _BITS = {Dtype.EIGHT_BIT: 8, Dtype.FOUR_BIT: 4}
 _QUANTIZATION_GROUP = 64
-_GROUPS, _PACKED_BITS = (16, 32, 64, 128), (2, 3, 4, 5, 6, 8)  # that MLX knows
 _CACHE_TOKENS = 4096  # a model must fit together with a cache of this many tokens, or its context if that is shorter
 _SLICE_BYTES = 64 * 2**20  # weights made real between two progress events
 _CHUNK_GPU, _CHUNK_CPU = 512, 128  # prompt tokens between two looks at the cancel flag: a fraction of a second
@@ -169,10 +169,8 @@ def _check_packing(network: nn.Module, weights: dict[str, mx.array]) -> None:
         if scales is None or packed is None or not hasattr(module, "to_quantized"):
             continue
         width, groups = module.weight.shape[-1], scales.shape[-1]
-        fits = (
-            groups > 0 and width > 0 and width // groups in _GROUPS and packed.shape[-1] * 32 // width in _PACKED_BITS
-        )
-        if not fits:
+        fits = groups > 0 and width > 0 and width // groups in QUANTIZED_GROUPS
+        if not fits or packed.shape[-1] * 32 // width not in QUANTIZED_BITS:
             raise ModelError(
                 f"The quantised weights of {name} do not have the size that config.json says.",
                 "Download or convert the model again.",

@@ -27,8 +27,8 @@ _HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _KV_HEAD_KEYS = ("num_key_value_heads", "n_kv_heads", "num_kv_heads")
 _WIDTH_KEYS = ("hidden_size", "n_embd", "d_model", "model_dim")
 _STATELESS_LAYERS = ("linear_attention", "mamba", "conv", "recurrent")  # their cache does not grow with the context
-_BITS = {2, 3, 4, 5, 6, 8}
-_GROUPS = {16, 32, 64, 128}  # MLX's
+QUANTIZED_BITS = (2, 3, 4, 5, 6, 8)  # tuples: a stranger's value that cannot be hashed is looked for too
+QUANTIZED_GROUPS = (16, 32, 64, 128)  # MLX's
 _MOST_FOREIGN_GROUP = 4096
 _MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
 # Other tools' methods that mlx-lm takes, with their usual bits.
@@ -123,7 +123,7 @@ def _own_quantization(settings: object) -> tuple[int, int]:
     """Return bits and group size of MLX's own quantisation."""
     if isinstance(settings, dict):
         bits, group = _first_int(settings, ("bits",)), _first_int(settings, ("group_size",))
-        if bits in _BITS and group in _GROUPS and settings.get("mode", "affine") in _MODES:
+        if bits in QUANTIZED_BITS and group in QUANTIZED_GROUPS and settings.get("mode", "affine") in _MODES:
             return bits, group
     raise ModelError(f"The model's quantisation is unknown: {str(settings)[:100]}.", _REFETCH_HINT)
 

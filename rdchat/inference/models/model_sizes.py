@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.inference.models.model_config import LAYER_KEYS, text_config
+from rdchat.inference.models.model_config import LAYER_KEYS, QUANTIZED_BITS, QUANTIZED_GROUPS, text_config
 from rdchat.inference.models.safetensors_file import StoredTensor
 
 MOST_LAYERS = 1000  # the deepest known models have about 130
@@ -18,9 +18,7 @@ _LEAST_LIMIT = 2**20  # whatever the weights hold: numbers that are no sizes go 
 _MOST_MODULES = 250_000  # of one kind in all layers: 900 experts in 93 layers are the most known
 _MOST_DEPTH = 50
 _VALUES_PER_BYTE = 4  # of weights in 2 bits
-_GROUPS = (16, 32, 64, 128)
-_BITS = (2, 3, 4, 5, 6, 8)
-_RATIOS = {bits * group for bits in _BITS for group in _GROUPS}
+_RATIOS = {bits * group for bits in QUANTIZED_BITS for group in QUANTIZED_GROUPS}
 
 _HINT = "Download or convert the model again."
 _INDEX = re.compile(r"(?:^|\.)(\d{1,9})(?=\.)")
@@ -130,7 +128,9 @@ def _refusal(key: str, value: float, reason: str) -> ModelError:
 def _check_packing(settings: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) -> None:
     """Check what lies beside scales: MLX packs quantised weights into 32-bit words, in groups along the last axis."""
     for module, own in settings.items():
-        if isinstance(own, Mapping) and not (own.get("bits", 4) in _BITS and own.get("group_size", 64) in _GROUPS):
+        if isinstance(own, Mapping) and not (
+            own.get("bits", 4) in QUANTIZED_BITS and own.get("group_size", 64) in QUANTIZED_GROUPS
+        ):
             raise ModelError(f"The model's quantisation of {module[:100]} is unknown.", _HINT)
     for name, scales in tensors.items():
         module, _, part = name.rpartition(".")

@@ -94,6 +94,7 @@ def test_a_child_whose_parent_is_gone_ends() -> None:
     child = psutil.Process(process.child.pid)
     process.child._process.stdin.close()  # type: ignore[union-attr]  as the system does when the parent is killed
     child.wait(timeout=60)
+    assert not child.is_running()
     process.close()
 
 
