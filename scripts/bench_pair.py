@@ -31,8 +31,8 @@ from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, 
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.candidates import DraftShape
 from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
+from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel

@@ -11,7 +11,7 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.drafter import AutoDrafter
-from rdchat.inference.auto.state import AutoState, Equipment
+from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
@@ -165,14 +165,14 @@ class Drafters:
             except RdchatError as error:
                 wrong.append(error)
         folder, recurrent = found or (None, None)
-        self.auto.equip(Equipment(recurrent, folder, draft_model))
+        self.auto.equip(AvailableDrafters(recurrent, folder, draft_model))
         if wrong:
             raise wrong[0]
 
     def _auto_sources(self) -> str:
-        equipment = self.auto.equipment
-        draft_model = equipment.draft_model
-        sources = [equipment.folder, draft_model and draft_model.model.info.path, "prompt lookup"]
+        available = self.auto.available
+        draft_model = available.draft_model
+        sources = [available.folder, draft_model and draft_model.model.info.path, "prompt lookup"]
         return ", ".join(str(source) for source in sources if source)
 
     def _load_draft_model(self, name: str | None, on_progress: Progress) -> Unavailable | None:

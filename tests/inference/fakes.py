@@ -170,7 +170,7 @@ class ScriptedDrafter(Drafter):
             beams.append([root, *truth[:right], *wrong[right:]])
         return Draft(PackedTree.of(PrefixTree.from_beams(beams)))
 
-    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         self._done += len(tokens)
 
 

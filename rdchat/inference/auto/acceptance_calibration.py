@@ -5,83 +5,81 @@ from pathlib import Path
 from typing import override
 from zipfile import BadZipFile
 
+import mlx.core as mx
 import numpy as np
 
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import GenerationRequest, SamplingParams
-from rdchat.inference.auto.acceptance_estimates import (
-    Acceptance,
-    DraftValues,
-    NodeRates,
-    ScoredNodes,
-    promises,
-    tree_values,
-)
-from rdchat.inference.auto.curve import Floats
-from rdchat.inference.auto.drafter import LARGEST, AutoDrafter
-from rdchat.inference.auto.iterator import AutoIterator
-from rdchat.inference.auto.plan import LONGEST
-from rdchat.inference.auto.state import AutoState, Equipment, Followed
+from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.auto.acceptance_estimates import Acceptance, NodeRates, promises, tree_values
+from rdchat.inference.auto.plan import LONGEST, WIDEST
+from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.node_pool import HostPool, NodePool
 from rdchat.inference.drafting.recurrent_beam import BeamShape
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
+from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
 from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.verifier import Verified
 
-_Compared = tuple[ScoredNodes, list[int]]  # a draft, and the text that followed
+_Compared = tuple[HostPool, list[int]]  # a draft, and the text that followed
 _NOWHERE = -1  # a token that is in no draft
 _PRIOR = 4.0  # promised nodes that came true, with which each depth begins
+_EVERY = 3  # tokens: neighbouring drafts tell much the same
 
 
-class _Drafts(NodeRates):
-    """Keeps drafts and the texts that followed."""
+class DraftRecorder(Drafter):
+    """Offers nothing, so that decoding is plain, and keeps the longest drafts below the reply's tokens.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[_Compared] = []
+    Args:
+        drafter: Drafts.
+        widths: Beams of the drafts that are kept below each of those tokens.
+        every: Tokens from one to the next of those.
 
-    @override
-    def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> None:
-        missing = drawn.levels - len(text)  # of one that was left, or in which the reply ended
-        self.seen.append((drawn, [*text, *[_NOWHERE] * missing]))
+    Attributes:
+        pools: The drafts by width, from the reply's first token on.
+    """
 
+    name = "recorder"
 
-class _Nothing(DraftValues):
-    @override
-    def learn(self, drawn: ScoredNodes, chances: Floats) -> None:
-        pass
-
-
-class _Watcher(AutoDrafter):
-    """Decodes plainly, with as many drafts of the largest shape as can be compared with the text."""
+    def __init__(self, drafter: RecurrentDrafter, widths: Sequence[int], every: int = 1) -> None:
+        self._drafter, self._every = drafter, every
+        self._tokens = 0
+        self.pools: dict[int, list[HostPool]] = {width: [] for width in widths}
 
     @override
-    def wants_round(self, limit: int) -> bool:
-        return False
+    def propose(self, root: int, limit: int) -> Draft:
+        """See `Drafter`."""
+        if self._tokens % self._every == 0:
+            for width, pools in self.pools.items():
+                pools.append(self._drafter.search(root, BeamShape(width, LONGEST)).fetch())
+        return Draft(PackedTree.chain(mx.array([root])))
 
     @override
-    def wants_to_stop(self, limit: int) -> bool:
-        return False
-
-    @override
-    def shadow(self) -> tuple[BeamShape, float]:
-        return LARGEST, 0.0
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        """See `Drafter`."""
+        self._tokens += 1
+        self._drafter.observe(root, tokens, verified, path)
 
 
-class _WatchedState(AutoState):
-    def __init__(self, model: LoadedModel, drafts: _Drafts) -> None:
-        super().__init__(model)
-        self._drafts = drafts
+def record_drafts(
+    model: LoadedModel, recurrent: RecurrentModel, request: GenerationRequest, widths: Sequence[int], every: int = 1
+) -> tuple[list[int], list[int], dict[int, list[HostPool]]]:
+    """Answer plainly; return the prompt's and the reply's token ids, and what a `DraftRecorder` kept."""
+    prompt = model.encode_chat(request.messages, continue_last=False)
+    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
+    alone = recurrent.drafter(prompt, request, RecurrentSettings(lookup_branch=False), job.ledger)
+    recorder = DraftRecorder(alone, widths, every)
+    *_, end = RoundIterator(job, recorder)
+    assert isinstance(end, ReplyEnd)
+    return prompt, list(end.token_ids), recorder.pools
 
-    @override
-    def followed(self, sampling: SamplingParams) -> Followed:
-        return Followed(nodes=self._drafts, values=_Nothing())
 
-
-class Watching:
-    """Compares drafts with replies.
+class AcceptanceCalibration:
+    """Compares drafts of the largest shape with replies.
 
     Args:
         model: The target.
@@ -90,9 +88,8 @@ class Watching:
 
     def __init__(self, model: LoadedModel, recurrent: RecurrentModel) -> None:
         self._model = model
-        self._drafts = _Drafts()
-        self._state = _WatchedState(model, self._drafts)
-        self._state.equip(Equipment(recurrent))
+        self._recurrent = recurrent
+        self._compared: list[_Compared] = []
 
     def reply(self, request: GenerationRequest, file: Path) -> int:
         """Decode a reply and compare drafts with it; return its number of tokens, 0 where the comparison was kept.
@@ -105,44 +102,45 @@ class Watching:
             StorageFullError: If the disk is full.
             StorageError: If the file cannot be written.
         """
-        seen = self._drafts.seen
         if (kept := _read(file)) is not None:
-            seen += kept
+            self._compared += kept
             return 0
-        before = len(seen)
-        prompt = self._model.encode_chat(request.messages, continue_last=False)
-        job = ReplyJob(self._model, KVCache(self._model.network), prompt, request, Ledger(), Clock())
-        *_, end = AutoIterator(job, _Watcher(self._state, prompt, request, job.ledger))
-        assert isinstance(end, ReplyEnd)
-        _keep(file, seen[before:])
-        return len(end.token_ids)
+        _, reply, pools = record_drafts(self._model, self._recurrent, request, (WIDEST,), _EVERY)
+        compared = []
+        for place, pool in enumerate(pools[WIDEST]):
+            text = reply[place * _EVERY + 1 :][: pool.levels]
+            compared.append((pool, [*text, *[_NOWHERE] * (pool.levels - len(text))]))
+        _keep(file, compared)
+        self._compared += compared
+        return len(reply)
 
     @property
     def acceptance(self) -> Acceptance | None:
         """What all replies together show; None where there were no drafts to compare."""
-        seen = self._drafts.seen
-        if not seen:
+        compared = self._compared
+        if not compared:
             return None
         sums = np.zeros((LONGEST, 2))
-        for drawn, text in seen:
-            for depth, (came, promised) in enumerate(promises(drawn, text)):
+        for pool, text in compared:
+            for depth, (came, promised) in enumerate(promises(pool, text)):
                 sums[depth] += came, promised
         told = int((sums[:, 1] > 0).sum())
         rates = tuple(float((came + _PRIOR) / (promised + _PRIOR)) for came, promised in sums[:told])
         calibrated = NodeRates(rates)
-        return Acceptance(rates, np.mean([tree_values(drawn, calibrated.chances(drawn)) for drawn, _ in seen], axis=0))
+        values = [tree_values(pool, calibrated.chances(pool)) for pool, _ in compared]
+        return Acceptance(rates, np.mean(values, axis=0))
 
 
 def _keep(file: Path, drafts: list[_Compared]) -> None:
-    levels = LARGEST.length - 1
+    levels = LONGEST - 1
     columns = {
-        "tokens": np.array([drawn.tokens for drawn, _ in drafts], dtype=np.int64),
-        "parents": np.array([drawn.parents for drawn, _ in drafts], dtype=np.int64),
-        "scores": np.array([drawn.scores for drawn, _ in drafts], dtype=np.float64),
+        "tokens": np.array([pool.tokens for pool, _ in drafts], dtype=np.int64),
+        "parents": np.array([pool.parents for pool, _ in drafts], dtype=np.int64),
+        "scores": np.array([pool.scores for pool, _ in drafts], dtype=np.float64),
         "texts": np.array([text for _, text in drafts], dtype=np.int64).reshape(len(drafts), levels),
     }
-    with atomic_file(file) as draft:
-        np.savez(draft, **columns)  # type: ignore[arg-type]
+    with atomic_file(file) as temporary:
+        np.savez(temporary, **columns)  # type: ignore[arg-type]
 
 
 def _read(file: Path) -> list[_Compared] | None:
@@ -151,8 +149,7 @@ def _read(file: Path) -> list[_Compared] | None:
             columns = [data[name] for name in ("tokens", "parents", "scores", "texts")]
     except (OSError, ValueError, KeyError, BadZipFile):
         return None
-    levels = LARGEST.length - 1
     return [
-        (ScoredNodes(tokens, parents, scores, (len(tokens) - 1) // levels, levels, LARGEST.width), text.tolist())
+        (NodePool(tokens, parents, scores, LONGEST - 1, WIDEST), text.tolist())
         for tokens, parents, scores, text in zip(*columns, strict=True)
     ]

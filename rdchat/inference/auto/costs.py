@@ -104,6 +104,10 @@ class CostModel:
             return np.outer(np.ones(len(WIDTHS)), np.array(LENGTHS) - 1) * _GUESSED_BEAMS * self._plain(0)
         return self._beams
 
+    def beam_ms(self, width: int, length: int) -> float:
+        """Return what one recurrent draft costs, of a width and length as in `WIDTHS` and `LENGTHS`."""
+        return float(self.beams_ms()[WIDTHS.index(width), LENGTHS.index(length)])
+
     def draft_model_ms(self, steps: int, late: int) -> float:
         """Return what a draft model's draft costs.
 

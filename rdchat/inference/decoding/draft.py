@@ -21,11 +21,13 @@ class Draft:
         looked_up: (nodes,) bool, perhaps lazy: the nodes that prompt lookup offers, and not the drafter that is named;
             None where there are none.
         rows: Rows to verify it with, where padding makes the call cheaper; 0 for no padding.
+        drafter: What drafted it, where the reply's drafter has several; empty stands for its own name.
     """
 
     tree: PackedTree
     looked_up: mx.array | None = None
     rows: int = 0
+    drafter: str = ""
 
 
 class Drafter(Protocol):
@@ -53,10 +55,11 @@ class Drafter(Protocol):
     def propose(self, root: int, limit: int) -> Draft:
         """Offer a tree that is at most `limit` tokens deep below `root`, the last token; perhaps the root alone."""
 
-    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
-        """Take what a round brought.
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        """Take what a round or a plain step brought, whoever drafted for it.
 
         Args:
+            root: The token that the call began with: the last one before.
             tokens: The tokens that the round added to the reply.
             verified: What the target said of the whole tree; evaluated.
             path: The accepted nodes, root first.

@@ -117,7 +117,7 @@ class RoundIterator(ReplyIterator):
                 self._reply.counters.host_syncs += 1
             if log_probs and (tokens != np.array(chosen)).any():
                 log_probs = TreeLogProbs.of(verified.logits, packed, mx.array(tokens))
-            return _Round(tree, _drafters(draft, self._drafter.name), verified, tokens, log_probs)
+            return _Round(tree, _drafters(draft, draft.drafter or self._drafter.name), verified, tokens, log_probs)
 
     def _accept(self, done: _Round) -> tuple[list[int], list[TokenEvent]]:
         """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""
@@ -151,7 +151,7 @@ class RoundIterator(ReplyIterator):
             self._verifier.commit(fed, path)
             if self._seen is not None:
                 self._seen = self._seen | self._chooser.seen(fed)
-            self._drafter.observe(self._reply.token_ids[-len(path) :], done.verified, path)
+            self._drafter.observe(fed[0], self._reply.token_ids[-len(path) :], done.verified, path)
 
     def _traced(self, done: _Round, path: list[int], events: list[TokenEvent]) -> list[TokenEvent]:
         """Add log-probabilities, and the tree to the last event, where a trace is wanted."""

@@ -21,7 +21,8 @@ from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.prefill import prefill
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.candidates import CandidateRanker, DraftShape
+from rdchat.inference.drafting.candidates import CandidateRanker, pack
+from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
 from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies
@@ -170,7 +171,6 @@ class DraftModelDrafter(Drafter):
         self._ledger = ledger
         self._committed = list(prompt)  # before the root
         self._read = False  # whether the prompt was, but for its last token
-        self._root: int | None = None
         self._steps = 0  # of the open round
         self._finite: mx.array | None = None
         self._goes_on: Callable[[float], bool] | None = None
@@ -211,11 +211,10 @@ class DraftModelDrafter(Drafter):
     @override
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
-        self._root = root
         self._steps, self._margins = 0, []
         most = max(min(self._shape.draft_tokens, limit, self._room), 0)
         if most == 0:
-            return Draft(self._shape.pack(root, []))
+            return Draft(pack(root, []))
         seen = self._with_token(self._seen, mx.array([root]))
         ranked = [self._rank(self._feed_certain(root), 0, seen)]
         for layer in self._cache.layers:
@@ -230,21 +229,20 @@ class DraftModelDrafter(Drafter):
             seen = self._with_token(seen, token)
             ranked.append(self._rank(self._feed(token), step, seen))
         self._steps = len(ranked)
-        return Draft(self._shape.pack(root, ranked))
+        return Draft(pack(root, ranked))
 
     @override
-    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """See `Drafter`.
 
         Raises:
             ModelError: If the draft model computed numbers that are not finite.
         """
-        assert self._root is not None
         if self._steps > 0:
             if self._finite is not None and not self._finite.item():  # evaluated together with the draft
                 raise _not_finite(self._model)
             self._end_round(tokens[: sum(0 < node < self._steps for node in path)])
-        committed = [self._root, *tokens[:-1]]
+        committed = [root, *tokens[:-1]]
         self._committed += committed
         for token in committed:
             self._seen = self._with_token(self._seen, mx.array([token]))

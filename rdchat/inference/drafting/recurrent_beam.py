@@ -15,6 +15,7 @@ from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
 from rdchat.inference.decoding.sampling import filter_border, has_filter, likeliest, mass, penalize
 from rdchat.inference.drafting.bound_head import BoundHead
+from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.repetition import Repetition
 
 LARGEST_BEAM = 256  # width times length
@@ -101,29 +102,6 @@ def log_mass(logits: mx.array) -> mx.array:
 
 
 @dataclass(frozen=True, slots=True)
-class NodePool:
-    """All nodes that a beam search kept, level by level below the root, which is node 0.
-
-    Attributes:
-        tokens: (nodes,) int32.
-        parents: (nodes,) int32; -1 for the root.
-        scores: (nodes,) float32, below the parent's; the root's is 0.
-        level_size: Nodes of each level but the root's.
-        levels: Number of levels below the root.
-    """
-
-    tokens: mx.array
-    parents: mx.array
-    scores: mx.array
-    level_size: int
-    levels: int
-
-    def level(self, depth: int) -> slice:
-        """Return the nodes at a depth, from 1."""
-        return slice(1 + (depth - 1) * self.level_size, 1 + depth * self.level_size)
-
-
-@dataclass(frozen=True, slots=True)
 class Root:
     """Where a draft begins.
 
@@ -140,7 +118,7 @@ class Root:
     repetition: Repetition | None = None
 
 
-def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool:
+def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool[mx.array]:
     """Search for likely paths below a root.
 
     Args:
@@ -173,4 +151,5 @@ def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, ke
             state = head.advance(state[beams[:width]], tokens[-1][:width])
             if repetition is not None:
                 repetition = repetition.after(beams[:width], columns[:width])
-    return NodePool(mx.concatenate(tokens), mx.concatenate(parents), mx.concatenate(scores), kept, shape.length - 1)
+    found, above, sums = mx.concatenate(tokens), mx.concatenate(parents), mx.concatenate(scores)
+    return NodePool(found, above, sums, shape.length - 1, shape.width)

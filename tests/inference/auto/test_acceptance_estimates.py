@@ -3,18 +3,11 @@
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance_estimates import (
-    ChainRates,
-    DraftValues,
-    LookupRates,
-    NodeRates,
-    Rate,
-    ScoredNodes,
-    tree_values,
-    value_by_nodes,
-)
+from rdchat.inference.auto.acceptance_estimates import DraftValues, NodeRates, tree_values, value_by_nodes
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
-from rdchat.inference.drafting.lookup import Before, Guess
+from rdchat.inference.auto.rates import ChainRates, LookupRates, Rate
+from rdchat.inference.drafting.lookup_index import Before, Guess
+from rdchat.inference.drafting.node_pool import NodePool, searched_with, step_probs
 from tests.inference.auto.simulation import Drafting
 
 # Two beams of two tokens; four nodes of each level are kept:
@@ -23,11 +16,11 @@ RIGHT, WRONG = 7, 8  # tokens
 PROBS = [1, 0.5, 0.25, 0.1, 0.05, 0.4, 0.6, 0.2, 0.08]
 PARENTS = [-1, 0, 0, 0, 0, 1, 2, 2, 1]
 PATHS = [1, 0.5, 0.25, 0.1, 0.05, 0.2, 0.15, 0.05, 0.04]
-DRAWN = ScoredNodes(np.arange(9) + 10, np.array(PARENTS), np.log(PATHS), 4, 2, 2)
+DRAWN = NodePool(np.arange(9) + 10, np.array(PARENTS), np.log(PATHS), levels=2, width=2)
 
 
 def test_a_nodes_probability_is_what_its_score_adds() -> None:
-    assert DRAWN.probs() == pytest.approx(PROBS)
+    assert step_probs(DRAWN) == pytest.approx(PROBS)
 
 
 def test_chances_are_products_along_the_path() -> None:
@@ -71,8 +64,8 @@ def test_what_is_known_beforehand_of_all_depths_is_believed_less_where_one_is_no
 
 
 def test_a_narrower_search_keeps_what_its_one_beam_reaches() -> None:
-    assert np.flatnonzero(DRAWN.searched_with(2)).tolist() == list(range(9))
-    assert np.flatnonzero(DRAWN.searched_with(1)).tolist() == [0, 1, 5]
+    assert np.flatnonzero(searched_with(DRAWN, 2)).tolist() == list(range(9))
+    assert np.flatnonzero(searched_with(DRAWN, 1)).tolist() == [0, 1, 5]
 
 
 def test_a_trees_value_is_the_sum_of_its_best_nodes() -> None:
@@ -133,7 +126,7 @@ def test_the_first_drafts_of_a_text_count_most_and_the_next_text_begins_near_the
 
 def test_a_shape_that_was_not_seen_for_long_is_judged_by_newer_drafts_sooner() -> None:
     often, seldom = DraftValues(), DraftValues()
-    narrow = ScoredNodes(np.arange(2), np.array([-1, 0]), np.log([1, 0.5]), 1, 1, 1)
+    narrow = NodePool(np.arange(2), np.array([-1, 0]), np.log([1, 0.5]), levels=1, width=1)
     for values in (often, seldom):
         for _ in range(30):
             values.learn(DRAWN, np.array(PATHS))

@@ -11,8 +11,8 @@ from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.candidates import DraftShape
 from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import ALPHABET, tiny_llama

@@ -12,8 +12,9 @@ from mlx_lm.models import llama
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, SamplingParams
-from rdchat.inference.drafting.candidates import CandidateRanker, DraftShape
+from rdchat.inference.drafting.candidates import CandidateRanker
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
+from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.capability import Capability, DraftKind
 from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, near

@@ -10,8 +10,9 @@ from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
 from rdchat.inference.drafting.bound_head import BoundHead
+from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.node_selection import best_nodes
-from rdchat.inference.drafting.recurrent_beam import BeamShape, NodePool, PathScorer, Root, search
+from rdchat.inference.drafting.recurrent_beam import BeamShape, PathScorer, Root, search
 from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.drafting.repetition import Repetition, RepetitionTracker
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -128,9 +129,9 @@ def test_scores_fall_along_every_path_even_where_the_head_is_certain() -> None:
     assert (tree.parents[1:] >= 0).all()
 
 
-def pool_of(scores: list[float], parents: list[int], tokens: list[int], level_size: int) -> NodePool:
+def pool_of(scores: list[float], parents: list[int], tokens: list[int], level_size: int) -> NodePool[mx.array]:
     levels = (len(tokens) - 1) // level_size
-    return NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), level_size, levels)
+    return NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), levels, level_size)
 
 
 SMALL = pool_of(  # two levels of four nodes

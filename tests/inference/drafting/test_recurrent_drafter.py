@@ -94,7 +94,6 @@ def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, node
     prompt = model.encode_chat(request.messages, False)
     drafter = fakes.random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(width, 5), False))
     model.network(mx.array([prompt]))  # the drafter reads its hidden states
-    drafter.propose(7, 0)
     pool = drafter.search(7, BeamShape(width, 5))
     tree = drafter.offer(pool, nodes).tree.fetch()
     assert len(tree.tokens) == len(tree.parents) == nodes

@@ -21,7 +21,7 @@ from rdchat.files.file_lock import FileLock
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.auto.acceptance_calibration import Watching
+from rdchat.inference.auto.acceptance_calibration import AcceptanceCalibration
 from rdchat.inference.auto.acceptance_estimates import Acceptance
 from rdchat.inference.auto.acceptance_file import write_acceptance
 from rdchat.inference.drafting.drafter_folder import StoredDrafter, load_drafter, save_drafter
@@ -237,15 +237,15 @@ class DrafterTraining:
     ) -> Generator[TrainingProgress, None, Acceptance | None]:
         """Answer held-out questions to see how far drafts are followed, for the automatic mode to begin with."""
         sampling = SamplingParams(temperature=0, max_tokens=_WATCHED_TOKENS)
-        watching = Watching(self._model, RecurrentModel(self._model, drafter))
+        calibration = AcceptanceCalibration(self._model, RecurrentModel(self._model, drafter))
         pace, tokens = Pace(self._now), 0
         for number, prompt in enumerate(prompts, start=1):
             request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling)
-            tokens += watching.reply(request, place / f"watched-{number}.npz")
+            tokens += calibration.reply(request, place / f"watched-{number}.npz")
             yield TrainingProgress(Phase.WATCH, number / len(prompts), tokens / pace.spent_s)
             if self._limit.left_s < 0:
                 break
-        return watching.acceptance
+        return calibration.acceptance
 
     def _evaluate(
         self, drafter: StoredDrafter, prompts: list[Prompt], place: Path, results: list[Result]
