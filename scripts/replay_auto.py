@@ -31,7 +31,7 @@ from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Mode, 
 from rdchat.inference.auto.acceptance_calibration import record_drafts
 from rdchat.inference.auto.acceptance_estimates import Acceptance, AcceptanceEstimates
 from rdchat.inference.auto.acceptance_file import read_acceptance
-from rdchat.inference.auto.control_loop import RoundDone, StepDone, decode
+from rdchat.inference.auto.control_loop import Done, decode
 from rdchat.inference.auto.controller import OFF_PATH
 from rdchat.inference.auto.costs import CostModel
 from rdchat.inference.auto.drafter import AutoDrafter
@@ -176,22 +176,22 @@ class Replay:
     def stage(self, name: str) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def round(self) -> RoundDone[None]:
+    def round(self) -> Done[None]:
         recorded = self._world.recorded
         recorded.searched = None
         draft, tokens = round_of(self.auto, self._record, self._at)
         ms = round_ms(self._costs, Mode(draft.drafter), self.depth, draft, recorded.searched)
         self._at, self.ms = self._at + len(tokens), self.ms + ms
-        return RoundDone((), tokens, len(tokens) - 1, ms)
+        return Done((), tokens, ms)
 
-    def step(self, queue: bool) -> StepDone[None]:
+    def step(self, queue: bool) -> Done[None]:
         ms = 0.0
         if self._at >= 0:
             costs = self._costs
             ms = costs.plain_ms(self.depth) if self._queued else float(costs.calls_ms(Mode.OFF, self.depth)[1])
             self.auto.follow(self._record.reply[self._at], self._record.reply[self._at + 1], NOTHING)
         self._at, self._queued, self.ms = self._at + 1, queue, self.ms + ms
-        return StepDone(None, self._record.reply[self._at], ms, queue)
+        return Done((), [self._record.reply[self._at]], ms, queue)
 
     def draft_off_path(self, width: int, length: int) -> None:
         self.auto.draft_off_path(width, length)

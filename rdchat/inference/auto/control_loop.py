@@ -1,6 +1,6 @@
 """The automatic mode's loop: plain steps and rounds as the controller decides, in real decoding as in simulations."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,32 +11,22 @@ _HELD_UP = 2  # calls, from the running one on, whose time says nothing of other
 
 
 @dataclass(frozen=True, slots=True)
-class StepDone[Event]:
-    """A plain step.
+class Done[Event]:
+    """A target call that was made.
 
     Attributes:
-        event: What to tell of it.
-        token: That it brought.
+        events: What to tell of it.
+        tokens: That it brought.
         ms: Since the call before ended.
-        queued: Whether the next one's call was queued behind it.
+        queued: Whether the next plain step's call was queued behind it.
         held_up: Whether that call had to be made anew, for another token than the one it was queued for.
     """
 
-    event: Event
-    token: int
-    ms: float
-    queued: bool
-    held_up: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RoundDone[Event]:
-    """A round: its events, the tokens that it added, how many drafted ones were accepted, and the time it took."""
-
     events: Iterable[Event]
-    tokens: list[int]
-    accepted: int
+    tokens: Sequence[int]
     ms: float
+    queued: bool = False
+    held_up: bool = False
 
 
 class Work[Event](Protocol):
@@ -53,10 +43,10 @@ class Work[Event](Protocol):
     def stage(self, name: str) -> AbstractContextManager[object]:
         """Return what takes the time of the controller's own work."""
 
-    def step(self, queue: bool) -> StepDone[Event]:
+    def step(self, queue: bool) -> Done[Event]:
         """Make a plain step; `queue` the call for its token before it is waited for."""
 
-    def round(self) -> RoundDone[Event]:
+    def round(self) -> Done[Event]:
         """Make a round by the controller's plan."""
 
     def draft_off_path(self, width: int, length: int) -> None:
@@ -66,14 +56,14 @@ class Work[Event](Protocol):
 def decode[Event](work: Work[Event], controller: Controller) -> Iterator[Event]:
     """Yield the events of a reply, its first token's among them: that one comes with the prefill."""
     first = work.step(queue=False)
-    controller.begin(first.token)
-    yield first.event
+    controller.begin(first.tokens[0])
+    yield from first.events
     queued, unusual = False, _HELD_UP - 1
     while (room := work.room) is not None:
         if not queued and controller.wants_round(room):
             done = work.round()
             with work.stage("follow"):
-                controller.took_round(done.tokens, done.accepted, done.ms, usual=not unusual and not work.exact)
+                controller.took_round(done.tokens, done.ms, usual=not unusual and not work.exact)
             unusual = max(unusual - 1, 0)
             yield from done.events
             continue
@@ -88,8 +78,8 @@ def decode[Event](work: Work[Event], controller: Controller) -> Iterator[Event]:
         usual, queued = step.queued and not unusual and not work.exact, step.queued
         unusual = max(unusual - 1, 0)
         with work.stage("follow"):
-            controller.took_step(step.token, step.ms, usual)
+            controller.took_step(step.tokens[0], step.ms, usual)
             if usual and (shape := controller.off_path()):
                 work.draft_off_path(*shape)
                 unusual = _HELD_UP  # the host works on it beside the queued call, the device between it and the next
-        yield step.event
+        yield from step.events

@@ -72,7 +72,6 @@ class Controller:
         self._looks = 0  # plain steps to come before the next round, to see what they cost
         self._trial = False  # whether the round that is made, or wanted, is to learn from
         self._usual = True  # whether what the last round drafted is what its plan was charged for
-        self._accepted = 0  # in the last round
         self._cut = 0  # recurrent drafts up to now, one after the other, of which nothing was verified
 
     @property
@@ -244,22 +243,21 @@ class Controller:
         chain = [*right, False].index(False)
         self._estimates.chains.learn(margins[: len(right)], chain, max(accepted, chain), self.runner_ups)
 
-    def took_round(self, tokens: Sequence[int], accepted: int, ms: float, usual: bool) -> None:
+    def took_round(self, tokens: Sequence[int], ms: float, usual: bool) -> None:
         """Take a round.
 
         Args:
-            tokens: That it added.
-            accepted: Of the drafted ones.
+            tokens: That it added, the target's own last.
             ms: Its time.
             usual: Whether nothing else was done in it.
         """
-        self._accepted = accepted
         self._take(tokens)
-        self._budget.earn(1 + accepted)
+        accepted = len(tokens) - 1
+        self._budget.earn(len(tokens))
         made = self._made
         assert made is not None
         if self._trial:
-            came = replace(made, tokens=1 + accepted)
+            came = replace(made, tokens=len(tokens))
             self._budget.spend_on_round(self._price(made), self._switch - came.gain)
             self._trial = False
         if usual and self._usual:
@@ -273,7 +271,7 @@ class Controller:
         self._budget.earn(1)
         if usual:
             self._costs.learn_plain(len(self.text), ms)
-        self.plan, self._accepted = PLAIN, 0
+        self.plan = PLAIN
         self._rounds = self._cut = 0
         self._estimates.chains.go_untried()
         self._take([token])

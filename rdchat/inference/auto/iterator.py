@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import DraftSettings
-from rdchat.inference.auto.control_loop import RoundDone, StepDone, decode
+from rdchat.inference.auto.control_loop import Done, decode
 from rdchat.inference.auto.drafter import AutoDrafter
 from rdchat.inference.decoding.autoregressive import PlainSteps, Step
 from rdchat.inference.decoding.reply import ReplyJob
@@ -57,15 +57,13 @@ class AutoIterator(RoundIterator):
         """See `Work`."""
         return self._ledger.exact
 
-    def round(self) -> RoundDone[TokenEvent]:
+    def round(self) -> Done[TokenEvent]:
         """See `Work`."""
-        before, accepted = len(self._reply.token_ids), self._reply.counters.accepted
+        before = len(self._reply.token_ids)
         events = self._round()
-        return RoundDone(
-            events, self._reply.token_ids[before:], self._reply.counters.accepted - accepted, self._lap_ms()
-        )
+        return Done(events, self._reply.token_ids[before:], self._lap_ms())
 
-    def step(self, queue: bool) -> StepDone[TokenEvent]:
+    def step(self, queue: bool) -> Done[TokenEvent]:
         """See `Work`."""
         step = self._step or self._begin_again()
         event, following = self._steps.advance(step, queue)
@@ -76,7 +74,7 @@ class AutoIterator(RoundIterator):
             with self._ledger.stage("follow"):
                 self._auto.follow(tokens[-2], tokens[-1], Verified(step.logits, hidden))
         held_up = following is not None and following.held_up
-        return StepDone(event, tokens[-1], ms, following is not None, held_up)
+        return Done((event,), tokens[-1:], ms, following is not None, held_up)
 
     def draft_off_path(self, width: int, length: int) -> None:
         """See `Work`."""

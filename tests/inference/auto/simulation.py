@@ -7,7 +7,7 @@ import numpy as np
 
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.acceptance_estimates import AcceptanceEstimates, DraftValues, tree_values
-from rdchat.inference.auto.control_loop import RoundDone, StepDone, decode
+from rdchat.inference.auto.control_loop import Done, decode
 from rdchat.inference.auto.controller import OFF_PATH, Controller
 from rdchat.inference.auto.costs import CostModel
 from rdchat.inference.auto.draft_table import RecurrentSource
@@ -144,7 +144,7 @@ class Simulation:
         """See `Work`."""
         return nullcontext()
 
-    def round(self) -> RoundDone[None]:
+    def round(self) -> Done[None]:
         """See `Work`."""
         controller, place = self.controller, len(self.controller.text)
         width, length = controller.beams(MOST_ROWS)
@@ -157,13 +157,13 @@ class Simulation:
         ms = (self.chip.beams(width, length) + self._calls[controller.rows]) * STEP_MS
         self.rounds += 1
         self.tokens, self.ms, self._queued = self.tokens + 1 + right, self.ms + ms, False
-        return RoundDone((None,), text[: 1 + right], right, ms)
+        return Done((None,), text[: 1 + right], ms)
 
-    def step(self, queue: bool) -> StepDone[None]:
+    def step(self, queue: bool) -> Done[None]:
         """See `Work`."""
         ms = STEP_MS if self._queued else self._calls[1] * STEP_MS
         self.tokens, self.ms, self._queued = self.tokens + 1, self.ms + ms, queue
-        return StepDone(None, self.drafting.text(self.rng, len(self.controller.text), 1)[0], ms, queue)
+        return Done((None,), self.drafting.text(self.rng, len(self.controller.text), 1), ms, queue)
 
     def draft_off_path(self, width: int, length: int) -> None:
         """See `Work`."""

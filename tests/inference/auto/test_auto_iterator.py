@@ -246,9 +246,9 @@ class _Watched(Controller):
         self.laps.append(("step", usual))
         super().took_step(token, ms, usual)
 
-    def took_round(self, tokens: Sequence[int], accepted: int, ms: float, usual: bool) -> None:
+    def took_round(self, tokens: Sequence[int], ms: float, usual: bool) -> None:
         self.laps.append(("round", usual))
-        super().took_round(tokens, accepted, ms, usual)
+        super().took_round(tokens, ms, usual)
 
     def compare(self, pool: NodePool[Any], offered: bool) -> None:
         if not offered:

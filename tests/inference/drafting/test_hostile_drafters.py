@@ -189,7 +189,7 @@ def test_a_drafter_beside_a_lost_link_drafts(target: LoadedModel, drafter: Path)
     (drafter / "notes.txt").symlink_to("gone")
     drafters = Drafters(target)
     assert drafters.load(DraftSettings(mode=Mode.AUTO)) is None
-    assert drafters.auto.equipment.folder == drafter
+    assert drafters.auto.available.folder == drafter
 
 
 def test_a_models_hash_reads_no_pipe(target: LoadedModel) -> None:
