@@ -33,13 +33,12 @@ class ChatSession:
 
     Args:
         model: The target.
-        kv_bits: 4 or 8 to quantise the KV cache of full-attention layers, which then takes less memory.
         drafters: The model's drafters, where another session has loaded some.
     """
 
-    def __init__(self, model: LoadedModel, kv_bits: int | None = None, drafters: Drafters | None = None) -> None:
+    def __init__(self, model: LoadedModel, drafters: Drafters | None = None) -> None:
         self._model = model
-        self._cache = KVCache(model.network, kv_bits)
+        self._cache = KVCache(model.network)
         self._drafters = drafters or Drafters(model)
         self._options = ModeOptions(model, self._drafters)
         self._running: TokenIterator | None = None
@@ -115,7 +114,7 @@ class ChatSession:
 
     def fork(self) -> "ChatSession":
         """Return another session of the same model and drafters, with an empty KV cache of its own."""
-        return ChatSession(self._model, drafters=self._drafters)
+        return ChatSession(self._model, self._drafters)
 
     def forget(self) -> None:
         """Empty the KV caches, a draft model's too, so that the next reply begins with nothing."""

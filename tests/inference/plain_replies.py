@@ -15,8 +15,8 @@ SAMPLINGS: list[dict[str, float]] = [
 ]
 
 
-def plain(model: LoadedModel, request: GenerationRequest, bits: int | None = None) -> ReplyEnd:
-    """Return the reply of a new chat without drafts; `bits` of the KV cache, None for as they come."""
-    *_, end = ChatSession(model, bits).generate(request)
+def plain(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
+    """Return the reply of a new chat without drafts."""
+    *_, end = ChatSession(model).generate(request)
     assert isinstance(end, ReplyEnd)
     return end

@@ -131,17 +131,20 @@ class AttentionRows:
         """Close the round; keep none of it."""
         self.commit([])
 
-    def append(self, parts: list[mx.array]) -> None:
-        """Append the rows of one call."""
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Append the rows of one call; return `keys_and_values`."""
+        parts = [keys, values]
         if self._shape is not None:
             self._round_rows = parts
         self._shown_from = self._first_visible()
         self._flush(parts)
         self.offset = self.buffer.first + self.buffer.rows
+        return self.keys_and_values()
 
-    def shown_rows(self) -> list[mx.array]:
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
         """Return all rows that the last call may attend to; some layers share those of another."""
-        return self.buffer.view(self._shown_from)
+        keys, values = self.buffer.view(self._shown_from)
+        return keys, values
 
     def make_mask(self, N: int, window_size: int | None = None, return_array: bool = False) -> mx.array | str | None:  # noqa: N803
         """Return the mask of a call with N rows, as the stock cache does; within a round, the tree's."""
@@ -208,19 +211,7 @@ class AttentionRows:
         return max(self.buffer.first, (self.offset if position is None else position) - self._window + 1)
 
 
-class FloatRows(AttentionRows):
-    """Rows as models give them: a buffer of keys and one of values."""
-
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        self.append([keys, values])
-        return self.keys_and_values()
-
-    def keys_and_values(self) -> tuple[mx.array, mx.array]:
-        keys, values = self.shown_rows()
-        return keys, values
-
-
-class RoundKVCache(FloatRows, stock.KVCache):
+class RoundKVCache(AttentionRows, stock.KVCache):
     """Stands in for `KVCache` and, with a window, for `RotatingKVCache`: its rows slide instead of rotating."""
 
     def __init__(self, window: int | None = None) -> None:
@@ -229,24 +220,7 @@ class RoundKVCache(FloatRows, stock.KVCache):
             self.max_size = window
 
 
-class RoundQuantizedKVCache(AttentionRows, stock.QuantizedKVCache):
-    """Stands in for `QuantizedKVCache`."""
-
-    def __init__(self, group_size: int, bits: int) -> None:
-        AttentionRows.__init__(self)
-        self.group_size, self.bits = group_size, bits
-
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[tuple[mx.array, ...], tuple[mx.array, ...]]:
-        size, bits = self.group_size, self.bits
-        self.append([*mx.quantize(keys, size, bits), *mx.quantize(values, size, bits)])
-        return self.keys_and_values()
-
-    def keys_and_values(self) -> tuple[tuple[mx.array, ...], tuple[mx.array, ...]]:
-        rows = self.shown_rows()
-        return tuple(rows[:3]), tuple(rows[3:])
-
-
-class RoundChunkedKVCache(FloatRows, stock.ChunkedKVCache):
+class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
     """Stands in for `ChunkedKVCache`, whose model drops old chunks and makes masks by itself."""
 
     def __init__(self, chunk_size: int) -> None:
@@ -324,8 +298,6 @@ def round_cache(cache: Any) -> Any:
         return RoundKVCache()
     if type(cache) is stock.RotatingKVCache and cache.keep == 0:
         return RoundKVCache(cache.max_size)
-    if type(cache) is stock.QuantizedKVCache:
-        return RoundQuantizedKVCache(cache.group_size, cache.bits)
     if type(cache) is stock.ChunkedKVCache:
         return RoundChunkedKVCache(cache.chunk_size)
     if type(cache) is stock.ArraysCache:
@@ -346,7 +318,6 @@ def has_state(caches: Sequence[Any]) -> bool:
 def can_step_back(caches: Sequence[Any]) -> bool:
     """Tell whether the last token can be taken back from all of the caches at any time."""
     return all(
-        isinstance(cache, RoundKVCache | RoundQuantizedKVCache)
-        or (isinstance(cache, stock.CacheList) and can_step_back(cache.caches))
+        isinstance(cache, RoundKVCache) or (isinstance(cache, stock.CacheList) and can_step_back(cache.caches))
         for cache in caches
     )

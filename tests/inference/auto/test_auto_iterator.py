@@ -74,7 +74,7 @@ class RandomPlanner(Planner):
 
 
 def automatic(
-    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0, bits: int | None = None
+    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0
 ) -> tuple[list[GenerationEvent], KVCache, KVCache | None]:
     state = AutoState(model)
     recurrent = random_drafter(model) if Mode.RECURRENT in modes else None
@@ -83,7 +83,7 @@ def automatic(
     state._planner = RandomPlanner(state, modes, seed)
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
     prompt = model.encode_chat(request.messages, False)
-    cache = KVCache(model.network, bits)
+    cache = KVCache(model.network)
     job = ReplyJob(model, cache, prompt, request, Ledger(), Clock(), Mode.AUTO)
     iterator = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
     return list(iterator), cache, small and small.cache
@@ -97,11 +97,9 @@ def reply_of(state: AutoState, request: GenerationRequest) -> ReplyEnd:
     return end
 
 
-def check_same(
-    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0, bits: int | None = None
-) -> ReplyEnd:
-    expected = plain(model, request, bits)
-    events, cache, draft_cache = automatic(model, request, modes, seed, bits)
+def check_same(model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0) -> ReplyEnd:
+    expected = plain(model, request)
+    events, cache, draft_cache = automatic(model, request, modes, seed)
     end = events[-1]
     assert isinstance(end, ReplyEnd)
     assert (end.token_ids, end.text, end.finish_reason) == (expected.token_ids, expected.text, expected.finish_reason)
@@ -168,10 +166,6 @@ def test_the_text_is_that_of_plain_decoding_where_only_chains_are_taken() -> Non
     for seed in range(4):
         end = check_same(chains, ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.RECURRENT,), seed)
         assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
-
-
-def test_the_text_is_that_of_plain_decoding_on_a_quantised_cache() -> None:
-    check_same(tiny_llama(head_dim=64), ask("abcabcabc", seed=5, max_tokens=40), (Mode.LOOKUP,), bits=8)
 
 
 @pytest.mark.parametrize("length", range(1, 12))

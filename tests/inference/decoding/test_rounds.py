@@ -26,21 +26,17 @@ from tests.inference.families import CHAINS, TREES, network_of
 from tests.inference.plain_replies import SAMPLINGS, plain
 
 
-def drafted(
-    model: LoadedModel, request: GenerationRequest, drafter: Drafter, bits: int | None = None
-) -> tuple[list[GenerationEvent], KVCache]:
+def drafted(model: LoadedModel, request: GenerationRequest, drafter: Drafter) -> tuple[list[GenerationEvent], KVCache]:
     prompt = model.encode_chat(request.messages, False)
-    cache = KVCache(model.network, bits)
+    cache = KVCache(model.network)
     return list(RoundIterator(ReplyJob(model, cache, prompt, request, Ledger(), Clock()), drafter)), cache
 
 
-def check_same(
-    model: LoadedModel, request: GenerationRequest, width: int, length: int, bits: int | None = None
-) -> ReplyEnd:
+def check_same(model: LoadedModel, request: GenerationRequest, width: int, length: int) -> ReplyEnd:
     """Assert that drafting changes neither tokens nor text, and that cache and events agree with them."""
-    expected = plain(model, request, bits)
-    whole = plain(model, _unended(request), bits).token_ids  # what a drafter may well draft beyond the end
-    events, cache = drafted(model, request, ScriptedDrafter(list(whole), width, length), bits)
+    expected = plain(model, request)
+    whole = plain(model, _unended(request)).token_ids  # what a drafter may well draft beyond the end
+    events, cache = drafted(model, request, ScriptedDrafter(list(whole), width, length))
     end = events[-1]
     assert isinstance(end, ReplyEnd)
     assert (end.token_ids, end.text, end.finish_reason) == (expected.token_ids, expected.text, expected.finish_reason)
@@ -66,12 +62,6 @@ def test_drafts_do_not_change_the_text(sampling: dict[str, float], window: int |
     assert statistics.accepted == sum(n * count for n, count in enumerate(statistics.accepted_lengths))
     assert statistics.drafted == sum(n * count for n, count in enumerate(statistics.drafted_lengths))
     assert statistics.accepted + statistics.rounds >= statistics.generated_tokens - 1
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS[:4], ids=str)
-@pytest.mark.parametrize("bits", [4, 8])
-def test_drafts_do_not_change_the_text_on_a_quantised_cache(sampling: dict[str, float], bits: int) -> None:
-    check_same(tiny_llama(head_dim=64), ask(seed=5, max_tokens=30, **sampling), 4, 5, bits)
 
 
 @pytest.mark.parametrize("temperature", [0, 1])
