@@ -26,7 +26,7 @@ from chips import CHIPS, Chip
 
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.prompt_files import read_prompts
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.auto.acceptance_estimates import Acceptance
 from rdchat.inference.auto.acceptance_file import read_acceptance
 from rdchat.inference.auto.costs import CostModel
@@ -42,7 +42,7 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.drafting.drafter_search import find_drafter
 from rdchat.inference.drafting.lookup import LookupDrafter, LookupIndex
-from rdchat.inference.drafting.recurrent_beam import BeamShape, NodePool
+from rdchat.inference.drafting.recurrent_beam import NodePool
 from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model

@@ -10,13 +10,11 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference import ChatSession, GenerationRequest, SamplingParams
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, Mode, Role
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.api.requests import BeamShape, ChatMessage, DraftSettings, Mode, Role
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.drafting.drafter_search import find_drafter
-from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
@@ -90,7 +88,7 @@ def test_drafts_reckon_with_the_repetition_penalty(model: LoadedModel) -> None:
         prompt = model.encode_chat(asked.messages, False)
         settings = RecurrentSettings(BeamShape(4, 5), lookup_branch=False)
         drafter = recurrent.drafter(prompt, replace(asked, sampling=believed), settings)
-        job = ReplyJob(model, KVCache(model.network), prompt, asked, Ledger(), Clock())
+        job = ReplyJob.fresh(model, prompt, asked)
         *_, end = RoundIterator(job, drafter)
         assert isinstance(end, ReplyEnd)
         assert end.token_ids == plain.token_ids

@@ -9,7 +9,7 @@ import numpy as np
 
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import GenerationRequest, SamplingParams
+from rdchat.inference.api.requests import BeamShape, GenerationRequest, SamplingParams
 from rdchat.inference.auto.acceptance_estimates import (
     Acceptance,
     DraftValues,
@@ -25,7 +25,6 @@ from rdchat.inference.auto.plan import LONGEST
 from rdchat.inference.auto.state import AutoState, Equipment, Followed
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
-from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api.reply_statistics import AutoChoice
-from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode
 from rdchat.inference.auto.acceptance_estimates import value_by_nodes
 from rdchat.inference.auto.curve import Floats
 from rdchat.inference.auto.off_path_draft import DraftComparison, on_host
@@ -30,7 +30,6 @@ from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.candidates import DraftShape
 from rdchat.inference.drafting.lookup import LookupIndex
-from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentSettings
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree

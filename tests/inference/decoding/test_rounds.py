@@ -10,26 +10,18 @@ import pytest
 
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.decoding.draft import Draft, Drafter
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.draft import Draft
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import DraftKind
-from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import ALPHABET, END, ScriptedDrafter, ask, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
-from tests.inference.plain_replies import SAMPLINGS, plain
-
-
-def drafted(model: LoadedModel, request: GenerationRequest, drafter: Drafter) -> tuple[list[GenerationEvent], KVCache]:
-    prompt = model.encode_chat(request.messages, False)
-    cache = KVCache(model.network)
-    return list(RoundIterator(ReplyJob(model, cache, prompt, request, Ledger(), Clock()), drafter)), cache
+from tests.inference.plain_replies import SAMPLINGS, drafted, plain
 
 
 def check_same(model: LoadedModel, request: GenerationRequest, width: int, length: int) -> ReplyEnd:
@@ -168,9 +160,7 @@ def cancelling(events: Iterator[GenerationEvent], iterator: RoundIterator, index
 def test_cancel_takes_effect_within_a_round() -> None:
     model, request = tiny_llama(), ask(temperature=1, max_tokens=50)
     reply = list(plain(model, request).token_ids)
-    prompt = model.encode_chat(request.messages, False)
-    cache = KVCache(model.network)
-    job = ReplyJob(model, cache, prompt, request, Ledger(), Clock())
+    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
     iterator = RoundIterator(job, ScriptedDrafter(reply, 2, 5))
     *_, end = cancelling(iter(iterator), iterator, 7)
     assert isinstance(end, ReplyEnd)
@@ -213,13 +203,12 @@ def test_an_exception_in_a_round_leaves_no_cache() -> None:
         def propose(self, root: int, limit: int) -> Draft:
             raise RuntimeError("the drafter fell over")
 
-    prompt = model.encode_chat(request.messages, False)
-    cache = KVCache(model.network)
-    iterator = RoundIterator(ReplyJob(model, cache, prompt, request, Ledger(), Clock()), Failing([], 1, 2))
+    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+    iterator = RoundIterator(job, Failing([], 1, 2))
     with pytest.raises(RuntimeError, match="fell over"):
         list(iterator)
-    assert cache.tokens == []
-    assert all(layer.offset == 0 for layer in cache.layers)
+    assert job.cache.tokens == []
+    assert all(layer.offset == 0 for layer in job.cache.layers)
 
 
 def test_the_tiny_model_verifies_trees() -> None:
