@@ -43,14 +43,12 @@ class RowBuffer:
         arrays: The buffers, each (1, heads, capacity, width); none before the first write.
         first: Position of the first row that is kept.
         rows: Number of rows that are in use, from `first` on.
-        written: Rows written since the beginning: what commits cost.
     """
 
     def __init__(self) -> None:
         self.arrays: list[mx.array] = []
         self.first = 0
         self.rows = 0
-        self.written = 0
 
     def write(self, parts: Sequence[mx.array], keep_from: int) -> None:
         """Append rows.
@@ -66,7 +64,6 @@ class RowBuffer:
         for array, part in zip(self.arrays, parts, strict=True):
             array[..., self.rows : end, :] = part
         self.rows = end
-        self.written += added
 
     def view(self, start: int) -> list[mx.array]:
         """Return the rows from position `start` on."""
