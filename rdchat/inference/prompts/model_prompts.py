@@ -73,10 +73,6 @@ class TokenizerProcess:
         """Start the child, which takes a second or two; the first request waits for it."""
         self._say(self.child.start, "The process for tokenizers")
 
-    def close(self) -> None:
-        """End the child; the next request starts another."""
-        self.child.close()
-
     def read(self, folder: Path, waiting: Waiting = lambda: None, *, anew: bool = False) -> dict[str, int]:
         """Read and try out a model folder's tokenizer, unless that was done; return text and id of control tokens.
 

@@ -177,19 +177,9 @@ class AttentionRows:
         self.buffer.cut(self.offset)
         return count
 
-    def empty(self) -> bool:
-        return self.offset == 0
-
-    def size(self) -> int:
-        return self.offset - self._first_visible()
-
     @property
     def state(self) -> list[mx.array]:
         return self.buffer.arrays
-
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.buffer.arrays)
 
     def _flush(self, parts: list[mx.array] | None = None) -> None:
         """Write rows that were accepted late and, in the same assignment, new ones."""

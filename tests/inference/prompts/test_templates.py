@@ -109,7 +109,7 @@ def test_a_child_whose_parent_is_gone_ends() -> None:
     process.child._process.stdin.close()  # type: ignore[union-attr]  as the system does when the parent is killed
     child.wait(timeout=60)
     assert not child.is_running()
-    process.close()
+    process.child.close()
 
 
 def test_an_empty_rendering_is_empty(small_model: Path, tmp_path: Path, process: TokenizerProcess) -> None:
