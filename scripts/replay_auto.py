@@ -27,7 +27,7 @@ from chips import CHIPS, Chip
 
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.prompt_files import read_prompts
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.auto.acceptance_calibration import record_drafts
 from rdchat.inference.auto.acceptance_estimates import Acceptance, AcceptanceEstimates
 from rdchat.inference.auto.acceptance_file import read_acceptance
@@ -35,7 +35,7 @@ from rdchat.inference.auto.control_loop import Done, decode
 from rdchat.inference.auto.controller import OFF_PATH
 from rdchat.inference.auto.costs import CostModel
 from rdchat.inference.auto.drafter import AutoDrafter
-from rdchat.inference.auto.plan import LENGTHS, LONGEST, WIDTHS
+from rdchat.inference.auto.plan import LONGEST, WIDTHS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter
@@ -45,7 +45,6 @@ from rdchat.inference.drafting.drafter_search import find_drafter
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.node_pool import NodePool
-from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model
@@ -193,9 +192,9 @@ class Replay:
         self._at, self._queued, self.ms = self._at + 1, queue, self.ms + ms
         return Done((), [self._record.reply[self._at]], ms, queue)
 
-    def draft_off_path(self, width: int, length: int) -> None:
-        self.auto.draft_off_path(width, length)
-        self.ms += OFF_PATH * self._costs.beam_ms(width, length)
+    def draft_off_path(self, shape: BeamShape) -> None:
+        self.auto.draft_off_path(shape)
+        self.ms += OFF_PATH * self._costs.beam_ms(shape)
 
 
 def accepted(tree: PackedTree, text: list[int]) -> int:
@@ -222,7 +221,7 @@ def round_of(drafter: Drafter, record: Record, at: int) -> tuple[Draft, list[int
 def round_ms(costs: CostModel, mode: Mode, depth: int, draft: Draft, shape: BeamShape | None) -> float:
     """Return what a round costs with so many tokens in the cache; `shape` is that of its beams, if it had any."""
     rows = max(draft.rows, len(draft.tree))
-    draft_ms = costs.beam_ms(shape.width, LENGTHS[np.searchsorted(LENGTHS, shape.length)]) if shape else 0.0
+    draft_ms = costs.beam_ms(shape) if shape else 0.0
     return draft_ms + float(costs.calls_ms(mode, depth)[rows])
 
 

@@ -177,7 +177,7 @@ class _Answer:
             loaded = load_model(model, dtype, progress.show)
             self._info = loaded.info
             session = ChatSession(loaded)
-            session.load_drafter(self._draft, progress.show)
+            session.drafters.load(self._draft, progress.show)
         request = GenerationRequest(messages, self._sampling, self._seed, draft=self._draft)
         iterator = session.generate(request)
         with ctrl_c_calls(lambda: self._cancel(iterator)):

@@ -1,4 +1,4 @@
-"""Drafting on the real default model: the same tokens as plain decoding, by every drafter, on every kind of cache."""
+"""Drafting on the real default model: the same tokens as plain decoding, by every drafter."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,13 +10,11 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference import ChatSession, GenerationRequest, SamplingParams
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, Mode, Role
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.api.requests import BeamShape, ChatMessage, DraftSettings, Mode, Role
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.drafting.drafter_search import find_drafter
-from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
@@ -28,37 +26,37 @@ from tests.e2e.model_replies import CODE, PROSE, SUMS, check_same, reply, reques
 
 pytestmark = pytest.mark.slow
 
-# prompt, sampling, drafting, bits of the KV cache: each value of each column meets most values of the others
-COVER: list[tuple[str, dict[str, Any], dict[str, Any], int | None]] = [
-    (CODE, {"temperature": 0}, {"mode": Mode.LOOKUP, "draft_tokens": 4}, None),
-    (CODE, {"temperature": 0.7}, {"mode": Mode.LOOKUP, "draft_tokens": 9}, 8),
-    (PROSE, {"temperature": 1.3, "top_p": 1}, {"mode": Mode.LOOKUP, "draft_tokens": 2}, None),
-    (SUMS, {"temperature": 1.3, "top_k": 40, "min_p": 0.02}, {"mode": Mode.LOOKUP, "draft_tokens": 16}, 4),
-    (SUMS, {"temperature": 0, "repetition_penalty": 1.2}, {"mode": Mode.LOOKUP}, None),
-    (PROSE, {"temperature": 0}, {"mode": Mode.RECURRENT, "beam_width": 1, "beam_length": 2}, None),
-    (CODE, {"temperature": 0}, {"mode": Mode.RECURRENT, "beam_width": 4, "beam_length": 5}, 8),
-    (SUMS, {"temperature": 0.7}, {"mode": Mode.RECURRENT, "beam_width": 8, "beam_length": 9}, None),
-    (PROSE, {"temperature": 0.7, "top_k": 40}, {"mode": Mode.RECURRENT, "lookup_branch": False}, None),
-    (CODE, {"temperature": 1.3, "top_p": 0.8}, {"mode": Mode.RECURRENT, "beam_width": 3}, 4),
-    (SUMS, {"temperature": 0.7, "repetition_penalty": 1.3}, {"mode": Mode.RECURRENT, "beam_width": 2}, None),
-    (PROSE, {"temperature": 0}, {"mode": Mode.SPECULATIVE, "draft_tokens": 4}, None),
-    (CODE, {"temperature": 1.0, "top_p": 1}, {"mode": Mode.SPECULATIVE, "draft_tokens": 2}, 8),
-    (SUMS, {"temperature": 0.7, "min_p": 0.05}, {"mode": Mode.SPECULATIVE, "draft_tokens": 6}, None),
+# prompt, sampling, drafting: each value of each column meets most values of the others
+COVER: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    (CODE, {"temperature": 0}, {"mode": Mode.LOOKUP, "draft_tokens": 4}),
+    (CODE, {"temperature": 0.7}, {"mode": Mode.LOOKUP, "draft_tokens": 9}),
+    (PROSE, {"temperature": 1.3, "top_p": 1}, {"mode": Mode.LOOKUP, "draft_tokens": 2}),
+    (SUMS, {"temperature": 1.3, "top_k": 40, "min_p": 0.02}, {"mode": Mode.LOOKUP, "draft_tokens": 16}),
+    (SUMS, {"temperature": 0, "repetition_penalty": 1.2}, {"mode": Mode.LOOKUP}),
+    (PROSE, {"temperature": 0}, {"mode": Mode.RECURRENT, "beam_width": 1, "beam_length": 2}),
+    (CODE, {"temperature": 0}, {"mode": Mode.RECURRENT, "beam_width": 4, "beam_length": 5}),
+    (SUMS, {"temperature": 0.7}, {"mode": Mode.RECURRENT, "beam_width": 8, "beam_length": 9}),
+    (PROSE, {"temperature": 0.7, "top_k": 40}, {"mode": Mode.RECURRENT, "lookup_branch": False}),
+    (CODE, {"temperature": 1.3, "top_p": 0.8}, {"mode": Mode.RECURRENT, "beam_width": 3}),
+    (SUMS, {"temperature": 0.7, "repetition_penalty": 1.3}, {"mode": Mode.RECURRENT, "beam_width": 2}),
+    (PROSE, {"temperature": 0}, {"mode": Mode.SPECULATIVE, "draft_tokens": 4}),
+    (CODE, {"temperature": 1.0, "top_p": 1}, {"mode": Mode.SPECULATIVE, "draft_tokens": 2}),
+    (SUMS, {"temperature": 0.7, "min_p": 0.05}, {"mode": Mode.SPECULATIVE, "draft_tokens": 6}),
 ]
 
 
-@pytest.mark.parametrize(("prompt", "sampling", "draft", "bits"), COVER, ids=str)
+@pytest.mark.parametrize(("prompt", "sampling", "draft"), COVER, ids=str)
 def test_drafts_do_not_change_the_reply(
-    model: LoadedModel, prompt: str, sampling: dict[str, Any], draft: dict[str, Any], bits: int | None
+    model: LoadedModel, prompt: str, sampling: dict[str, Any], draft: dict[str, Any]
 ) -> None:
     named = {"draft_model": str(model.info.path)} if draft["mode"] is Mode.SPECULATIVE else {}
-    plain = reply(ChatSession(model, bits), request(prompt, sampling))
-    drafted = reply(ChatSession(model, bits), request(prompt, sampling, **draft, **named))
+    plain = reply(ChatSession(model), request(prompt, sampling))
+    drafted = reply(ChatSession(model), request(prompt, sampling, **draft, **named))
     assert (drafted.mode, drafted.mode_reason) == (draft["mode"], None)
     assert drafted.drafter is not None
-    check_same(model, request(prompt, sampling), plain.token_ids, drafted.token_ids, bits)
+    check_same(model, request(prompt, sampling), plain.token_ids, drafted.token_ids)
     assert drafted.statistics.host_syncs <= 2 * drafted.statistics.rounds
-    if draft["mode"] is Mode.SPECULATIVE and bits is None:  # the draft model is the target: it knows every token
+    if draft["mode"] is Mode.SPECULATIVE:  # the draft model is the target: it knows every token
         assert drafted.statistics.acceptance_rate == 1
 
 
@@ -90,7 +88,7 @@ def test_drafts_reckon_with_the_repetition_penalty(model: LoadedModel) -> None:
         prompt = model.encode_chat(asked.messages, False)
         settings = RecurrentSettings(BeamShape(4, 5), lookup_branch=False)
         drafter = recurrent.drafter(prompt, replace(asked, sampling=believed), settings)
-        job = ReplyJob(model, KVCache(model.network), prompt, asked, Ledger(), Clock())
+        job = ReplyJob.fresh(model, prompt, asked)
         *_, end = RoundIterator(job, drafter)
         assert isinstance(end, ReplyEnd)
         assert end.token_ids == plain.token_ids

@@ -20,6 +20,7 @@ from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess
 from rdchat.inference.target.capability import Capability, DraftKind, check_capability
 from rdchat.inference.target.hooks import ModelHooks
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
@@ -84,9 +85,7 @@ def chains_only(model: LoadedModel) -> LoadedModel:
     return replace(model, try_out=lambda: Capability(DraftKind.CHAIN, "test"))
 
 
-def tiny_llama(
-    seed: int = 0, sliding_window: int | None = None, context_length: int = 512, head_dim: int = 8
-) -> LoadedModel:
+def tiny_llama(seed: int = 0, sliding_window: int | None = None, context_length: int = 512) -> LoadedModel:
     """Return a llama of two layers; with a sliding window, one layer of the two slides."""
     layers = ["full_attention", "sliding_attention"] if sliding_window else ["full_attention"] * 2
     args = llama.ModelArgs(
@@ -98,7 +97,7 @@ def tiny_llama(
         num_key_value_heads=2,
         rms_norm_eps=1e-5,
         vocab_size=len(ALPHABET),
-        head_dim=head_dim,
+        head_dim=8,
         layer_types=layers,
         sliding_window=sliding_window,
     )
@@ -139,6 +138,11 @@ def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
     tokenizer = CharacterTokenizer()
     try_out = cache(partial(check_capability, network, hooks, len(ALPHABET)))
     return LoadedModel(network, tokenizer, info, 8, hooks, try_out, CharacterPrompts(tokenizer))
+
+
+def positions(cache: KVCache) -> int:
+    """Return the positions that a KV cache's own layers count, which its tokens must match."""
+    return max((getattr(layer, "offset", 0) for layer in cache.layers), default=0)
 
 
 def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> GenerationRequest:

@@ -1,8 +1,13 @@
-"""What a small model says without drafts, under samplings of every kind: what drafted replies are held against."""
+"""What a small model says without drafts, under samplings of every kind, and with those of any drafter."""
 
 from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.protocol import GenerationEvent
 from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.decoding.draft import Drafter
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.session import ChatSession
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 SAMPLINGS: list[dict[str, float]] = [
@@ -15,8 +20,14 @@ SAMPLINGS: list[dict[str, float]] = [
 ]
 
 
-def plain(model: LoadedModel, request: GenerationRequest, bits: int | None = None) -> ReplyEnd:
-    """Return the reply of a new chat without drafts; `bits` of the KV cache, None for as they come."""
-    *_, end = ChatSession(model, bits).generate(request)
+def plain(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
+    """Return the reply of a new chat without drafts."""
+    *_, end = ChatSession(model).generate(request)
     assert isinstance(end, ReplyEnd)
     return end
+
+
+def drafted(model: LoadedModel, request: GenerationRequest, drafter: Drafter) -> tuple[list[GenerationEvent], KVCache]:
+    """Return the events of a new chat's reply, drafted in rounds, and the KV cache that it leaves."""
+    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+    return list(RoundIterator(job, drafter)), job.cache

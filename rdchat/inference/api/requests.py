@@ -115,6 +115,24 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class BeamShape:
+    """Width and length of a recurrent drafter's beams; the length counts the root, so `length - 1` tokens are drafted.
+
+    Raises:
+        InvalidSettingError: If they are out of range.
+    """
+
+    width: int
+    length: int
+
+    def __post_init__(self) -> None:
+        require(self.width >= 1, "beam-width", self.width, "at least 1")
+        require(self.length >= 2, "beam-length", self.length, "at least 2")
+        rows = self.width * self.length
+        require(rows <= MOST_BEAM_ROWS, "beam-width times beam-length", rows, f"at most {MOST_BEAM_ROWS}")
+
+
+@dataclass(frozen=True, slots=True)
 class DraftSettings:
     """How a reply is drafted. None of it changes what the reply says.
 
@@ -145,10 +163,12 @@ class DraftSettings:
 
     def __post_init__(self) -> None:
         check_draft_tokens(self.draft_tokens)
-        require(self.beam_width >= 1, "beam-width", self.beam_width, "at least 1")
-        require(self.beam_length >= 2, "beam-length", self.beam_length, "at least 2")
-        rows = self.beam_width * self.beam_length
-        require(rows <= MOST_BEAM_ROWS, "beam-width times beam-length", rows, f"at most {MOST_BEAM_ROWS}")
+        BeamShape(self.beam_width, self.beam_length)  # refuses what cannot be
+
+    @property
+    def shape(self) -> BeamShape:
+        """Of the recurrent drafter's beams."""
+        return BeamShape(self.beam_width, self.beam_length)
 
 
 @dataclass(frozen=True, slots=True)

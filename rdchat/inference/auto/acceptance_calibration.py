@@ -10,17 +10,14 @@ import numpy as np
 
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.auto.acceptance_estimates import Acceptance, NodeRates, promises, tree_values
 from rdchat.inference.auto.plan import LONGEST, WIDEST
 from rdchat.inference.decoding.draft import Draft, Drafter
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.node_pool import HostPool, NodePool
-from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
-from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
@@ -70,7 +67,7 @@ def record_drafts(
 ) -> tuple[list[int], list[int], dict[int, list[HostPool]]]:
     """Answer plainly; return the prompt's and the reply's token ids, and what a `DraftRecorder` kept."""
     prompt = model.encode_chat(request.messages, continue_last=False)
-    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
+    job = ReplyJob.fresh(model, prompt, request)
     alone = recurrent.drafter(prompt, request, RecurrentSettings(lookup_branch=False), job.ledger)
     recorder = DraftRecorder(alone, widths, every)
     *_, end = RoundIterator(job, recorder)

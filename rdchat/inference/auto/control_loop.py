@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.auto.controller import Controller
 
 _HELD_UP = 2  # calls, from the running one on, whose time says nothing of others once one of them was held up
@@ -49,7 +50,7 @@ class Work[Event](Protocol):
     def round(self) -> Done[Event]:
         """Make a round by the controller's plan."""
 
-    def draft_off_path(self, width: int, length: int) -> None:
+    def draft_off_path(self, shape: BeamShape) -> None:
         """Draft below the last token and hand the draft to `Controller.compare`; nothing need be waited for."""
 
 
@@ -80,6 +81,6 @@ def decode[Event](work: Work[Event], controller: Controller) -> Iterator[Event]:
         with work.stage("follow"):
             controller.took_step(step.tokens[0], step.ms, usual)
             if usual and (shape := controller.off_path()):
-                work.draft_off_path(*shape)
+                work.draft_off_path(shape)
                 unusual = _HELD_UP  # the host works on it beside the queued call, the device between it and the next
         yield from step.events

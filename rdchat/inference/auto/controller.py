@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rdchat.inference.api.reply_statistics import AutoChoice
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.acceptance_estimates import AcceptanceEstimates, value_by_nodes
 from rdchat.inference.auto.curve import Floats
 from rdchat.inference.auto.draft_comparison import DraftComparison
@@ -137,17 +137,17 @@ class Controller:
         self._choice = otherwise or replace(best, tokens=1 + right * (best.tokens - 1))
         return expected > self._least(best)
 
-    def off_path(self) -> tuple[int, int] | None:
-        """Return width and length of a draft that should be compared with the text; None where none should be."""
+    def off_path(self) -> BeamShape | None:
+        """Return the shape of a draft that should be compared with the text; None where none should be."""
         if self._recurrent is None:
             return None
         if not self._estimates.values.drafts + self._comparison.waiting:
-            return WIDEST, LONGEST
+            return BeamShape(WIDEST, LONGEST)
         choice = self._choice
         if choice is None or choice.plan.mode is not Mode.RECURRENT:
             return None
-        shape = choice.plan.width, choice.plan.length
-        price = OFF_PATH * self._costs.beam_ms(*shape) / choice.plain_ms
+        shape = BeamShape(choice.plan.width, choice.plan.length)
+        price = OFF_PATH * self._costs.beam_ms(shape) / choice.plain_ms
         if price > self._price(choice) or not self._budget.affords(price):
             return None
         self._budget.spend(price)
@@ -155,13 +155,13 @@ class Controller:
 
     # What a round drafts
 
-    def beams(self, limit: int) -> tuple[int, int]:
-        """Return width and length of the recurrent draft that the plan asks for, now and then of the largest one."""
+    def beams(self, limit: int) -> BeamShape:
+        """Return the shape of the recurrent draft that the plan asks for, now and then of the largest one."""
         self._beam_rounds += 1
         if self.plan.width > 1 and self._beam_rounds % _WIDE_EVERY == 0:
             self._usual = False
-            return WIDEST, min(LONGEST, 1 + limit)
-        return self.plan.width, min(self.plan.length, 1 + limit)
+            return BeamShape(WIDEST, min(LONGEST, 1 + limit))
+        return BeamShape(self.plan.width, min(self.plan.length, 1 + limit))
 
     @property
     def cuts(self) -> bool:

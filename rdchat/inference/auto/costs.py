@@ -9,7 +9,7 @@ from math import exp, log
 
 import numpy as np
 
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.curve import PLAIN_STEP, ROWS, CallCurve, Costs, Floats, line
 from rdchat.inference.auto.plan import LENGTHS, WIDTHS, Plan
 
@@ -104,9 +104,9 @@ class CostModel:
             return np.outer(np.ones(len(WIDTHS)), np.array(LENGTHS) - 1) * _GUESSED_BEAMS * self._plain(0)
         return self._beams
 
-    def beam_ms(self, width: int, length: int) -> float:
-        """Return what one recurrent draft costs, of a width and length as in `WIDTHS` and `LENGTHS`."""
-        return float(self.beams_ms()[WIDTHS.index(width), LENGTHS.index(length)])
+    def beam_ms(self, shape: BeamShape) -> float:
+        """Return what one recurrent draft costs, of a width in `WIDTHS`; a length between those costs as the next."""
+        return float(self.beams_ms()[WIDTHS.index(shape.width), np.searchsorted(LENGTHS, shape.length)])
 
     def draft_model_ms(self, steps: int, late: int) -> float:
         """Return what a draft model's draft costs.

@@ -6,7 +6,7 @@ from typing import override
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode
 from rdchat.inference.auto.controller import Controller
 from rdchat.inference.auto.draft_table import ChainSource, RecurrentSource
 from rdchat.inference.auto.plan import DRAFT_TOKENS
@@ -14,7 +14,6 @@ from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentSettings
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
@@ -95,10 +94,10 @@ class AutoDrafter(Drafter):
         for part in self._parts:
             part.observe(root, [token], verified, [0])
 
-    def draft_off_path(self, width: int, length: int) -> None:
+    def draft_off_path(self, shape: BeamShape) -> None:
         """Draft below the last token, to compare it with the text."""
         assert self._recurrent is not None
-        pool = self._recurrent.search(self.controller.text[-1], BeamShape(width, length))
+        pool = self._recurrent.search(self.controller.text[-1], shape)
         mx.async_eval(pool.tokens, pool.parents, pool.scores)
         self.controller.compare(pool, offered=False)
 
@@ -136,9 +135,8 @@ class AutoDrafter(Drafter):
     def _beams(self, root: int, limit: int) -> Draft:
         controller, recurrent = self.controller, self._recurrent
         assert recurrent is not None
-        shape = BeamShape(*controller.beams(limit))
         branch = self._look_up(controller.plan.branch) if controller.plan.branch else []
-        pool = recurrent.search(root, shape)
+        pool = recurrent.search(root, controller.beams(limit))
         if controller.cuts:
             with self._ledger.stage("wait"):
                 self._ledger.wait(pool.tokens, pool.parents, pool.scores)

@@ -8,7 +8,7 @@ from typing import override
 import mlx.core as mx
 
 from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.requests import DraftSettings
+from rdchat.inference.api.requests import BeamShape, DraftSettings
 from rdchat.inference.auto.control_loop import Done, decode
 from rdchat.inference.auto.drafter import AutoDrafter
 from rdchat.inference.decoding.autoregressive import PlainSteps, Step
@@ -76,9 +76,9 @@ class AutoIterator(RoundIterator):
         held_up = following is not None and following.held_up
         return Done((event,), tokens[-1:], ms, following is not None, held_up)
 
-    def draft_off_path(self, width: int, length: int) -> None:
+    def draft_off_path(self, shape: BeamShape) -> None:
         """See `Work`."""
-        self._auto.draft_off_path(width, length)
+        self._auto.draft_off_path(shape)
 
     def stage(self, name: str) -> AbstractContextManager[object]:
         """See `Work`."""

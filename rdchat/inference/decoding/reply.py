@@ -79,6 +79,13 @@ class ReplyJob:
     drafter: str | None = None
     plain_ms: Callable[[int], float] = lambda _depth: 0.0
 
+    @classmethod
+    def fresh(
+        cls, model: LoadedModel, prompt: list[int], request: GenerationRequest, cache: KVCache | None = None
+    ) -> "ReplyJob":
+        """Return the job of a reply with a ledger and a clock of its own, and an empty KV cache where none is given."""
+        return cls(model, cache or KVCache(model.network), prompt, request, Ledger(), Clock())
+
 
 class Reply:
     """One reply in the making: takes tokens in, gives events out, knows when it is over.

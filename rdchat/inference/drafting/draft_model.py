@@ -91,16 +91,6 @@ class DraftModel:
         sizes = [size for size in _SIZES if self._trees and size > draft_tokens + 1]
         return [DraftShape.of_size(draft_tokens, size) for size in (0, *sizes)]
 
-    @property
-    def cached_tokens(self) -> list[int]:
-        """Token ids the KV cache holds."""
-        return list(self.cache.tokens)
-
-    @property
-    def cached_positions(self) -> int:
-        """Positions the KV cache itself reports, which `cached_tokens` must match."""
-        return max((getattr(layer, "offset", 0) for layer in self.cache.layers), default=0)
-
 
 def load_draft_model(
     model: str | Path,

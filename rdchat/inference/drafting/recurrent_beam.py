@@ -10,45 +10,18 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
 from rdchat.inference.decoding.sampling import filter_border, has_filter, likeliest, mass, penalize
 from rdchat.inference.drafting.bound_head import BoundHead
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.repetition import Repetition
 
-LARGEST_BEAM = 256  # width times length
 _FILTER_CANDIDATES = 64  # a filter that keeps more tokens than this drops the others from the draft too
 
 # A child must score below its parent, or the best nodes are no subtree: a step costs at least this much, and so little
 # that it cannot drown in the sum's rounding.
 _SMALLEST_STEP, _LARGEST_STEP = -1 / 128, -200.0
-
-
-@dataclass(frozen=True, slots=True)
-class BeamShape:
-    """Width and length of the beams; the length counts the root, so `length - 1` tokens are drafted.
-
-    Raises:
-        InvalidSettingError: If they are not positive, or their product is above 256.
-    """
-
-    width: int
-    length: int
-
-    def __post_init__(self) -> None:
-        if self.width < 1 or self.length < 2:
-            raise InvalidSettingError(
-                f"beam-width {self.width} and beam-length {self.length} are out of range.",
-                "The width must be at least 1, the length, which counts the token already chosen, at least 2.",
-            )
-        if self.width * self.length > LARGEST_BEAM:
-            raise InvalidSettingError(
-                f"beam-width {self.width} times beam-length {self.length} is {self.width * self.length}, "
-                f"and at most {LARGEST_BEAM} can be verified at once.",
-                "Use fewer or shorter beams.",
-            )
 
 
 class PathScorer:

@@ -6,7 +6,7 @@ from typing import override
 
 import mlx.core as mx
 
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.bound_head import BoundHead
@@ -14,7 +14,7 @@ from rdchat.inference.drafting.drafter_folder import StoredDrafter
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.node_selection import best_nodes
-from rdchat.inference.drafting.recurrent_beam import BeamShape, PathScorer, Root, search
+from rdchat.inference.drafting.recurrent_beam import PathScorer, Root, search
 from rdchat.inference.drafting.repetition import RepetitionTracker
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -22,7 +22,7 @@ from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
 
-DEFAULT_SHAPE = BeamShape(width=4, length=5)
+DEFAULT_SHAPE = DraftSettings().shape
 _LEAVES = 2  # nodes kept of each level, in beam widths: those that do not live on may still be among the best
 
 
@@ -41,7 +41,7 @@ class RecurrentSettings:
     @classmethod
     def of(cls, settings: DraftSettings) -> "RecurrentSettings":
         """Take what concerns a recurrent drafter."""
-        return cls(BeamShape(settings.beam_width, settings.beam_length), settings.lookup_branch)
+        return cls(settings.shape, settings.lookup_branch)
 
     @property
     def nodes(self) -> int:

@@ -95,17 +95,18 @@ class WatchedProcess:
 
         Raises:
             ChildError: If the child took too long or too much, or ended.
+            FrameTooLongError: If the request is too long to be sent; the child goes on.
         """
         with self._busy:
             return self._ask(request, seconds, memory_bytes, waiting)
 
     def _ask(self, request: dict[str, Any], seconds: float, memory_bytes: int, waiting: Waiting) -> dict[str, Any]:
+        sent = framed(json.dumps(request | {"seconds": seconds + _ALARM_S}).encode())
         self.start()
         try:
             if not self._ready:
                 self._exchange(b"", _START_S, None, waiting)
                 self._ready = True
-            sent = framed(json.dumps(request | {"seconds": seconds + _ALARM_S}).encode())
             return self._exchange(sent, seconds, memory_bytes, waiting)
         except BaseException:
             self.close()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.acceptance_estimates import AcceptanceEstimates, DraftValues, tree_values
 from rdchat.inference.auto.control_loop import Done, decode
 from rdchat.inference.auto.controller import OFF_PATH, Controller
@@ -110,7 +110,7 @@ class Simulation:
         estimates: What is known of that before; None for nothing.
     """
 
-    exact, room = False, MOST_ROWS
+    exact, room, controls = False, MOST_ROWS, Controller
 
     def __init__(self, chip: Chip, drafting: Drafting, estimates: AcceptanceEstimates | None = None) -> None:
         self.chip, self.drafting = chip, drafting
@@ -129,7 +129,7 @@ class Simulation:
         """Begin another reply."""
         self.drafting, self._queued = drafting, False
         recurrent = RecurrentSource(self.estimates, self._costs)
-        self.controller = Controller(Planner(self._costs), self.estimates, range(PROMPT), recurrent)
+        self.controller = self.controls(Planner(self._costs), self.estimates, range(PROMPT), recurrent)
         self._events = decode(self, self.controller)
         next(self._events)  # the first token comes with the prefill
 
@@ -147,14 +147,14 @@ class Simulation:
     def round(self) -> Done[None]:
         """See `Work`."""
         controller, place = self.controller, len(self.controller.text)
-        width, length = controller.beams(MOST_ROWS)
-        pool = self.drafting.draw(width, length, place)
+        shape = controller.beams(MOST_ROWS)
+        pool = self.drafting.draw(shape.width, shape.length, place)
         if controller.cuts:
             controller.cut(pool)
         controller.compare(pool, offered=True)
         text = self.drafting.text(self.rng, place)
         right = accepted(pool, controller.plan.nodes, text)
-        ms = (self.chip.beams(width, length) + self._calls[controller.rows]) * STEP_MS
+        ms = (self.chip.beams(shape.width, shape.length) + self._calls[controller.rows]) * STEP_MS
         self.rounds += 1
         self.tokens, self.ms, self._queued = self.tokens + 1 + right, self.ms + ms, False
         return Done((None,), text[: 1 + right], ms)
@@ -165,7 +165,7 @@ class Simulation:
         self.tokens, self.ms, self._queued = self.tokens + 1, self.ms + ms, queue
         return Done((None,), self.drafting.text(self.rng, len(self.controller.text), 1), ms, queue)
 
-    def draft_off_path(self, width: int, length: int) -> None:
+    def draft_off_path(self, shape: BeamShape) -> None:
         """See `Work`."""
-        self.ms += OFF_PATH * self.chip.beams(width, length) * STEP_MS
-        self.controller.compare(self.drafting.draw(width, length, len(self.controller.text)), offered=False)
+        self.ms += OFF_PATH * self.chip.beams(shape.width, shape.length) * STEP_MS
+        self.controller.compare(self.drafting.draw(shape.width, shape.length, len(self.controller.text)), offered=False)

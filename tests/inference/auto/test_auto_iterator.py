@@ -85,19 +85,18 @@ def state_of(model: LoadedModel, drafters: AvailableDrafters, request: Generatio
 
 def iterator_of(state: AutoState, request: GenerationRequest, cache: KVCache | None = None) -> AutoIterator:
     prompt = state.model.encode_chat(request.messages, False)
-    cache = cache or KVCache(state.model.network)
-    job = ReplyJob(state.model, cache, prompt, request, Ledger(), Clock(), Mode.AUTO)
+    job = replace(ReplyJob.fresh(state.model, prompt, request, cache), mode=Mode.AUTO)
     return AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
 
 
 def automatic(
-    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0, bits: int | None = None
+    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0
 ) -> tuple[list[GenerationEvent], KVCache, KVCache | None]:
     recurrent = random_drafter(model) if Mode.RECURRENT in modes else None
     small = DraftModel(model, tiny_llama(seed=3), len(ALPHABET)) if Mode.SPECULATIVE in modes else None
     state = state_of(model, AvailableDrafters(recurrent, None, small), request)
     state.planner = RandomPlanner(state.costs, modes, seed)
-    cache = KVCache(model.network, bits)
+    cache = KVCache(model.network)
     return list(iterator_of(state, request, cache)), cache, small and small.cache
 
 
@@ -107,11 +106,9 @@ def reply_of(state: AutoState, request: GenerationRequest) -> ReplyEnd:
     return end
 
 
-def check_same(
-    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0, bits: int | None = None
-) -> ReplyEnd:
-    expected = plain(model, request, bits)
-    events, cache, draft_cache = automatic(model, request, modes, seed, bits)
+def check_same(model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0) -> ReplyEnd:
+    expected = plain(model, request)
+    events, cache, draft_cache = automatic(model, request, modes, seed)
     end = events[-1]
     assert isinstance(end, ReplyEnd)
     assert (end.token_ids, end.text, end.finish_reason) == (expected.token_ids, expected.text, expected.finish_reason)
@@ -178,10 +175,6 @@ def test_the_text_is_that_of_plain_decoding_where_only_chains_are_taken() -> Non
     for seed in range(4):
         end = check_same(chains, ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.RECURRENT,), seed)
         assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
-
-
-def test_the_text_is_that_of_plain_decoding_on_a_quantised_cache() -> None:
-    check_same(tiny_llama(head_dim=64), ask("abcabcabc", seed=5, max_tokens=40), (Mode.LOOKUP,), bits=8)
 
 
 @pytest.mark.parametrize("length", range(1, 12))
@@ -375,6 +368,16 @@ class _FixedNodes(NodeRates):
         return along
 
 
+class _Uncut(Controller):
+    """Verifies drafts as they were planned."""
+
+    cuts = False
+
+
+class _Uncutting(Simulation):
+    controls = _Uncut
+
+
 class _Missed(Drafting):
     """Drafts of which nothing comes true."""
 
@@ -393,7 +396,7 @@ def test_a_belief_that_is_too_good_does_not_go_on_being_tried() -> None:
     """By what they promise its rounds lose next to nothing; random strings at temperature 2 lost 8 % by them."""
     chip = Chip("flat", {1: 1.0, 2: 1.3, MOST_ROWS: 1.3}, beam_step=0.0)
     estimates = AcceptanceEstimates(nodes=_FixedNodes(0.2), values=_Fixed(values_of(1, 2, 2, 0.2)))
-    simulation = Simulation(chip, _Missed(0.2), estimates)  # what is tried would lose 0.1 steps
+    simulation = _Uncutting(chip, _Missed(0.2), estimates)  # what is tried would lose 0.1 steps
     simulation.run(400)
     assert 6 <= simulation.rounds <= 14, "0.3 steps each is what they really lose"
 

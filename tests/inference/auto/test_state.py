@@ -22,7 +22,7 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.fakes import ALPHABET, ask, loaded, random_drafter, tiny_llama
+from tests.inference.fakes import ALPHABET, ask, loaded, positions, random_drafter, tiny_llama
 from tests.inference.families import CHAINS, network_of
 
 
@@ -162,10 +162,10 @@ def test_measuring_between_turns_leaves_the_chat_as_it_was() -> None:
     session, asked = ChatSession(model), ask("abcabcabc", temperature=1, max_tokens=12)
     assert not session.idle(), "nothing was asked yet"
     *_, first = session.generate(asked)
-    held = session.cached_tokens
+    held = list(session.cache.tokens)
     for _ in range(30):
         assert session.idle()
-    assert (session.cached_tokens, session.cached_positions) == (held, len(held))
+    assert (session.cache.tokens, positions(session.cache)) == (held, len(held))
     *_, again = session.generate(asked)
     assert isinstance(first, ReplyEnd)
     assert isinstance(again, ReplyEnd)

@@ -18,7 +18,7 @@ from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.capability import Capability, DraftKind
 from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, near
-from tests.inference.fakes import ask, chains_only, loaded, tiny_llama
+from tests.inference.fakes import ask, chains_only, loaded, positions, tiny_llama
 from tests.inference.families import CHAINS, network_of
 from tests.inference.plain_replies import plain
 
@@ -145,7 +145,7 @@ def test_drafts_end_where_the_draft_models_own_context_does() -> None:
         pair = Pair.of(target, draft)
         end = pair.reply(ask(temperature=1.0, max_tokens=40))
         assert end.token_ids == plain(target, ask(temperature=1.0, max_tokens=40)).token_ids
-        assert pair.draft.cached_positions == len(pair.draft.cached_tokens) <= context
+        assert positions(pair.draft.cache) == len(pair.draft.cache.tokens) <= context
 
 
 def test_tokens_that_only_the_draft_models_padding_has_are_never_offered() -> None:
@@ -170,7 +170,7 @@ def test_weights_that_are_not_numbers_are_an_error_that_names_model_and_layer() 
     pair = Pair.of(target, draft)
     with pytest.raises(ModelError, match=r"draft model small-one .* Layer model\.layers\.1\.mlp\.up_proj is damaged"):
         pair.reply(ask())
-    assert (pair.draft.cached_tokens, pair.cache.tokens) == ([], [])
+    assert (pair.draft.cache.tokens, pair.cache.tokens) == ([], [])
 
 
 @pytest.mark.slow
@@ -183,5 +183,5 @@ def test_the_real_model_accepts_its_own_drafts(default_model: Path, sampling: di
     end = pair.reply(request, CHAIN)
     assert end.statistics.acceptance_rate is not None
     assert end.statistics.acceptance_rate > 0.95
-    assert pair.draft.cached_tokens == pair.cache.tokens
+    assert pair.draft.cache.tokens == pair.cache.tokens
     assert end.token_ids == plain(target, request).token_ids

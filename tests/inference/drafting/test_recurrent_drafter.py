@@ -8,16 +8,13 @@ import pytest
 import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.drafter_folder import StoredDrafter
-from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
-from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 SIZE = len(fakes.ALPHABET)
@@ -27,7 +24,7 @@ def reply(
     model: LoadedModel, request: GenerationRequest, drafter: RecurrentModel | None, shape: BeamShape, branch: bool
 ) -> ReplyEnd:
     prompt = model.encode_chat(request.messages, continue_last=False)
-    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
+    job = ReplyJob.fresh(model, prompt, request)
     if drafter is None:
         iterator = AutoregressiveIterator(job)
     else:
@@ -109,7 +106,7 @@ def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
     request = fakes.ask(temperature=0, max_tokens=40)
     prompt = model.encode_chat(request.messages, continue_last=False)
     drafter = fakes.random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(3, 4), False))
-    iterator = RoundIterator(ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock()), drafter)
+    iterator = RoundIterator(ReplyJob.fresh(model, prompt, request), drafter)
     nodes, ids = [], []
     for event in iterator:
         if isinstance(event, TokenEvent):

@@ -118,4 +118,4 @@ def test_only_the_latest_tokenizers_are_kept_and_others_read_again(small_model: 
         assert ids == [ids[0]] * len(folders)
         assert len(process._control) == 4
     finally:
-        process.close()
+        process.child.close()

@@ -17,7 +17,7 @@ def card(plan: TrainingPlan, head: HeadConfig, facts: dict[str, Any], rows: Sequ
         plan: What was asked, of which target.
         head: The trained head's shape.
         facts: What the run found out: answer tokens, conversations, steps, device, dtype, version.
-        rows: What `trials.report` gave on questions that were not trained on.
+        rows: What `draft_counts.report` gave on questions that were not trained on.
     """
     settings, binding = plan.settings, plan.binding
     return f"""# Recurrent drafter for {binding.name}

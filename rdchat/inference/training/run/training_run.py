@@ -20,13 +20,16 @@ from rdchat.files.atomic_file import JsonLines, make_folder, write_json
 from rdchat.files.file_lock import FileLock
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.prompt_files import Prompt
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.auto.acceptance_calibration import AcceptanceCalibration
 from rdchat.inference.auto.acceptance_estimates import Acceptance
 from rdchat.inference.auto.acceptance_file import write_acceptance
+from rdchat.inference.benchmark.draft_counts import CountsFile, Result, report
+from rdchat.inference.benchmark.evaluation import Evaluation
 from rdchat.inference.drafting.drafter_folder import StoredDrafter, load_drafter, save_drafter
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
 from rdchat.inference.drafting.recurrent_head import RecurrentHead
+from rdchat.inference.session import ChatSession
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens
@@ -42,19 +45,20 @@ from rdchat.inference.training.head.whitening import fold
 from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
 from rdchat.inference.training.run.card import card
 from rdchat.inference.training.run.data_phase import DataPhase
-from rdchat.inference.training.run.evaluate import Evaluation
 from rdchat.inference.training.run.manifest import Begun
 from rdchat.inference.training.run.time_limit import Costs, TimeLimit, measured_call_s, measured_step_s
 from rdchat.inference.training.run.train_phase import TrainPhase
 from rdchat.inference.training.run.training_plan import TrainingPlan
-from rdchat.inference.training.run.trials import Result, Setup, TrialFile, report
 
 _EVALUATION_SHARE = 0.5  # of the most that the evaluation can take, kept free for it where time runs short
 _EVALUATED = 12  # held-out questions that are decoded at the end
 _EVALUATED_TOKENS = 96
 _WATCHED = 24  # held-out questions that are answered to see how drafts are followed
 _WATCHED_TOKENS = 48
-_SETUPS = (Setup(1, 5), Setup(4, 5), Setup(4, 5, lookup_branch=True))
+_DRAFTS = tuple(  # with which they are decoded
+    DraftSettings(Mode.RECURRENT, beam_width=width, beam_length=5, lookup_branch=branch)
+    for width, branch in ((1, False), (4, False), (4, True))
+)
 _CLOCK_SAVED_EVERY = 10.0  # seconds of --hours that an interruption may give back
 
 Shards = list[list[Conversation]]
@@ -127,7 +131,7 @@ class DrafterTraining:
         drafter = load_drafter(place / "drafter", self._model)
         questions, results = self._held_out(conversations), list[Result]()
         acceptance = yield from self._watch(drafter, questions, place)
-        yield from self._evaluate(drafter, questions[:_EVALUATED], place, results)
+        yield from self._evaluate(questions[:_EVALUATED], place, results)
         yield TrainingProgress(Phase.WRITE, 0.0)
         facts = read_json(trained) | {
             "answer_tokens": answer_tokens(conversations),
@@ -177,7 +181,7 @@ class DrafterTraining:
 
     def _evaluation_s(self) -> float:
         """Return what the evaluation takes at most: one call of the target for each token."""
-        return _EVALUATED * len(_SETUPS) * _EVALUATED_TOKENS * measured_call_s(self._model, self._now)
+        return _EVALUATED * len(_DRAFTS) * _EVALUATED_TOKENS * measured_call_s(self._model, self._now)
 
     def _prepare(self, shards: Shards, kept: Path | None = None) -> Generator[TrainingProgress, None, Prepared]:
         def read_states(number: int) -> npt.NDArray[np.float16]:
@@ -247,23 +251,22 @@ class DrafterTraining:
                 break
         return calibration.acceptance
 
-    def _evaluate(
-        self, drafter: StoredDrafter, prompts: list[Prompt], place: Path, results: list[Result]
-    ) -> Iterator[TrainingProgress]:
+    def _evaluate(self, prompts: list[Prompt], place: Path, results: list[Result]) -> Iterator[TrainingProgress]:
         """Decode held-out questions, as many as there is time for; what was measured before is taken over."""
         sampling = SamplingParams(temperature=0, max_tokens=_EVALUATED_TOKENS)
-        evaluation = Evaluation(self._model, drafter, sampling)
-        pace, total, decoded = Pace(self._now), len(prompts) * len(_SETUPS), 0
+        drafts = [replace(draft, drafter=str(place / "drafter")) for draft in _DRAFTS]
+        evaluation = Evaluation(ChatSession(self._model), sampling)
+        pace, total, decoded = Pace(self._now), len(prompts) * len(drafts), 0
         facts = {"dtype": self._model.info.dtype, "device": self._model.info.device, "tokens": _EVALUATED_TOKENS}
-        with closing(TrialFile(place / "evaluation.jsonl", facts)) as kept:
-            for result in evaluation.run(prompts, _SETUPS, kept):
+        with closing(CountsFile(place / "evaluation.jsonl", facts)) as kept:
+            for result in evaluation.run(prompts, drafts, kept):
                 results.append(result)
                 decoded += result[2].decoded
                 left = pace.spent_s / len(results) * (total - len(results))
                 yield TrainingProgress(
                     Phase.EVALUATE, len(results) / total, decoded / pace.spent_s, left_s=max(left, 0.0)
                 )
-                if self._limit.left_s < 0 and len(results) % len(_SETUPS) == 0:
+                if self._limit.left_s < 0 and len(results) % len(drafts) == 0:
                     break
 
     def _held_out(self, conversations: list[Conversation]) -> list[Prompt]:

@@ -8,12 +8,12 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError, StorageFullError, StorageLockedError
+from rdchat.inference.benchmark import evaluation
 from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.head.trainer import Recipe, StepReport, Trainer
 from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
 from rdchat.inference.training.run import train_phase
-from rdchat.inference.training.run.evaluate import Evaluation
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.disks import small_disk
@@ -182,8 +182,8 @@ def test_evaluation_goes_on_where_it_stopped(
 ) -> None:
     total = round(1 / train(model, settings, until=Phase.EVALUATE)[-1].fraction)
     decoded: list[int] = []
-    plain = Evaluation._decode
-    monkeypatch.setattr(Evaluation, "_decode", lambda *arguments: decoded.append(1) or plain(*arguments))
+    plain = evaluation.record
+    monkeypatch.setattr(evaluation, "record", lambda *arguments: decoded.append(1) or plain(*arguments))
     events = train(model, settings)
     assert phases(events) == [Phase.WATCH, Phase.EVALUATE, Phase.WRITE, Phase.DONE], "nothing is trained again"
     assert len(decoded) == total - 1 > 0
