@@ -63,7 +63,7 @@ class RecurrentModel:
     def __init__(self, model: LoadedModel, stored: StoredDrafter) -> None:
         config = stored.head.config
         self._model = model
-        self._sharpen = config.sharpen
+        self._sharpen = config.inverse_temperature
         self._layers = config.target_layers
         self._head = BoundHead(
             stored.head, stored.vocabulary, TargetEmbeddings(model.network, model.info.vocabulary_size)
@@ -159,7 +159,7 @@ class RecurrentDrafter(Drafter):
             return Draft(PackedTree.chain(pool.tokens[:nodes]))
         with self._ledger.stage("select nodes"):
             tree, looked_up = best_nodes(pool, nodes, branch)
-            self._ledger.settle(*tree.arrays, looked_up)
+            self._ledger.synchronize(*tree.arrays, looked_up)
         return Draft(tree, looked_up)
 
     @override
@@ -188,5 +188,5 @@ class RecurrentDrafter(Drafter):
             repetition = self._repetition.current() if self._repetition else None
             start = Root(root, self._position, self._hidden, repetition)
             pool = search(self._head, self._scorer, start, shape, kept)
-            self._ledger.settle(pool.tokens, pool.parents, pool.scores)
+            self._ledger.synchronize(pool.tokens, pool.parents, pool.scores)
             return pool

@@ -1,4 +1,4 @@
-"""The built-in seed prompts: tables of patterns that `PromptSource` draws from and fills in.
+"""The built-in patterns of seed prompts, which `SeedPromptSource` draws from and fills in.
 
 They are `assets/training/seed_prompts.json`. Their order is part of what a training's seed decides: whoever changes the
 file changes what every seed gives.
@@ -14,7 +14,7 @@ import rdchat
 
 
 @dataclass(frozen=True, slots=True)
-class SeedPrompts:
+class SeedPatterns:
     """Words and patterns; a gap such as `{topic}` is filled in with a word.
 
     Attributes:
@@ -44,15 +44,15 @@ class SeedPrompts:
 
 
 @cache
-def seed_prompts() -> SeedPrompts:
-    """Return the built-in ones, read from the package once.
+def seed_patterns() -> SeedPatterns:
+    """Return the built-in patterns; the file is read once.
 
     Raises:
         OSError, KeyError: If the installation is damaged.
     """
     read = read_texts("seed_prompts.json")
-    tables = {field.name: tuple(read[field.name]) for field in fields(SeedPrompts)}
-    return SeedPrompts(**tables | {"passage_tasks": tuple((kind, text) for kind, text in read["passage_tasks"])})
+    tables = {field.name: tuple(read[field.name]) for field in fields(SeedPatterns)}
+    return SeedPatterns(**tables | {"passage_tasks": tuple((kind, text) for kind, text in read["passage_tasks"])})
 
 
 def read_texts(name: str) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""What the target is asked when it makes its own training data: varied openings, many of which it finishes itself.
+"""Seed prompts: what the target is asked when it makes its own training data. Many it finishes itself.
 
-An opening is the beginning of a question. An open one is left in the user's turn, so that the target writes the rest of
-the question; a closed one is answered as it is. Passages to summarise, rewrite or ask about are answers that the target
-gave before.
+A seed prompt is a whole question, or the beginning of one: then it is left in the user's turn, so that the target
+writes the rest. Passages to summarise, rewrite or ask about are answers that the target gave before.
 """
 
 import random
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rdchat.inference.training.data.foreign_texts import foreign_text, languages
-from rdchat.inference.training.data.seed_prompts import SeedPrompts, seed_prompts
+from rdchat.inference.training.data.seed_patterns import SeedPatterns, seed_patterns
 
 _SHARES = {
     "question": 17,
@@ -39,13 +38,13 @@ _MORE_TOKENS = {  # kind: how many tokens the target may add to a beginning
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """The beginning of a question.
+class SeedPrompt:
+    """A question, or the beginning of one.
 
     Attributes:
-        kind: Which sort of task it is, for statistics.
+        kind: The sort of task, for statistics.
         text: Its text.
-        more_tokens: The most tokens the target may add to it; 0 where it is complete.
+        more_tokens: The most tokens that the target may add to it; 0 for a whole question.
     """
 
     kind: str
@@ -53,8 +52,8 @@ class Opening:
     more_tokens: int = 0
 
 
-class PromptSource:
-    """Draws openings; the same arguments give the same opening.
+class SeedPromptSource:
+    """Draws seed prompts; the same arguments give the same prompt.
 
     Args:
         seed: Of the training.
@@ -65,36 +64,36 @@ class PromptSource:
         self._seed = seed
         self._extra = tuple(extra)
 
-    def opening(self, number: int, passages: Sequence[str], long: bool) -> Opening:
-        """Return the opening of a conversation.
+    def seed_prompt(self, number: int, passages: Sequence[str], long: bool) -> SeedPrompt:
+        """Return the seed prompt of a conversation.
 
         Args:
-            number: Counts conversations.
+            number: Of the conversation, from 0.
             passages: Texts that the target wrote before; may be empty.
-            long: Whether it is to be about two or three passages joined, where there are any.
+            long: Whether it is to be about two or three passages joined, where there are more than three.
         """
         draw = random.Random(f"{self._seed}/{number}")
         if self._extra and draw.random() < 0.5:
-            return Opening("given", draw.choice(self._extra))
+            return SeedPrompt("given", draw.choice(self._extra))
         long = long and len(passages) > 3
         shares = _LONG_SHARES if long else _SHARES
         kind = draw.choices(list(shares), list(shares.values()))[0]
         if kind.startswith("passage") and len(passages) < 2:
             kind = "topic"
         words = _choices(draw, passages, draw.randint(2, 3) if long else 1)
-        tables = seed_prompts()
+        tables = seed_patterns()
         if kind == "topic":
-            return Opening(kind, draw.choice(tables.texts).format_map(words))
+            return SeedPrompt(kind, draw.choice(tables.texts).format_map(words))
         if kind == "translate":
             patterns = tables.from_english if passages and draw.random() < 0.25 else tables.into_english
-            return Opening(kind, draw.choice(patterns).format_map(words))
+            return SeedPrompt(kind, draw.choice(patterns).format_map(words))
         if kind == "passage task":
             name, pattern = draw.choice(tables.passage_tasks)
-            return Opening(name, pattern.format_map(words))
-        return Opening(kind, draw.choice(_starts(tables)[kind]).format_map(words), _MORE_TOKENS[kind])
+            return SeedPrompt(name, pattern.format_map(words))
+        return SeedPrompt(kind, draw.choice(_starts(tables)[kind]).format_map(words), _MORE_TOKENS[kind])
 
 
-def _starts(tables: SeedPrompts) -> dict[str, tuple[str, ...]]:
+def _starts(tables: SeedPatterns) -> dict[str, tuple[str, ...]]:
     """Return the beginnings of each kind that the target finishes."""
     return {
         "question": tables.question_starts,
@@ -110,7 +109,7 @@ def _starts(tables: SeedPrompts) -> dict[str, tuple[str, ...]]:
 
 def _choices(draw: random.Random, passages: Sequence[str], joined: int) -> dict[str, str]:
     """Draw a word for every gap that a pattern may have; a passage is `joined` of those there are."""
-    tables = seed_prompts()
+    tables = seed_patterns()
     name, other = draw.sample(tables.names, 2)
     drawn = draw.sample(passages, min(joined + 1, len(passages)))
     passage = " ".join(drawn[:joined])
