@@ -59,12 +59,12 @@ class Pair:
         """Both caches hold the same tokens, as many positions, and the rows that these tokens give."""
         assert self.draft.cached_tokens == self.cache.tokens
         assert self.draft.cached_positions in (len(self.cache.tokens), 0)  # recurrent state counts no positions
-        probe = mx.array([[5]])
+        token = mx.array([[5]])
         model, fresh = self.draft.model.network, KVCache(self.draft.model.network)
         if self.draft.cached_tokens:
             model(mx.array([self.draft.cached_tokens]), cache=fresh.layers)
-        expected = model(probe, cache=fresh.layers)
-        found = model(probe, cache=self.draft.cache.layers)
+        expected = model(token, cache=fresh.layers)
+        found = model(token, cache=self.draft.cache.layers)
         self.draft.cache.tokens.append(5)
         self.draft.cache.trim_to(len(self.cache.tokens))
         np.testing.assert_allclose(np.array(found), np.array(expected), atol=2e-4)
