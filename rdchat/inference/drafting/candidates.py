@@ -1,4 +1,4 @@
-"""Which tokens a draft step offers, and the tree they form: a chain, with runner-ups beside some of its steps.
+"""The top-k tokens that a draft step offers, and the tree they form: a chain, with runner-ups at some of its steps.
 
 A draft model's step scores every token by the reply's own rule, warp and noise included (docs/adr/0003). The best one
 is fed to the next step; the runner-ups cost no further draft call, so they become leaves beside it where verifying a
@@ -14,11 +14,11 @@ import numpy as np
 
 from rdchat.inference.api.requests import SamplingParams, check_draft_tokens
 from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.decoding.sampling import filter_border, has_filter, likeliest, mass, penalize
+from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize, softmax_denominator, top_k
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 
-_FILTERED = 256  # likeliest tokens among which a border of top-p or min-p is looked for; a draft need not be exact
+_FILTERED = 256  # most likely tokens among which a border of top-p or min-p is looked for; a draft need not be exact
 
 # Measured on Qwen2.5-Coder-1.5B with its 0.5B: the target's token was the draft model's first choice in 75 of 100 cases
 # at temperature 1 (83 greedy), the second in 12 (9), the third in 5 (2), the fourth in 2.
@@ -49,7 +49,7 @@ class DraftShape:
     def of_size(cls, draft_tokens: int, nodes: int) -> "DraftShape":
         """Return the shape of at most `nodes` nodes, root and chain included, that should be accepted the furthest.
 
-        Runner-ups go where they are likeliest to be taken: beside early steps first, since later ones are reached more
+        Runner-ups go where they are most likely to be accepted: at early steps first, since later ones are reached more
         seldom. On the pair named above, 4 draft tokens and 12 nodes give 3.4 tokens a target call at temperature 1
         (greedy 3.8), the chain of 5 nodes 3.0 (3.45).
         """
@@ -69,7 +69,7 @@ class DraftShape:
         return 1 + (self.runner_ups[step] if step < len(self.runner_ups) else 0)
 
     def pack(self, root: int, ranked: Sequence[mx.array]) -> PackedTree:
-        """Hang the candidates of every step together.
+        """Return the tree of all steps' candidates.
 
         The chain comes first, so that node i of it lies i deep, and accepting it leaves the cache's rows in order.
 
@@ -89,7 +89,7 @@ class DraftShape:
 
 
 class CandidateRanker:
-    """Ranks tokens by the score whose best one the target would take, were the logits the target's.
+    """Ranks tokens by the score by which `TokenChooser` chooses, with the draft model's logits instead of the target's.
 
     Args:
         params: Sampling parameters of the reply.
@@ -135,8 +135,8 @@ class CandidateRanker:
         if not has_filter(params):
             scores = (logits / params.temperature + gumbel_noise(self._seed, at, self._token_ids))[0]
             return self._token_ids, scores, scores
-        ids, values = likeliest(logits, min(max(params.top_k, _FILTERED), logits.shape[-1]))
-        border = filter_border(values, mass(logits), params)
+        ids, values = top_k(logits, min(max(params.top_k, _FILTERED), logits.shape[-1]))
+        border = filter_border(values, softmax_denominator(logits), params)
         noisy = values / params.temperature + gumbel_noise(self._seed, at, ids)
         # what a filter drops may still be offered beside the first choice, behind all that it keeps
         scores = mx.where(values >= border, noisy, values / params.temperature - 1e4)

@@ -1,4 +1,4 @@
-"""Prompt lookup: what followed the last occurrence of the text's own ending is offered as its continuation.
+"""Prompt lookup: the tokens that followed the last occurrence of the text's ending are offered as its continuation.
 
 Saxena 2023, "Prompt Lookup Decoding"; here over prompt and reply, with an index that is updated token by token, so that
 a lookup costs the same however long the conversation is.
@@ -20,20 +20,20 @@ _DIFFERENT = -1  # in place of a token
 
 
 class Before(IntEnum):
-    """How the text went on where the two tokens before a guess occurred."""
+    """How the text went on at earlier places of the two tokens before a guess."""
 
-    ONCE = 0  # there was one place only
-    ALIKE = 1  # at all places as is guessed
-    VARIED = 2
+    ONCE = 0  # there is one place only
+    ALIKE = 1  # with the guessed token at all places
+    VARIED = 2  # with different tokens
 
 
 class Guess(NamedTuple):
-    """A token of a continuation, and what speaks for it.
+    """A token of a continuation, and the evidence for it.
 
     Attributes:
         token: Its id.
-        match: How long the ending is that it goes by.
-        before: How the text went on before, behind the last two tokens of that ending.
+        match: Number of tokens before it that equal those before the place it is copied from; at most 32 of the text.
+        before: How the text went on at earlier places of the last two of these.
     """
 
     token: int
@@ -42,7 +42,7 @@ class Guess(NamedTuple):
 
 
 class LookupIndex:
-    """Where every short run of tokens last ended; worked out when something is looked up.
+    """Where every run of 2 to 8 tokens last ended; updated when something is looked up.
 
     Args:
         tokens: The conversation so far.
@@ -67,7 +67,7 @@ class LookupIndex:
         return [] if start is None else self._copied(start, length)
 
     def guesses(self, length: int) -> list[Guess]:
-        """Return `continuation`, and what speaks for each of its tokens."""
+        """Return `continuation` with the evidence for each of its tokens."""
         start = self._find()
         if start is None:
             return []
@@ -134,16 +134,13 @@ class LookupDrafter(Drafter):
 
     @override
     def update(self, settings: DraftSettings) -> None:
-        """See `Drafter`."""
         self._draft_tokens = settings.draft_tokens
 
     @override
     def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
-        """See `Drafter`."""
         self._index.extend(tokens)
 
     def propose(self, root: int, limit: int) -> Draft:
-        """See `Drafter`."""
         if not self._began:  # the first token comes from the prefill, not from a round
             self._index.extend([root])
             self._began = True

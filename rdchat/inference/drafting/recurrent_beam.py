@@ -13,7 +13,7 @@ import mlx.core as mx
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.decoding.sampling import filter_border, has_filter, likeliest, mass, penalize
+from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize, softmax_denominator, top_k
 from rdchat.inference.drafting.bound_head import BoundHead
 from rdchat.inference.drafting.repetition import Repetition
 
@@ -84,20 +84,21 @@ class PathScorer:
         """
         sampling = self._sampling
         if repetition is not None:
-            moved = logits + (repetition.log_mass - log_mass(logits))
+            moved = logits + (repetition.log_denominator - log_mass(logits))
             logits = penalize(moved, repetition.seen, sampling.repetition_penalty)
         if sampling.temperature > 0:
             warped = self._sharpen / sampling.temperature * logits
             if has_filter(sampling):
-                _, values = likeliest(logits, min(_FILTER_CANDIDATES, logits.shape[-1]))
-                warped = mx.where(logits >= filter_border(values, mass(logits), sampling), warped, -mx.inf)
+                _, values = top_k(logits, min(_FILTER_CANDIDATES, logits.shape[-1]))
+                border = filter_border(values, softmax_denominator(logits), sampling)
+                warped = mx.where(logits >= border, warped, -mx.inf)
             logits = warped + gumbel_noise(self._seed, mx.array([position]), self._vocabulary)
         return mx.clip(logits - log_mass(logits), _LARGEST_STEP, _SMALLEST_STEP)
 
 
 def log_mass(logits: mx.array) -> mx.array:
     """Return the log, (n, 1), of the sum of exp(logit) over each row, (n, vocabulary) float32."""
-    return mx.max(logits, axis=-1, keepdims=True) + mx.log(mass(logits))
+    return mx.max(logits, axis=-1, keepdims=True) + mx.log(softmax_denominator(logits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, ke
     tokens, parents, scores = [mx.array([root.token], mx.int32)], [mx.array([-1], mx.int32)], [totals]
     for depth in range(1, shape.length):
         steps = scorer.steps(head.logits(context, state), root.position + depth, repetition)
-        best, best_scores = likeliest((totals[:, None] + steps).reshape(1, -1), kept)
+        best, best_scores = top_k((totals[:, None] + steps).reshape(1, -1), kept)
         beams, columns = best[0] // head.candidates, best[0] % head.candidates
         tokens.append(head.vocabulary[columns])
         parents.append(nodes[beams])

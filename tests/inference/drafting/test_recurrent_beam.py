@@ -227,4 +227,4 @@ def test_the_tracker_knows_prompt_and_reply_and_where_the_targets_logits_lie() -
     known = tracker.current()
     assert known is not None
     assert [token for token, seen in zip(VOCABULARY, known.seen.tolist(), strict=True) if seen] == [3, 7, 30]
-    assert known.log_mass.item() == pytest.approx(np.log(np.exp([1, 2, 4]).sum()))
+    assert known.log_denominator.item() == pytest.approx(np.log(np.exp([1, 2, 4]).sum()))
