@@ -1,4 +1,4 @@
-"""What a benchmark is asked to do: plain frozen data. No MLX and no Qt here."""
+"""The plan of a benchmark: plain frozen data. No MLX and no Qt here."""
 
 from dataclasses import dataclass, field
 

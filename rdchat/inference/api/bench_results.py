@@ -1,4 +1,4 @@
-"""What a benchmark finds out: plain frozen data. No MLX and no Qt here."""
+"""The results of a benchmark: plain frozen data. No MLX and no Qt here."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -113,7 +113,7 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class CellReport:
-    """What was found out about one cell.
+    """The results of one cell.
 
     Attributes:
         cell: The setting.
@@ -156,7 +156,7 @@ class BenchRecord:
 
 @dataclass(frozen=True, slots=True)
 class BenchProgress:
-    """Where a benchmark stands.
+    """Progress of a benchmark.
 
     Attributes:
         done: Runs made.

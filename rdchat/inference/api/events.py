@@ -1,4 +1,4 @@
-"""What the engine tells everything above it: plain frozen data. No MLX and no Qt here."""
+"""The engine's events and facts: plain frozen data. No MLX and no Qt here."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,7 +20,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What is known of a loaded model.
+    """Name, sizes, precision and device of a loaded model.
 
     Attributes:
         name: The folder's or hub repository's name, for people.

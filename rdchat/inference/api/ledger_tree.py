@@ -67,7 +67,7 @@ def ledger_csv(rows: Iterable[LedgerRow]) -> str:
 
 
 def ledger_note(exact: bool) -> str:
-    """Return what the times mean, in a sentence."""
+    """Return a sentence that says whether the times are exact or host time only."""
     if exact:
         return "Exact times: each stage waited for its results, so the reply took longer than it does otherwise."
     return "Host-side times: MLX computes in the background, so a stage that waits is charged for what others began."

@@ -1,4 +1,4 @@
-"""A child process whose time and memory are watched from outside: nothing in it can hold up or bring down this one."""
+"""A child process with limits of time and memory, held from outside: it cannot block or crash this process."""
 
 import json
 import os
@@ -29,7 +29,7 @@ Waiting = Callable[[], None]
 
 
 class ChildError(Exception):
-    """The child was ended, or ended: `words` say of what, as the end of a sentence."""
+    """The child ended, or was ended at a limit; `words` give the reason, as the end of a sentence."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words)
