@@ -63,13 +63,7 @@ class TokenChooser:
         return mx.argmax(self.scores(logits, positions, seen), axis=-1)
 
     def scores(self, logits: mx.array, positions: mx.array, seen: mx.array | None = None) -> mx.array:
-        """Return the final score of every token, (n, vocabulary) float32: minus infinity where a filter drops it.
-
-        Args:
-            logits: As `choose` takes them.
-            positions: Likewise.
-            seen: Likewise.
-        """
+        """Return what `choose` compares: (n, vocabulary) float32, minus infinity where a filter drops a token."""
         logits = self._penalized(logits, seen)
         if self._params.greedy:
             return logits

@@ -100,7 +100,7 @@ def main() -> None:
     it writes: that takes less time than a kill.
     """
     # a kill is to meet what was saved just before, in a training that is over in seconds
-    train_phase._SAVE_EVERY = data_maker._PUT_ASIDE_EVERY = 0.1
+    train_phase._SAVE_EVERY = data_maker._SAVE_EVERY = 0.1
     Pace.EVERY = 0.0
     for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), resume=True).run():
         sys.stdout.write(f"{progress.phase.value} {progress.fraction}\n")

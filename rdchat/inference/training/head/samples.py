@@ -183,10 +183,6 @@ class SampleReader:
         teacher: The target's top-k at each of their tokens.
         vocabulary: (candidates,) ids of the tokens that can be drafted, ascending.
         steps: Tokens drafted behind the root.
-
-    Attributes:
-        answers: All answers.
-        steps: Tokens drafted behind the root.
     """
 
     def __init__(self, answers: Answers, teacher: Teacher, vocabulary: Ints, steps: int) -> None:

@@ -28,9 +28,6 @@ class TimeLimit:
         path: Where the seconds are kept from run to run.
         now: A clock, in seconds.
 
-    Attributes:
-        hours: How long it may take, or None.
-
     Raises:
         StorageError: If that file is damaged.
     """

@@ -26,7 +26,7 @@ SEQUENCES = 16
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rdchat.inference.training.run.training_run._EVALUATED", 2)
     monkeypatch.setattr("rdchat.inference.training.run.training_run._EVALUATED_TOKENS", 8)
-    monkeypatch.setattr("rdchat.inference.training.run.training_run._WATCHED", 2)
+    monkeypatch.setattr("rdchat.inference.training.run.training_run._CALIBRATION_PROMPTS", 2)
     monkeypatch.setattr(Pace, "EVERY", 0.0)
 
 
