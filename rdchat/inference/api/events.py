@@ -32,7 +32,7 @@ class ModelInfo:
         vocabulary_size: Rows of the output matrix.
         parameters: Number of weights.
         weights_bytes: Bytes they take in memory.
-        load_ms: How long loading took.
+        load_ms: Time of loading.
     """
 
     name: str
@@ -153,7 +153,7 @@ class ReplyEnd:
 
 @dataclass(frozen=True, slots=True)
 class ModeOption:
-    """Whether a drafting mode is to be had for the loaded model.
+    """Availability of a drafting mode for the loaded model.
 
     Attributes:
         mode: The mode.
@@ -174,7 +174,7 @@ class ModeOption:
 
 @dataclass(frozen=True, slots=True)
 class DraftOptions:
-    """What the loaded model can be drafted with, given some settings.
+    """The drafting modes of the loaded model under some settings.
 
     Attributes:
         model: Path of the loaded model.

@@ -17,9 +17,9 @@ class LedgerRow:
     """One stage.
 
     Attributes:
-        name: What it is called.
+        name: Of the stage.
         depth: Stages that it is nested in; 0 at the top.
-        calls: How often it ran.
+        calls: Number of times that it ran.
         mean_ms: Time of one call, the stages inside included.
         total_ms: Time of all calls.
         percent_of_parent: Share of its total in that of the stage around it; None at the top.

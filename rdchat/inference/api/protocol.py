@@ -64,7 +64,7 @@ class Engine(Protocol):
         """Begin a reply.
 
         Args:
-            request: What is asked.
+            request: Messages, sampling, seed and draft settings.
             stopped: Says whether it was stopped meanwhile: rendering a chat template may take seconds.
 
         Raises:

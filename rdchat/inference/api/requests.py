@@ -1,4 +1,4 @@
-"""What is asked of the engine: plain frozen data. No MLX and no Qt here."""
+"""Requests to the engine: plain frozen data. No MLX and no Qt here."""
 
 import hashlib
 import secrets
@@ -16,9 +16,9 @@ def require(holds: bool, name: str, value: object, allowed: str) -> None:
 
     Args:
         holds: Whether it is in range; false where it is NaN, as every comparison with that is.
-        name: What people call it.
-        value: What it is.
-        allowed: What it must be, in words that follow "it must be".
+        name: Its name for people.
+        value: Its value.
+        allowed: The range, in words that follow "it must be".
 
     Raises:
         InvalidSettingError: If `holds` is false.
@@ -52,7 +52,7 @@ class Mode(StrEnum):
 
     @property
     def words(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return {"speculative": "Draft model", "lookup": "Prompt lookup"}.get(self.value, self.value.capitalize())
 
 

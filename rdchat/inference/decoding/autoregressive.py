@@ -52,7 +52,7 @@ class PlainSteps:
     """Makes a reply's tokens one by one.
 
     Args:
-        job: What it works on.
+        job: Model, cache and request.
         reply: Takes the tokens.
         chooser: Chooses them.
 

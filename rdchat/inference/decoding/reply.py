@@ -52,14 +52,14 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class ReplyJob:
-    """What a token iterator works on.
+    """The inputs of a token iterator.
 
     Attributes:
         model: The target.
         cache: Holds a proper prefix of the prompt. Afterwards it holds the prompt and the reply's committed tokens,
             the last one perhaps excepted.
         prompt: Token ids, at least one.
-        request: What was asked.
+        request: Sampling, seed and draft settings.
         ledger: Takes the host time.
         clock: Started when the request came.
         mode: The drafting mode that runs.

@@ -41,7 +41,7 @@ class RoundIterator(ReplyIterator):
     """A `TokenIterator` that verifies a drafter's trees.
 
     Args:
-        job: What it works on; the cache has rounds.
+        job: Model, cache, prompt and request; the cache has rounds.
         drafter: Proposes trees.
     """
 

@@ -35,7 +35,7 @@ class TokenChooser:
 
     @property
     def needs_seen(self) -> bool:
-        """Whether the repetition penalty is on, so that choosing wants to know which tokens occurred before."""
+        """Whether the repetition penalty is on, so that `choose` takes `seen`."""
         return self._params.repetition_penalty != 1
 
     def seen(self, token_ids: list[int]) -> mx.array:

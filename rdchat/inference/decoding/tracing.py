@@ -35,7 +35,7 @@ class TreeLogProbs:
 
         Args:
             logits: (nodes, vocabulary), any floating dtype: what the target returned.
-            tree: What was verified.
+            tree: The verified tree.
             chosen: (nodes,) the tokens chosen.
         """
         after, parents = token_log_probs(logits, chosen), mx.maximum(tree.parents, 0)
@@ -88,7 +88,7 @@ def round_tree(
     """Return a round's tree as events carry it.
 
     Args:
-        tree: What was verified, on the host.
+        tree: The verified tree, on the host.
         drafters: (nodes,) who offered each node.
         log_probs: Evaluated.
         path: Accepted nodes, the root first.

@@ -28,7 +28,7 @@ _RUNNER_UP = 0.4  # share of the remaining cases that each next candidate takes
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:
-    """How many tokens are drafted, and how many runner-ups are offered beside each.
+    """Number of drafted tokens, and of runner-ups at each step.
 
     Attributes:
         draft_tokens: Steps of the draft model: the depth of the draft.
@@ -110,7 +110,7 @@ class CandidateRanker:
         Args:
             logits: (1, vocabulary), any floating dtype: the draft model's; columns beyond the shared ones are ignored.
             position: Absolute position of the token to be chosen.
-            count: How many.
+            count: Number of tokens to return.
             seen: (vocabulary,) bool: tokens that occurred before; None without a repetition penalty.
 
         Returns:

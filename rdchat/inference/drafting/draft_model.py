@@ -69,7 +69,7 @@ class DraftModel:
 
         Args:
             prompt: Token ids.
-            request: What was asked.
+            request: Sampling, reply seed and draft settings.
             shape: Of its drafts; None is the usual one. A target that verifies chains only gets the chain of it.
             ledger: Takes the time of its stages; None keeps none.
         """
@@ -151,7 +151,7 @@ class DraftModelDrafter(Drafter):
     Args:
         draft: The draft model; it serves one reply at a time.
         prompt: The prompt's tokens.
-        request: What was asked: how tokens are chosen, and the reply seed.
+        request: Its sampling and reply seed are used.
         shape: Depth of the drafts, and their runner-ups.
         ledger: Takes the time of its stages.
     """

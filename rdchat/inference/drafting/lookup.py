@@ -42,7 +42,7 @@ class Guess(NamedTuple):
 
 
 class LookupIndex:
-    """Where every run of 2 to 8 tokens last ended; updated when something is looked up.
+    """Index of where every run of 2 to 8 tokens last ended; updated when something is looked up.
 
     Args:
         tokens: The conversation so far.

@@ -1,4 +1,4 @@
-"""What a model is fed for a conversation: its template and tokenizer, run in a watched child process."""
+"""Token ids of a conversation: the model's chat template and tokenizer, run in a watched child process."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -45,7 +45,7 @@ class PromptEncoder(Protocol):
         """Return the ids of a conversation, open for a reply.
 
         Args:
-            messages: What the chat template is applied to; base models get the texts.
+            messages: The chat template is applied to them; base models get the texts.
             unfinished: The beginning of the reply, as it stands.
             limit: The most tokens that are of use.
             waiting: Called every 20 ms meanwhile; what it raises ends the work.

@@ -43,7 +43,7 @@ class DraftKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What a model can verify; `reason` is a clause that says why not trees, empty where it takes them."""
+    """The most that a model can verify; `reason` is a clause that says why not trees, empty where it takes them."""
 
     kind: DraftKind
     reason: str = ""

@@ -1,4 +1,4 @@
-"""Whether a model decodes a batch as it decodes each sequence alone, found by trying it on a few tokens."""
+"""Checks that a model decodes a batch as it decodes each sequence alone, on a few tokens."""
 
 from collections.abc import Sequence
 

@@ -64,7 +64,7 @@ class DataMaker:
 
     Args:
         model: The target; `check_batched_decoding` found nothing against it.
-        template: What is put around questions.
+        template: Tokens around a question.
         seed_prompt: `SeedPromptSource.seed_prompt`, or what has its signature.
         shards: Where the conversations are kept; what is there is continued.
         saved: The file that an unfinished batch is saved in.

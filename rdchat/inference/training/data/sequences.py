@@ -35,7 +35,7 @@ class TokenSequence:
 
     Args:
         number: Of the conversation; with the seed it decides what is drawn.
-        template: What is put around the question.
+        template: Tokens around the question.
         question: Token ids of the seed prompt.
         more_tokens: The most tokens that the target may add to the question; 0 where it is whole.
         temperature: Of the answer.

@@ -24,7 +24,7 @@ def fit_inverse_temperature(head: RecurrentHead, prepared: Prepared) -> float:
 
     Args:
         head: Trained on whitened inputs; weights not folded.
-        prepared: What it was trained on.
+        prepared: Its training data.
     """
     head.eval()
     reader, whitening, held_out = prepared.reader, prepared.whitening, prepared.held_out

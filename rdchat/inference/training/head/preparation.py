@@ -33,7 +33,7 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a trainer needs.
+    """The prepared data of a training.
 
     Attributes:
         reader: Gives the samples.
@@ -41,7 +41,7 @@ class Prepared:
         whitening: Of hidden states, embeddings and output rows.
         vocabulary: (candidates,) int32 ids of the tokens that can be drafted, ascending.
         counts: (candidates,) int32: how often each occurs in the answers.
-        held_out: What the head is evaluated on while it is trained.
+        held_out: Answers that the head is evaluated on while it is trained.
     """
 
     reader: SampleReader

@@ -31,7 +31,7 @@ def simulate(head: RecurrentHead, prepared: Prepared) -> Simulation:
 
     Args:
         head: Trained on whitened inputs; weights not folded.
-        prepared: What it is trained on.
+        prepared: Its training data.
     """
     head.eval()
     reader, whitening = prepared.reader, prepared.whitening

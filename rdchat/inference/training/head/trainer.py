@@ -25,7 +25,7 @@ _FIRST_OUTPUT = 0.1  # a fresh output layer is made this small: logits near 0 to
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a head is trained.
+    """Hyperparameters of a training.
 
     Attributes:
         epochs: Passes over the data.
@@ -93,7 +93,7 @@ class Trainer:
         prepared: The data; an epoch takes its windows one after another, in an order of its own.
 
     Attributes:
-        head: What is trained, on whitened inputs.
+        head: The head, which is trained on whitened inputs.
         step: Steps done.
         total: Steps there will be.
     """

@@ -98,7 +98,7 @@ def fold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
 
     Args:
         head: Trained with this whitening; with an input layer, a cell with weights and tied output.
-        whitening: What `Whitening.of` measured.
+        whitening: As `Whitening.of` measured it.
     """
     hidden, embeddings, preconditioner = whitening.hidden, whitening.embeddings, whitening.preconditioner
     config = head.config

@@ -1,4 +1,4 @@
-"""What a training takes of disk and memory, worked out before it begins."""
+"""The disk and memory that a training takes, computed before it begins."""
 
 import shutil
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a training takes of disk and memory.
+    """Disk and memory that a training takes.
 
     Attributes:
         keep_states: Whether the hidden states are kept on disk; else they are computed again in every epoch.

@@ -14,9 +14,9 @@ def card(plan: TrainingPlan, head: HeadConfig, facts: dict[str, Any], rows: Sequ
     """Return Markdown. It holds no text of anybody's.
 
     Args:
-        plan: What was asked, of which target.
+        plan: Settings and target of the training.
         head: The trained head's shape.
-        facts: What the run found out: answer tokens, conversations, steps, device, dtype, version.
+        facts: Of the run: answer tokens, conversations, steps, device, dtype, version.
         rows: What `trials.report` gave for questions that were not trained on.
     """
     settings, binding = plan.settings, plan.binding

@@ -17,7 +17,7 @@ class DataPhase:
     """Makes the data of one training, and reads it back.
 
     Args:
-        shards: Where it is kept.
+        shards: The folder that keeps it.
         maker: Makes it.
         tokens: Answer tokens that are wanted.
         limit: Of time.

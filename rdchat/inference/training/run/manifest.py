@@ -19,7 +19,7 @@ class RunManifest:
     Attributes:
         keep_states: Whether the hidden states are kept on disk, which depended on the room there was.
         dtype: The precision that the target computes in.
-        template: What is put around questions; some templates name the day.
+        template: Tokens around a question; some chat templates name the day.
         asked: Questions from stored conversations, which go on.
     """
 

@@ -24,8 +24,8 @@ class TimeLimit:
     """Counts the seconds that a training has taken, interruptions left out.
 
     Args:
-        hours: How long it may take; None for as long as it wants.
-        path: Where the seconds are kept from run to run.
+        hours: The limit; None where there is none.
+        path: JSON file that keeps the seconds from run to run.
         now: A clock, in seconds.
 
     Raises:

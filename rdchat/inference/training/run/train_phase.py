@@ -25,7 +25,7 @@ class TrainPhase:
 
     Args:
         trainer: Fresh; restored from the checkpoint where there is one.
-        prepared: What it is trained on.
+        prepared: Its training data.
         batch: Samples of a step.
         checkpoint: The safetensors file that it is saved in.
         limit: Of time.

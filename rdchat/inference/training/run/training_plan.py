@@ -36,7 +36,7 @@ _ANOTHER = "Pick another model."
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """What is asked for.
+    """Settings of a training.
 
     Attributes:
         out: Folder of the drafter.
@@ -89,11 +89,11 @@ class TrainingPlan:
     """A training that can begin.
 
     Attributes:
-        settings: What was asked, with as many sequences as fit and without questions that are too long.
+        settings: As asked for, with as many sequences as fit and without questions that are too long.
         binding: The target.
         folder: Where data and unfinished training are kept: a folder of its own for each target and kind of data.
-        template: What is put around questions.
-        budget: What it takes of disk and memory.
+        template: Tokens around a question.
+        budget: Disk and memory that it takes.
         left_out: Questions of the person's own that are too long.
         resumed: Whether a training that was begun goes on.
     """
@@ -127,7 +127,7 @@ def make_plan(
 
     Args:
         model: The target.
-        settings: What is asked.
+        settings: As asked for.
         resume: Whether an interrupted training may be continued.
         now: A clock, in seconds.
 

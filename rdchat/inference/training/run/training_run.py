@@ -68,7 +68,7 @@ class DrafterTraining:
 
     Args:
         model: The target.
-        plan: What `make_plan` gave.
+        plan: As `make_plan` gave it.
         now: A clock, in seconds.
     """
 
