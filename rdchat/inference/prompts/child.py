@@ -19,6 +19,7 @@ from rdchat.inference.prompts.tokenizer_files import NO_CODE, tokenizer_view
 
 _MOST_DECODED = 64  # characters for each that the vocabulary spells; byte-level ones make at most one of one
 _DECODED_AT_ONCE = 4096
+_MOST_ADDED = 64  # tokens that a tokenizer puts around a text of its own accord; usual are none to two
 _CHECKS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
 
 
@@ -66,7 +67,10 @@ class RequestHandler:
 def _try_out(tokenizer: Any) -> None:
     """Do here once what the engine does with a tokenizer: a vocabulary or decoder that explodes does so here."""
     for text in _CHECKS:
-        tokenizer.decode(tokenizer.encode(text, add_special_tokens=False))
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        tokenizer.decode(ids)
+        if (added := len(tokenizer.encode(text)) - len(ids)) > _MOST_ADDED:
+            raise UnfitTokenizerError(f"it adds {added:,} tokens to each text")
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if (
         backend is not None
