@@ -43,7 +43,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--beam-width", type=int, nargs="+", default=[1, 4], metavar="W", help="widths to measure")
     parser.add_argument("--beam-length", type=int, nargs="+", default=[5], metavar="L", help="lengths to measure")
     parser.add_argument("--max-tokens", type=int, default=128, help="longest reply")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the most probable token")
     parser.add_argument("--top-p", type=float, default=SamplingParams().top_p, help="keep this much probability")
     parser.add_argument("--seed", type=int, default=0, help="of the replies")
     parser.add_argument(

@@ -164,7 +164,7 @@ def test_chats_stay_out_of_it_unless_they_are_asked_for(model: LoadedModel, out:
 
 
 def test_hours_bound_the_whole(model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """So few that a single wave is made."""
+    """So few that a single batch is made."""
     assert train(out, "--hours", "0.0001") == 0
     folder = next(paths.cache_dir().glob("training/*/*"))
     assert len(list((folder / "shards").glob("*.npz"))) == 1

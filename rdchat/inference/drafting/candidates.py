@@ -1,4 +1,4 @@
-"""Which tokens a draft step offers, and the tree they form: a chain, with runner-ups beside some of its steps.
+"""The top-k tokens that a draft step offers, and the tree they form: a chain, with runner-ups at some of its steps.
 
 A draft model's step scores every token by the reply's own rule, warp and noise included (docs/adr/0003). The best one
 is fed to the next step; the runner-ups cost no further draft call, so they become leaves beside it where verifying a
@@ -12,11 +12,11 @@ import numpy as np
 
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.decoding.sampling import filter_border, has_filter, likeliest, mass, penalize
+from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize, softmax_denominator, top_k
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 
-_FILTERED = 256  # likeliest tokens among which a border of top-p or min-p is looked for; a draft need not be exact
+_FILTERED = 256  # most likely tokens among which a border of top-p or min-p is looked for; a draft need not be exact
 
 
 def pack(root: int, ranked: Sequence[mx.array]) -> PackedTree:
@@ -40,7 +40,7 @@ def pack(root: int, ranked: Sequence[mx.array]) -> PackedTree:
 
 
 class CandidateRanker:
-    """Ranks tokens by the score whose best one the target would take, were the logits the target's.
+    """Ranks tokens by the score by which `TokenChooser` chooses, with the draft model's logits instead of the target's.
 
     Args:
         params: Sampling parameters of the reply.
@@ -61,7 +61,7 @@ class CandidateRanker:
         Args:
             logits: (1, vocabulary), any floating dtype: the draft model's; columns beyond the shared ones are ignored.
             position: Absolute position of the token to be chosen.
-            count: How many.
+            count: Number of tokens to return.
             seen: (vocabulary,) bool: tokens that occurred before; None without a repetition penalty.
 
         Returns:
@@ -86,8 +86,8 @@ class CandidateRanker:
         if not has_filter(params):
             scores = (logits / params.temperature + gumbel_noise(self._seed, at, self._token_ids))[0]
             return self._token_ids, scores, scores
-        ids, values = likeliest(logits, min(max(params.top_k, _FILTERED), logits.shape[-1]))
-        border = filter_border(values, mass(logits), params)
+        ids, values = top_k(logits, min(max(params.top_k, _FILTERED), logits.shape[-1]))
+        border = filter_border(values, softmax_denominator(logits), params)
         noisy = values / params.temperature + gumbel_noise(self._seed, at, ids)
         # what a filter drops may still be offered beside the first choice, behind all that it keeps
         scores = mx.where(values >= border, noisy, values / params.temperature - 1e4)

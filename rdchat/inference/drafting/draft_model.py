@@ -1,8 +1,8 @@
 """A second, smaller language model as a drafter (Leviathan et al. 2023, arXiv 2211.17192).
 
-It reads what the target reads, through a KV cache of its own, and runs ahead of it for a few tokens. Its tokens are
-chosen by the reply's own rule, with the same noise at the same position, so where both models agree on the distribution
-they agree on the token, at every temperature.
+It keeps a KV cache of its own and decodes a few tokens ahead of the target. Its tokens are chosen by the reply's rule,
+with the same noise at the same position, so where both models agree on the distribution they agree on the token, at
+every temperature.
 """
 
 from collections.abc import Callable, Iterator
@@ -70,7 +70,7 @@ class DraftModel:
 
         Args:
             prompt: Token ids.
-            request: What was asked.
+            request: Sampling, reply seed and draft settings.
             shape: Of its drafts; None is the usual one. A target that verifies chains only gets the chain of it.
             ledger: Takes the time of its stages; None keeps none.
         """
@@ -142,7 +142,7 @@ class DraftModelDrafter(Drafter):
     Args:
         draft: The draft model; it serves one reply at a time.
         prompt: The prompt's tokens.
-        request: What was asked: how tokens are chosen, and the reply seed.
+        request: Its sampling and reply seed are used.
         shape: Depth of the drafts, and their runner-ups.
         ledger: Takes the time of its stages.
     """
@@ -180,16 +180,15 @@ class DraftModelDrafter(Drafter):
 
     @override
     def update(self, settings: DraftSettings) -> None:
-        """See `Drafter`."""
         self.take_shape(self._draft.usual_shape(settings.draft_tokens))
 
     def take_shape(self, shape: DraftShape, goes_on: Callable[[float], bool] | None = None) -> None:
-        """Draft so from the next round on.
+        """Draft in another shape from the next round on.
 
         Args:
             shape: Of the longest draft.
-            goes_on: Is told the margin (`CandidateRanker.rank`) of each token that is drafted, and says whether another
-                one should be; each is then waited for. None drafts them all.
+            goes_on: Called with the margin (`CandidateRanker.rank`) of each drafted token; False ends the draft there.
+                The host waits for each token then. None drafts them all.
         """
         self._shape, self._goes_on = shape, goes_on
 
@@ -239,7 +238,6 @@ class DraftModelDrafter(Drafter):
 
     @override
     def close(self, length: int) -> None:
-        """See `Drafter`."""
         if length == 0:
             self._cache.reset()
             return
@@ -252,7 +250,7 @@ class DraftModelDrafter(Drafter):
 
     @property
     def late(self) -> int:
-        """Tokens before the root that it has not read yet."""
+        """Number of tokens before the root that its cache does not hold yet."""
         return len(self._committed) - len(self._cache.tokens)
 
     @property
@@ -273,7 +271,7 @@ class DraftModelDrafter(Drafter):
         """Feed (n,) tokens, perhaps lazy; return (1, vocabulary), lazy: the logits behind the last one."""
         with self._ledger.stage("feed"):
             logits: mx.array = self._model.network(tokens[None], cache=self._cache.layers)
-            self._ledger.settle(logits)
+            self._ledger.synchronize(logits)
         return logits[:, -1]
 
     def _rank(self, logits: mx.array, step: int, seen: mx.array | None) -> mx.array:
@@ -283,7 +281,7 @@ class DraftModelDrafter(Drafter):
             found = [ranked] if self._goes_on is None else [ranked, margin]
             self._margins += found[1:]
             mx.async_eval(*found)  # the device works on it while the next step's graph is built
-            self._ledger.settle(*found)
+            self._ledger.synchronize(*found)
         return ranked
 
     def _with_token(self, seen: mx.array | None, token: mx.array) -> mx.array | None:

@@ -36,7 +36,7 @@ class DraftShape:
     def of_size(cls, draft_tokens: int, nodes: int) -> "DraftShape":
         """Return the shape of at most `nodes` nodes, root and chain included, that should be accepted the furthest.
 
-        Runner-ups go where they are likeliest to be taken: beside early steps first, since later ones are reached more
+        Runner-ups go where they are most likely to be accepted: at early steps first, since later ones are reached more
         seldom. On the pair named above, 4 draft tokens and 12 nodes give 3.4 tokens a target call at temperature 1
         (greedy 3.8), the chain of 5 nodes 3.0 (3.45).
         """

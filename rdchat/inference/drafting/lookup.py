@@ -1,4 +1,4 @@
-"""Prompt lookup: what followed the last occurrence of the text's own ending is offered as its continuation.
+"""Prompt lookup: the tokens that followed the last occurrence of the text's ending are offered as its continuation.
 
 Saxena 2023, "Prompt Lookup Decoding"; here over prompt and reply, with an index that is updated token by token, so that
 a lookup costs the same however long the conversation is.
@@ -34,17 +34,14 @@ class LookupDrafter(Drafter):
 
     @override
     def update(self, settings: DraftSettings) -> None:
-        """See `Drafter`."""
         self._draft_tokens = settings.draft_tokens
 
     @override
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
-        """See `Drafter`."""
         self._begin(root)
         self._index.extend(tokens)
 
     def propose(self, root: int, limit: int) -> Draft:
-        """See `Drafter`."""
         self._begin(root)
         with self._ledger.stage("lookup"):
             chain = [root, *self._index.continuation(min(self._draft_tokens, limit))]

@@ -9,20 +9,20 @@ _DIFFERENT = -1  # in place of a token
 
 
 class Before(IntEnum):
-    """How the text went on where the two tokens before a guess occurred."""
+    """How the text went on at earlier places of the two tokens before a guess."""
 
-    ONCE = 0  # there was one place only
-    ALIKE = 1  # at all places as is guessed
-    VARIED = 2
+    ONCE = 0  # there is one place only
+    ALIKE = 1  # with the guessed token at all places
+    VARIED = 2  # with different tokens
 
 
 class Guess(NamedTuple):
-    """A token of a continuation, and what speaks for it.
+    """A token of a continuation, and the evidence for it.
 
     Attributes:
         token: Its id.
-        match: How long the ending is that it goes by.
-        before: How the text went on before, behind the last two tokens of that ending.
+        match: Number of tokens before it that equal those before the place it is copied from; at most 32 of the text.
+        before: How the text went on at earlier places of the last two of these.
     """
 
     token: int
@@ -31,7 +31,7 @@ class Guess(NamedTuple):
 
 
 class LookupIndex:
-    """Where every short run of tokens last ended; worked out when something is looked up.
+    """Index of where every run of 2 to 8 tokens last ended; updated when something is looked up.
 
     Args:
         tokens: The conversation so far.
@@ -56,7 +56,7 @@ class LookupIndex:
         return [] if start is None else self._copied(start, length)
 
     def guesses(self, length: int) -> list[Guess]:
-        """Return `continuation`, and what speaks for each of its tokens."""
+        """Return `continuation` with the evidence for each of its tokens."""
         start = self._find()
         if start is None:
             return []

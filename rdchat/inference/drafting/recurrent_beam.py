@@ -1,7 +1,7 @@
 """Beam search in the recurrent drafter, as one lazy graph: nothing here waits for the device.
 
-Zhang et al. 2024, arXiv 2403.09919, section 3.2. Each step keeps the likeliest nodes below the live beams; the first
-`beam_width` of them live on. A node's score is the sum along its path of `log_softmax(sharpen * log_probs + noise)`,
+Zhang et al. 2024, arXiv 2403.09919, section 3.2. Each step keeps the most likely nodes below the live beams; the first
+`beam_width` of them live on. A node's score is the sum along its path of `log_softmax(inverse_temperature * log_probs + noise)`,
 with the warp and noise by which the target's token will be chosen (docs/adr/0003), so it estimates how likely the
 target is to choose this very path.
 """
@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.decoding.sampling import filter_border, has_filter, likeliest, mass, penalize
+from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize, softmax_denominator, top_k
 from rdchat.inference.drafting.bound_head import BoundHead
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.repetition import Repetition
@@ -31,14 +31,16 @@ class PathScorer:
         sampling: How the target's tokens are chosen.
         seed: 64-bit reply seed.
         vocabulary: (draft_vocabulary_size,) ids of the tokens that can be drafted.
-        sharpen: The drafter's fitted scalar.
+        inverse_temperature: The drafter's fitted scalar.
     """
 
-    def __init__(self, sampling: SamplingParams, seed: int, vocabulary: mx.array, sharpen: float = 1.0) -> None:
+    def __init__(
+        self, sampling: SamplingParams, seed: int, vocabulary: mx.array, inverse_temperature: float = 1.0
+    ) -> None:
         self._sampling = sampling
         self._seed = seed
         self._vocabulary = vocabulary
-        self._sharpen = sharpen
+        self._inverse_temperature = inverse_temperature
 
     @property
     def penalizes(self) -> bool:
@@ -58,20 +60,21 @@ class PathScorer:
         """
         sampling = self._sampling
         if repetition is not None:
-            moved = logits + (repetition.log_mass - log_mass(logits))
+            moved = logits + (repetition.log_denominator - log_denominator(logits))
             logits = penalize(moved, repetition.seen, sampling.repetition_penalty)
         if sampling.temperature > 0:
-            warped = self._sharpen / sampling.temperature * logits
+            warped = self._inverse_temperature / sampling.temperature * logits
             if has_filter(sampling):
-                _, values = likeliest(logits, min(_FILTER_CANDIDATES, logits.shape[-1]))
-                warped = mx.where(logits >= filter_border(values, mass(logits), sampling), warped, -mx.inf)
+                _, values = top_k(logits, min(_FILTER_CANDIDATES, logits.shape[-1]))
+                border = filter_border(values, softmax_denominator(logits), sampling)
+                warped = mx.where(logits >= border, warped, -mx.inf)
             logits = warped + gumbel_noise(self._seed, mx.array([position]), self._vocabulary)
-        return mx.clip(logits - log_mass(logits), _LARGEST_STEP, _SMALLEST_STEP)
+        return mx.clip(logits - log_denominator(logits), _LARGEST_STEP, _SMALLEST_STEP)
 
 
-def log_mass(logits: mx.array) -> mx.array:
+def log_denominator(logits: mx.array) -> mx.array:
     """Return the log, (n, 1), of the sum of exp(logit) over each row, (n, vocabulary) float32."""
-    return mx.max(logits, axis=-1, keepdims=True) + mx.log(mass(logits))
+    return mx.max(logits, axis=-1, keepdims=True) + mx.log(softmax_denominator(logits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, ke
     tokens, parents, scores = [mx.array([root.token], mx.int32)], [mx.array([-1], mx.int32)], [totals]
     for depth in range(1, shape.length):
         steps = scorer.steps(head.logits(context, state), root.position + depth, repetition)
-        best, best_scores = likeliest((totals[:, None] + steps).reshape(1, -1), kept)
+        best, best_scores = top_k((totals[:, None] + steps).reshape(1, -1), kept)
         beams, columns = best[0] // head.candidates, best[0] % head.candidates
         tokens.append(head.vocabulary[columns])
         parents.append(nodes[beams])

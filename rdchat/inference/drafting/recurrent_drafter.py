@@ -64,7 +64,7 @@ class RecurrentModel:
     def __init__(self, model: LoadedModel, stored: StoredDrafter) -> None:
         config = stored.head.config
         self._model = model
-        self._sharpen = config.sharpen
+        self._inverse_temperature = config.inverse_temperature
         self._layers = config.target_layers
         self._head = BoundHead(
             stored.head, stored.vocabulary, TargetEmbeddings(model.network, model.info.vocabulary_size)
@@ -80,7 +80,7 @@ class RecurrentModel:
     ) -> "RecurrentDrafter":
         """Return the drafter of one reply; `ledger` takes the time of its stages."""
         self._model.hooks.read_layers(self._layers)  # another drafter may have asked for others
-        scorer = PathScorer(request.sampling, request.seed, self._head.vocabulary, self._sharpen)
+        scorer = PathScorer(request.sampling, request.seed, self._head.vocabulary, self._inverse_temperature)
         return RecurrentDrafter(self._model, self._head, scorer, prompt, settings, ledger=ledger or Ledger())
 
 
@@ -88,7 +88,7 @@ class RecurrentDrafter(Drafter):
     """Drafts for one reply; see `Drafter`.
 
     Where the target verifies chains only, the draft is a chain: the lookup branch, if there is one, or else the one
-    likeliest beam.
+    most likely beam.
 
     Args:
         model: The target.
@@ -157,7 +157,7 @@ class RecurrentDrafter(Drafter):
             return Draft(PackedTree.chain(pool.tokens[:nodes]))
         with self._ledger.stage("select nodes"):
             tree, looked_up = best_nodes(pool, nodes, branch)
-            self._ledger.settle(*tree.arrays, looked_up)
+            self._ledger.synchronize(*tree.arrays, looked_up)
         return Draft(tree, looked_up)
 
     @override
@@ -196,5 +196,5 @@ class RecurrentDrafter(Drafter):
             repetition = self._repetition.current() if self._repetition else None
             start = Root(root, self._position, self._hidden, repetition)
             pool = search(self._head, self._scorer, start, shape, kept)
-            self._ledger.settle(pool.tokens, pool.parents, pool.scores)
+            self._ledger.synchronize(pool.tokens, pool.parents, pool.scores)
             return pool

@@ -1,4 +1,4 @@
-"""What a model is fed for a conversation: its template and tokenizer, run in a watched child process."""
+"""Token ids of a conversation: the model's chat template and tokenizer, run in a watched child process."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -47,7 +47,7 @@ class PromptEncoder(Protocol):
         """Return the ids of a conversation, open for a reply.
 
         Args:
-            messages: What the chat template is applied to; base models get the texts.
+            messages: The chat template is applied to them; base models get the texts.
             unfinished: The beginning of the reply, as it stands.
             limit: The most tokens that are of use.
             waiting: Called every 20 ms meanwhile; what it raises ends the work.
@@ -100,7 +100,7 @@ class TokenizerProcess:
         return self._control[folder]
 
     def encode(self, folder: Path, request: dict[str, Any], size: int, waiting: Waiting) -> list[int]:
-        """Return the ids of what `child.Answers.encode` takes, `size` bytes of text; see `PromptEncoder.encode`."""
+        """Return the ids of a request to `RequestHandler.encode`, `size` bytes of text; see `PromptEncoder.encode`."""
         self.read(folder, waiting)
         request = {"do": "encode", "folder": str(folder), **request}
         seconds = _ENCODE_S * (1 + size / 2**20)
@@ -159,7 +159,6 @@ class ModelPrompts:
         limit: int,
         waiting: Waiting = lambda: None,
     ) -> list[int]:
-        """See `PromptEncoder`."""
         marks = Marks.for_texts([message.content for message in (*messages, *([unfinished] if unfinished else []))])
         turns = [{"role": message.role.value, "content": self._marked(message, marks)} for message in messages]
         rest = self._marked(unfinished, marks) if unfinished else ""
@@ -172,7 +171,6 @@ class ModelPrompts:
         return self._encode(turns, rest, marks, limit, waiting)
 
     def encode_text(self, text: str) -> list[int]:
-        """See `PromptEncoder`."""
         return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
 
     def _marked(self, message: ChatMessage, marks: Marks) -> str:

@@ -12,8 +12,8 @@ from rdchat.inference.target.round_cache import UnsupportedCacheError, round_cac
 class KVCache:
     """A model's KV cache together with the tokens it holds.
 
-    `tokens` is what the network has been fed, so it is true at any moment; `trim_to` shortens both alike or, where a
-    cache cannot be shortened (a rotating window that wrapped, recurrent state), starts afresh.
+    `tokens` are the ids that the network has been fed. `trim_to` shortens both alike or, where a cache cannot be
+    shortened (a rotating window that wrapped, recurrent state), empties both.
     """
 
     def __init__(self, network: nn.Module) -> None:

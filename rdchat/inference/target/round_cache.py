@@ -37,7 +37,7 @@ class RoundShape:
 
 
 class RowBuffer:
-    """Rows of keys and values behind one another, in buffers that grow geometrically.
+    """Rows of keys and values in order of position, in buffers that grow geometrically.
 
     Attributes:
         arrays: The buffers, each (1, heads, capacity, width); none before the first write.
@@ -66,7 +66,7 @@ class RowBuffer:
         self.rows = end
 
     def view(self, start: int) -> list[mx.array]:
-        """Return the rows from position `start` on."""
+        """Return the rows from position `start` on: for each buffer (1, heads, n, width)."""
         return [array[..., start - self.first : self.rows, :] for array in self.arrays]
 
     def cut(self, position: int) -> None:
@@ -90,7 +90,7 @@ class RowBuffer:
 
 
 class AttentionRows:
-    """What all attention caches share.
+    """The part that all attention caches share: rounds, masks and trimming.
 
     Attributes:
         offset: Number of committed positions; between a round's update and its end, of all fed ones.
@@ -108,7 +108,7 @@ class AttentionRows:
         self._round_rows: list[mx.array] = []
 
     def begin(self, shape: RoundShape) -> None:
-        """Open a round: the next update holds its nodes; those of a chain may come in several, kept from the front."""
+        """Open a round. The next update has all its nodes; those of a chain may come in several updates, in order."""
         self._shape, self._base, self._round_rows = shape, self.offset, []
 
     def commit(self, path: list[int]) -> None:
@@ -129,7 +129,12 @@ class AttentionRows:
         self.commit([])
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Append the rows of one call; return `keys_and_values`."""
+        """Append the rows of one call, (1, heads, n, head_dim); return all that it may attend to.
+
+        With a and b committed, a round whose root c has the children d and e feeds c, d, e and gets a, b, c, d, e.
+        After `commit([0, 2])` the buffer holds a, b, c; the next call, with f, writes e and f in one slice assignment
+        and gets a, b, c, e, f.
+        """
         parts = [keys, values]
         if self._shape is not None:
             self._round_rows = parts
@@ -139,12 +144,23 @@ class AttentionRows:
         return self.keys_and_values()
 
     def keys_and_values(self) -> tuple[mx.array, mx.array]:
-        """Return all rows that the last call may attend to; some layers share those of another."""
+        """Return all rows that the last call may attend to; layers that share another's rows call it too."""
         keys, values = self.buffer.view(self._shown_from)
         return keys, values
 
     def make_mask(self, N: int, window_size: int | None = None, return_array: bool = False) -> mx.array | str | None:  # noqa: N803
-        """Return the mask of a call with N rows, as the stock cache does; within a round, the tree's."""
+        """Return the mask of a call with N rows, as the stock cache does; within a round, the tree's.
+
+        With 2 committed rows and a root with 2 children (`parents` [-1, 0, 0]) the mask is, left without a window and
+        right with a window of 3 positions:
+
+            1 1 1 0 0    1 1 1 0 0
+            1 1 1 1 0    0 1 1 1 0
+            1 1 1 0 1    0 1 1 0 1
+
+        Returns:
+            (N, visible rows + N) bool; "causal", or None for a single row, where that says the same.
+        """
         window = window_size or self._window
         start, held = self._first_visible(), self.offset - self._first_visible()
         ancestors = self._shape.ancestors if self._shape is not None else None
@@ -247,7 +263,7 @@ class RoundArraysCache(stock.ArraysCache):
         self._saved = list(self.cache)
 
     def commit(self, _path: list[int]) -> None:
-        """Keep all that was fed; a shorter path needs `rollback` and feeding it again."""
+        """Keep all that was fed; to keep less, call `rollback` and feed the accepted tokens again."""
         self._saved = []
 
     def rollback(self) -> None:

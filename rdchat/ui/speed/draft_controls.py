@@ -15,7 +15,7 @@ from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import ThemedLabel, wrapped
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.speed.fields import CalmComboBox, CalmSpinBox, FolderPicker
-from rdchat.ui.speed.rows import Section
+from rdchat.ui.speed.section import Section
 
 _COPIED_MS = 1600
 _COPY = "Copy training command"

@@ -58,12 +58,12 @@ class Pair:
         """Both caches hold the same tokens, as many positions, and the rows that these tokens give."""
         assert self.draft.cache.tokens == self.cache.tokens
         assert positions(self.draft.cache) in (len(self.cache.tokens), 0)  # recurrent state counts no positions
-        probe = mx.array([[5]])
+        token = mx.array([[5]])
         model, fresh = self.draft.model.network, KVCache(self.draft.model.network)
         if self.draft.cache.tokens:
             model(mx.array([self.draft.cache.tokens]), cache=fresh.layers)
-        expected = model(probe, cache=fresh.layers)
-        found = model(probe, cache=self.draft.cache.layers)
+        expected = model(token, cache=fresh.layers)
+        found = model(token, cache=self.draft.cache.layers)
         self.draft.cache.tokens.append(5)
         self.draft.cache.trim_to(len(self.cache.tokens))
         np.testing.assert_allclose(np.array(found), np.array(expected), atol=2e-4)

@@ -52,7 +52,7 @@ def test_logits_that_differ_by_less_than_half_the_margin_give_the_same_token(tem
             assert chooser.choose(others, mx.array([position])).item() == chosen.item()
 
 
-def test_a_shape_of_a_size_spends_its_nodes_on_the_likeliest_runner_ups() -> None:
+def test_a_shape_of_a_size_spends_its_nodes_on_the_most_likely_runner_ups() -> None:
     assert DraftShape.of_size(4, 5) == DraftShape(4, (0, 0, 0, 0))
     assert DraftShape.of_size(4, 3).draft_tokens == 4  # the chain is never shortened
     for nodes in range(6, 20):

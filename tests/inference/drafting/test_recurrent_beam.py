@@ -32,7 +32,7 @@ def random_head(loudness: float = 3.0) -> BoundHead:
 
 
 def steps_by_hand(
-    head: BoundHead, hidden: mx.array, path: list[int], sampling: SamplingParams, sharpen: float
+    head: BoundHead, hidden: mx.array, path: list[int], sampling: SamplingParams, inverse_temperature: float
 ) -> np.ndarray:
     """What each candidate adds after a path: one path, one candidate at a time."""
     state = None
@@ -47,12 +47,18 @@ def steps_by_hand(
         if sampling.top_k:
             logits[logits < np.sort(logits)[-sampling.top_k]] = -np.inf
         noise = [float(gumbel_noise(SEED, mx.array([POSITION + len(path)]), mx.array([t]))) for t in VOCABULARY]
-        logits = sharpen * logits / sampling.temperature + noise
+        logits = inverse_temperature * logits / sampling.temperature + noise
     return np.clip(logits - np.logaddexp.reduce(logits), -200, -1 / 128)
 
 
 def pool_by_hand(
-    head: BoundHead, hidden: mx.array, sampling: SamplingParams, sharpen: float, width: int, length: int, kept: int
+    head: BoundHead,
+    hidden: mx.array,
+    sampling: SamplingParams,
+    inverse_temperature: float,
+    width: int,
+    length: int,
+    kept: int,
 ) -> list:
     """(score, path) of every kept node, level by level, best first."""
     live, pool = [(0.0, [ROOT])], []
@@ -60,7 +66,9 @@ def pool_by_hand(
         grown = [
             (score + step, [*path, token])
             for score, path in live
-            for token, step in zip(VOCABULARY, steps_by_hand(head, hidden, path, sampling, sharpen), strict=True)
+            for token, step in zip(
+                VOCABULARY, steps_by_hand(head, hidden, path, sampling, inverse_temperature), strict=True
+            )
         ]
         best = sorted(grown, key=lambda node: -node[0])[:kept]
         live, pool = best[:width], [*pool, *best]
@@ -92,7 +100,7 @@ def test_beam_search_finds_what_plain_python_finds(
     sampling: SamplingParams, width: int, length: int, kept: int
 ) -> None:
     head, hidden = random_head(), mx.random.normal((32,))
-    scorer = PathScorer(sampling, SEED, head.vocabulary, sharpen=0.7)
+    scorer = PathScorer(sampling, SEED, head.vocabulary, inverse_temperature=0.7)
     seen = mx.array(np.isin(VOCABULARY, [*SEEN, ROOT]))
     repetition = Repetition(seen, mx.array(LOG_MASS)) if scorer.penalizes else None
     pool = search(head, scorer, Root(ROOT, POSITION, hidden, repetition), BeamShape(width, length), kept)
@@ -228,4 +236,4 @@ def test_the_tracker_knows_prompt_and_reply_and_where_the_targets_logits_lie() -
     known = tracker.current()
     assert known is not None
     assert [token for token, seen in zip(VOCABULARY, known.seen.tolist(), strict=True) if seen] == [3, 7, 30]
-    assert known.log_mass.item() == pytest.approx(np.log(np.exp([1, 2, 4]).sum()))
+    assert known.log_denominator.item() == pytest.approx(np.log(np.exp([1, 2, 4]).sum()))

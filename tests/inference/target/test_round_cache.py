@@ -8,6 +8,7 @@ from mlx_lm.models import cache as stock
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.round_cache import (
     RoundArraysCache,
+    RoundKVCache,
     RoundShape,
     RowBuffer,
     UnsupportedCacheError,
@@ -56,6 +57,35 @@ def tree(*beams: list[int]) -> tuple[PrefixTree, RoundShape]:
     packed = PrefixTree.from_beams(list(beams))
     ancestors = None if packed.is_chain else mx.array(packed.ancestors())
     return packed, RoundShape(mx.array(packed.depths), ancestors)
+
+
+def test_the_worked_example_of_update_and_fetch() -> None:
+    a, b, c, d, e, f = range(6)
+    cache = RoundKVCache()
+    cache.update_and_fetch(*rows([a, b]))
+    cache.begin(tree([c, d], [c, e])[1])
+    found = [cache.update_and_fetch(*rows([c, d, e]))]
+    cache.commit([0, 2])
+    written = cache.buffer.written
+    assert cache.buffer.rows == 3
+    found.append(cache.update_and_fetch(*rows([f])))
+    assert cache.buffer.written - written == 2
+    for pair, tokens in zip(found, ([a, b, c, d, e], [a, b, c, e, f]), strict=True):
+        assert all(mx.array_equal(part, wanted) for part, wanted in zip(pair, rows(tokens), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("window", "mask"),
+    [
+        (None, [[1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 0, 1]]),
+        (3, [[1, 1, 1, 0, 0], [0, 1, 1, 1, 0], [0, 1, 1, 0, 1]]),
+    ],
+)
+def test_the_worked_example_of_make_mask(window: int | None, mask: list[list[int]]) -> None:
+    cache = RoundKVCache(window)
+    cache.update_and_fetch(*rows([0, 1]))
+    cache.begin(tree([2, 3], [2, 4])[1])
+    assert np.array(cache.make_mask(3)).astype(int).tolist() == mask
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())

@@ -22,7 +22,7 @@ from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import ShardFolder
 from rdchat.inference.training.head.samples import Answers
-from rdchat.inference.training.progress import Phase
+from rdchat.inference.training.training_progress import Phase
 from tests.inference.fakes import ALPHABET, ask
 from tests.inference.plain_replies import drafted
 from tests.inference.training.small_language import fitted_model, training
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 # rdchat.inference comes first: it picks the BLAS, and another one rounds differently
 PROGRAM = "import rdchat.inference.blas; from tests.inference.training.small_language import main; main()"
-# so that there is something to resume: the data in its second wave, which was put aside
+# so that there is something to resume: the data in its second batch, which was put aside
 EVENTS_BEFORE_THE_KILL = {Phase.DATA: 300, Phase.TRAIN: 200, Phase.EVALUATE: 2}
 FRESH = [
     ask(f"say {word}", temperature=0, max_tokens=80) for word in ("fox", "river", "garden", "cat", "house", "child")

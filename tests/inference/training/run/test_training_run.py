@@ -12,21 +12,21 @@ from rdchat.inference.benchmark import evaluation
 from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.head.trainer import Recipe, StepReport, Trainer
-from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
 from rdchat.inference.training.run import train_phase
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 from tests.disks import small_disk
 from tests.inference.fakes import END, lenient_llama
 
-LANES = 16
+SEQUENCES = 16
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rdchat.inference.training.run.training_run._EVALUATED", 2)
     monkeypatch.setattr("rdchat.inference.training.run.training_run._EVALUATED_TOKENS", 8)
-    monkeypatch.setattr("rdchat.inference.training.run.training_run._WATCHED", 2)
+    monkeypatch.setattr("rdchat.inference.training.run.training_run._CALIBRATION_PROMPTS", 2)
     monkeypatch.setattr(Pace, "EVERY", 0.0)
 
 
@@ -38,7 +38,7 @@ def model() -> LoadedModel:
 @pytest.fixture
 def settings(tmp_path: Path) -> TrainingSettings:
     recipe = Recipe(epochs=1, batch=64, warm_up=5)
-    return TrainingSettings(tmp_path / "out", tokens=1000, lanes=LANES, vocabulary=32, recipe=recipe)
+    return TrainingSettings(tmp_path / "out", tokens=1000, sequences=SEQUENCES, vocabulary=32, recipe=recipe)
 
 
 def train(model: LoadedModel, settings: TrainingSettings, until: Phase = Phase.DONE) -> list[TrainingProgress]:
