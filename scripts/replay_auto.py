@@ -28,13 +28,13 @@ from chips import CHIPS, Chip
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.prompt_files import read_prompts
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Mode, Role, SamplingParams
-from rdchat.inference.auto.acceptance_calibration import record_drafts
-from rdchat.inference.auto.acceptance_estimates import Acceptance, AcceptanceEstimates
-from rdchat.inference.auto.acceptance_file import read_acceptance
 from rdchat.inference.auto.control_loop import Done, decode
 from rdchat.inference.auto.controller import OFF_PATH
-from rdchat.inference.auto.costs import CostModel
+from rdchat.inference.auto.costs.cost_model import CostModel
 from rdchat.inference.auto.drafter import AutoDrafter
+from rdchat.inference.auto.estimates.acceptance_calibration import record_drafts
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates
+from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
 from rdchat.inference.auto.plan import LONGEST, WIDTHS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters

@@ -12,10 +12,10 @@ import numpy as np
 
 from rdchat.inference.api.reply_statistics import AutoChoice
 from rdchat.inference.api.requests import BeamShape, Mode
-from rdchat.inference.auto.acceptance_estimates import AcceptanceEstimates, value_by_nodes
-from rdchat.inference.auto.curve import Floats
-from rdchat.inference.auto.draft_comparison import DraftComparison
+from rdchat.inference.auto.costs.cost_curve import Floats
 from rdchat.inference.auto.draft_table import ChainSource, DraftSource, RecurrentSource, lookup_table
+from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, value_by_nodes
+from rdchat.inference.auto.estimates.draft_comparison import DraftComparison
 from rdchat.inference.auto.exploration_budget import ExplorationBudget
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LONGEST, MOST_ROWS, PLAIN, WIDEST, Choice
 from rdchat.inference.auto.planner import Planner, in_words

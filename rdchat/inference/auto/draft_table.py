@@ -7,11 +7,11 @@ from typing import Protocol
 import numpy as np
 
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.acceptance_estimates import DRAFTED, AcceptanceEstimates
-from rdchat.inference.auto.costs import CostModel
-from rdchat.inference.auto.curve import ROWS, Floats
+from rdchat.inference.auto.costs.cost_curve import ROWS, Floats
+from rdchat.inference.auto.costs.cost_model import CostModel
+from rdchat.inference.auto.estimates.acceptance_estimates import DRAFTED, AcceptanceEstimates
+from rdchat.inference.auto.estimates.rates import ChainRates
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
-from rdchat.inference.auto.rates import ChainRates
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.node_pool import Ints
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.costs import CostModel
-from rdchat.inference.auto.curve import ROWS, Floats
+from rdchat.inference.auto.costs.cost_curve import ROWS, Floats
+from rdchat.inference.auto.costs.cost_model import CostModel
 from rdchat.inference.auto.draft_table import DraftTable
 from rdchat.inference.auto.plan import MOST_ROWS, Choice, Plan
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.auto.acceptance_estimates import Acceptance, AcceptanceEstimates
-from rdchat.inference.auto.acceptance_file import read_acceptance
-from rdchat.inference.auto.cost_file import MEASUREMENTS, CostFile
-from rdchat.inference.auto.costs import CostModel, Part, usable
-from rdchat.inference.auto.measuring import Measurement, measure_beams, measure_calls, measure_draft_model
+from rdchat.inference.auto.costs.cost_file import MEASUREMENTS, CostFile
+from rdchat.inference.auto.costs.cost_model import CostModel, Part, usable
+from rdchat.inference.auto.costs.measuring import Measurement, measure_beams, measure_calls, measure_draft_model
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates
+from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel

@@ -22,7 +22,7 @@ from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.target import LoadedModel
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
-ACCEPTANCE = "acceptance.json"  # may be missing; see `rdchat.inference.auto.acceptance_file`
+ACCEPTANCE = "acceptance.json"  # may be missing; see `rdchat.inference.auto.estimates.acceptance_file`
 _FORMAT = 1
 _VOCABULARY = "draft_vocabulary"  # the tensor of token ids beside the head's weights
 _WHOLE_NUMBERS = {"I32", "I64", "U32"}

@@ -1,9 +1,9 @@
 """Beam search in the recurrent drafter, as one lazy graph: nothing here waits for the device.
 
 Zhang et al. 2024, arXiv 2403.09919, section 3.2. Each step keeps the most likely nodes below the live beams; the first
-`beam_width` of them live on. A node's score is the sum along its path of `log_softmax(inverse_temperature * log_probs + noise)`,
-with the warp and noise by which the target's token will be chosen (docs/adr/0003), so it estimates how likely the
-target is to choose this very path.
+`beam_width` of them live on. A node's score is the sum along its path of `log_softmax(inverse_temperature * log_probs +
+noise)`, with the warp and noise by which the target's token will be chosen (docs/adr/0003), so it estimates how likely
+the target is to choose this very path.
 """
 
 from dataclasses import dataclass

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, Mode
-from rdchat.inference.auto.acceptance_estimates import AcceptanceEstimates, DraftValues, tree_values
 from rdchat.inference.auto.control_loop import Done, decode
 from rdchat.inference.auto.controller import OFF_PATH, Controller
-from rdchat.inference.auto.costs import CostModel
+from rdchat.inference.auto.costs.cost_model import CostModel
 from rdchat.inference.auto.draft_table import RecurrentSource
+from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, DraftValues, tree_values
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Plan
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.node_pool import HostPool, NodePool, children

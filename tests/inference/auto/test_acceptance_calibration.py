@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.auto.acceptance_calibration import AcceptanceCalibration
-from rdchat.inference.auto.acceptance_estimates import Acceptance
-from rdchat.inference.auto.acceptance_file import read_acceptance, write_acceptance
+from rdchat.inference.auto.estimates.acceptance_calibration import AcceptanceCalibration
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
+from rdchat.inference.auto.estimates.acceptance_file import read_acceptance, write_acceptance
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from tests.inference.fakes import ask, random_drafter, tiny_llama

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance_estimates import DraftValues, NodeRates, tree_values, value_by_nodes
+from rdchat.inference.auto.estimates.acceptance_estimates import DraftValues, NodeRates, tree_values, value_by_nodes
+from rdchat.inference.auto.estimates.rates import ChainRates, LookupRates, Rate
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
-from rdchat.inference.auto.rates import ChainRates, LookupRates, Rate
 from rdchat.inference.drafting.lookup_index import Before, Guess
 from rdchat.inference.drafting.node_pool import NodePool, searched_with, step_probs
 from tests.inference.auto.simulation import Drafting

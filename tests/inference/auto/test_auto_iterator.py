@@ -11,16 +11,16 @@ import pytest
 
 from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
-from rdchat.inference.auto.acceptance_estimates import AcceptanceEstimates, DraftValues, NodeRates
 from rdchat.inference.auto.controller import Controller
-from rdchat.inference.auto.costs import CostModel, Part
-from rdchat.inference.auto.curve import PLAIN_STEP, Floats
+from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Floats
+from rdchat.inference.auto.costs.cost_model import CostModel, Part
 from rdchat.inference.auto.draft_table import ChainSource, DraftTable
 from rdchat.inference.auto.drafter import AutoDrafter
+from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, DraftValues, NodeRates
+from rdchat.inference.auto.estimates.rates import ChainRates
 from rdchat.inference.auto.iterator import AutoIterator
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Planner
-from rdchat.inference.auto.rates import ChainRates
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator, PlainSteps
 from rdchat.inference.decoding.ledger import Ledger

@@ -7,8 +7,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance_estimates import AcceptanceEstimates, NodeRates
-from rdchat.inference.auto.draft_comparison import DraftComparison
+from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, NodeRates
+from rdchat.inference.auto.estimates.draft_comparison import DraftComparison
 from rdchat.inference.drafting.node_pool import HostPool, NodePool
 
 PROMPT = [1, 2, 3]

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.acceptance_estimates import DraftValues
-from rdchat.inference.auto.costs import CostModel, Part
-from rdchat.inference.auto.curve import PLAIN_STEP, Floats
+from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Floats
+from rdchat.inference.auto.costs.cost_model import CostModel, Part
 from rdchat.inference.auto.draft_table import ChainSource, DraftTable, lookup_table
+from rdchat.inference.auto.estimates.acceptance_estimates import DraftValues
+from rdchat.inference.auto.estimates.rates import ChainRates
 from rdchat.inference.auto.exploration_budget import ExplorationBudget
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Planner, in_words
-from rdchat.inference.auto.rates import ChainRates
 from rdchat.inference.drafting.draft_shape import DraftShape
 from scripts.chips import CHIPS, CPU, M1_MAX, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, source, worth

@@ -10,12 +10,12 @@ import pytest
 from rdchat import paths
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.auto import measuring
 from rdchat.inference.auto import state as auto_state
-from rdchat.inference.auto.cost_file import MEASUREMENTS
-from rdchat.inference.auto.costs import Part
-from rdchat.inference.auto.curve import PLAIN_STEP
-from rdchat.inference.auto.measuring import NEAR, measure_beams, measure_calls, measure_draft_model
+from rdchat.inference.auto.costs import measuring
+from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP
+from rdchat.inference.auto.costs.cost_file import MEASUREMENTS
+from rdchat.inference.auto.costs.cost_model import Part
+from rdchat.inference.auto.costs.measuring import NEAR, measure_beams, measure_calls, measure_draft_model
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.drafting.draft_model import DraftModel

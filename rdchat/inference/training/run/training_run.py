@@ -21,9 +21,9 @@ from rdchat.files.file_lock import FileLock
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
-from rdchat.inference.auto.acceptance_calibration import AcceptanceCalibration
-from rdchat.inference.auto.acceptance_estimates import Acceptance
-from rdchat.inference.auto.acceptance_file import write_acceptance
+from rdchat.inference.auto.estimates.acceptance_calibration import AcceptanceCalibration
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
+from rdchat.inference.auto.estimates.acceptance_file import write_acceptance
 from rdchat.inference.benchmark.draft_counts import CountsFile, Result, report
 from rdchat.inference.benchmark.evaluation import Evaluation
 from rdchat.inference.drafting.drafter_folder import StoredDrafter, load_drafter, save_drafter

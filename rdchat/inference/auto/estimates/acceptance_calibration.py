@@ -11,7 +11,7 @@ import numpy as np
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
-from rdchat.inference.auto.acceptance_estimates import Acceptance, NodeRates, promises, tree_values
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, NodeRates, promises, tree_values
 from rdchat.inference.auto.plan import LONGEST, WIDEST
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rdchat.inference.auto.curve import Floats
+from rdchat.inference.auto.costs.cost_curve import Floats
+from rdchat.inference.auto.estimates.rates import ChainRates, LookupRates, Rate
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
-from rdchat.inference.auto.rates import ChainRates, LookupRates, Rate
 from rdchat.inference.drafting.node_pool import HostPool, children, searched_with, step_probs
 
 _NODE_FADE = 0.96  # likewise of a recurrent draft's nodes: within a text they are followed alike

@@ -10,7 +10,7 @@ from math import exp, log
 import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, Mode
-from rdchat.inference.auto.curve import PLAIN_STEP, ROWS, CallCurve, Costs, Floats, line
+from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, ROWS, CallCurve, Costs, Floats, line
 from rdchat.inference.auto.plan import LENGTHS, WIDTHS, Plan
 
 _MEASURED = 8  # calls that a measured cost counts for, beside those of real replies

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rdchat.inference.auto.acceptance_estimates import AcceptanceEstimates
+from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates
 from rdchat.inference.drafting.node_pool import HostPool, NodePool, children
 
 _FIRST = 8  # drafts that were offered, which are asked what other shapes would have brought

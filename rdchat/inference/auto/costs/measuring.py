@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.auto.curve import PLAIN_STEP, Costs
+from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Costs
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel

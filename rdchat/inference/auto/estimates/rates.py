@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rdchat.inference.auto.curve import Floats
+from rdchat.inference.auto.costs.cost_curve import Floats
 from rdchat.inference.auto.plan import DRAFT_TOKENS
 from rdchat.inference.drafting.lookup_index import Before, Guess
 
