@@ -253,7 +253,7 @@ def automatic_ms(record: Record, world: World, costs: CostModel) -> float:
 
 def compare(records: dict[str, list[Record]], chip: Chip, known: Acceptance | None) -> Iterator[str]:
     """Yield the cells of a machine's row: over all, then by group."""
-    world, costs = World(chip.costs(), AcceptanceEstimates.beginning_with(known)), chip.costs()
+    world, costs = World(chip.costs(), AcceptanceEstimates(known)), chip.costs()
     ratios: dict[str, dict[str, list[float]]] = {group: {name: [] for name in (AUTO, *FIXED)} for group in records}
     for turn in zip_longest(*records.values()):
         for group, record in zip(records, turn, strict=True):

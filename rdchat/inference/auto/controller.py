@@ -14,17 +14,16 @@ from rdchat.inference.api.reply_statistics import AutoChoice
 from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.costs.cost_curve import Floats
 from rdchat.inference.auto.draft_table import ChainSource, DraftSource, RecurrentSource, lookup_table
-from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, value_by_nodes
+from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, DraftValues, value_by_nodes
 from rdchat.inference.auto.estimates.draft_comparison import DraftComparison
 from rdchat.inference.auto.exploration_budget import ExplorationBudget
-from rdchat.inference.auto.plan import DRAFT_TOKENS, LONGEST, MOST_ROWS, PLAIN, WIDEST, Choice
+from rdchat.inference.auto.plan import DRAFT_TOKENS, LONGEST, MOST_ROWS, PLAIN, Choice
 from rdchat.inference.auto.planner import Planner, in_words
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.node_pool import HostPool, NodePool
 
 OFF_PATH = 2.0  # time of an off-path draft over a draft when costs are measured: its weights are not at hand then
-_WIDE_EVERY = 16  # rounds of the recurrent drafter: that one tells what larger beams would have brought
 _PLAIN_EVERY = 40  # rounds: what plain steps cost is looked at again, where they might be as quick
 _SURELY_FASTER = 1.5  # than plain steps
 _LOOKS = 3  # plain steps of which one tells: the first has nothing before it, and the last nothing behind it
@@ -63,11 +62,11 @@ class Controller:
         self._planner, self._costs, self._estimates = planner, planner.costs, estimates
         self._recurrent, self._chains = recurrent, chains
         self._sources: list[DraftSource] = [source for source in (chains, recurrent) if source]
-        self._comparison = DraftComparison(estimates)
-        self._budget = ExplorationBudget(estimates.values.drafts if recurrent else None)
+        values = recurrent.values if recurrent else DraftValues()
+        self._comparison = DraftComparison(estimates.nodes, values)
+        self._budget = ExplorationBudget(values.drafts if recurrent else None)
         self._choice: Choice | None = None  # the best one that drafts
         self._made: Choice | None = None  # the one of the last round, as it turned out
-        self._beam_rounds = 0
         self._rounds = 0  # since the last plain steps
         self._looks = 0  # plain steps to come before the next round, to see what they cost
         self._trial = False  # whether the round that is made, or wanted, is to learn from
@@ -141,8 +140,8 @@ class Controller:
         """Return the shape of a draft that should be compared with the text; None where none should be."""
         if self._recurrent is None:
             return None
-        if not self._estimates.values.drafts + self._comparison.waiting:
-            return BeamShape(WIDEST, LONGEST)
+        if not self._recurrent.values.drafts + self._comparison.waiting:
+            return BeamShape(self._recurrent.width, LONGEST)
         choice = self._choice
         if choice is None or choice.plan.mode is not Mode.RECURRENT:
             return None
@@ -156,11 +155,7 @@ class Controller:
     # What a round drafts
 
     def beams(self, limit: int) -> BeamShape:
-        """Return the shape of the recurrent draft that the plan asks for, now and then of the largest one."""
-        self._beam_rounds += 1
-        if self.plan.width > 1 and self._beam_rounds % _WIDE_EVERY == 0:
-            self._usual = False
-            return BeamShape(WIDEST, min(LONGEST, 1 + limit))
+        """Return the shape of the recurrent draft that the plan asks for."""
         return BeamShape(self.plan.width, min(self.plan.length, 1 + limit))
 
     @property

@@ -1,7 +1,7 @@
 """What each kind of drafter could draft now, and what that should bring: all that the planner must know of it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -9,15 +9,14 @@ import numpy as np
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.costs.cost_curve import ROWS, Floats
 from rdchat.inference.auto.costs.cost_model import CostModel
-from rdchat.inference.auto.estimates.acceptance_estimates import DRAFTED, AcceptanceEstimates
-from rdchat.inference.auto.estimates.rates import ChainRates
+from rdchat.inference.auto.estimates.acceptance_estimates import DRAFTED, DraftValues
+from rdchat.inference.auto.estimates.rates import ChainRates, Rate
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.node_pool import Ints
 
 _BRANCHES = (2, 4, LENGTHS[-1] - 1)  # tokens of a lookup path beside beams that are considered
 _SPREAD = 16  # rounds that a draft model's catching up is spread over
-_GRID = tuple((width, length) for width in WIDTHS for length in LENGTHS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,29 +108,30 @@ class RecurrentSource:
     """A recurrent drafter; see `DraftSource`.
 
     Attributes:
-        estimates: How far its drafts are followed.
+        values: What its drafts of this width come to.
         costs: What they cost.
-        trees: Whether the target verifies trees; else it gets chains.
+        width: Beams.
+        branches: What drafts with a branch from prompt lookup came to; None where the target takes chains only.
         padding: Whether rows without meaning may be added to a call.
     """
 
-    estimates: AcceptanceEstimates
+    values: DraftValues
     costs: CostModel
-    trees: bool = True
+    width: int
+    branches: Rate | None = None
     padding: bool = True
 
     def table(self, limit: int) -> DraftTable | None:
         """See `DraftSource`; drafts without a branch from prompt lookup."""
         if not limit:
             return None
-        widths = len(WIDTHS) if self.trees else 1
-        accepted = self.estimates.values.table()[:widths]
-        accepted[:, :, :2] = -np.inf
-        accepted[:, limit < DRAFTED] = -np.inf
-        if not self.padding:
-            accepted[0][1 + DRAFTED[:, None] < ROWS] = -np.inf  # a chain has no more nodes than tokens
-        draft_ms = self.costs.beams_ms()[:widths].ravel()
-        return DraftTable(Mode.RECURRENT, _GRID, accepted.reshape(-1, len(ROWS)), draft_ms)
+        accepted = self.values.table()
+        accepted[:, :2] = -np.inf
+        accepted[limit < DRAFTED] = -np.inf
+        if not self.padding and self.width == 1:
+            accepted[1 + DRAFTED[:, None] < ROWS] = -np.inf  # a chain has no more nodes than tokens
+        shapes = [(self.width, length) for length in LENGTHS]
+        return DraftTable(Mode.RECURRENT, shapes, accepted, self.costs.beams_ms()[WIDTHS.index(self.width)])
 
     def with_branches(self, table: DraftTable, path: Floats, limit: int) -> Iterator[DraftTable]:
         """Yield the same drafts with a branch from prompt lookup, which is no longer than the beams.
@@ -144,17 +144,16 @@ class RecurrentSource:
             path: (tokens,) the chance that the branch is accepted up to each token.
             limit: Tokens that may be drafted.
         """
-        if not self.trees or not path.size:
+        if self.branches is None:
             return
-        alone = table.accepted.reshape(-1, len(LENGTHS), len(ROWS))
-        reached = _reached(alone)
+        reached = _reached(table.accepted)
         for branch in sorted({min(length, limit, len(path)) for length in _BRANCHES}):
-            beside = np.tensordot(path[:branch], 1 - reached[:, :branch], axes=(0, 1))
-            accepted = np.full_like(alone, -np.inf)
-            accepted[:, :, 2 + branch :] = (alone + beside[:, None])[:, :, 2:-branch]
-            accepted = np.minimum(accepted * self.estimates.branches.value, DRAFTED[:, None])
-            accepted[:, branch > DRAFTED] = -np.inf
-            yield DraftTable(table.mode, table.shapes, accepted.reshape(-1, len(ROWS)), table.draft_ms, branch)
+            beside = path[:branch] @ (1 - reached[:branch])
+            accepted = np.full_like(table.accepted, -np.inf)
+            accepted[:, 2 + branch :] = (table.accepted + beside)[:, 2:-branch]
+            accepted = np.minimum(accepted * self.branches.value, DRAFTED[:, None])
+            accepted[branch > DRAFTED] = -np.inf
+            yield replace(table, accepted=accepted, branch=branch)
 
 
 def _at(nodes: Ints, accepted: Floats) -> Floats:
@@ -164,9 +163,9 @@ def _at(nodes: Ints, accepted: Floats) -> Floats:
     return table
 
 
-def _reached(drafted: Floats) -> Floats:
-    """Return (widths, depths, nodes) how likely each depth is reached, by drafts' lengths and their accepted ones."""
-    known = np.where(np.isfinite(drafted), drafted, 0.0)
+def _reached(accepted: Floats) -> Floats:
+    """Return (depths, nodes) how likely each depth is reached, by the accepted lengths of drafts, (lengths, nodes)."""
+    known = np.where(np.isfinite(accepted), accepted, 0.0)
     depths = np.diff(DRAFTED, prepend=0)
-    by_length = np.diff(known, axis=1, prepend=0.0) / depths[:, None]
-    return np.clip(np.repeat(by_length, depths, axis=1), 0.0, 1.0)
+    by_length = np.diff(known, axis=0, prepend=0.0) / depths[:, None]
+    return np.clip(np.repeat(by_length, depths, axis=0), 0.0, 1.0)

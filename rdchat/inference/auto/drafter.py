@@ -47,12 +47,15 @@ class AutoDrafter(Drafter):
         self._draft_model = model = small.drafter(prompt, request, ledger=ledger) if small else None
         self._parts: list[Drafter] = [part for part in (self._recurrent, self._draft_model) if part]
         shapes = [shape for steps in DRAFT_TOKENS for shape in small.shapes(steps)] if small else []
+        width = state.planner.beam_width(estimates.known, len(prompt)) if state.trees else 1
+        branches = estimates.branches if state.trees else None
+        beams = RecurrentSource(estimates.values(width), costs, width, branches, state.padding)
         self._drafted: mx.array  # a draft model's tokens in the last round
         self.controller = Controller(
             state.planner,
             estimates,
             prompt,
-            RecurrentSource(estimates, costs, state.trees, state.padding) if recurrent else None,
+            beams if recurrent else None,
             ChainSource(estimates.chains, costs, shapes, lambda: model.late) if model else None,
         )
 

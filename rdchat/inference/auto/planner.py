@@ -15,8 +15,11 @@ import numpy.typing as npt
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.costs.cost_curve import ROWS, Floats
 from rdchat.inference.auto.costs.cost_model import CostModel
-from rdchat.inference.auto.draft_table import DraftTable
-from rdchat.inference.auto.plan import MOST_ROWS, Choice, Plan
+from rdchat.inference.auto.draft_table import DraftTable, RecurrentSource
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, DraftValues
+from rdchat.inference.auto.plan import MOST_ROWS, WIDTHS, Choice, Plan
+
+_USUAL_WIDTH = 4  # where nothing is known
 
 Rows = npt.NDArray[np.int_]
 
@@ -55,6 +58,19 @@ class Planner:
         rate = max([1 / plain_ms, *ratios])
         found = (_best(table, ms, calls[table.mode][1], plain_ms, rate) for table, ms in with_ms)
         return max((choice for choice in found if np.isfinite(choice.tokens)), key=lambda c: c.gain, default=None)
+
+    def beam_width(self, known: Acceptance | None, depth: int) -> int:
+        """Return the width of a recurrent draft that pays best on this machine, by what is known of the drafter.
+
+        Of the replies in docs/adr/0008 none gained by other widths at other places.
+        """
+        if known is None:
+            return _USUAL_WIDTH
+        sources = [RecurrentSource(DraftValues(v), self.costs, w) for w, v in zip(WIDTHS, known.values, strict=True)]
+        tables = [table for source in sources if (table := source.table(MOST_ROWS))]
+        choices = [choice for table in tables if (choice := self.choose(depth, [table]))]
+        best = max(choices, key=lambda choice: choice.speedup, default=None)
+        return best.plan.width if best else _USUAL_WIDTH
 
     def goes_on(self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float]) -> bool:
         """Tell whether a draft model should draft another token: whether some number of them is worth its time.

@@ -84,9 +84,7 @@ class AutoState:
 
     def estimates(self, sampling: SamplingParams) -> AcceptanceEstimates:
         """Return what is known of how drafts are followed at a temperature: the warmer, the less they are."""
-        return self._estimates.setdefault(
-            round(sampling.temperature, 1), AcceptanceEstimates.beginning_with(self._known)
-        )
+        return self._estimates.setdefault(round(sampling.temperature, 1), AcceptanceEstimates(self._known))
 
     def equip(self, available: AvailableDrafters) -> None:
         """Draft with these from now on; reads what is known of their costs on this machine."""

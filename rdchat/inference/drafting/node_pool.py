@@ -56,17 +56,3 @@ def step_probs(pool: HostPool) -> Floats:
     """Return (nodes,) each node's renormalised probability after its parent; 1 for the root."""
     steps: Floats = np.exp(pool.scores - pool.scores[np.maximum(pool.parents, 0)])
     return steps
-
-
-def searched_with(pool: HostPool, width: int) -> npt.NDArray[np.bool_]:
-    """Return (nodes,) bool: which nodes a search with fewer beams would have kept, as far as can be told."""
-    kept = np.zeros(len(pool.tokens), dtype=bool)
-    kept[0] = True
-    live = np.array([0])
-    for depth in range(1, pool.levels + 1):
-        level = pool.level(depth)
-        grown = level.start + np.flatnonzero(np.isin(pool.parents[level], live))
-        grown = grown[: 2 * width if width > 1 else 1]
-        kept[grown] = True
-        live = grown[:width]
-    return kept

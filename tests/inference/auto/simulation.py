@@ -10,7 +10,12 @@ from rdchat.inference.auto.control_loop import Done, decode
 from rdchat.inference.auto.controller import OFF_PATH, Controller
 from rdchat.inference.auto.costs.cost_model import CostModel
 from rdchat.inference.auto.draft_table import RecurrentSource
-from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, DraftValues, tree_values
+from rdchat.inference.auto.estimates.acceptance_estimates import (
+    Acceptance,
+    AcceptanceEstimates,
+    DraftValues,
+    values_by_length,
+)
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Plan
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.node_pool import HostPool, NodePool, children
@@ -52,7 +57,7 @@ class Drafting:
     def true_values(self) -> np.ndarray:
         """Return the expected accepted length, (widths, lengths, nodes), by the true chances."""
         honest = [Drafting(self.first).draw(width) for width in WIDTHS]
-        return np.array([tree_values(pool, np.exp(pool.scores))[w] for w, pool in enumerate(honest)])
+        return np.array([values_by_length(pool, np.exp(pool.scores)) for pool in honest])
 
     def text(self, rng: np.random.Generator, place: int, length: int = LONGEST) -> list[int]:
         """Return what the target says after a place in the text: ranks of siblings, or misses."""
@@ -74,8 +79,10 @@ def accepted(pool: HostPool, nodes: int, text: list[int]) -> int:
 
 
 def source(costs: CostModel, values: np.ndarray, trees: bool = True, padding: bool = True) -> RecurrentSource:
-    """Return a recurrent drafter whose drafts are known to come to these values."""
-    return RecurrentSource(AcceptanceEstimates(values=DraftValues(values)), costs, trees, padding)
+    """Return a recurrent drafter of the best width whose drafts are known to come to these values."""
+    width = Planner(costs, padding).beam_width(Acceptance((1.0,), values), PROMPT) if trees else 1
+    of_width = DraftValues(values[WIDTHS.index(width)])
+    return RecurrentSource(of_width, costs, width, AcceptanceEstimates().branches if trees else None, padding)
 
 
 def best_of_all(chip: Chip, values: np.ndarray, lookup: np.ndarray = NOTHING) -> float:
@@ -128,8 +135,11 @@ class Simulation:
     def begin_text(self, drafting: Drafting) -> None:
         """Begin another reply."""
         self.drafting, self._queued = drafting, False
-        recurrent = RecurrentSource(self.estimates, self._costs)
-        self.controller = self.controls(Planner(self._costs), self.estimates, range(PROMPT), recurrent)
+        planner, estimates = Planner(self._costs), self.estimates
+        known = estimates.known or Acceptance((1.0,), drafting.true_values())
+        width = planner.beam_width(known, PROMPT)
+        recurrent = RecurrentSource(estimates.values(width), self._costs, width, estimates.branches)
+        self.controller = self.controls(planner, estimates, range(PROMPT), recurrent)
         self._events = decode(self, self.controller)
         next(self._events)  # the first token comes with the prefill
 

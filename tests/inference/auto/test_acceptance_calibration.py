@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.auto.estimates.acceptance_calibration import AcceptanceCalibration
+from rdchat.inference.auto.estimates.acceptance_calibration import AcceptanceCalibration, values_of_width
 from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
 from rdchat.inference.auto.estimates.acceptance_file import read_acceptance, write_acceptance
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
+from rdchat.inference.drafting.node_pool import NodePool
 from tests.inference.fakes import ask, random_drafter, tiny_llama
 
 SHAPE = (len(WIDTHS), len(LENGTHS), MOST_ROWS + 1)
@@ -63,8 +64,8 @@ def test_the_automatic_mode_begins_with_it(tmp_path: Path) -> None:
     state = AutoState(model)
     state.equip(AvailableDrafters(random_drafter(model), tmp_path))
     estimates = state.estimates(SamplingParams(temperature=0))
-    assert estimates.values.drafts > 0
-    assert (estimates.values.table() == some().values).all()
+    assert all(estimates.values(width).drafts > 0 for width in WIDTHS)
+    assert (np.array([estimates.values(width).table() for width in WIDTHS]) == some().values).all()
     assert state.estimates(SamplingParams(temperature=1)) is not estimates, "warmer text is followed less"
 
 
@@ -89,3 +90,12 @@ def test_drafts_are_compared_with_plain_replies(tmp_path: Path) -> None:
     assert (again.acceptance.values == found.values).all()
     replies[1][1].write_bytes(b"cut short")
     assert [AcceptanceCalibration(model, random_drafter(model)).reply(*reply) for reply in replies] == [0, 60, 0]
+
+
+def test_a_wide_draft_tells_of_narrower_ones() -> None:
+    #   0 -> 1 (0.5), 2 (0.25), 3 (0.1), 4 (0.05);  1 -> 5 (0.4), 8 (0.04);  2 -> 6 (0.6), 7 (0.2)
+    paths = np.array([1, 0.5, 0.25, 0.1, 0.05, 0.2, 0.15, 0.05, 0.04])
+    pool = NodePool(np.arange(9), np.array([-1, 0, 0, 0, 0, 1, 2, 2, 1]), np.log(paths), levels=2, width=2)
+    three = LENGTHS.index(3)
+    assert values_of_width(pool, paths, 2)[three, 1:6] == pytest.approx([0, 0.5, 0.75, 0.95, 1.1])
+    assert values_of_width(pool, paths, 1)[three, 1:5] == pytest.approx([0, 0.5, 0.7, 0.7])

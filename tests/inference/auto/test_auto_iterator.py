@@ -16,7 +16,7 @@ from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Floats
 from rdchat.inference.auto.costs.cost_model import CostModel, Part
 from rdchat.inference.auto.draft_table import ChainSource, DraftTable
 from rdchat.inference.auto.drafter import AutoDrafter
-from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, DraftValues, NodeRates
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates, DraftValues, NodeRates
 from rdchat.inference.auto.estimates.rates import ChainRates
 from rdchat.inference.auto.iterator import AutoIterator
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS, Choice, Plan
@@ -78,8 +78,9 @@ def state_of(model: LoadedModel, drafters: AvailableDrafters, request: Generatio
     state = AutoState(model)
     state.equip(drafters)
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
-    drawn = Drafting(0.4).draw()
-    state.estimates(request.sampling).values.learn(drawn, np.exp(drawn.scores))
+    for width in (1, 4):  # of a target that takes chains, and of one that takes trees
+        drawn = Drafting(0.4).draw(width)
+        state.estimates(request.sampling).values(width).learn(drawn, np.exp(drawn.scores))
     return state
 
 
@@ -339,7 +340,7 @@ def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     end = reply_of(state, request)
     assert end.statistics.rounds == 0, "a round costs fifty steps"
     estimates = state.estimates(request.sampling)
-    assert estimates.values.drafts >= 3, "drafts were made off the path"
+    assert estimates.values(4).drafts >= 3, "drafts were made off the path"
     known, weak = AutoState(model).estimates(request.sampling), [Guess(0, 2, before) for before in Before]
     assert estimates.lookup.path(weak).tolist() != known.lookup.path(weak).tolist()
     assert end.statistics.choice is not None
@@ -385,18 +386,31 @@ class _Missed(Drafting):
         return Drafting(1e-9).text(rng, place, length)
 
 
-def values_of(width: int, length: int, nodes: int, accepted: float) -> Floats:
-    """Return (widths, lengths, nodes) what is believed: so much of one shape with at least so many nodes."""
-    values = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
-    values[WIDTHS.index(width), LENGTHS.index(length), nodes:] = accepted
-    return values
+class _Known(AcceptanceEstimates):
+    """Believes so much of recurrent chains of one length, whatever comes of them.
+
+    Args:
+        chance: Of each node, by its place in the draft.
+        length: Tokens of such a chain, the root included.
+        accepted: Of them.
+    """
+
+    def __init__(self, chance: float, length: int, accepted: float) -> None:
+        values = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
+        values[0, LENGTHS.index(length), length:] = accepted
+        super().__init__(Acceptance((1.0,), values))
+        self.nodes = _FixedNodes(chance)
+        self._fixed = _Fixed(values[0])
+
+    def values(self, width: int) -> DraftValues:
+        assert width == 1
+        return self._fixed
 
 
 def test_a_belief_that_is_too_good_does_not_go_on_being_tried() -> None:
     """By what they promise its rounds lose next to nothing; random strings at temperature 2 lost 8 % by them."""
     chip = Chip("flat", {1: 1.0, 2: 1.3, MOST_ROWS: 1.3}, beam_step=0.0)
-    estimates = AcceptanceEstimates(nodes=_FixedNodes(0.2), values=_Fixed(values_of(1, 2, 2, 0.2)))
-    simulation = _Uncutting(chip, _Missed(0.2), estimates)  # what is tried would lose 0.1 steps
+    simulation = _Uncutting(chip, _Missed(0.2), _Known(0.2, 2, 0.2))  # what is tried would lose 0.1 steps
     simulation.run(400)
     assert 6 <= simulation.rounds <= 14, "0.3 steps each is what they really lose"
 
@@ -424,8 +438,7 @@ def reply_with_drafts(
     calls = {1: 1.0, 2: 1.1, **{rows: 1.1 + 0.45 * (rows - 2) for rows in range(3, MOST_ROWS + 1)}}
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, **{(rows, 128): ms for rows, ms in calls.items()}})
     state.costs.use(Part.BEAMS, {(width, length): 0.1 for width in WIDTHS for length in LENGTHS})
-    values = _Fixed(values_of(1, 4, 4, believed))  # always three tokens
-    state.known = AcceptanceEstimates(nodes=_FixedNodes(chance), values=values)
+    state.known = _Known(chance, 4, believed)  # always three tokens
     return reply_of(state, request), model, request
 
 

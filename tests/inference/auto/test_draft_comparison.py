@@ -7,7 +7,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, NodeRates
+from rdchat.inference.auto.estimates.acceptance_estimates import DraftValues, NodeRates
 from rdchat.inference.auto.estimates.draft_comparison import DraftComparison
 from rdchat.inference.drafting.node_pool import HostPool, NodePool
 
@@ -36,7 +36,7 @@ def pool(tokens: list[int]) -> NodePool[mx.array]:
 def looks(text: list[int], offered: bool, drafts: tuple[list[int], ...] = (CHAIN,)) -> list[int]:
     """Add drafts below the prompt, one token after the other; return what was learnt from after each."""
     nodes, learnt = Noted(), []
-    comparison = DraftComparison(AcceptanceEstimates(nodes=nodes))
+    comparison = DraftComparison(nodes, DraftValues())
     for length in range(len(text) + 1):
         if length < len(drafts):
             comparison.add(len(PROMPT) + length, pool(drafts[length]), offered)
@@ -70,7 +70,7 @@ def test_a_later_draft_need_not_wait_for_an_earlier_one() -> None:
 def test_a_draft_in_which_the_reply_ends_tells_as_much_as_came(offered: bool) -> None:
     """Of short replies only drafts that failed were learnt from: nine of ten that were right looked like none."""
     nodes = Noted()
-    comparison = DraftComparison(AcceptanceEstimates(nodes=nodes))
+    comparison = DraftComparison(nodes, DraftValues())
     comparison.add(3, pool(CHAIN), offered)
     comparison.look([*PROMPT, *CHAIN[:2]])
     assert not nodes.texts

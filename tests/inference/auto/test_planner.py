@@ -118,7 +118,7 @@ def test_one_rate_would_misjudge_what_the_sum_over_nodes_tells() -> None:
     drawn, values = drafting.draw(1, 5), DraftValues()
     chances = np.array([1.0, 0.4, 0.4 * 0.9, 0.4 * 0.9**2, 0.4 * 0.9**3])
     values.learn(drawn, chances)
-    expected = 1 + values.table()[0, 3, 5]
+    expected = 1 + values.table()[3, 5]
     assert expected == pytest.approx(1 + chances[1:].sum())
     assert 1 + sum(0.4**depth for depth in range(1, 5)) < 0.75 * expected
 
@@ -290,6 +290,7 @@ def test_a_draft_model_is_tried_left_and_tried_again_after_enough_other_text() -
 def test_trees_with_a_branch_that_break_their_promise_are_trusted_less() -> None:
     costs, path = M2_ULTRA.costs(), np.cumprod(np.full(8, 0.5))
     drafter, planner = source(costs, Drafting(0.4).true_values()), Planner(costs)
+    assert drafter.branches is not None
 
     def best() -> Choice:
         table = drafter.table(8)
@@ -300,7 +301,7 @@ def test_trees_with_a_branch_that_break_their_promise_are_trusted_less() -> None
 
     assert best().plan.branch
     for _ in range(30):
-        drafter.estimates.branches.learn(0, 1.5)
+        drafter.branches.learn(0, 1.5)
     assert not best().plan.branch
 
 

@@ -1,6 +1,7 @@
 """Measures how far a target follows a recurrent drafter, on replies that are decoded plainly."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import override
 from zipfile import BadZipFile
@@ -11,8 +12,9 @@ import numpy as np
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
-from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, NodeRates, promises, tree_values
-from rdchat.inference.auto.plan import LONGEST, WIDEST
+from rdchat.inference.auto.costs.cost_curve import Floats
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, NodeRates, promises, values_by_length
+from rdchat.inference.auto.plan import LONGEST, WIDEST, WIDTHS
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
@@ -124,8 +126,24 @@ class AcceptanceCalibration:
         told = int((sums[:, 1] > 0).sum())
         rates = tuple(float((came + _PRIOR) / (promised + _PRIOR)) for came, promised in sums[:told])
         calibrated = NodeRates(rates)
-        values = [tree_values(pool, calibrated.chances(pool)) for pool, _ in compared]
-        return Acceptance(rates, np.mean(values, axis=0))
+        chances = [calibrated.chances(pool) for pool, _ in compared]
+        pairs = list(zip((pool for pool, _ in compared), chances, strict=True))
+        values = [np.mean([values_of_width(*pair, width) for pair in pairs], axis=0) for width in WIDTHS]
+        return Acceptance(rates, np.array(values))
+
+
+def values_of_width(pool: HostPool, chances: Floats, width: int) -> Floats:
+    """Return `values_by_length` of what a search with fewer beams would have kept, as far as can be told."""
+    kept = np.zeros(len(pool.tokens), dtype=bool)
+    kept[0] = True
+    live = np.array([0])
+    for depth in range(1, pool.levels + 1):
+        level = pool.level(depth)
+        grown = level.start + np.flatnonzero(np.isin(pool.parents[level], live))
+        grown = grown[: 2 * width if width > 1 else 1]
+        kept[grown] = True
+        live = grown[:width]
+    return values_by_length(replace(pool, scores=np.where(kept, pool.scores, -np.inf)), np.where(kept, chances, 0.0))
 
 
 def _keep(file: Path, drafts: list[_Compared]) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates
+from rdchat.inference.auto.estimates.acceptance_estimates import DraftValues, NodeRates
 from rdchat.inference.drafting.node_pool import HostPool, NodePool, children
 
-_FIRST = 8  # drafts that were offered, which are asked what other shapes would have brought
+_FIRST = 8  # drafts that were offered, by which drafts on the whole are judged
 _VALUED = 3  # of so many later ones, one is
 
 
@@ -19,7 +19,7 @@ class _Waiting:
         start: Index in the text of the token after the root.
         pool: Its nodes.
         offered: Whether it was offered to the target.
-        valued: Whether other shapes are judged by it.
+        valued: Whether drafts on the whole are judged by it.
         drawn: Its nodes on the host, once they are looked at.
         node: The last one that the text took.
         depth: Where that is.
@@ -51,11 +51,12 @@ class DraftComparison:
     """Holds recurrent drafts back until the text has left them, or gone as far as they reach.
 
     Args:
-        estimates: Learn from them.
+        nodes: Learn from them.
+        values: Likewise.
     """
 
-    def __init__(self, estimates: AcceptanceEstimates) -> None:
-        self._estimates = estimates
+    def __init__(self, nodes: NodeRates, values: DraftValues) -> None:
+        self._nodes, self._values = nodes, values
         self._waiting: list[_Waiting] = []
         self._offered = 0
 
@@ -83,12 +84,12 @@ class DraftComparison:
             text: All tokens so far.
             ended: Whether there will be no more, so that drafts which it still follows tell what they told.
         """
-        still, estimates = [], self._estimates
+        still = []
         for waiting in self._waiting:
             if (drawn := waiting.told_by(text, ended)) is None:
                 still.append(waiting)
                 continue
-            estimates.nodes.learn(drawn, text[waiting.start : waiting.start + drawn.levels])
+            self._nodes.learn(drawn, text[waiting.start : waiting.start + drawn.levels])
             if waiting.valued:
-                estimates.values.learn(drawn, estimates.nodes.chances(drawn))
+                self._values.learn(drawn, self._nodes.chances(drawn))
         self._waiting = still
