@@ -66,10 +66,8 @@ def test_the_worked_example_of_update_and_fetch() -> None:
     cache.begin(tree([c, d], [c, e])[1])
     found = [cache.update_and_fetch(*rows([c, d, e]))]
     cache.commit([0, 2])
-    written = cache.buffer.written
     assert cache.buffer.rows == 3
     found.append(cache.update_and_fetch(*rows([f])))
-    assert cache.buffer.written - written == 2
     for pair, tokens in zip(found, ([a, b, c, d, e], [a, b, c, e, f]), strict=True):
         assert all(mx.array_equal(part, wanted) for part, wanted in zip(pair, rows(tokens), strict=True))
 
