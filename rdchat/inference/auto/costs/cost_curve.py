@@ -5,6 +5,7 @@ behind it.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,25 +13,33 @@ import numpy.typing as npt
 from rdchat.inference.auto.plan import MOST_ROWS
 
 Floats = npt.NDArray[np.float64]
-Costs = Mapping[tuple[int, int], float]  # milliseconds, by two numbers
+Costs = Mapping[tuple[int, int], float]  # milliseconds, by two numbers: what they are, `Part` says
 
 PLAIN_STEP = 0  # in place of a number of rows: a step of plain decoding, the next one queued meanwhile
 ROWS = np.arange(MOST_ROWS + 1)
+
+
+class Call(NamedTuple):
+    """What a target call costs by: its rows, or `PLAIN_STEP`, and the tokens in the cache."""
+
+    rows: int
+    depth: int
 
 
 class CallCurve:
     """What the target's calls cost: measured at one depth, or at two with a straight line through both.
 
     Args:
-        costs: By rows, or `PLAIN_STEP`, and depth: tokens in the cache. At the greater depth fewer rows will do.
+        costs: By `Call`. At the greater depth fewer rows will do.
     """
 
     def __init__(self, costs: Costs) -> None:
-        depths = sorted({depth for _, depth in costs})
+        calls = {Call(*key): ms for key, ms in sorted(costs.items())}
+        depths = sorted({call.depth for call in calls})
         self._near, far = depths[0], depths[-1]
-        self._plain = {depth: ms for (rows, depth), ms in costs.items() if rows == PLAIN_STEP}
+        self._plain = {call.depth: ms for call, ms in calls.items() if call.rows == PLAIN_STEP}
         first, last = (
-            {rows: ms for (rows, d), ms in sorted(costs.items()) if d == depth and rows != PLAIN_STEP}
+            {call.rows: ms for call, ms in calls.items() if call.depth == depth and call.rows != PLAIN_STEP}
             for depth in (self._near, far)
         )
         self._base: Floats = np.full(len(ROWS), np.inf)  # of a model that verifies nothing

@@ -31,7 +31,7 @@ _GUESSED_DRAFT_MODEL = 0.5
 class Part(StrEnum):
     """What is measured together, and what its costs go by."""
 
-    CALLS = "calls"  # rows, or `PLAIN_STEP`, and tokens in the cache
+    CALLS = "calls"  # see `Call`
     BEAMS = "beams"  # width and length of a recurrent draft
     DRAFT_MODEL = "draft model"  # rows that it is fed, and 0
 

@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Costs
+from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Call, Costs
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
@@ -49,8 +49,8 @@ def measure_calls(model: LoadedModel) -> Measurement:
             break
         yield from scratch.fill(depth)
         trees = {n: _tree(n, kind) for n in rows} if kind is not DraftKind.NONE else {}
-        works: _Works = {(n, depth): partial(scratch.call, tree) for n, tree in trees.items()}
-        yield from _in_turns({(PLAIN_STEP, depth): scratch.plain_step, **works}, costs)
+        works: _Works = {Call(n, depth): partial(scratch.call, tree) for n, tree in trees.items()}
+        yield from _in_turns({Call(PLAIN_STEP, depth): scratch.plain_step, **works}, costs)
     return costs
 
 
