@@ -9,7 +9,6 @@ import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
@@ -19,36 +18,33 @@ from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, Recurren
 from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
+from tests.inference.plain_replies import plain
 
 SIZE = len(fakes.ALPHABET)
 
 
 def reply(
-    model: LoadedModel, request: GenerationRequest, drafter: RecurrentModel | None, shape: BeamShape, branch: bool
+    model: LoadedModel, request: GenerationRequest, drafter: RecurrentModel, shape: BeamShape, branch: bool
 ) -> ReplyEnd:
     prompt = model.encode_chat(request.messages, continue_last=False)
     job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
-    if drafter is None:
-        iterator = AutoregressiveIterator(job)
-    else:
-        iterator = RoundIterator(job, drafter.drafter(prompt, request, RecurrentSettings(shape, branch)))
-    *_, end = iterator
+    *_, end = RoundIterator(job, drafter.drafter(prompt, request, RecurrentSettings(shape, branch)))
     assert isinstance(end, ReplyEnd)
     return end
 
 
-@pytest.mark.parametrize("temperature", [0, 0.7, 1.3])
 @pytest.mark.parametrize("length", [2, 5, 9])
 @pytest.mark.parametrize("width", [1, 3, 8])
 @pytest.mark.parametrize("branch", [False, True])
-def test_the_text_is_that_of_plain_decoding(width: int, length: int, temperature: float, branch: bool) -> None:
-    model = fakes.tiny_llama()
+def test_the_text_is_that_of_plain_decoding(width: int, length: int, branch: bool) -> None:
+    """Each temperature meets each width, each length, and both kinds of branches."""
+    model = fakes.shared_llama()
+    temperature = (0, 0.7, 1.3)[(width // 3 + length // 4) % 3]
     request = fakes.ask(temperature=temperature, max_tokens=30, seed=width)
-    shape = BeamShape(width, length)
-    plain = reply(model, request, None, shape, branch)
-    drafted = reply(model, request, fakes.random_drafter(model), shape, branch)
-    assert drafted.token_ids == plain.token_ids
-    assert drafted.finish_reason == plain.finish_reason
+    expected = plain(model, request)
+    drafted = reply(model, request, fakes.random_drafter(model), BeamShape(width, length), branch)
+    assert drafted.token_ids == expected.token_ids
+    assert drafted.finish_reason == expected.finish_reason
     statistics = drafted.statistics
     assert statistics.host_syncs == statistics.rounds, "one a round"
     assert statistics.drafted <= statistics.rounds * (length - 1)
@@ -67,30 +63,28 @@ def test_the_text_is_that_of_plain_decoding(width: int, length: int, temperature
     ids=str,
 )
 def test_filters_and_penalty_change_no_text(sampling: dict) -> None:
-    model = fakes.tiny_llama()
+    model = fakes.shared_llama()
     request = fakes.ask(max_tokens=40, **sampling)
     shape = BeamShape(3, 5)
-    assert (
-        reply(model, request, fakes.random_drafter(model), shape, True).token_ids
-        == reply(model, request, None, shape, True).token_ids
-    )
+    drafted = reply(model, request, fakes.random_drafter(model), shape, True)
+    assert drafted.token_ids == plain(model, request).token_ids
 
 
 @pytest.mark.parametrize("branch", [False, True])
 def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
-    model = fakes.tiny_llama()
+    model = fakes.shared_llama()
     chains = fakes.chains_only(model)
     request = fakes.ask(temperature=0, max_tokens=40)
     shape = BeamShape(4, 5)
     end = reply(chains, request, fakes.random_drafter(chains), shape, branch)
-    assert end.token_ids == reply(model, request, None, shape, branch).token_ids
+    assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
 
 
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("nodes", [1, 3, 5])
 def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, nodes: int) -> None:
-    model, request = fakes.tiny_llama(), fakes.ask()
+    model, request = fakes.shared_llama(), fakes.ask()
     prompt = model.encode_chat(request.messages, False)
     drafter = fakes.random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(width, 5), False))
     model.network(mx.array([prompt]))  # the drafter reads its hidden states
@@ -106,7 +100,7 @@ def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, node
 
 
 def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
-    model = fakes.tiny_llama()
+    model = fakes.shared_llama()
     request = fakes.ask(temperature=0, max_tokens=40)
     prompt = model.encode_chat(request.messages, continue_last=False)
     drafter = fakes.random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(3, 4), False))
@@ -120,7 +114,7 @@ def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
                 iterator.update(DraftSettings(Mode.RECURRENT, beam_width=1, beam_length=2, lookup_branch=True))
     assert nodes[0] == 9
     assert max(nodes[1:]) == 3
-    assert tuple(ids) == reply(model, request, None, BeamShape(3, 4), False).token_ids
+    assert tuple(ids) == plain(model, request).token_ids
 
 
 def memoryless_llama() -> LoadedModel:
@@ -228,18 +222,18 @@ def test_several_layers_are_read_side_by_side() -> None:
     ids=str,
 )
 def test_heads_of_every_kind_draft(changes: dict) -> None:
-    model = fakes.tiny_llama()
+    model = fakes.shared_llama()
     request, shape = fakes.ask(temperature=0.7), BeamShape(3, 5)
     end = reply(model, request, fakes.random_drafter(model, **changes), shape, True)
-    assert end.token_ids == reply(model, request, None, shape, True).token_ids
+    assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.drafted > 0
 
 
 def test_a_layer_that_the_target_lacks_is_refused() -> None:
     with pytest.raises(ModelError, match="layer 7"):
-        fakes.random_drafter(fakes.tiny_llama(), target_layers=(7,))
+        fakes.random_drafter(fakes.shared_llama(), target_layers=(7,))
 
 
 def test_a_head_of_another_width_is_refused() -> None:
     with pytest.raises(ModelError, match="width 16"):
-        fakes.random_drafter(fakes.tiny_llama(), hidden_size=16)
+        fakes.random_drafter(fakes.shared_llama(), hidden_size=16)
