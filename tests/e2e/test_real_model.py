@@ -31,11 +31,11 @@ def request(*texts: str, **sampling: object) -> GenerationRequest:
 
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_greedy_text_is_stock_mlx_lms(model: LoadedModel, prompt: str) -> None:
-    asked = request(prompt, temperature=0, max_tokens=60)
+    asked = request(prompt, temperature=0, max_tokens=40)
     theirs = "".join(
         part.text
         for part in stream_generate(
-            model.network, model.tokenizer, model.encode_chat(asked.messages, False), max_tokens=60
+            model.network, model.tokenizer, model.encode_chat(asked.messages, False), max_tokens=40
         )
     )
     assert reply(ChatSession(model), asked).text == theirs
@@ -63,7 +63,7 @@ def test_on_a_cpu_auto_is_float32_and_the_model_is_described(model: LoadedModel,
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_loads_and_speaks(default_model_folder: Path, dtype: str) -> None:
     model = load_model(default_model_folder, dtype)
-    end = reply(ChatSession(model), request("Explain why the sky is blue.", temperature=0, max_tokens=6))
+    end = reply(ChatSession(model), request("Explain why the sky is blue.", temperature=0, max_tokens=3))
     assert model.info.dtype == dtype
     assert "sky" in end.text
 
@@ -77,5 +77,5 @@ def test_the_models_own_4_bit_weights_are_kept_as_they_are(default_model_folder:
     unpacked = mx.dequantize(ours.weight, ours.scales, ours.biases, ours.group_size, ours.bits)
     assert (ours.group_size, ours.bits) == (32, 4)
     assert mx.allclose(unpacked.astype(mx.float32), full.weight, atol=1e-3).item()
-    end = reply(ChatSession(packed), request("Explain why the sky is blue.", temperature=0, max_tokens=6))
+    end = reply(ChatSession(packed), request("Explain why the sky is blue.", temperature=0, max_tokens=3))
     assert "sky" in end.text
