@@ -13,6 +13,7 @@ from rdchat.chat.conversation import Message
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Mode, SamplingParams
+from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.engine.engine_events import EngineState
 from tests.e2e.windows import WAIT_MS, ask, running_app
 
@@ -63,6 +64,6 @@ def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: Q
         assert drafts.rounds.value.text() == str(reply.statistics.rounds)
         assert sum(int(bar.value) for bar in drafts.lengths.bars) == reply.statistics.rounds
         qtbot.waitUntil(lambda: store.trace(reply.id) is not None, timeout=WAIT_MS)
-        check_tokens_and_trees(app, store.trace(reply.id), reply)
+        check_tokens_and_trees(app, TraceRecorder(store).trace(reply.id), reply)
         stages = {(row.parent, row.name) for row in controller.time_ledger.rows}
         assert {("", "prefill"), ("", "round"), ("round", "verify"), ("round", "draft")} <= stages

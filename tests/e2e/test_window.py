@@ -15,9 +15,11 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.settings import Settings
+from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.requests import Role, SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from tests.e2e.windows import ask, assert_usable, running_app, shown_messages, start_with, type_and_send
 
@@ -50,6 +52,8 @@ def begin_a_long_story(qtbot: QtBot, app: App, timeout_ms: int = 120_000) -> Non
 
 
 def test_a_person_asks_stops_restarts_and_finds_both(qapp: QApplication, qtbot: QtBot, default_model: Path) -> None:
+    short = SamplingParams(temperature=0, max_tokens=64)
+    SettingsStore(paths.settings_path()).save(Settings(sampling=short))
     with running_app(qapp, qtbot) as app:
         controller = app.controller
         type_and_send(qtbot, app, "Name three colours.")  # while the model is still loading

@@ -1,5 +1,7 @@
 """Drafting in the loop: the same text as plain decoding, and drafts made from the right state, position and noise."""
 
+from dataclasses import replace
+
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -147,6 +149,17 @@ def fitted(
     return RecurrentModel(model, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32), None))
 
 
+def all_knowing(model: LoadedModel) -> RecurrentModel:
+    """Return a drafter that gives the logits of the memoryless target."""
+    mx.random.seed(6)
+    head = RecurrentHead(HeadConfig(32, SIZE, exit_size=128, state_size=128))
+    head.recurrence.weight = mx.zeros((128, 128))
+    head.from_hidden.weight = mx.zeros((128, 32))
+    hidden = hidden_of_every_token(model)
+    states = head.advance(head.initial_state((SIZE,)), model.network.model.embed_tokens(mx.arange(SIZE)))
+    return fitted(model, head, hidden, states, hidden)
+
+
 def hidden_of_every_token(model: LoadedModel) -> mx.array:
     model.network(mx.arange(SIZE)[None])
     return model.hooks.hidden[0]
@@ -167,18 +180,29 @@ def hidden_of_every_token(model: LoadedModel) -> mx.array:
 def test_a_drafter_that_knows_the_target_is_always_right(sampling: dict, width: int) -> None:
     """With the target's own logits, a draft is wrong only if its noise, position or filter differs from acceptance."""
     model = memoryless_llama()
-    mx.random.seed(6)
-    head = RecurrentHead(HeadConfig(32, SIZE, exit_size=128, state_size=128))
-    head.recurrence.weight = mx.zeros((128, 128))
-    head.from_hidden.weight = mx.zeros((128, 32))
-    hidden = hidden_of_every_token(model)
-    states = head.advance(head.initial_state((SIZE,)), model.network.model.embed_tokens(mx.arange(SIZE)))
-    drafter = fitted(model, head, hidden, states, hidden)
+    drafter = all_knowing(model)
     request = fakes.ask(max_tokens=40, **sampling)
     end = reply(model, request, drafter, BeamShape(width, 5), False)
     assert end.statistics.rounds > 1
     # the last round may offer more than the reply has room for
     assert end.statistics.accepted >= end.statistics.drafted - 4
+
+
+def test_drafts_reckon_with_the_repetition_penalty() -> None:
+    """A trained drafter once offered again and again what the penalty had ruled out."""
+    model = memoryless_llama()
+    drafter = all_knowing(model)
+    calls = []
+    asked = fakes.ask(temperature=0, repetition_penalty=8, max_tokens=40)
+    for believed in (asked, replace(asked, sampling=replace(asked.sampling, repetition_penalty=1))):
+        prompt = model.encode_chat(asked.messages, continue_last=False)
+        job = ReplyJob(model, KVCache(model.network), prompt, asked, Ledger(), Clock())
+        *_, end = RoundIterator(job, drafter.drafter(prompt, believed, RecurrentSettings(BeamShape(4, 5), False)))
+        assert isinstance(end, ReplyEnd)
+        assert end.token_ids == plain(model, asked).token_ids
+        calls.append(end.statistics.target_calls)
+    knowing, blind = calls
+    assert knowing < blind
 
 
 def test_the_first_draft_of_each_round_reads_the_last_accepted_node() -> None:

@@ -129,7 +129,7 @@ def test_stock_mlx_lm_answers_sensibly(default_model_folder: Path) -> None:
     def answer(question: str) -> str:
         messages = [{"role": "user", "content": question}]
         prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
-        return generate(model, tokenizer, prompt, max_tokens=40)
+        return generate(model, tokenizer, prompt, max_tokens=24)
 
     assert answer("What is the capital of France?") == "The capital of France is Paris."
     assert "def " in answer("Write a Python function that adds two numbers.")
