@@ -51,7 +51,9 @@ def begin_a_long_story(qtbot: QtBot, app: App, timeout_ms: int = 120_000) -> Non
     )
 
 
-def test_a_person_asks_stops_restarts_and_finds_both(qapp: QApplication, qtbot: QtBot, default_model: Path) -> None:
+def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_while_it_writes(
+    qapp: QApplication, qtbot: QtBot, default_model: Path
+) -> None:
     short = SamplingParams(temperature=0, max_tokens=64)
     SettingsStore(paths.settings_path()).save(Settings(sampling=short))
     with running_app(qapp, qtbot) as app:
@@ -79,6 +81,15 @@ def test_a_person_asks_stops_restarts_and_finds_both(qapp: QApplication, qtbot: 
         shown = [widget.copied_text() for widget in shown_messages(app)]
         assert shown == [text for _, text in said]
 
+        begin_a_long_story(qtbot, app)
+        written = found.messages[-1].text
+    store = ConversationStore.open(paths.database_path())
+    [conversation] = store.conversations()
+    kept = store.messages(conversation.id)[-1]
+    store.close()
+    assert kept.text.startswith(written)
+    assert kept.finish_reason is FinishReason.CANCELLED
+
 
 def test_the_engine_thread_never_takes_widgets_apart(
     qapp: QApplication, qtbot: QtBot, small_model: Path, collected_on: set[int]
@@ -89,21 +100,6 @@ def test_the_engine_thread_never_takes_widgets_apart(
         assert_usable(qtbot, app, small_model)
         collected_on.discard(threading.get_ident())
         assert not collected_on
-
-
-def test_closing_the_window_while_it_writes_ends_cleanly_and_loses_nothing(
-    qapp: QApplication, qtbot: QtBot, default_model: Path
-) -> None:
-    with running_app(qapp, qtbot) as app:
-        controller = app.controller
-        begin_a_long_story(qtbot, app)
-        written = controller.messages[-1].text
-    store = ConversationStore.open(paths.database_path())
-    [conversation] = store.conversations()
-    kept = store.messages(conversation.id)[-1]
-    store.close()
-    assert kept.text.startswith(written)
-    assert kept.finish_reason is FinishReason.CANCELLED
 
 
 def test_a_reply_that_a_sigkill_cuts_is_there_up_to_its_last_half_second_and_can_be_continued(
