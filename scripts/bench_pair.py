@@ -12,7 +12,6 @@ that are there already are not made again, so an interrupted benchmark goes on w
 
 import argparse
 import csv
-import json
 import statistics
 import time
 from collections.abc import Iterable
@@ -22,19 +21,14 @@ from pathlib import Path
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 
 # isort: split
-import mlx.core as mx
-from mlx_lm import stream_generate
-from mlx_lm.sample_utils import make_sampler
-
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.api.prompt_files import Prompt, read_prompts
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.benchmark.recording import record_events, record_mlx_lm
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.candidates import DraftShape
 from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
+from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 GROUPS = ("mt_bench", "translation", "summarization", "qa", "math_reasoning", "rag")
@@ -105,62 +99,31 @@ class Bench:
 
     def run(self, cell: Cell, prompt: str, method: str) -> Run:
         """Run one method, and keep nothing."""
-        return self.rdchat(cell, prompt) if method == OURS else self.mlx_lm(cell, prompt, method)
-
-    def mlx_lm(self, cell: Cell, prompt: str, method: str) -> Run:
-        """Decode with `mlx_lm.stream_generate`, plain or with its own use of the draft model."""
-        options = {"draft_model": self._draft.model.network, "num_draft_tokens": cell.draft_tokens}
-        ids = self._encode(prompt)
-        mx.random.seed(cell.seed)
-        tokens, drafted, times = [], [], []
-        sampler = make_sampler(temp=cell.temperature)
-        for response in stream_generate(
-            self._target.network,
-            self._target.tokenizer,
-            ids,
-            max_tokens=self._tokens,
-            sampler=sampler,
-            **(options if method == THEIRS else {}),
-        ):
-            times.append(time.perf_counter())
-            tokens.append(response.token)
-            drafted.append(response.from_draft)
-        first = drafted.index(False) + 1 if False in drafted else len(drafted)  # tokens of the first call
+        sampling = SamplingParams(temperature=cell.temperature, top_p=1.0, max_tokens=self._tokens)
+        draft = DraftSettings(Mode.SPECULATIVE, draft_tokens=cell.draft_tokens)
+        request = GenerationRequest((ChatMessage(Role.USER, prompt),), sampling, cell.seed, draft=draft)
+        nodes = 1 if method == PLAIN else 1 + cell.draft_tokens
+        if method == OURS:
+            depth, size = cell.draft_tokens, self._nodes
+            shape = self._draft.usual_shape(depth) if size is None else DraftShape.of_size(depth, size)
+            nodes = shape.nodes
+            self._draft.cache.reset()
+            job = ReplyJob.fresh(self._target, self._target.encode_chat(request.messages, False), request)
+            rounds = RoundIterator(job, self._draft.drafter(job.prompt, request, shape))
+            found = record_events(rounds, time.perf_counter_ns(), never)
+        else:
+            found = record_mlx_lm(self._target, request, never, self._draft.model.network if method == THEIRS else None)
+        assert found is not None
         return Run(
             **asdict(cell),
             method=method,
-            nodes=1 if method == PLAIN else 1 + cell.draft_tokens,
-            prompt_tokens=len(ids),
-            tokens=len(tokens) - first,
-            target_calls=drafted[first:].count(False) + (len(tokens) > first and drafted[-1]),
-            seconds=round(times[-1] - times[0], 4),
-            token_ids=" ".join(map(str, tokens)),
+            nodes=nodes,
+            prompt_tokens=found.statistics.prompt_tokens,
+            tokens=found.statistics.generated_tokens - 1,
+            target_calls=found.statistics.target_calls,
+            seconds=round(found.statistics.decode_ms / 1000, 4),
+            token_ids=" ".join(map(str, found.token_ids)),
         )
-
-    def rdchat(self, cell: Cell, prompt: str) -> Run:
-        """Decode with rdchat's rounds, both caches empty."""
-        sampling = SamplingParams(temperature=cell.temperature, top_p=1.0, max_tokens=self._tokens)
-        request = GenerationRequest((ChatMessage(Role.USER, prompt),), sampling, cell.seed)
-        ids = self._encode(prompt)
-        depth, nodes = cell.draft_tokens, self._nodes
-        shape = self._draft.usual_shape(depth) if nodes is None else DraftShape.of_size(depth, nodes)
-        self._draft.cache.reset()
-        job = ReplyJob(self._target, KVCache(self._target.network), ids, request, Ledger(), Clock())
-        *_, end = RoundIterator(job, self._draft.drafter(ids, request, shape))
-        assert isinstance(end, ReplyEnd)
-        return Run(
-            **asdict(cell),
-            method=OURS,
-            nodes=1 + cell.draft_tokens + sum(shape.runner_ups),
-            prompt_tokens=len(ids),
-            tokens=len(end.token_ids) - 1,
-            target_calls=end.statistics.target_calls,
-            seconds=round(end.statistics.decode_ms / 1000, 4),
-            token_ids=" ".join(map(str, end.token_ids)),
-        )
-
-    def _encode(self, prompt: str) -> list[int]:
-        return self._target.encode_chat((ChatMessage(Role.USER, prompt),), False)
 
     def _keep(self, run: Run) -> None:
         self.runs.append(run)
@@ -179,18 +142,18 @@ def _read_runs(path: Path) -> Iterable[Run]:
                 yield Run(**{field.name: field.type(row[field.name]) for field in fields(Run)})  # type: ignore[operator]
 
 
-def read_prompts(path: Path, target: LoadedModel, count: int) -> dict[str, list[tuple[int, str]]]:
-    """Return, for each group, the first `count` prompts that are short enough, as (question id, text)."""
-    found: dict[str, list[tuple[int, str]]] = {group: [] for group in GROUPS}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        question = json.loads(line)
-        group = question["category"] if question["category"] in GROUPS else "mt_bench"
-        text = question["turns"][0]
-        if len(found[group]) < count:
-            length = len(target.encode_chat((ChatMessage(Role.USER, text),), False))
-            if length < LONGEST_PROMPT:
-                found[group].append((question["question_id"], text))
-    return found
+def short_prompts(path: Path, target: LoadedModel, count: int) -> list[tuple[int, Prompt]]:
+    """Return the first `count` prompts of each group that are short enough, with their places in the file."""
+    short = [
+        (number, prompt)
+        for number, prompt in enumerate(read_prompts(path))
+        if len(target.encode_chat((ChatMessage(Role.USER, prompt.text),), False)) < LONGEST_PROMPT
+    ]
+    return [found for group in GROUPS for found in [each for each in short if each[1].group == group][:count]]
+
+
+def never() -> bool:
+    return False
 
 
 def best_depth(runs: list[Run], depths: list[int]) -> int:
@@ -280,21 +243,22 @@ def main() -> None:
         return
     target = load_model(args.target, args.dtype)
     bench = Bench(target, load_draft_model(args.draft, target, args.dtype), args)
-    prompts = read_prompts(args.questions, target, args.prompts)
+    prompts = short_prompts(args.questions, target, args.prompts)
     for method in (PLAIN, THEIRS, OURS):  # kernels are compiled now
         bench.run(Cell("", 0, 2, 0.0, 0), "Say hello.", method)
-    firsts = [(group, *questions[0]) for group, questions in prompts.items() if questions]
-    every = [(group, *question) for group, questions in prompts.items() for question in questions]
-    for group, question, text in firsts:
+    firsts: dict[str, tuple[int, Prompt]] = {}
+    for number, prompt in prompts:
+        firsts.setdefault(prompt.group, (number, prompt))
+    for number, prompt in firsts.values():
         for depth in args.depths:
-            bench.do(Cell(group, question, depth, 0.0, 0), text)
+            bench.do(Cell(prompt.group, number, depth, 0.0, 0), prompt.text)
     best = best_depth([run for run in bench.runs if run.temperature == 0], args.depths)
     print(f"K {best} is the fastest.")
-    for group, question, text in every:
-        bench.do(Cell(group, question, best, 0.0, 0), text)
+    for number, prompt in prompts:
+        bench.do(Cell(prompt.group, number, best, 0.0, 0), prompt.text)
     for seed in range(args.seeds):
-        for group, question, text in every:
-            bench.do(Cell(group, question, SAMPLED_DEPTH, 1.0, seed), text, (THEIRS, OURS))
+        for number, prompt in prompts:
+            bench.do(Cell(prompt.group, number, SAMPLED_DEPTH, 1.0, seed), prompt.text, (THEIRS, OURS))
     report(bench.runs, args.depths)
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from bench_transcript import DelayProbe, Meter, synthetic_reply, wait
+from bench_transcript import DelayMeter, Meter, synthetic_reply, wait
 from PySide6.QtCore import QEventLoop
 from stand_in_engine import StandInEngine, StandInReply
 
@@ -147,10 +147,10 @@ def measure(qt: Meter, panels: bool) -> Smoothness:
         loop = QEventLoop()
         controller.state_changed.connect(lambda: loop.quit() if controller.state is EngineState.IDLE else None)
         qt.reset()
-        probe, began = DelayProbe(), time.perf_counter()
+        delay_meter, began = DelayMeter(), time.perf_counter()
         loop.exec()
-        probe.stop()
-        delays, seconds = sorted(probe.delays), time.perf_counter() - began
+        delay_meter.stop()
+        delays, seconds = sorted(delay_meter.delays), time.perf_counter() - began
         window.close()
         assert app.finish()
         window.deleteLater()

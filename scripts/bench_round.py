@@ -28,8 +28,7 @@ import numpy as np
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.benchmark.halves import Halves, write_accepted
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.drafting.drafter_search import find_drafter
@@ -78,7 +77,7 @@ def measure_reply(
     model: LoadedModel, drafter: RecurrentModel, prompt: list[int], request: GenerationRequest
 ) -> Iterator[Timing]:
     """Yield the timings of a reply's rounds of full depth but for the first one."""
-    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
+    job = ReplyJob.fresh(model, prompt, request)
     iterator = RoundIterator(job, drafter.drafter(prompt, request, RecurrentSettings()))
     events: Iterator[object] = iter(iterator)
     first, *others = next_round(events)

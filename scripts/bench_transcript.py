@@ -127,7 +127,7 @@ class Mark:
         self.wall = time.perf_counter()
 
 
-class DelayProbe(QObject):
+class DelayMeter(QObject):
     """A timer due every millisecond: by how much it is late is what a click would have waited."""
 
     def __init__(self) -> None:
@@ -188,12 +188,12 @@ def run_streaming(app: Meter, theme: Theme, tokens: list[str]) -> Streaming:
 
     feed.timeout.connect(deliver)
     app.reset()
-    probe = DelayProbe()
+    delay_meter = DelayMeter()
     feed.start()
     loop.exec()
-    probe.stop()
+    delay_meter.stop()
     seconds = time.perf_counter() - started
-    delays = sorted(probe.delays)
+    delays = sorted(delay_meter.delays)
     view.close()
     view.deleteLater()
     return Streaming(

@@ -11,6 +11,7 @@ decodes the same replies again in seconds, in simulated time: without noise, on 
 import argparse
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import zip_longest
@@ -26,33 +27,32 @@ from chips import CHIPS, Chip
 
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.prompt_files import read_prompts
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Mode, Role, SamplingParams
-from rdchat.inference.auto.acceptance_estimates import Acceptance
-from rdchat.inference.auto.acceptance_file import read_acceptance
-from rdchat.inference.auto.costs import CostModel
-from rdchat.inference.auto.drafter import SHADOW, AutoDrafter
-from rdchat.inference.auto.plan import LENGTHS, LONGEST, WIDTHS
+from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.auto.control_loop import Done, decode
+from rdchat.inference.auto.controller import OFF_PATH
+from rdchat.inference.auto.costs.cost_model import CostModel
+from rdchat.inference.auto.drafter import AutoDrafter
+from rdchat.inference.auto.estimates.acceptance_calibration import record_drafts
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates
+from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
+from rdchat.inference.auto.plan import LONGEST, WIDTHS
 from rdchat.inference.auto.planner import Planner
-from rdchat.inference.auto.state import AutoState, Equipment, Followed
-from rdchat.inference.decoding.autoregressive import Step
+from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.drafting.drafter_search import find_drafter
-from rdchat.inference.drafting.lookup import LookupDrafter, LookupIndex
-from rdchat.inference.drafting.recurrent_beam import BeamShape, NodePool
+from rdchat.inference.drafting.lookup import LookupDrafter
+from rdchat.inference.drafting.lookup_index import LookupIndex
+from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
 
 NOTHING = Verified(mx.zeros((1, 1)), mx.zeros((1, 1)))
-STEP = Step(0, mx.zeros((1, 1)), None, None, mx.array([0]), mx.array([True]), None)
 AUTO = "auto"
 FIXED = {"lookup": 0, **{f"W{width}": width for width in (1, 4, 8)}}  # beams; 0 for prompt lookup
 BEAM_LENGTH, LOOKUP_TOKENS = 5, 4
@@ -64,46 +64,22 @@ class Record:
 
     prompt: list[int]
     reply: list[int]
-    pools: dict[int, list[NodePool]]
+    pools: dict[int, list[NodePool[mx.array]]]
 
     @property
     def last(self) -> int:
         return len(self.reply) - 1
 
 
-class Recorder(Drafter):
-    """Offers nothing and keeps all drafts."""
-
-    name = "recorder"
-
-    def __init__(self, drafter: RecurrentDrafter) -> None:
-        self._drafter = drafter
-        self.pools: dict[int, list[NodePool]] = {width: [] for width in WIDTHS}
-
-    def propose(self, root: int, limit: int) -> Draft:
-        alone = self._drafter.propose(root, 0)
-        for width, pools in self.pools.items():
-            pool = self._drafter.search(root, BeamShape(width, LONGEST))
-            mx.eval(pool.tokens, pool.parents, pool.scores)
-            pools.append(pool)
-        return alone
-
-    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
-        self._drafter.observe(tokens, verified, path)
-
-
 def record(model: LoadedModel, recurrent: RecurrentModel, request: GenerationRequest, file: Path) -> None:
     """Answer plainly and keep reply and drafts."""
-    prompt = model.encode_chat(request.messages, continue_last=False)
-    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
-    recorder = Recorder(recurrent.drafter(prompt, request, RecurrentSettings(lookup_branch=False), job.ledger))
-    *_, end = RoundIterator(job, recorder)
-    columns = {"prompt": np.array(prompt), "reply": np.array(end.token_ids)}  # type: ignore[union-attr]
-    for width, pools in recorder.pools.items():
+    prompt, reply, pools = record_drafts(model, recurrent, request, WIDTHS)
+    columns = {"prompt": np.array(prompt), "reply": np.array(reply)}
+    for width, of_width in pools.items():
         for name in ("tokens", "parents", "scores"):
-            columns[f"{name} {width}"] = np.array([np.array(getattr(pool, name)) for pool in pools])
-    with atomic_file(file) as draft:
-        np.savez(draft, **columns)  # type: ignore[arg-type]
+            columns[f"{name} {width}"] = np.array([getattr(pool, name) for pool in of_width])
+    with atomic_file(file) as temporary:
+        np.savez(temporary, **columns)  # type: ignore[arg-type]
 
 
 def read(file: Path) -> Record | None:
@@ -111,12 +87,11 @@ def read(file: Path) -> Record | None:
     with np.load(file) as data:
         if len(data["reply"]) < 2:
             return None
-        pools: dict[int, list[NodePool]] = {}
+        pools = dict[int, list[NodePool[mx.array]]]()
         for width in WIDTHS:
             columns = [data[f"{name} {width}"] for name in ("tokens", "parents", "scores")]
-            size = (columns[0].shape[1] - 1) // (LONGEST - 1)
             pools[width] = [
-                NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), size, LONGEST - 1)
+                NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), LONGEST - 1, width)
                 for tokens, parents, scores in zip(*columns, strict=True)
             ]
         return Record(data["prompt"].tolist(), data["reply"].tolist(), pools)
@@ -133,13 +108,13 @@ class Recorded(RecurrentDrafter):
         self._ledger, self._trees = Ledger(), True
         self._index = LookupIndex([*record.prompt, record.reply[0]])
 
-    def search(self, root: int, shape: BeamShape) -> NodePool:
+    def search(self, root: int, shape: BeamShape) -> NodePool[mx.array]:
         self.searched = shape
         pool, levels = self._record.pools[shape.width][self._at], shape.length - 1
         kept = 1 + levels * pool.level_size
-        return NodePool(pool.tokens[:kept], pool.parents[:kept], pool.scores[:kept], pool.level_size, levels)
+        return NodePool(pool.tokens[:kept], pool.parents[:kept], pool.scores[:kept], levels, shape.width)
 
-    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         self._at += len(tokens)
         self._index.extend(tokens)
 
@@ -149,22 +124,77 @@ class World:
 
     Args:
         costs: What it takes a machine to cost, and learns from.
-        followed: What it knows of drafts.
+        estimates: What it knows of drafts.
     """
 
-    def __init__(self, costs: CostModel, followed: Followed) -> None:
+    trees = padding = True
+
+    def __init__(self, costs: CostModel, estimates: AcceptanceEstimates) -> None:
         self.costs, self.planner = costs, Planner(costs)
-        self.equipment = Equipment(cast(RecurrentModel, self))
-        self._followed = followed
+        self.available = AvailableDrafters(cast(RecurrentModel, self))
+        self._estimates = estimates
         self.record: Record
         self.recorded: Recorded  # the drafter of its reply
 
-    def followed(self, sampling: SamplingParams) -> Followed:
-        return self._followed
+    def estimates(self, sampling: SamplingParams) -> AcceptanceEstimates:
+        return self._estimates
 
     def drafter(self, *_: object) -> Recorded:
         self.recorded = Recorded(self.record)
         return self.recorded
+
+
+class Replay:
+    """The automatic mode's `Work` on a recorded reply, in the time that a machine would take.
+
+    Args:
+        record: The reply.
+        world: What the mode knows.
+        costs: The machine's.
+    """
+
+    exact = False
+
+    def __init__(self, record: Record, world: World, costs: CostModel) -> None:
+        world.record = record
+        request = GenerationRequest((ChatMessage(Role.USER, "?"),), SamplingParams(temperature=0))
+        self.auto = AutoDrafter(cast(AutoState, world), record.prompt, request, Ledger())
+        self._record, self._world, self._costs = record, world, costs
+        self._at = -1  # place of the last token in the reply
+        self._queued = False
+        self.ms = 0.0
+
+    @property
+    def room(self) -> int | None:
+        return self._record.last - self._at - 1 if self._at < self._record.last else None
+
+    @property
+    def depth(self) -> int:
+        return len(self._record.prompt) + self._at
+
+    def stage(self, name: str) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def round(self) -> Done[None]:
+        recorded = self._world.recorded
+        recorded.searched = None
+        draft, tokens = round_of(self.auto, self._record, self._at)
+        ms = round_ms(self._costs, Mode(draft.drafter), self.depth, draft, recorded.searched)
+        self._at, self.ms = self._at + len(tokens), self.ms + ms
+        return Done((), tokens, ms)
+
+    def step(self, queue: bool) -> Done[None]:
+        ms = 0.0
+        if self._at >= 0:
+            costs = self._costs
+            ms = costs.plain_ms(self.depth) if self._queued else float(costs.calls_ms(Mode.OFF, self.depth)[1])
+            self.auto.follow(self._record.reply[self._at], self._record.reply[self._at + 1], NOTHING)
+        self._at, self._queued, self.ms = self._at + 1, queue, self.ms + ms
+        return Done((), [self._record.reply[self._at]], ms, queue)
+
+    def draft_off_path(self, shape: BeamShape) -> None:
+        self.auto.draft_off_path(shape)
+        self.ms += OFF_PATH * self._costs.beam_ms(shape)
 
 
 def accepted(tree: PackedTree, text: list[int]) -> int:
@@ -178,24 +208,21 @@ def accepted(tree: PackedTree, text: list[int]) -> int:
     return len(text)
 
 
-def round_of(drafter: Drafter, record: Record, at: int) -> tuple[Draft, int]:
-    """Make a round below token `at`; return what was offered and how many tokens came."""
+def round_of(drafter: Drafter, record: Record, at: int) -> tuple[Draft, list[int]]:
+    """Make a round below token `at`; return what was offered and the tokens that came."""
     limit = record.last - at - 1
     draft = drafter.propose(record.reply[at], limit)
     length = accepted(draft.tree, record.reply[at + 1 : at + 1 + limit])
-    drafter.observe(record.reply[at + 1 : at + 2 + length], NOTHING, list(range(length + 1)))
-    return draft, length + 1
-
-
-def beams_ms(costs: CostModel, shape: BeamShape) -> float:
-    """Return what a recurrent draft costs."""
-    return float(costs.beams_ms()[WIDTHS.index(shape.width), int(np.searchsorted(LENGTHS, shape.length))])
+    tokens = record.reply[at + 1 : at + 2 + length]
+    drafter.observe(record.reply[at], tokens, NOTHING, list(range(length + 1)))
+    return draft, tokens
 
 
 def round_ms(costs: CostModel, mode: Mode, depth: int, draft: Draft, shape: BeamShape | None) -> float:
     """Return what a round costs with so many tokens in the cache; `shape` is that of its beams, if it had any."""
     rows = max(draft.rows, len(draft.tree))
-    return (beams_ms(costs, shape) if shape else 0.0) + float(costs.calls_ms(mode, depth)[rows])
+    draft_ms = costs.beam_ms(shape) if shape else 0.0
+    return draft_ms + float(costs.calls_ms(mode, depth)[rows])
 
 
 def plain_ms(record: Record, costs: CostModel) -> float:
@@ -212,42 +239,21 @@ def fixed_ms(record: Record, costs: CostModel, width: int) -> float:
         draft, tokens = round_of(drafter, record, at)
         shape = drafter.searched if isinstance(drafter, Recorded) else None
         total += round_ms(costs, mode, len(record.prompt) + at, draft, shape)
-        at += tokens
+        at += len(tokens)
     return total
 
 
 def automatic_ms(record: Record, world: World, costs: CostModel) -> float:
-    """Return the time of a reply decoded automatically, in the order of `AutoIterator`, where these are the costs."""
-    world.record = record
-    request = GenerationRequest((ChatMessage(Role.USER, "?"),), SamplingParams(temperature=0))
-    auto = AutoDrafter(cast(AutoState, world), record.prompt, request, Ledger())
-    auto.begin(record.reply[0])
-    queued, total, at, mixed = False, 0.0, 0, 2
-    while at < record.last:
-        room, depth = record.last - at - 1, len(record.prompt) + at
-        if not queued and auto.wants_round(room):
-            world.recorded.searched = None
-            draft, tokens = round_of(auto, record, at)
-            ms = round_ms(costs, Mode(auto.name), depth, draft, world.recorded.searched)
-            auto.took_round(ms, usual=True)
-            at, total, mixed = at + tokens, total + ms, max(mixed, 1)
-            continue
-        ms = costs.plain_ms(depth) if queued else float(costs.calls_ms(Mode.OFF, depth)[1])
-        queued = room > 0 and not auto.wants_to_stop(room - 1)
-        usual, mixed = queued and not mixed, max(mixed - 1, 0)
-        auto.took_step(ms, usual)
-        auto.follow(record.reply[at], record.reply[at + 1], STEP)
-        at, total = at + 1, total + ms
-        shadow = auto.shadow() if usual else None
-        if shadow and auto.draft_in_shadow():
-            total, mixed = total + SHADOW * beams_ms(costs, shadow[0]), 2
-    auto.close(len(record.prompt) + record.last)
-    return total
+    """Return the time of a reply decoded automatically, where these are the costs."""
+    replay = Replay(record, world, costs)
+    list(decode(replay, replay.auto.controller))
+    replay.auto.close(len(record.prompt) + record.last)
+    return replay.ms
 
 
 def compare(records: dict[str, list[Record]], chip: Chip, known: Acceptance | None) -> Iterator[str]:
     """Yield the cells of a machine's row: over all, then by group."""
-    world, costs = World(chip.costs(), Followed.beginning_with(known)), chip.costs()
+    world, costs = World(chip.costs(), AcceptanceEstimates(known)), chip.costs()
     ratios: dict[str, dict[str, list[float]]] = {group: {name: [] for name in (AUTO, *FIXED)} for group in records}
     for turn in zip_longest(*records.values()):
         for group, record in zip(records, turn, strict=True):

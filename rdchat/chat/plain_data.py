@@ -1,8 +1,8 @@
-"""Dataclasses to and from JSON that may be older, newer or damaged: what can be read is, the rest keeps its default."""
+"""Dataclasses from JSON that may be older, newer or damaged: what can be read is, the rest keeps its default."""
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
@@ -14,11 +14,6 @@ if TYPE_CHECKING:
 _RANGE = 2**64  # seeds are below
 
 type Reader = Callable[[Any], Any]
-
-
-def to_plain(value: "DataclassInstance") -> dict[str, Any]:
-    """Return a dataclass as JSON can hold it; `from_plain` reads it back."""
-    return asdict(value)
 
 
 def from_plain[T: "DataclassInstance"](default: T, data: Mapping[str, Any]) -> tuple[T, list[str]]:

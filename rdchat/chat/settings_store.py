@@ -3,11 +3,12 @@
 import json
 import os
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.plain_data import from_plain, to_plain
+from rdchat.chat.plain_data import from_plain
 from rdchat.chat.settings import Settings
 from rdchat.chat.storage.set_aside import set_aside
 from rdchat.files.file_errors import file_error
@@ -50,7 +51,7 @@ class SettingsStore:
                 the app quits.
         """
         self.settings = settings
-        self._data = _merged(self._data, to_plain(settings))
+        self._data = _merged(self._data, asdict(settings))
         text = json.dumps(self._data, indent=2, ensure_ascii=False) + "\n"
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -24,14 +24,14 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams
 
-_TRIAL = """
-    SAVEPOINT trial;
+_WRITE_CHECK = """
+    SAVEPOINT write_check;
     INSERT INTO conversations (id, title, created_at, updated_at) VALUES (0, 'a', 0, 0);
     INSERT INTO messages (id, conversation_id, activated, role, status, created_at, text)
         VALUES (0, 0, 0, 'user', 'complete', 0, 'a');
     SAVEPOINT written;
-    ROLLBACK TO trial;
-    RELEASE trial;
+    ROLLBACK TO write_check;
+    RELEASE write_check;
 """  # whether the search index takes a word; nothing of it stays
 _NEXT_ACTIVATED = "(SELECT coalesce(max(activated), 0) + 1 FROM messages WHERE conversation_id = ?)"
 
@@ -64,7 +64,7 @@ class ConversationStore:
             connection.execute("DELETE FROM conversations WHERE deleted_at IS NOT NULL")
             # this process holds the lock, so whoever wrote these is gone
             connection.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
-            connection.executescript(_TRIAL)
+            connection.executescript(_WRITE_CHECK)
 
     @classmethod
     def open(cls, path: Path) -> "ConversationStore":

@@ -40,10 +40,16 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
     parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights")
     parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
-    parser.add_argument("--temperature", type=float, default=defaults.temperature, help="0 takes the likeliest token")
-    parser.add_argument("--top-k", type=int, default=defaults.top_k, help="keep this many likeliest tokens; 0 is off")
+    parser.add_argument(
+        "--temperature", type=float, default=defaults.temperature, help="0 takes the most probable token"
+    )
+    parser.add_argument(
+        "--top-k", type=int, default=defaults.top_k, help="keep this many of the most probable tokens; 0 is off"
+    )
     parser.add_argument("--top-p", type=float, default=defaults.top_p, help="keep this much probability; 1 is off")
-    parser.add_argument("--min-p", type=float, default=defaults.min_p, help="least share of the likeliest; 0 is off")
+    parser.add_argument(
+        "--min-p", type=float, default=defaults.min_p, help="least share of the most probable one; 0 is off"
+    )
     parser.add_argument("--repetition-penalty", type=float, default=defaults.repetition_penalty, help="1 is off")
     parser.add_argument("--seed", type=int, help="the same seed gives the same text (default: drawn at random)")
     parser.add_argument("--max-tokens", type=int, default=defaults.max_tokens, help="longest answer")
@@ -177,7 +183,7 @@ class _Answer:
             loaded = load_model(model, dtype, progress.show)
             self._info = loaded.info
             session = ChatSession(loaded)
-            session.load_drafter(self._draft, progress.show)
+            session.drafters.load(self._draft, progress.show)
         request = GenerationRequest(messages, self._sampling, self._seed, draft=self._draft)
         iterator = session.generate(request)
         with ctrl_c_calls(lambda: self._cancel(iterator)):

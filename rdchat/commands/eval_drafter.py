@@ -4,8 +4,10 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +17,13 @@ from rdchat.commands.progress import ProgressLine
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.prompt_files import Prompt, by_group, first_of_each_group, read_prompts
-from rdchat.inference.api.requests import Dtype, SamplingParams, check_seed, require
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, require
+from rdchat.inference.benchmark.draft_counts import CountsFile, Result, draft_name, report
 
 if TYPE_CHECKING:
+    from rdchat.inference.benchmark.evaluation import Evaluation
+    from rdchat.inference.session import ChatSession
     from rdchat.inference.target.target import LoadedModel
-    from rdchat.inference.training.run.evaluate import Evaluation
-    from rdchat.inference.training.run.trials import Result, Setup, TrialFile
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -40,7 +43,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--beam-width", type=int, nargs="+", default=[1, 4], metavar="W", help="widths to measure")
     parser.add_argument("--beam-length", type=int, nargs="+", default=[5], metavar="L", help="lengths to measure")
     parser.add_argument("--max-tokens", type=int, default=128, help="longest reply")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the most probable token")
     parser.add_argument("--top-p", type=float, default=SamplingParams().top_p, help="keep this much probability")
     parser.add_argument("--seed", type=int, default=0, help="of the replies")
     parser.add_argument(
@@ -50,29 +53,31 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure every setup on every prompt; the exit status is 0, or 130 after Ctrl-C."""
+    """Measure every draft on every prompt; the exit status is 0, or 130 after Ctrl-C."""
     sampling = SamplingParams(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens)
     require(args.per_group >= 0, "per-group", args.per_group, "at least 0")
     check_seed(args.seed)
     prompts = read_prompts(paths.expanded(args.prompts, "--prompts"))
     if args.per_group:
         prompts = first_of_each_group(prompts, args.per_group)
-    setups = _setups(args.beam_width, args.beam_length)
+    drafts = _drafts(args.beam_width, args.beam_length)
 
     from rdchat.host import keep_awake  # noqa: PLC0415
-    from rdchat.inference.drafting.drafter_folder import load_drafter  # noqa: PLC0415  MLX: only once all is right
+    from rdchat.inference.benchmark.evaluation import Evaluation  # noqa: PLC0415  MLX: only once all is right
+    from rdchat.inference.benchmark.recording import check_lengths  # noqa: PLC0415
     from rdchat.inference.models.loading import load_model  # noqa: PLC0415
-    from rdchat.inference.training.run.evaluate import Evaluation  # noqa: PLC0415
-    from rdchat.inference.training.run.trials import report  # noqa: PLC0415
+    from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
-    with ProgressLine(sys.stderr) as progress:
+    with ProgressLine(sys.stderr, verbose=True) as progress:
         model = load_model(args.model, Dtype(args.dtype), progress.show)
-        folder = _drafter_folder(args.drafter, model)
-        evaluation = Evaluation(model, load_drafter(folder, model), sampling, args.seed)
-        evaluation.check(prompts)
+        session = ChatSession(model)
+        folder = _load_drafter(args.drafter, session)
+        drafts = [replace(draft, drafter=str(folder)) for draft in drafts]
+        check_lengths(model, prompts)
         facts = _facts(args, model, folder)
-        with _results_file(args.results, facts) as kept, keep_awake():
-            measuring = _Measuring(evaluation, prompts, setups, kept, progress, table=not args.json)
+        with _counts_file(args.results, facts) as kept, keep_awake():
+            evaluation = Evaluation(session, sampling, args.seed)
+            measuring = _Measuring(evaluation, prompts, drafts, kept, progress, table=not args.json)
             with ctrl_c_calls(measuring.cancel):
                 measuring.run()
     if args.json:
@@ -81,29 +86,27 @@ def run(args: argparse.Namespace) -> int:
     return INTERRUPTED if measuring.cancelled else 0
 
 
-def _setups(widths: Sequence[int], lengths: Sequence[int]) -> "list[Setup]":
-    """Return every width and length, alone and with the lookup branch, and lookup alone."""
-    from rdchat.inference.drafting.recurrent_beam import BeamShape  # noqa: PLC0415  MLX
-    from rdchat.inference.training.run.trials import Setup  # noqa: PLC0415
-
-    setups = []
+def _drafts(widths: Sequence[int], lengths: Sequence[int]) -> list[DraftSettings]:
+    """Return beams of every width and length, alone and with the lookup branch, and lookup alone."""
+    drafts = []
     for length in dict.fromkeys(lengths):
         for width in dict.fromkeys(widths):
-            BeamShape(width, length)  # refuses what cannot be
-            setups += [Setup(width, length), Setup(width, length, lookup_branch=True)]
-        setups.append(Setup(0, length))
-    return setups
+            beams = DraftSettings(Mode.RECURRENT, beam_width=width, beam_length=length, lookup_branch=False)
+            drafts += [beams, replace(beams, lookup_branch=True)]
+        drafts.append(DraftSettings(Mode.LOOKUP, draft_tokens=length - 1))
+    return drafts
 
 
-def _drafter_folder(named: str | None, model: "LoadedModel") -> Path:
+def _load_drafter(named: str | None, session: "ChatSession") -> Path:
+    """Return the folder of the drafter that is named, else of the one made for the target, once it is loaded."""
     from rdchat.inference.drafters import cannot_verify, no_drafter  # noqa: PLC0415
-    from rdchat.inference.drafting.drafter_search import find_drafter  # noqa: PLC0415
 
-    if problem := cannot_verify(model):
+    if problem := cannot_verify(session.model):
         raise ModelError(problem, "Pick another model.")
-    folder = paths.expanded(named, "--drafter") if named else find_drafter(model)
+    folder = session.drafters.recurrent_folder(named)
     if folder is None:
-        raise ModelError(no_drafter(model), "Train one with `rdchat train-drafter`, or name one.")
+        raise ModelError(no_drafter(session.model), "Train one with `rdchat train-drafter`, or name one.")
+    session.drafters.load(DraftSettings(Mode.RECURRENT, drafter=str(folder)))
     return folder
 
 
@@ -128,31 +131,29 @@ def _facts(args: argparse.Namespace, model: "LoadedModel", folder: Path) -> dict
     }
 
 
-def _results_file(path: str | None, facts: dict[str, Any]) -> "closing[TrialFile] | nullcontext[None]":
-    from rdchat.inference.training.run.trials import TrialFile  # noqa: PLC0415
-
-    return closing(TrialFile(paths.expanded(path, "--results"), facts)) if path else nullcontext()
+def _counts_file(path: str | None, facts: dict[str, Any]) -> "closing[CountsFile] | nullcontext[None]":
+    return closing(CountsFile(paths.expanded(path, "--results"), facts)) if path else nullcontext()
 
 
 class _Measuring:
-    """Measures cell by cell - a setup and a group of prompts - and prints each as soon as it is done."""
+    """Measures cell by cell - a draft and a group of prompts - and prints each as soon as it is done."""
 
     def __init__(
         self,
         evaluation: "Evaluation",
         prompts: Sequence[Prompt],
-        setups: "Sequence[Setup]",
-        kept: "TrialFile | None",
+        drafts: Sequence[DraftSettings],
+        kept: CountsFile | None,
         progress: ProgressLine,
         *,
         table: bool,
     ) -> None:
         self._evaluation = evaluation
-        self._setups = setups
+        self._drafts = drafts
         self._kept = kept
         self._progress = progress
         self._table = table
-        self._replies = len(prompts) * len(setups)
+        self._replies = len(prompts) * len(drafts)
         self._groups = by_group(prompts)
         self.results: list[Result] = []
         self.cancelled = False
@@ -165,30 +166,25 @@ class _Measuring:
         """Measure all, or until it is cancelled."""
         if self._table:
             print(_HEADER, flush=True)
-        for setup in self._setups:
-            for group in self._groups:
-                for result in self._cell(setup, group):
-                    self.results.append(result)
+        groups = list(self._groups)
+        cells = list(product(self._drafts, groups))
+        for number, (draft, group) in enumerate(cells, start=1):
+            stage = f"Decoding {number} of {len(cells)}: {draft_name(draft)}{', ' * bool(group)}{group}"
+            self._progress.show(LoadProgress(stage, len(self.results) / self._replies))
+            for result in self._evaluation.run(self._groups[group], [draft], self._kept):
+                self.results.append(result)
                 if self.cancelled:
                     return
-                if group:
-                    self._print(setup, group)
-            self._print(setup, "all")
+                self._progress.show(LoadProgress(stage, len(self.results) / self._replies))
+            if group:
+                self._print(draft, group)
+            if group == groups[-1]:
+                self._print(draft, "all")
 
-    def _cell(self, setup: "Setup", group: str) -> "Iterator[Result]":
-        for result in self._evaluation.run(self._groups[group], [setup], self._kept):
-            yield result
-            if self.cancelled:
-                return
-            stage = f"Decoding: {setup}{', ' * bool(group)}{group}"
-            self._progress.show(LoadProgress(stage, len(self.results) / self._replies))
-
-    def _print(self, setup: "Setup", group: str) -> None:
-        from rdchat.inference.training.run.trials import report  # noqa: PLC0415
-
+    def _print(self, draft: DraftSettings, group: str) -> None:
         if not self._table:
             return
-        rows = report([result for result in self.results if result[1] == setup])
+        rows = report([result for result in self.results if result[1] == draft])
         self._progress.clear()
         print(_line(next(row for row in rows if row["group"] == group)), flush=True)
 

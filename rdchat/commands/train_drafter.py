@@ -12,8 +12,8 @@ from rdchat.commands.progress import ProgressLine
 from rdchat.inference.api.requests import Dtype
 
 if TYPE_CHECKING:
-    from rdchat.inference.training.progress import TrainingProgress
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
+    from rdchat.inference.training.training_progress import TrainingProgress
 
 _DEFAULT_TOKENS, _MOST_TOKENS = 1_000_000, 10_000_000  # without either limit; the most that --hours alone makes
 _LINES_EVERY = 30.0  # seconds between two lines where the output is no terminal

@@ -11,7 +11,7 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.drafter import AutoDrafter
-from rdchat.inference.auto.state import AutoState, Equipment
+from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
@@ -27,13 +27,6 @@ NO_DRAFT_MODEL = "No draft model is chosen: it is a smaller model that knows the
 
 Progress = Callable[[LoadProgress], None]
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Unavailable:
-    """A mode that cannot run; `reason` is a sentence that says why."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +78,11 @@ class Drafters:
     def _target_hash(self) -> str:
         return TargetBinding.of(self._model.info).hash
 
-    def load(self, settings: DraftSettings, on_progress: Progress = lambda _: None) -> Unavailable | None:
+    def load(self, settings: DraftSettings, on_progress: Progress = lambda _: None) -> str | None:
         """Load what a mode needs, once.
 
         Returns:
-            Why the mode cannot run; None where it can.
+            A sentence that says why the mode cannot run; None where it can.
 
         Raises:
             RdchatError: If a drafter or draft model that was named is wrong, missing or damaged.
@@ -97,16 +90,16 @@ class Drafters:
         if settings.mode is Mode.OFF:
             return None
         if problem := cannot_verify(self._model):
-            return Unavailable(problem)
+            return problem
         if settings.mode is Mode.SPECULATIVE:
             return self._load_draft_model(settings.draft_model, on_progress)
         if settings.mode is Mode.RECURRENT:
-            return None if self._load_recurrent(settings.drafter) else Unavailable(no_drafter(self._model))
+            return None if self._load_recurrent(settings.drafter) else no_drafter(self._model)
         if settings.mode is Mode.AUTO:
             self._load_all(settings, on_progress)
         return None
 
-    def try_load(self, settings: DraftSettings) -> Unavailable | None:
+    def try_load(self, settings: DraftSettings) -> str | None:
         """Load what a mode needs; what is wrong with a drafter or a draft model is a reason as any other.
 
         The automatic mode does without what is wrong.
@@ -117,7 +110,7 @@ class Drafters:
             if settings.mode is Mode.AUTO:
                 _LOG.warning("The automatic mode does without: %s", error)
                 return None
-            return Unavailable(str(error))
+            return str(error)
 
     def drafter(self, prompt: list[int], request: GenerationRequest, ledger: Ledger) -> ReadyDrafter | None:
         """Return the drafter of one reply, for which `load` found nothing in the way; None in mode `off`."""
@@ -165,19 +158,19 @@ class Drafters:
             except RdchatError as error:
                 wrong.append(error)
         folder, recurrent = found or (None, None)
-        self.auto.equip(Equipment(recurrent, folder, draft_model))
+        self.auto.equip(AvailableDrafters(recurrent, folder, draft_model))
         if wrong:
             raise wrong[0]
 
     def _auto_sources(self) -> str:
-        equipment = self.auto.equipment
-        draft_model = equipment.draft_model
-        sources = [equipment.folder, draft_model and draft_model.model.info.path, "prompt lookup"]
+        available = self.auto.available
+        draft_model = available.draft_model
+        sources = [available.folder, draft_model and draft_model.model.info.path, "prompt lookup"]
         return ", ".join(str(source) for source in sources if source)
 
-    def _load_draft_model(self, name: str | None, on_progress: Progress) -> Unavailable | None:
+    def _load_draft_model(self, name: str | None, on_progress: Progress) -> str | None:
         if name is None:
-            return Unavailable(NO_DRAFT_MODEL)
+            return NO_DRAFT_MODEL
         if name not in self._draft_models:
             self._draft_models = {name: load_draft_model(name, self._model, on_progress=on_progress)}
         return None

@@ -36,26 +36,21 @@ class LocalEngine:
         self._chosen: _Chosen | None = None
 
     def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
-        """See `Engine`."""
         self._chosen = None
         info = self._open(model, dtype, on_progress)
         self._chosen = _Chosen(model, dtype, info)
         return info
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
-        """See `Engine`."""
         return self._loaded().generate(request, stopped)
 
     def draft_options(self, settings: DraftSettings) -> DraftOptions:
-        """See `Engine`."""
         return self._loaded().draft_options(settings)
 
     def idle(self) -> bool:
-        """See `Engine`."""
         return self._session is not None and self._session.idle()
 
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
-        """See `Engine`."""
         self._loaded()
         return InterleavedRunner(plan, self._session_in, self._go_back)
 
@@ -91,7 +86,6 @@ class LocalEngine:
         return self._session
 
     def close(self) -> None:
-        """See `Engine`."""
         self._unload()
         mx.synchronize()  # what a stopped reply left queued runs on a stream that goes now
         mx.clear_streams()  # and the thread's compiled functions, as MLX asks of every thread but the main one

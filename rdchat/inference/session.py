@@ -9,7 +9,7 @@ from dataclasses import replace
 import mlx.core as mx
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.events import DraftOptions, LoadProgress
+from rdchat.inference.api.events import DraftOptions
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.inference.auto.drafter import AutoDrafter
@@ -33,44 +33,20 @@ class ChatSession:
 
     Args:
         model: The target.
-        kv_bits: 4 or 8 to quantise the KV cache of full-attention layers, which then takes less memory.
         drafters: The model's drafters, where another session has loaded some.
+
+    Attributes:
+        model: The target.
+        drafters: Give a reply its drafter.
+        cache: Holds the conversation as far as it was fed to the model.
     """
 
-    def __init__(self, model: LoadedModel, kv_bits: int | None = None, drafters: Drafters | None = None) -> None:
-        self._model = model
-        self._cache = KVCache(model.network, kv_bits)
-        self._drafters = drafters or Drafters(model)
-        self._options = ModeOptions(model, self._drafters)
+    def __init__(self, model: LoadedModel, drafters: Drafters | None = None) -> None:
+        self.model = model
+        self.cache = KVCache(model.network)
+        self.drafters = drafters or Drafters(model)
+        self._options = ModeOptions(model, self.drafters)
         self._running: TokenIterator | None = None
-
-    @property
-    def model(self) -> LoadedModel:
-        """The target."""
-        return self._model
-
-    @property
-    def drafters(self) -> Drafters:
-        """Give a reply its drafter."""
-        return self._drafters
-
-    @property
-    def cached_tokens(self) -> list[int]:
-        """Token ids the KV cache holds."""
-        return list(self._cache.tokens)
-
-    @property
-    def cached_positions(self) -> int:
-        """Positions the KV cache itself reports, which `cached_tokens` must match."""
-        return max((getattr(layer, "offset", 0) for layer in self._cache.layers), default=0)
-
-    def load_drafter(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
-        """Load what a drafting mode needs before the first request of it, which would do so otherwise.
-
-        Raises:
-            RdchatError: If a drafter or draft model that was named is wrong, missing or damaged.
-        """
-        self._drafters.load(settings, on_progress)
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         """Begin a reply; one still running is closed first.
@@ -87,18 +63,17 @@ class ChatSession:
         """
         if self._running is not None:
             self._running.close()
-        unavailable = self._drafters.try_load(request.draft)
+        reason = self.drafters.try_load(request.draft)
         clock, ledger = Clock(), Ledger()
         with ledger.stage("template and tokenize"):
-            prompt = self._model.encode_chat(request.messages, request.continue_last, lambda: _go_on(stopped))
+            prompt = self.model.encode_chat(request.messages, request.continue_last, lambda: _go_on(stopped))
         self._check_length(len(prompt))
         mx.reset_peak_memory()
-        self._cache.keep_prefix_of(prompt)
-        plain_ms = self._drafters.auto.costs.plain_ms
-        job = ReplyJob(self._model, self._cache, prompt, request, ledger, clock, plain_ms=plain_ms)
-        ready = None if unavailable else self._drafters.drafter(prompt, request, ledger)
+        self.cache.keep_prefix_of(prompt)
+        plain_ms = self.drafters.auto.costs.plain_ms
+        job = ReplyJob(self.model, self.cache, prompt, request, ledger, clock, plain_ms=plain_ms)
+        ready = None if reason else self.drafters.drafter(prompt, request, ledger)
         if ready is None:
-            reason = unavailable.reason if unavailable else None
             self._running = AutoregressiveIterator(replace(job, mode_reason=reason))
         else:
             job = replace(job, mode=request.draft.mode, drafter=ready.source)
@@ -107,36 +82,36 @@ class ChatSession:
 
     def draft_options(self, settings: DraftSettings) -> DraftOptions:
         """Tell which modes the target can have with the draft model and drafter that `settings` name."""
-        return DraftOptions(self._model.info.path, self._options.tell(settings))
+        return DraftOptions(self.model.info.path, self._options.tell(settings))
 
     def idle(self) -> bool:
         """Do a slice of what can wait; see `Engine.idle`. Nothing is measured before the first reply."""
-        return self._running is not None and self._drafters.auto.measure()
+        return self._running is not None and self.drafters.auto.measure()
 
     def fork(self) -> "ChatSession":
         """Return another session of the same model and drafters, with an empty KV cache of its own."""
-        return ChatSession(self._model, drafters=self._drafters)
+        return ChatSession(self.model, self.drafters)
 
     def forget(self) -> None:
         """Empty the KV caches, a draft model's too, so that the next reply begins with nothing."""
         if self._running is not None:
             self._running.close()
-        self._cache.reset()
-        self._drafters.forget()
+        self.cache.reset()
+        self.drafters.forget()
 
     def warm_up(self) -> None:
         """Run the network once, so that kernels are compiled, and load what the usual mode drafts with."""
-        cache = KVCache(self._model.network)
+        cache = KVCache(self.model.network)
         for tokens in ([0] * 8, [0]):
-            mx.eval(self._model.network(mx.array([tokens]), cache=cache.layers))
-        self._drafters.try_load(DraftSettings())
+            mx.eval(self.model.network(mx.array([tokens]), cache=cache.layers))
+        self.drafters.try_load(DraftSettings())
 
     def _check_length(self, length: int) -> None:
-        context = self._model.info.context_length
+        context = self.model.info.context_length
         if length >= context:
             raise PromptTooLongError(
                 f"The conversation is {length:,} tokens long; with the reply, "
-                f"{self._model.info.name} takes {context:,}.",
+                f"{self.model.info.name} takes {context:,}.",
                 "Shorten the prompt, start a new chat, or pick a model with a longer context.",
             )
 

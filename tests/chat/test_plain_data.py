@@ -1,10 +1,10 @@
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import pytest
 
-from rdchat.chat.plain_data import from_plain, to_plain
+from rdchat.chat.plain_data import from_plain
 from rdchat.chat.settings import ModelDraft, Settings
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
@@ -12,7 +12,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 
 @pytest.mark.parametrize("value", [Settings(), SamplingParams(), Statistics(ledger=(LedgerEntry("a", "", 1, 2.5),))])
 def test_what_goes_through_json_comes_back(value: Any) -> None:
-    assert from_plain(type(value)(), json.loads(json.dumps(to_plain(value)))) == (value, [])
+    assert from_plain(type(value)(), json.loads(json.dumps(asdict(value)))) == (value, [])
 
 
 @pytest.mark.parametrize("kind", [Settings, SamplingParams, Statistics])

@@ -59,6 +59,18 @@ def test_json_holds_every_setup_and_group(drafter: Path, prompts: Path, capsys: 
         assert row["tokens_per_target_call"] == row["decoded_tokens"] / row["target_calls"] >= 1
 
 
+def test_it_says_how_far_it_is_though_it_prints_json(
+    drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--drafter", drafter, "--prompts", prompts, "--per-group", 1, "--beam-width", 1, "--beam-length", 3)
+    assert evaluate(*options, "--json") == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["complete"]
+    cells = ["W1 L3, maths", "W1 L3, rag", "W1 L3 + lookup, maths", "W1 L3 + lookup, rag", "lookup L3, maths"]
+    stages = [f"Decoding {number} of 6: {cell}…" for number, cell in enumerate([*cells, "lookup L3, rag"], start=1)]
+    assert [line for line in shown.err.splitlines() if line.startswith("Decoding")] == stages
+
+
 def test_the_table_has_a_line_for_each(drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate("--drafter", drafter, "--prompts", prompts, "--per-group", 1, "--beam-length", 3) == 0
     header, *lines = capsys.readouterr().out.splitlines()
@@ -71,9 +83,9 @@ def test_the_table_has_a_line_for_each(drafter: Path, prompts: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("options", "words", "status"),
     [
-        (["--beam-width", "0"], "beam-width 0 and beam-length 5 are out of range", 2),
-        (["--beam-length", "1"], "beam-length 1 are out of range", 2),
-        (["--beam-width", "99"], "at most 256 can be verified at once", 2),
+        (["--beam-width", "0"], "beam-width 0 is out of range", 2),
+        (["--beam-length", "1"], "beam-length 1 is out of range", 2),
+        (["--beam-width", "99"], "beam-width times beam-length 495 is out of range: it must be at most 256", 2),
         (["--per-group", "-1"], "per-group -1 is out of range", 2),
         (["--temperature", "-1"], "temperature -1.0 is out of range", 2),
         (["--drafter", "nowhere"], "There is no drafter at nowhere", 1),
@@ -133,17 +145,17 @@ def test_a_width_that_is_named_twice_is_measured_once(
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is decoded, a setup each reply."""
-    from rdchat.inference.training.run.evaluate import Evaluation
+    """What is decoded, a prompt each reply."""
+    from rdchat.inference.benchmark import evaluation
 
     done: list[str] = []
-    plain = Evaluation._decode
+    plain = evaluation.record
 
-    def decode(self: Evaluation, prompt: Any, setup: Any) -> Any:
-        done.append(str(setup))
-        return plain(self, prompt, setup)
+    def record(session: Any, request: Any, cancelled: Any) -> Any:
+        done.append(request.messages[0].content)
+        return plain(session, request, cancelled)
 
-    monkeypatch.setattr(Evaluation, "_decode", decode)
+    monkeypatch.setattr(evaluation, "record", record)
     return done
 
 
@@ -156,22 +168,23 @@ def test_a_measurement_goes_on_where_it_was_interrupted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ctrl-C after four replies: what was measured is printed and kept; the next run ends in the whole table."""
-    from rdchat.commands.eval_drafter import _Measuring
+    from rdchat.inference.benchmark import evaluation
 
     options = ("--drafter", drafter, "--prompts", prompts, "--beam-width", 1, "--beam-length", 3)
     assert evaluate(*options) == 0
     whole = capsys.readouterr().out
     everything = len(decoded)
 
-    plain = _Measuring._print
+    plain = evaluation.record
 
-    def interrupt(self: _Measuring, setup: Any, group: str) -> None:
-        plain(self, setup, group)
-        signal.raise_signal(signal.SIGINT)
+    def interrupt(*arguments: Any) -> Any:
+        if len(decoded) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return plain(*arguments)
 
     decoded.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(_Measuring, "_print", interrupt)
+        patch.setattr(evaluation, "record", interrupt)
         assert evaluate(*options, "--results", tmp_path / "kept") == 130
     assert capsys.readouterr().out.splitlines() == whole.splitlines()[:2]
     some = len(decoded)
@@ -198,7 +211,7 @@ def test_a_prompt_that_leaves_no_room_is_named_before_anything_is_decoded(
 ) -> None:
     (tmp_path / "long").write_text("short\n" + 600 * "word ")
     assert evaluate("--drafter", drafter, "--prompts", tmp_path / "long") == 1
-    assert 'The prompt "word word' in capsys.readouterr().err
+    assert "Prompt 2 is " in capsys.readouterr().err
     assert not decoded
 
 

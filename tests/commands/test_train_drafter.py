@@ -166,7 +166,7 @@ def asked(model: LoadedModel) -> list[str]:
 def test_hours_bound_the_whole_and_chats_stay_out_of_it_unless_they_are_asked_for(
     model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """So few that a single wave is made."""
+    """So few that a single batch is made."""
     store_chat("zzz from a chat")
     assert train(out, "--hours", "0.0001") == 0
     folder = next(paths.cache_dir().glob("training/*/*"))

@@ -8,13 +8,15 @@ import numpy as np
 from rdchat.inference import ChatSession, GenerationRequest, SamplingParams
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Mode, Role
-from rdchat.inference.decoding.sampling import filter_border, mass
+from rdchat.inference.decoding.sampling import filter_border, softmax_denominator
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 CODE = "Write a Python function that reverses a list. Then write the same function again with a comment in each line."
 PROSE = "Explain in three sentences why the sky is blue."
 SUMS = "What is 12 * 34? Think step by step and repeat every step."
+
+_ERROR = 1e-3
 
 
 def request(prompt: str, sampling: dict[str, Any], **draft: Any) -> GenerationRequest:
@@ -29,20 +31,28 @@ def reply(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
     return end
 
 
-def check_same(model: LoadedModel, asked: GenerationRequest, plain: tuple[int, ...], drafted: tuple[int, ...]) -> None:
-    """Assert equal tokens, up to a near-tie that a perturbation of 1e-3 of the float32 logits explains."""
+def check_same(
+    model: LoadedModel,
+    asked: GenerationRequest,
+    plain: tuple[int, ...],
+    drafted: tuple[int, ...],
+) -> None:
+    """Assert equal tokens, up to a near-tie that a perturbation of the float32 logits by 1e-3 explains."""
     differing = [i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b]
     if not differing and len(plain) == len(drafted):
         return
     first, params = differing[0], asked.sampling
     prompt = model.encode_chat(asked.messages, False)
-    tokens = mx.array([[*prompt, *plain[:first]]])
-    logits = model.network(tokens, cache=KVCache(model.network).layers)[:, -1]
+    logits = logits_after(model, [*prompt, *plain[:first]])
     ordered = mx.sort(logits, axis=-1)[:, ::-1]
-    border = filter_border(ordered, mass(logits), params).item()
+    border = filter_border(ordered, softmax_denominator(logits), params).item()
     pair = np.array(logits)[0, [plain[first], drafted[first]]]
-    error = 1e-3
-    at_border = np.abs(pair - border).min() < error
+    at_border = np.abs(pair - border).min() < _ERROR
     gap = abs(pair[0] - pair[1])
     told = f"diverged at token {first}: logits {pair}, border {border}"
-    assert at_border or (params.greedy and gap < 2 * error), told
+    assert at_border or (params.greedy and gap < 2 * _ERROR), told
+
+
+def logits_after(model: LoadedModel, tokens: list[int]) -> mx.array:
+    """Return (1, vocabulary) what follows tokens on a fresh KV cache."""
+    return model.network(mx.array([tokens]), cache=KVCache(model.network).layers)[:, -1]

@@ -1,4 +1,4 @@
-"""Drafting on the real default model: the same tokens as plain decoding, by every drafter, on every kind of cache."""
+"""Drafting on the real default model: the same tokens as plain decoding, by every drafter."""
 
 from typing import Any
 

@@ -14,8 +14,8 @@ from tests.disks import small_disk
 def test_a_file_appears_only_after_the_block(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    with atomic_file(path) as draft:
-        draft.write_text("new")
+    with atomic_file(path) as temporary:
+        temporary.write_text("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
@@ -29,15 +29,15 @@ def write_half(path: Path) -> None:
 def test_a_failure_leaves_the_old_file_alone(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(TypeError), atomic_file(path) as draft:
-        write_half(draft)
+    with pytest.raises(TypeError), atomic_file(path) as temporary:
+        write_half(temporary)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def save(path: Path) -> None:
-    with atomic_file(path) as draft:
-        mx.save_safetensors(str(draft), {"x": mx.zeros(1000)})
+    with atomic_file(path) as temporary:
+        mx.save_safetensors(str(temporary), {"x": mx.zeros(1000)})
 
 
 def test_mlx_errors_are_told_as_what_they_are(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterable
 
 from tests.hostile.case import Case, Kind
+from tests.hostile.command_runner import CommandRunner
 from tests.hostile.corpus import cases
 from tests.hostile.kills import kills
 from tests.hostile.results import Result, ResultFile, table
 from tests.hostile.samples import BUILD, samples
-from tests.hostile.trial import Trials
-from tests.hostile.window_trial import WindowTrials, is_for_the_window
+from tests.hostile.window_runner import WindowRunner, is_for_the_window
 
 PARTS = ("cases", "window", "kills")
 
@@ -53,11 +53,11 @@ def main() -> int:
 
 
 def _on_the_command_line(chosen: Iterable[Case], file: ResultFile, again: bool, keep: bool) -> Iterable[Result]:
-    with Trials(BUILD / "cases", keep) as trials:
+    with CommandRunner(BUILD / "cases", keep) as commands:
         for case in chosen:
             result = None if again else file.find("cases", case.id)
             if result is None:
-                faults, outcome = trials.run(case)
+                faults, outcome = commands.run(case)
                 said = outcome.stderr.strip()[:400]
                 memory = outcome.memory_bytes // 10**6
                 result = Result("cases", case.id, tuple(faults), round(outcome.seconds, 2), memory, said=said)
@@ -67,13 +67,13 @@ def _on_the_command_line(chosen: Iterable[Case], file: ResultFile, again: bool, 
 
 
 def _in_the_window(chosen: Iterable[Case], file: ResultFile, again: bool) -> Iterable[Result]:
-    with WindowTrials(BUILD / "window") as trials:
+    with WindowRunner(BUILD / "window") as runner:
         for case in chosen:
             if not is_for_the_window(case):
                 continue
             result = None if again else file.find("window", case.id)
             if result is None:
-                result = trials.run(case)
+                result = runner.run(case)
                 file.add(result)
                 _tell(result)
             yield result

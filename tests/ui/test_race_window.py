@@ -63,7 +63,7 @@ def test_a_race_is_replayed_to_its_end(qtbot: QtBot, chat: Chat, race: RaceWindo
     assert race.verdict.text() == "Same text, token for token."
 
 
-def test_both_lanes_share_a_clock(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+def test_both_replies_share_a_clock(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
     run(qtbot, chat, race)
     race.playback.toggle()  # hold it
     race.playback.moved.emit(121.0)

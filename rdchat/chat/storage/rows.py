@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus
-from rdchat.chat.plain_data import from_plain, to_plain
+from rdchat.chat.plain_data import from_plain
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams
@@ -71,7 +72,7 @@ def seed_column(seed: int | None) -> int | None:
 
 
 def json_column(value: "DataclassInstance | None") -> str | None:
-    return None if value is None else json.dumps(to_plain(value), separators=(",", ":"))
+    return None if value is None else json.dumps(asdict(value), separators=(",", ":"))
 
 
 def text_column(text: str) -> str:

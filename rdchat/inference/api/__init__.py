@@ -1,1 +1,1 @@
-"""What is asked of the engine and what it tells: plain frozen data and protocols. No MLX, nothing happens on import."""
+"""Requests, events, results and protocols of the engine: plain frozen data. No MLX, no side effect of importing it."""

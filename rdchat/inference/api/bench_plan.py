@@ -1,4 +1,4 @@
-"""What a benchmark is asked to do: plain frozen data. No MLX and no Qt here."""
+"""The plan of a benchmark: plain frozen data. No MLX and no Qt here."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ class BenchCell:
     """One setting that is measured.
 
     Attributes:
-        draft: How it is drafted; `profile` and `trace` are off.
+        draft: Its draft settings; `profile` and `trace` are off.
         temperature: 0 is greedy.
         dtype: Precision of the model's weights.
 
@@ -33,7 +33,7 @@ class BenchCell:
 
     @property
     def shape(self) -> dict[str, int]:
-        """How large its drafts are: beam width and length, draft tokens, or nothing."""
+        """Size of its drafts: beam width and length, or draft tokens, or nothing."""
         match self.draft.mode:
             case Mode.RECURRENT:
                 return {"beam_width": self.draft.beam_width, "beam_length": self.draft.beam_length}
@@ -54,8 +54,8 @@ class BenchPlan:
     """A benchmark.
 
     Attributes:
-        cells: What is compared. Plain decoding is run beside them at every temperature and dtype, whether it is listed
-            or not.
+        cells: Settings to compare. Plain decoding is run at every temperature and dtype of theirs, whether it is
+            listed or not.
         prompts: Questions, each with its group.
         max_tokens: The most tokens of a reply.
         trials: Runs of each cell on each prompt.
@@ -93,7 +93,7 @@ class BenchPlan:
 
     @property
     def all_cells(self) -> tuple[BenchCell, ...]:
-        """What is run: the baselines, then the cells. `BenchRun.cell` counts in it."""
+        """The baselines, then the cells; `BenchRun.cell` is an index into it."""
         return self.baselines + self.cells
 
     def baseline_of(self, cell: BenchCell) -> int:
@@ -110,6 +110,6 @@ class BenchPlan:
 
     @property
     def runs(self) -> int:
-        """How many replies that makes, those of mlx-lm included."""
+        """Number of replies, those of mlx-lm included."""
         outside = len(self.baselines) if self.mlx_lm else 0
         return (len(self.all_cells) + outside) * len(self.prompts) * self.trials

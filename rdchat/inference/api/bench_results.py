@@ -1,4 +1,4 @@
-"""What a benchmark finds out: plain frozen data. No MLX and no Qt here."""
+"""The results of a benchmark: plain frozen data. No MLX and no Qt here."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class BenchRun:
         prompt: Index into the plan's prompts.
         group: The prompt's group.
         trial: From 0.
-        token_ids: What was decoded.
+        token_ids: The reply.
         pieces: Text that became final with each token.
         times_ms: When each token was known, counted from the request; tokens of one round share a moment.
         statistics: Its counters; of mlx-lm only the times and numbers of tokens.
@@ -113,7 +113,7 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class CellReport:
-    """What was found out about one cell.
+    """The results of one cell.
 
     Attributes:
         cell: The setting.
@@ -142,8 +142,8 @@ class BenchRecord:
     """A benchmark that was run, here or elsewhere.
 
     Attributes:
-        plan: What was asked; read from a file, its prompts have no text.
-        runs: What was run of it.
+        plan: The plan; read from a file, its prompts have no text.
+        runs: Its runs so far.
         environment: Where; see `benchmark.environment`.
         complete: Whether it ran to its end, neither stopped nor failed; a file does not tell, and counts as whole.
     """
@@ -156,12 +156,12 @@ class BenchRecord:
 
 @dataclass(frozen=True, slots=True)
 class BenchProgress:
-    """Where a benchmark stands.
+    """Progress of a benchmark.
 
     Attributes:
         done: Runs made.
         total: Runs to make.
-        words: What is being run now, for people.
+        words: The run that is being made, for people.
         left_s: Seconds left at this speed; None before it can be told.
     """
 

@@ -1,4 +1,4 @@
-"""What the engine tells everything above it: plain frozen data. No MLX and no Qt here."""
+"""The engine's events and facts: plain frozen data. No MLX and no Qt here."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,7 +20,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What is known of a loaded model.
+    """Name, sizes, precision and device of a loaded model.
 
     Attributes:
         name: The folder's or hub repository's name, for people.
@@ -32,7 +32,7 @@ class ModelInfo:
         vocabulary_size: Rows of the output matrix.
         parameters: Number of weights.
         weights_bytes: Bytes they take in memory.
-        load_ms: How long loading took.
+        load_ms: Time of loading.
     """
 
     name: str
@@ -153,7 +153,7 @@ class ReplyEnd:
 
 @dataclass(frozen=True, slots=True)
 class ModeOption:
-    """Whether a drafting mode is to be had for the loaded model.
+    """Availability of a drafting mode for the loaded model.
 
     Attributes:
         mode: The mode.
@@ -174,7 +174,7 @@ class ModeOption:
 
 @dataclass(frozen=True, slots=True)
 class DraftOptions:
-    """What the loaded model can be drafted with, given some settings.
+    """The drafting modes of the loaded model under some settings.
 
     Attributes:
         model: Path of the loaded model.

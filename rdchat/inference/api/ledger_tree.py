@@ -17,9 +17,9 @@ class LedgerRow:
     """One stage.
 
     Attributes:
-        name: What it is called.
+        name: Of the stage.
         depth: Stages that it is nested in; 0 at the top.
-        calls: How often it ran.
+        calls: Number of times that it ran.
         mean_ms: Time of one call, the stages inside included.
         total_ms: Time of all calls.
         percent_of_parent: Share of its total in that of the stage around it; None at the top.
@@ -67,7 +67,7 @@ def ledger_csv(rows: Iterable[LedgerRow]) -> str:
 
 
 def ledger_note(exact: bool) -> str:
-    """Return what the times mean, in a sentence."""
+    """Return a sentence that says whether the times are exact or host time only."""
     if exact:
         return "Exact times: each stage waited for its results, so the reply took longer than it does otherwise."
     return "Host-side times: MLX computes in the background, so a stage that waits is charged for what others began."

@@ -1,4 +1,4 @@
-"""What drives the engine: the `TokenIterator` and `Engine` protocols.
+"""The protocols of the engine: `TokenIterator` and `Engine`.
 
 No MLX and no Qt here: the window imports this module before the engine exists, and a later version may run the engine
 in another process without a change above this line.
@@ -46,7 +46,7 @@ class TokenIterator(Protocol):
 
 
 class Engine(Protocol):
-    """What the engine thread drives. Every method but `TokenIterator.cancel` runs on that one thread."""
+    """The engine as its thread drives it. Every method but `TokenIterator.cancel` runs on that one thread."""
 
     def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
         """Replace the loaded model. Frees the old one first.
@@ -64,7 +64,7 @@ class Engine(Protocol):
         """Begin a reply.
 
         Args:
-            request: What is asked.
+            request: Messages, sampling, seed and draft settings.
             stopped: Says whether it was stopped meanwhile: rendering a chat template may take seconds.
 
         Raises:

@@ -10,9 +10,9 @@ class LedgerEntry:
     """Time spent in one stage.
 
     Attributes:
-        name: What it is called.
+        name: Of the stage.
         parent: Path of the stage around it, such as `round/draft`; empty at the top.
-        calls: How often it ran.
+        calls: Number of times that it ran.
         total_ms: Of all calls, the stages inside included.
     """
 
@@ -23,7 +23,7 @@ class LedgerEntry:
 
     @property
     def path(self) -> str:
-        """Where it is in the tree: the names from the top down to its own."""
+        """Its place in the tree: the names from the top down to its own, separated by `/`."""
         return f"{self.parent}{PATH_SEPARATOR}{self.name}" if self.parent else self.name
 
 
@@ -48,7 +48,7 @@ class RoundStatistics:
 
 @dataclass(frozen=True, slots=True)
 class AutoChoice:
-    """What the automatic mode does at this moment, and why.
+    """The automatic mode's choice at this moment, and the reason.
 
     Attributes:
         mode: Name of the mode it chose (`Mode`'s value).
@@ -88,9 +88,9 @@ class Statistics:
         accepted_lengths: Rounds by accepted length: entry n counts those of which n drafted tokens were accepted.
         peak_memory_bytes: The most memory MLX held during the reply.
         context_tokens: Tokens in the context at this moment.
-        ledger: Where the time went.
-        plain_step_ms: What a plain target call costs at this context, measured; 0 where it was not.
-        choice: What the automatic mode does; None in other modes.
+        ledger: Time by stage.
+        plain_step_ms: Measured time of a plain target call at this context; 0 where it was not measured.
+        choice: Of the automatic mode; None in other modes.
     """
 
     prompt_tokens: int = 0

@@ -1,4 +1,4 @@
-"""What is asked of the engine: plain frozen data. No MLX and no Qt here."""
+"""Requests to the engine: plain frozen data. No MLX and no Qt here."""
 
 import hashlib
 import secrets
@@ -16,9 +16,9 @@ def require(holds: bool, name: str, value: object, allowed: str) -> None:
 
     Args:
         holds: Whether it is in range; false where it is NaN, as every comparison with that is.
-        name: What people call it.
-        value: What it is.
-        allowed: What it must be, in words that follow "it must be".
+        name: Its name for people.
+        value: Its value.
+        allowed: The range, in words that follow "it must be".
 
     Raises:
         InvalidSettingError: If `holds` is false.
@@ -52,7 +52,7 @@ class Mode(StrEnum):
 
     @property
     def words(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return {"speculative": "Draft model", "lookup": "Prompt lookup"}.get(self.value, self.value.capitalize())
 
 
@@ -78,10 +78,10 @@ class SamplingParams:
     """How a token is chosen from the model's distribution; the defaults serve the app and the command line alike.
 
     Attributes:
-        temperature: Divides the log-probabilities; 0, and anything below 0.0001, always takes the likeliest token.
-        top_p: Keep the smallest set of likeliest tokens whose probabilities sum to at least this; 1 keeps all.
-        top_k: Keep this many likeliest tokens; 0 keeps all.
-        min_p: Keep tokens at least this many times as likely as the likeliest; 0 keeps all.
+        temperature: Divides the log-probabilities; 0, and anything below 0.0001, always takes the most likely token.
+        top_p: Keep the smallest set of most likely tokens whose probabilities sum to at least this; 1 keeps all.
+        top_k: Keep this many most likely tokens; 0 keeps all.
+        min_p: Keep tokens at least this many times as likely as the most likely; 0 keeps all.
         repetition_penalty: Divides positive and multiplies negative logits of tokens seen before (Keskar et al.
             2019, arXiv 1909.05858); 1 changes nothing.
         max_tokens: The most tokens a reply may have.
@@ -101,7 +101,7 @@ class SamplingParams:
 
     @property
     def greedy(self) -> bool:
-        """Whether the likeliest token is always taken; a temperature below 1e-4 leaves nothing to chance either."""
+        """Whether the most likely token is always taken; a temperature below 1e-4 leaves nothing to chance either."""
         return self.temperature < 1e-4
 
     def __post_init__(self) -> None:
@@ -112,6 +112,24 @@ class SamplingParams:
         require(0.1 <= self.repetition_penalty <= 10, "repetition penalty", self.repetition_penalty, "from 0.1 to 10")
         require(self.max_tokens >= 1, "max-tokens", self.max_tokens, "at least 1")
         require(all(self.stop), "stop", "''", "a string that is not empty")
+
+
+@dataclass(frozen=True, slots=True)
+class BeamShape:
+    """Width and length of a recurrent drafter's beams; the length counts the root, so `length - 1` tokens are drafted.
+
+    Raises:
+        InvalidSettingError: If they are out of range.
+    """
+
+    width: int
+    length: int
+
+    def __post_init__(self) -> None:
+        require(self.width >= 1, "beam-width", self.width, "at least 1")
+        require(self.length >= 2, "beam-length", self.length, "at least 2")
+        rows = self.width * self.length
+        require(rows <= MOST_BEAM_ROWS, "beam-width times beam-length", rows, f"at most {MOST_BEAM_ROWS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +163,12 @@ class DraftSettings:
 
     def __post_init__(self) -> None:
         check_draft_tokens(self.draft_tokens)
-        require(self.beam_width >= 1, "beam-width", self.beam_width, "at least 1")
-        require(self.beam_length >= 2, "beam-length", self.beam_length, "at least 2")
-        rows = self.beam_width * self.beam_length
-        require(rows <= MOST_BEAM_ROWS, "beam-width times beam-length", rows, f"at most {MOST_BEAM_ROWS}")
+        BeamShape(self.beam_width, self.beam_length)  # refuses what cannot be
+
+    @property
+    def shape(self) -> BeamShape:
+        """Of the recurrent drafter's beams."""
+        return BeamShape(self.beam_width, self.beam_length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,149 +1,76 @@
-"""Picks what to do with the next target call: the plan that brings the most tokens for its time.
+"""Picks what to do with the next target call: the draft that brings the most tokens for its time.
 
-What a reply takes is a sum of times over a sum of tokens, so plans are compared by their expected tokens less what
-their time would bring otherwise: `tokens - rate * ms`, where the rate is the best ratio of any plan that is always to
-be had, plain decoding among them. Maximising this maximises the ratio of the sums (Dinkelbach 1967), and a plan that
+What a reply takes is a sum of times over a sum of tokens, so drafts are compared by their expected tokens less what
+their time would bring otherwise: `tokens - rate * ms`, where the rate is the best ratio of any draft that is always to
+be had, plain decoding among them. Maximising this maximises the ratio of the sums (Dinkelbach 1967), and a draft that
 is to be had only now and then, a path from prompt lookup, is taken where it beats that.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.acceptance_estimates import DRAFTED, Rate
-from rdchat.inference.auto.costs import CostModel
-from rdchat.inference.auto.curve import ROWS, Floats
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
+from rdchat.inference.auto.costs.cost_curve import ROWS, Floats
+from rdchat.inference.auto.costs.cost_model import CostModel
+from rdchat.inference.auto.draft_table import DraftTable, RecurrentSource
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, DraftValues
+from rdchat.inference.auto.plan import MOST_ROWS, WIDTHS, Choice, Plan
 
-_SURE = 16.0  # tokens for which a tree with a branch is taken at its word: its worth is reckoned roughly
-_BRANCHES = (2, 4, LENGTHS[-1] - 1)  # tokens of a lookup path beside beams that are considered
-_SPREAD = 16  # rounds that a draft model's catching up is spread over
-_GRANT = 0.2  # tokens that a reply may lose on learning how drafts do in it
-_FIRST_GRANT = 1.0  # where little is known of them at all
-_LITTLE = 24  # drafts
-_SHARE = 0.005  # of its tokens, that it may lose so later on
-_DEBT = 0.1  # tokens by which one trial may exceed what is left
+_USUAL_WIDTH = 4  # where nothing is known
 
 Rows = npt.NDArray[np.int_]
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What is known before a draft.
-
-    Attributes:
-        depth: Tokens in the target's cache.
-        limit: Tokens that may be drafted.
-        lookup: (tokens,) the chance that a path from prompt lookup is accepted up to each token; empty without one.
-        beams: (widths, lengths, nodes) expected accepted length of recurrent drafts (`DraftValues.table`); None without
-            such a drafter.
-        draft_model: Drafts of a draft model: its steps, the expected accepted length, and the nodes that are verified
-            for it; empty without one.
-        late: Tokens that the draft model has not read yet.
-    """
-
-    depth: int
-    limit: int
-    lookup: Floats = field(default_factory=lambda: np.empty(0))
-    beams: Floats | None = None
-    draft_model: tuple[tuple[int, float, int], ...] = ()
-    late: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Option:
-    plan: Plan
-    drafted: float  # expected accepted length
-    ms: float
-
-
-class Allowance:
-    """What one reply may spend on learning how drafts do in it, in tokens: what its time would bring otherwise.
-
-    A round that looks a little worse than a plain step teaches most for its price, where drafts do about as well as
-    pays; one that looks far worse is dearer than a draft that is only compared with the text.
-
-    Args:
-        drafts: How many recurrent drafts what is known comes from; None without such a drafter, since a draft model
-            tells with its first tokens whether it is followed.
-    """
-
-    def __init__(self, drafts: float | None) -> None:
-        self._left = _GRANT if drafts is None or drafts > _LITTLE else _FIRST_GRANT
-
-    def earn(self, tokens: int) -> None:
-        """Take tokens that were made; what is not spent adds up to no more than a reply begins with."""
-        self._left = min(self._left + _SHARE * tokens, max(self._left, _GRANT))
-
-    def affords(self, price: float) -> bool:
-        """Tell whether so much is left."""
-        return price <= self._left
-
-    def spend(self, price: float) -> None:
-        """Take the price of what is done to learn; below 0 it brought more than it cost."""
-        self._left = min(max(self._left - price, -_DEBT), max(self._left, _GRANT))
-
-    def spend_on_round(self, promised: float, lost: float) -> None:
-        """Take a round that was made to learn: half of what it looked like losing, half of what it then lost.
-
-        By its promise alone, a belief that is too good would go on being tried; by what came alone, bad luck would end
-        it too soon.
-        """
-        self.spend((promised + lost) / 2)
-
-
 class Planner:
-    """Chooses plans, and learns from rounds that were made by them.
+    """Chooses among drafts by what they cost and bring.
 
     Args:
         costs: Predicts times.
-        trees: Whether the target verifies trees; else it gets chains.
         padding: Whether rows without meaning may be added to a call.
+
+    Attributes:
+        costs: Those.
     """
 
-    def __init__(self, costs: CostModel, trees: bool = True, padding: bool = True) -> None:
-        self._costs = costs
-        self._widths = len(WIDTHS) if trees else 1
-        self._trees = trees
+    def __init__(self, costs: CostModel, padding: bool = True) -> None:
+        self.costs = costs
         self._padding = padding
-        self._branch_kept = Rate(1.0, _SURE)  # what trees with a branch brought of what was expected
 
-    def learn(self, choice: Choice, accepted: int, ms: float | None) -> None:
-        """Take a round that was made by a choice; `ms` is None where its time tells nothing of others."""
-        if ms is not None:
-            self._costs.learn(choice.plan, ms / choice.ms)
-        if choice.plan.branch:
-            self._branch_kept.learn(accepted, (choice.tokens - 1) / self._branch_kept.value)
-
-    def fade(self) -> None:
-        """Give trees with a branch another chance, as another text begins."""
-        self._branch_kept.fade(0.5)
-
-    def choose(self, outlook: Outlook) -> Choice | None:
-        """Return the best plan that drafts; None where nothing can be, or where no cost is known.
+    def choose(self, depth: int, steady: Sequence[DraftTable], passing: Iterable[DraftTable] = ()) -> Choice | None:
+        """Return the best draft; None where there is none, or where no cost is known.
 
         Whether it beats a plain step, its `gain` says.
+
+        Args:
+            depth: Tokens in the target's cache.
+            steady: What can be drafted at any time.
+            passing: What can be drafted now and then.
         """
-        plain_ms = self._costs.plain_ms(outlook.depth)
+        plain_ms = self.costs.plain_ms(depth)
         if not plain_ms:
             return None
-        grid = self._beam_grid(outlook)
-        models = list(self._draft_model(outlook))
-        steady = [1 / plain_ms, *((1 + model.drafted) / model.ms for model in models)]
-        if grid is not None:
-            steady.append(float(np.max((1 + grid.drafted) / grid.ms)))
-        rate = max(steady)
-        options = [*models, *([grid.best(rate)] if grid else [])]
-        if outlook.lookup.size and outlook.limit:
-            options += [self._lookup(outlook, rate), *self._branches(outlook, grid, rate)]
-        options = [option for option in options if np.isfinite(option.drafted)]
-        if not options:
-            return None
-        best = max(options, key=lambda option: option.drafted - rate * option.ms)
-        return Choice(best.plan, 1 + best.drafted, best.ms, plain_ms, rate)
+        calls = {mode: self._calls(mode, depth) for mode in {table.mode for table in steady} | {Mode.LOOKUP}}
+        with_ms = [(table, table.draft_ms[:, None] + calls[table.mode][0]) for table in (*steady, *passing)]
+        ratios = (float(np.max((1 + table.accepted) / ms)) for table, ms in with_ms[: len(steady)])
+        rate = max([1 / plain_ms, *ratios])
+        found = (_best(table, ms, calls[table.mode][1], plain_ms, rate) for table, ms in with_ms)
+        return max((choice for choice in found if np.isfinite(choice.tokens)), key=lambda c: c.gain, default=None)
+
+    def beam_width(self, known: Acceptance | None, depth: int) -> int:
+        """Return the width of a recurrent draft that pays best on this machine, by what is known of the drafter.
+
+        Of the replies in docs/adr/0008 none gained by other widths at other places.
+        """
+        if known is None:
+            return _USUAL_WIDTH
+        sources = [RecurrentSource(DraftValues(v), self.costs, w) for w, v in zip(WIDTHS, known.values, strict=True)]
+        tables = [table for source in sources if (table := source.table(MOST_ROWS))]
+        choices = [choice for table in tables if (choice := self.choose(depth, [table]))]
+        best = max(choices, key=lambda choice: choice.speedup, default=None)
+        return best.plan.width if best else _USUAL_WIDTH
 
     def goes_on(self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float]) -> bool:
         """Tell whether a draft model should draft another token: whether some number of them is worth its time.
@@ -155,14 +82,14 @@ class Planner:
             accepted: Likewise, the expected accepted length.
         """
         ms, _ = self._calls(Mode.SPECULATIVE, depth)
-        spent = np.arange(len(nodes)) * self._costs.draft_model_step_ms + ms[list(nodes)]
+        spent = np.arange(len(nodes)) * self.costs.draft_model_step_ms + ms[list(nodes)]
         worth = np.array(accepted) - choice.rate * spent
         return bool(np.any(worth[1:] > worth[0]))
 
-    def drafted(self, choice: Choice, outlook: Outlook) -> Choice:
-        """Return a draft model's choice as it turned out: by an outlook of the one draft that it made."""
-        (made,) = self._draft_model(outlook)
-        return replace(choice, plan=made.plan, tokens=1 + made.drafted, ms=made.ms)
+    def made(self, choice: Choice, depth: int, table: DraftTable) -> Choice:
+        """Return a choice as it turned out: by a table of the one draft that was made."""
+        ms, rows = self._calls(table.mode, depth)
+        return _best(table, table.draft_ms[:, None] + ms, rows, choice.plain_ms, choice.rate)
 
     def sized(self, choice: Choice, depth: int, accepted: Floats) -> Choice:
         """Return a recurrent draft's choice with as many nodes as pay, now that it is made; perhaps the root alone.
@@ -183,13 +110,13 @@ class Planner:
 
         What is learnt of plain steps holds for both kinds of them alike.
         """
-        plain_ms = self._costs.plain_ms(depth)
-        alone = float(self._costs.calls_ms(Mode.OFF, depth)[1])
+        plain_ms = self.costs.plain_ms(depth)
+        alone = float(self.costs.calls_ms(Mode.OFF, depth)[1])
         return max(alone / plain_ms - 1, 0.0) if plain_ms else 0.0
 
     def _calls(self, mode: Mode, depth: int) -> tuple[Floats, Rows]:
         """Return by nodes, (`MOST_ROWS` + 1,), the cost of verifying them and the rows to do it with."""
-        ms = self._costs.calls_ms(mode, depth)
+        ms = self.costs.calls_ms(mode, depth)
         if not self._padding:
             return ms, ROWS
         cheapest, rows = ms.tolist(), ROWS.tolist()
@@ -198,81 +125,21 @@ class Planner:
                 cheapest[nodes], rows[nodes] = cheapest[nodes + 1], rows[nodes + 1]
         return np.array(cheapest), np.array(rows)
 
-    def _lookup(self, outlook: Outlook, rate: float) -> _Option:
-        ms, rows = self._calls(Mode.LOOKUP, outlook.depth)
-        drafted = np.cumsum(outlook.lookup[: min(outlook.limit, MOST_ROWS - 1)])
-        best = int(np.argmax(drafted - rate * ms[2 : 2 + len(drafted)]))
-        nodes = best + 2
-        return _Option(Plan(Mode.LOOKUP, 1, nodes, nodes, int(rows[nodes])), float(drafted[best]), float(ms[nodes]))
 
-    def _beam_grid(self, outlook: Outlook) -> "_BeamGrid | None":
-        """Return all recurrent drafts without a branch; None without such a drafter."""
-        if outlook.beams is None or not outlook.limit:
-            return None
-        ms, rows = self._calls(Mode.RECURRENT, outlook.depth)
-        drafted = outlook.beams[: self._widths].copy()
-        drafted[:, :, :2] = -np.inf
-        drafted[:, outlook.limit < DRAFTED] = -np.inf
-        if not self._padding:
-            drafted[0][1 + DRAFTED[:, None] < ROWS] = -np.inf  # a chain has no more nodes than tokens
-        return _BeamGrid(drafted, self._costs.beams_ms()[: self._widths, :, None] + ms, rows)
+def _best(table: DraftTable, ms: Floats, rows: Rows, plain_ms: float, rate: float) -> Choice:
+    """Return the best draft of a table at an exchange rate of tokens per millisecond.
 
-    def _branches(self, outlook: Outlook, grid: "_BeamGrid | None", rate: float) -> Iterator[_Option]:
-        """Yield the best recurrent drafts with a branch from prompt lookup, which is no longer than the beams.
-
-        A depth is reached by the branch or by the beams; how likely both fail there is reckoned as if they had nothing
-        to do with each other, and what then comes is held against it.
-        """
-        if grid is None or not self._trees:
-            return
-        reached = _reached(grid.drafted)
-        for branch in sorted({min(length, outlook.limit, len(outlook.lookup)) for length in _BRANCHES}):
-            beside = np.tensordot(outlook.lookup[:branch], 1 - reached[:, :branch], axes=(0, 1))
-            drafted = np.full_like(grid.drafted, -np.inf)
-            drafted[:, :, 2 + branch :] = (grid.drafted + beside[:, None])[:, :, 2:-branch]
-            drafted = np.minimum(drafted * self._branch_kept.value, DRAFTED[:, None])
-            drafted[:, branch > DRAFTED] = -np.inf
-            yield _BeamGrid(drafted, grid.ms, grid.rows).best(rate, branch)
-
-    def _draft_model(self, outlook: Outlook) -> Iterator[_Option]:
-        ms, rows = self._calls(Mode.SPECULATIVE, outlook.depth)
-        for steps, accepted, nodes in outlook.draft_model:
-            if steps <= outlook.limit and nodes <= MOST_ROWS:
-                plan = Plan(Mode.SPECULATIVE, 1, steps + 1, nodes, int(rows[nodes]))
-                late = min(outlook.late, 1)
-                catching_up = self._costs.draft_model_ms(1, outlook.late) - self._costs.draft_model_ms(1, late)
-                draft_ms = self._costs.draft_model_ms(steps, late) + catching_up / _SPREAD
-                yield _Option(plan, accepted, draft_ms + float(ms[nodes]))
-
-
-@dataclass(frozen=True, slots=True)
-class _BeamGrid:
-    """Recurrent drafts by width, length and nodes.
-
-    Attributes:
-        drafted: (widths, lengths, nodes) expected accepted length; minus infinity where there is no such draft.
-        ms: Likewise, the time of the round.
-        rows: (nodes,) rows to verify them with.
+    Args:
+        table: The drafts.
+        ms: (shapes, `MOST_ROWS` + 1) what each costs with its call, by nodes.
+        rows: (`MOST_ROWS` + 1,) the rows to verify so many nodes with.
+        plain_ms: What a plain step costs.
+        rate: See `Choice`.
     """
-
-    drafted: Floats
-    ms: Floats
-    rows: Rows
-
-    def best(self, rate: float, branch: int = 0) -> _Option:
-        """Return the best of them at an exchange rate of tokens per millisecond."""
-        best = np.unravel_index(int(np.argmax(self.drafted - rate * self.ms)), self.ms.shape)
-        width, length, nodes = WIDTHS[best[0]], LENGTHS[best[1]], int(best[2])
-        plan = Plan(Mode.RECURRENT, width, length, nodes, int(self.rows[nodes]), branch)
-        return _Option(plan, float(self.drafted[best]), float(self.ms[best]))
-
-
-def _reached(drafted: Floats) -> Floats:
-    """Return (widths, depths, nodes) how likely each depth is reached, by drafts' lengths and their accepted ones."""
-    known = np.where(np.isfinite(drafted), drafted, 0.0)
-    depths = np.diff(DRAFTED, prepend=0)
-    by_length = np.diff(known, axis=1, prepend=0.0) / depths[:, None]
-    return np.clip(np.repeat(by_length, depths, axis=1), 0.0, 1.0)
+    draft, nodes = np.unravel_index(int(np.argmax(table.accepted - rate * ms)), ms.shape)
+    width, length = table.shapes[int(draft)]
+    plan = Plan(table.mode, width, length, int(nodes), int(rows[nodes]), table.branch)
+    return Choice(plan, 1 + float(table.accepted[draft, nodes]), float(ms[draft, nodes]), plain_ms, rate)
 
 
 def in_words(choice: Choice | None, drafts: bool, measured: bool) -> str:

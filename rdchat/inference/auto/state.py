@@ -3,18 +3,18 @@
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.auto.acceptance_estimates import Acceptance, ChainRates, DraftValues, LookupRates, NodeRates
-from rdchat.inference.auto.acceptance_file import read_acceptance
-from rdchat.inference.auto.cost_file import MEASUREMENTS, CostFile
-from rdchat.inference.auto.costs import CostModel, Part, usable
-from rdchat.inference.auto.measuring import Measurement, measure_beams, measure_calls, measure_draft_model
+from rdchat.inference.auto.costs.cost_file import MEASUREMENTS, CostFile
+from rdchat.inference.auto.costs.cost_model import CostModel, Part, usable
+from rdchat.inference.auto.costs.measuring import Measurement, measure_beams, measure_calls, measure_draft_model
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates
+from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Equipment:
+class AvailableDrafters:
     """What there is to draft with, besides prompt lookup.
 
     Attributes:
@@ -42,21 +42,6 @@ class Equipment:
     draft_model: DraftModel | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """How far the target follows each kind of draft."""
-
-    lookup: LookupRates = field(default_factory=LookupRates)
-    chains: ChainRates = field(default_factory=ChainRates)
-    nodes: NodeRates = field(default_factory=NodeRates)
-    values: DraftValues = field(default_factory=DraftValues)
-
-    @classmethod
-    def beginning_with(cls, known: Acceptance | None) -> "Followed":
-        """Begin with what is known of the recurrent drafter."""
-        return cls() if known is None else cls(nodes=NodeRates(known.rates), values=DraftValues(known.values))
-
-
 class AutoState:
     """Serves all replies of one target.
 
@@ -65,18 +50,22 @@ class AutoState:
 
     Attributes:
         costs: What things cost.
+        padding: Whether rows without meaning may be added to a call.
+        planner: Compares drafts.
     """
 
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
-        self._equipment = Equipment()
+        self._available = AvailableDrafters()
         self._known: Acceptance | None = None  # of the recurrent drafter, beforehand
-        self._followed: dict[float, Followed] = {}
-        self._planner: Planner | None = None
+        self._estimates: dict[float, AcceptanceEstimates] = {}
         self._files: dict[Part, CostFile] = {}  # of parts whose costs are known, or asked for
         self._missing: dict[Part, Callable[[], Measurement]] = {}
         self._running: tuple[Part, Measurement] | None = None
         self.costs = CostModel()
+        # rows without meaning would change a recurrent state
+        self.padding = not has_state(KVCache(model.network).layers)
+        self.planner = Planner(self.costs, self.padding)
 
     @property
     def model(self) -> LoadedModel:
@@ -84,30 +73,25 @@ class AutoState:
         return self._model
 
     @property
-    def equipment(self) -> Equipment:
+    def available(self) -> AvailableDrafters:
         """What there is to draft with."""
-        return self._equipment
+        return self._available
 
     @property
-    def planner(self) -> Planner:
-        """Picks plans for the target."""
-        if self._planner is None:
-            stateful = has_state(KVCache(self._model.network).layers)
-            trees = self._model.capability.kind is DraftKind.TREE
-            self._planner = Planner(self.costs, trees=trees, padding=not stateful)
-        return self._planner
+    def trees(self) -> bool:
+        """Whether the target verifies trees; else it gets chains."""
+        return self._model.capability.kind is DraftKind.TREE
 
-    def followed(self, sampling: SamplingParams) -> Followed:
+    def estimates(self, sampling: SamplingParams) -> AcceptanceEstimates:
         """Return what is known of how drafts are followed at a temperature: the warmer, the less they are."""
-        return self._followed.setdefault(round(sampling.temperature, 1), Followed.beginning_with(self._known))
+        return self._estimates.setdefault(round(sampling.temperature, 1), AcceptanceEstimates(self._known))
 
-    def equip(self, equipment: Equipment) -> None:
+    def equip(self, available: AvailableDrafters) -> None:
         """Draft with these from now on; reads what is known of their costs on this machine."""
-        if equipment != self._equipment:
-            self._equipment = equipment
-            self._known = read_acceptance(equipment.folder) if equipment.folder else None
-            self._followed.clear()
-            self._planner = None
+        if available != self._available:
+            self._available = available
+            self._known = read_acceptance(available.folder) if available.folder else None
+            self._estimates.clear()
             self._files.clear()
         if not self._files:
             self._look_up_costs()
@@ -137,11 +121,11 @@ class AutoState:
         return self._running is not None or bool(self._missing)
 
     def _look_up_costs(self) -> None:
-        model, equipment = self._model, self._equipment
+        model, available = self._model, self._available
         works: dict[Part, tuple[str, Callable[[], Measurement]]] = {Part.CALLS: ("", lambda: measure_calls(model))}
-        if (recurrent := equipment.recurrent) and equipment.folder:
-            works[Part.BEAMS] = _fingerprint(equipment.folder), lambda: measure_beams(model, recurrent)
-        if draft := equipment.draft_model:
+        if (recurrent := available.recurrent) and available.folder:
+            works[Part.BEAMS] = _fingerprint(available.folder), lambda: measure_beams(model, recurrent)
+        if draft := available.draft_model:
             works[Part.DRAFT_MODEL] = _identity(draft.model), lambda: measure_draft_model(draft)
             if whole := model.info.weights_bytes:
                 self.costs.draft_model_share = draft.model.info.weights_bytes / whole

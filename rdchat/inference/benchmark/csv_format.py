@@ -27,7 +27,7 @@ from rdchat.inference.benchmark.apple_csv import (
     apple_record,
 )
 from rdchat.inference.benchmark.csv_table import Row, Table, guarded, read_table
-from rdchat.inference.benchmark.report import beside
+from rdchat.inference.benchmark.report import baseline_runs
 
 _APPLE_COLUMNS = tuple(dict.fromkeys(RECURRENT_COLUMNS + PLAIN_COLUMNS))
 _CELL_COLUMNS = (
@@ -54,7 +54,7 @@ def write_csv(file: TextIO, record: BenchRecord) -> None:
     """Write a benchmark. The file is open as text, with `newline=""`."""
     writer = csv.DictWriter(file, COLUMNS, restval="")
     writer.writeheader()
-    plain, outside = beside(record.runs)
+    plain, outside = baseline_runs(record.runs)
     for run in record.runs:
         place = run.baseline, run.prompt, run.trial
         times = _plain_times("mlx", outside.get(place)) | _plain_times("ours", plain.get(place))

@@ -69,7 +69,7 @@ class Halves:
             return False
         self._verifier.commit([root, *tokens[:-1]], path)
         write_accepted(self._cache)
-        self._drafter.observe(list(tokens), verified, path)
+        self._drafter.observe(root, list(tokens), verified, path)
         return True
 
 

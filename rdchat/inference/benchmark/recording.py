@@ -1,18 +1,22 @@
 """One reply of a benchmark, timed token by token: ours, and stock mlx-lm's on the same network."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 
 import mlx.core as mx
+import mlx.nn as nn
 from mlx_lm import stream_generate
 from mlx_lm.generate import generation_stream
 from mlx_lm.sample_utils import make_sampler
 
+from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.protocol import TokenIterator
+from rdchat.inference.api.reply_statistics import AutoChoice, RoundStatistics, Statistics
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
 from rdchat.inference.benchmark.halves import Halves
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
@@ -29,7 +33,7 @@ class Recording:
         token_ids: Its tokens.
         pieces: Text that became final with each of them.
         times_ms: When each was known, counted from the request; tokens of one round share a moment.
-        rounds: Tokens that each round added.
+        rounds: Its rounds; none in plain decoding.
         statistics: Its counters.
         mode_reason: Why the mode did not run; None where it did.
     """
@@ -37,7 +41,7 @@ class Recording:
     token_ids: list[int] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
     times_ms: list[float] = field(default_factory=list)
-    rounds: list[int] = field(default_factory=list)
+    rounds: list[RoundStatistics] = field(default_factory=list)
     statistics: Statistics = field(default_factory=Statistics)
     mode_reason: str | None = None
 
@@ -52,10 +56,27 @@ class Recording:
         self.pieces.append(text)
         self.times_ms.append(time_ms)
 
-    def _end_round(self, emitted: int) -> None:
+    def _end_round(self, ended: RoundStatistics) -> None:
         """Give a round's tokens the moment at which it handed out the first."""
-        self.rounds.append(emitted)
-        self.times_ms[-emitted:] = [self.times_ms[-emitted]] * emitted
+        self.rounds.append(ended)
+        self.times_ms[-ended.emitted :] = [self.times_ms[-ended.emitted]] * ended.emitted
+
+
+def check_lengths(model: LoadedModel, prompts: Sequence[Prompt]) -> None:
+    """Look whether all prompts can be answered, before any is.
+
+    Raises:
+        PromptTooLongError: If one leaves no room for a reply.
+        ModelError: If the chat template refuses one.
+    """
+    room = model.info.context_length
+    for number, prompt in enumerate(prompts, start=1):
+        length = len(model.encode_chat((ChatMessage(Role.USER, prompt.text),), continue_last=False))
+        if length + 2 > room:
+            raise PromptTooLongError(
+                f"Prompt {number} is {length:,} tokens long; with a reply, {model.info.name} takes {room:,}.",
+                "Take it out of the prompts, or pick a model with a longer context.",
+            )
 
 
 def record(session: ChatSession, request: GenerationRequest, cancelled: Callable[[], bool]) -> Recording | None:
@@ -70,16 +91,21 @@ def record(session: ChatSession, request: GenerationRequest, cancelled: Callable
         The reply; None where it was cancelled.
     """
     session.forget()
-    found = Recording()
     began = perf_counter_ns()
-    with closing(session.generate(request)) as events:
+    return record_events(session.generate(request), began, cancelled)
+
+
+def record_events(reply: TokenIterator, began: int, cancelled: Callable[[], bool]) -> Recording | None:
+    """Make a reply that was begun at `began`, a moment of `perf_counter_ns`; see `record`."""
+    found = Recording()
+    with closing(reply) as events:
         for event in events:
             if cancelled():
                 return None
             if isinstance(event, TokenEvent):
                 found._take(event.token_id, event.text, (perf_counter_ns() - began) / 1e6)
                 if event.round is not None:
-                    found._end_round(event.round.emitted)
+                    found._end_round(event.round)
             elif isinstance(event, ReplyEnd):
                 found.statistics, found.mode_reason = event.statistics, event.mode_reason
                 if found.pieces:
@@ -88,8 +114,24 @@ def record(session: ChatSession, request: GenerationRequest, cancelled: Callable
     return found
 
 
-def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Callable[[], bool]) -> Recording | None:
-    """Make a reply with stock `mlx_lm.stream_generate` on the same network, plainly, sampling by its own rule."""
+def record_mlx_lm(
+    model: LoadedModel,
+    request: GenerationRequest,
+    cancelled: Callable[[], bool],
+    draft_network: nn.Module | None = None,
+) -> Recording | None:
+    """Make a reply with stock `mlx_lm.stream_generate` on the same network, sampling by its own rule.
+
+    Args:
+        model: The target.
+        request: What is asked; of how it is drafted only `draft_tokens` is read, and that with a draft model only.
+        cancelled: Looked at between tokens and, where nothing drafts, between chunks of the prompt.
+        draft_network: A draft model for mlx-lm to draft with.
+
+    Returns:
+        The reply, where its first call gives several tokens counted from the last of these; None where it was
+        cancelled.
+    """
     sampling = request.sampling
     prompt = model.encode_chat(request.messages, continue_last=False)
     mx.random.seed(request.seed)
@@ -98,7 +140,7 @@ def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Cal
         if cancelled():
             raise _CancelledError
 
-    found = Recording()
+    found, drafted = Recording(), list[bool]()
     began = perf_counter_ns()
     responses = stream_generate(
         model.network,
@@ -108,24 +150,28 @@ def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Cal
         sampler=make_sampler(temp=sampling.temperature, top_p=sampling.top_p),
         prefill_step_size=model.prefill_chunk,
         prompt_progress_callback=look,
+        draft_model=draft_network,
+        num_draft_tokens=request.draft.draft_tokens,
     )
     try:
         with closing(responses):
             for response in responses:
                 look(0, 0)
                 found._take(response.token, response.text, (perf_counter_ns() - began) / 1e6)
+                drafted.append(response.from_draft)
     except _CancelledError:
         return None
     finally:
         mx.synchronize(generation_stream)
-    first, last, count = found.times_ms[0], found.times_ms[-1], len(found.token_ids)
+    first, last = found.times_ms[0], found.times_ms[-1]
+    later = drafted[drafted.index(False) + 1 :] if False in drafted else []  # tokens of all calls but the first
     found.statistics = Statistics(
         prompt_tokens=len(prompt),
-        generated_tokens=count,
+        generated_tokens=1 + len(later),
         prefill_ms=first,
         ttft_ms=first,
         decode_ms=last - first,
-        target_calls=count - 1,
+        target_calls=later.count(False) + (later[-1:] == [True]),
     )
     return found
 
@@ -153,12 +199,12 @@ def measure_overhead(
     halves = Halves(model, ready.drafter, prompt)
     last_index = min(request.sampling.max_tokens, model.info.context_length - len(prompt)) - 1
     done, halves_ms = 1, 0.0
-    for emitted in recording.rounds[:_HALVED_ROUNDS]:
+    for each in recording.rounds[:_HALVED_ROUNDS]:
         if cancelled():
             return None
         halves_ms += sum(halves.run(recording.token_ids[done - 1], last_index - done))
-        done += emitted
-        if not halves.follow(recording.token_ids[done - emitted : done]):
+        done += each.emitted
+        if not halves.follow(recording.token_ids[done - each.emitted : done]):
             break  # the reply ended inside the round
     session.forget()
     return (recording.times_ms[done - 1] - recording.times_ms[0]) / halves_ms

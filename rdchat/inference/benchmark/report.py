@@ -15,12 +15,12 @@ from rdchat.inference.api.bench_results import FIGURES, MLX_LM, BenchRecord, Ben
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 
-_Beside = Mapping[tuple[int, int, int], BenchRun]  # (baseline, prompt, trial) -> run
+_Runs = Mapping[tuple[int, int, int], BenchRun]  # (baseline, prompt, trial) -> run
 
 
 def summarise(plan: BenchPlan, runs: Sequence[BenchRun]) -> tuple[CellReport, ...]:
     """Return what was found out about each listed cell, in the order they are listed."""
-    plain, outside = beside(runs)
+    plain, outside = baseline_runs(runs)
     first = len(plan.baselines)
     return tuple(
         _cell_report(cell, [run for run in runs if run.cell == first + place], plain, outside)
@@ -56,8 +56,8 @@ def cell_names(reports: Sequence[CellReport]) -> list[str]:
     ]
 
 
-def beside(runs: Iterable[BenchRun]) -> tuple[_Beside, _Beside]:
-    """Return the runs of plain decoding and of mlx-lm, by where they stand."""
+def baseline_runs(runs: Iterable[BenchRun]) -> tuple[_Runs, _Runs]:
+    """Return the runs of plain decoding and those of mlx-lm, by (baseline, prompt, trial)."""
     plain, outside = {}, {}
     for run in runs:
         place = run.baseline, run.prompt, run.trial
@@ -68,7 +68,7 @@ def beside(runs: Iterable[BenchRun]) -> tuple[_Beside, _Beside]:
     return plain, outside
 
 
-def _cell_report(cell: BenchCell, runs: Sequence[BenchRun], plain: _Beside, outside: _Beside) -> CellReport:
+def _cell_report(cell: BenchCell, runs: Sequence[BenchRun], plain: _Runs, outside: _Runs) -> CellReport:
     reason = next((run.mode_reason for run in runs if run.mode_reason), None)
     runs = [run for run in runs if not run.mode_reason]
     values = [(run.group, _values(run, plain, outside)) for run in runs]
@@ -91,7 +91,7 @@ def _worst_difference(runs: Iterable[BenchRun]) -> Difference | None:
     return max(found, key=lambda one: one[0].seriousness(one[1]), default=(None, ""))[0]
 
 
-def _values(run: BenchRun, plain: _Beside, outside: _Beside) -> dict[str, float | None]:
+def _values(run: BenchRun, plain: _Runs, outside: _Runs) -> dict[str, float | None]:
     """Return one run's value for each name of `FIGURES`."""
     statistics, place = run.statistics, (run.baseline, run.prompt, run.trial)
     return {

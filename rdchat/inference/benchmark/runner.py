@@ -11,12 +11,11 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
 from rdchat.inference.api.bench_results import MLX_LM, BenchEvent, BenchProgress, BenchRun, Difference
 from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.benchmark.differences import first_difference, score_gap
-from rdchat.inference.benchmark.recording import Recording, measure_overhead, record, record_mlx_lm
+from rdchat.inference.benchmark.recording import Recording, check_lengths, measure_overhead, record, record_mlx_lm
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 
@@ -71,7 +70,7 @@ class InterleavedRunner:
 
     def _measure(self, dtype: Dtype, session: ChatSession) -> Iterator[BenchEvent]:
         plan = self._plan
-        self._check_lengths(session.model)
+        check_lengths(session.model, plan.prompts)
         yield self._progress.at("Warming up")
         cells = [index for index, cell in enumerate(plan.all_cells) if cell.dtype == dtype]
         baselines = [index for index in cells if index < len(plan.baselines)]
@@ -89,22 +88,12 @@ class InterleavedRunner:
                 first = (trial * len(plan.prompts) + prompt + plan.turn) % len(entries)
                 yield from self._take_turns(session, [*entries[first:], *entries[:first]], prompt, trial)
 
-    def _check_lengths(self, model: LoadedModel) -> None:
-        room = model.info.context_length
-        for number, prompt in enumerate(self._plan.prompts, start=1):
-            length = len(model.encode_chat((ChatMessage(Role.USER, prompt.text),), continue_last=False))
-            if length + 2 > room:
-                raise PromptTooLongError(
-                    f"Prompt {number} is {length:,} tokens long; with a reply, {model.info.name} takes {room:,}.",
-                    "Take it out of the prompts, or pick a model with a longer context.",
-                )
-
     def _warm_up(self, session: ChatSession, cells: Sequence[int]) -> list[BenchRun]:
         """Write a few tokens with each cell; return a run without tokens for each cell whose mode cannot run."""
         plan, missing = self._plan, []
         for index in cells:
             cell = plan.all_cells[index]
-            session.load_drafter(cell.draft, lambda _: None)
+            session.drafters.load(cell.draft)
             sampling = SamplingParams(temperature=cell.temperature, max_tokens=_WARM_UP_TOKENS)
             recording = record(session, self._request(cell, 0, sampling), self._cancelled.is_set)
             if recording is None:

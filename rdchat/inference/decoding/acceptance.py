@@ -1,7 +1,7 @@
 """The one acceptance rule: a drafted node is accepted when it is the very token that the target chooses there.
 
-What the target chooses is `TokenChooser`'s business: a function of its logits, the position and the seed. So a reply's
-text does not depend on its drafts, at any temperature.
+`TokenChooser` makes that choice, a function of logits, position and seed alone, so a reply's text does not depend on
+its drafts, at any temperature.
 """
 
 import mlx.core as mx

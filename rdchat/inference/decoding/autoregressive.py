@@ -32,10 +32,10 @@ class Step:
         hidden: (1, 1, width): what the trunk returned with them; None where it has no hook.
         seen: (vocabulary,) bool: tokens before it; None without a repetition penalty.
         token: (1,) its id, quickly chosen.
-        sure: (1,) bool: whether that is surely the right one; None where it was not chosen quickly.
-        log_prob: (1,) the target's log-probability of the token; None without a trace.
-        held_up: Whether the token before it was not surely the right one when this step's call was queued: choosing
-            it again, and perhaps another call, fell in between.
+        sure: (1,) bool: whether it surely is what `TokenChooser.choose` gives; None where it was not chosen quickly.
+        log_prob: (1,) float32: the target's log-probability of the token; None without a trace.
+        held_up: Whether the token before it was not sure when this step's call was queued, so that the time between
+            the two holds another choice, and perhaps another call.
     """
 
     position: int
@@ -52,7 +52,7 @@ class PlainSteps:
     """Makes a reply's tokens one by one.
 
     Args:
-        job: What it works on.
+        job: Model, cache and request.
         reply: Takes the tokens.
         chooser: Chooses them.
 
@@ -61,7 +61,7 @@ class PlainSteps:
     """
 
     def __init__(self, job: ReplyJob, reply: Reply, chooser: TokenChooser) -> None:
-        self._network, self._seams = job.model.network, job.model.hooks
+        self._network, self._hooks = job.model.network, job.model.hooks
         self._cache = job.cache
         self._ledger: Ledger = job.ledger
         self._reply = reply
@@ -82,8 +82,8 @@ class PlainSteps:
                 self._slowly = max(self._slowly - 1, 0)
             log_prob = token_log_probs(logits, token) if self.trace else None
             mx.async_eval(token, sure, log_prob)
-            self._ledger.settle(token, sure)
-        return Step(position, logits, self._seams.hidden, seen, token, sure, log_prob)
+            self._ledger.synchronize(token, sure)
+        return Step(position, logits, self._hooks.hidden, seen, token, sure, log_prob)
 
     def after(self, token_id: int, position: int, seen: mx.array | None) -> Step:
         """Begin with the token after `token_id`, at `position`, which the cache does not hold yet."""
@@ -121,7 +121,7 @@ class PlainSteps:
             seen = None if seen is None else self._chooser.with_token(seen, token)
             with self._ledger.stage("forward"):
                 logits: mx.array = self._network(token[None], cache=self._cache.layers)[:, -1]
-                self._ledger.settle(logits)
+                self._ledger.synchronize(logits)
             return self.first(logits, position + 1, seen)
 
     def _take_back(self) -> None:

@@ -8,7 +8,7 @@ _INCOMPLETE = "\ufffd"
 
 
 class Decoder(Protocol):
-    """What is needed of a tokenizer."""
+    """The one method of a tokenizer that is used here."""
 
     def decode(self, token_ids: list[int], /) -> str: ...
 
@@ -22,7 +22,7 @@ class Detokenizer:
 
     Args:
         tokenizer: Decodes token ids.
-        stop: The text ends just before the first of these to appear.
+        stop: Stop strings; the text ends just before the first of them to appear.
         context: Last tokens of the text that is continued. Empty for a fresh reply, whose first space, where it begins
             with one, is dropped as mlx-lm's detokenisers do.
         control: Id to text of control tokens, whose places in the text are kept.
@@ -67,7 +67,7 @@ class Detokenizer:
 
     @property
     def kept_tokens(self) -> int:
-        """Number of tokens of which a stop string cuts nothing; all of them where none has appeared."""
+        """Number of tokens that end before the stop string; all of them where none has appeared."""
         if self._cut is None:
             return len(self._ends) + self._open_tokens
         return sum(end <= self._cut for end in self._ends)

@@ -1,4 +1,4 @@
-"""What a drafter is to the decoding loop."""
+"""The protocol between the decoding loop and a drafter."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,15 +21,17 @@ class Draft:
         looked_up: (nodes,) bool, perhaps lazy: the nodes that prompt lookup offers, and not the drafter that is named;
             None where there are none.
         rows: Rows to verify it with, where padding makes the call cheaper; 0 for no padding.
+        drafter: What drafted it, where the reply's drafter has several; empty stands for its own name.
     """
 
     tree: PackedTree
     looked_up: mx.array | None = None
     rows: int = 0
+    drafter: str = ""
 
 
 class Drafter(Protocol):
-    """Proposes tokens for one reply. It decides what is verified, never what is said."""
+    """Proposes tokens for one reply. Its drafts change how many target calls a reply takes, never its text."""
 
     name: str
 
@@ -47,23 +49,24 @@ class Drafter(Protocol):
         yield from ()
 
     def update(self, settings: DraftSettings) -> None:
-        """Draft by other settings from the next round on, as far as they concern this drafter."""
+        """Take other settings, as far as they concern this drafter, from the next round on."""
         del settings
 
     def propose(self, root: int, limit: int) -> Draft:
-        """Offer a tree that is at most `limit` tokens deep below `root`, the last token; perhaps the root alone."""
+        """Return a tree at most `limit` deep whose root is `root`, the last token; it may be the root alone."""
 
-    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
-        """Take what a round brought.
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        """Take the result of a round or of a plain step, whoever drafted for it.
 
         Args:
-            tokens: The tokens that the round added to the reply.
-            verified: What the target said of the whole tree; evaluated.
-            path: The accepted nodes, root first.
+            root: The token that the call began with: the last one before.
+            tokens: Ids of the tokens that it added to the reply.
+            verified: The target's output for the whole tree; evaluated.
+            path: Indices of the accepted nodes, the root first.
         """
 
     def close(self, length: int) -> None:
-        """Bring what outlives the reply, such as a cache, in step with the target's cache.
+        """Trim what outlives the reply, such as a KV cache, to the target's cache.
 
         Args:
             length: Tokens of the conversation that the target's cache holds; 0 after an error, when nothing can be

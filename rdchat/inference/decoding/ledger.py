@@ -12,11 +12,11 @@ from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry
 class Ledger:
     """Counts calls and nanoseconds per stage, each under the stages that were open when it began.
 
-    MLX is lazy, so a stage holds host time, building graphs and waiting for others' results, unless stages `settle`
-    what they made before they end.
+    MLX is lazy, so a stage holds host time, building graphs and waiting for others' results, unless stages
+    `synchronize` what they made before they end.
 
     Attributes:
-        exact: Whether `settle` waits: the setting `profile`. It may change at any time.
+        exact: Whether `synchronize` waits: the setting `profile`. It may change at any time.
     """
 
     def __init__(self) -> None:
@@ -39,18 +39,18 @@ class Ledger:
             total[1] += perf_counter_ns() - start
             self._path = outer
 
-    def settle(self, *arrays: mx.array | None) -> None:
-        """Wait for what the open stage made, where exact times are asked for."""
+    def synchronize(self, *arrays: mx.array | None) -> None:
+        """Evaluate the open stage's results where `exact` is set, so that their time counts for it."""
         if self.exact:
             self.wait(*arrays)
 
     def wait(self, *arrays: mx.array | None) -> None:
-        """Wait for results, in the stage that is open."""
+        """Evaluate arrays within the open stage, and count one wait of the host."""
         mx.eval(*arrays)
         self._waits += 1
 
     def take_waits(self) -> int:
-        """Return how often stages waited since this was last asked."""
+        """Return the number of waits since the last call."""
         waits, self._waits = self._waits, 0
         return waits
 

@@ -1,4 +1,4 @@
-"""What every token iterator shares: the reply's text, its counters, and why and how it ends."""
+"""The reply that every token iterator fills: its text, its counters, and why it ended."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -52,20 +52,20 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class ReplyJob:
-    """What a token iterator works on.
+    """The inputs of a token iterator.
 
     Attributes:
         model: The target.
         cache: Holds a proper prefix of the prompt. Afterwards it holds the prompt and the reply's committed tokens,
             the last one perhaps excepted.
         prompt: Token ids, at least one.
-        request: What was asked.
+        request: Sampling, seed and draft settings.
         ledger: Takes the host time.
         clock: Started when the request came.
         mode: The drafting mode that runs.
         mode_reason: Why it is not the one asked for; None where it is.
         drafter: Path or name of what drafts; None where nothing does.
-        plain_ms: Tells what a plain target call costs with so many tokens in the cache; 0 where that is not known.
+        plain_ms: Returns the milliseconds of a plain target call with so many tokens in the cache; 0 if not measured.
     """
 
     model: LoadedModel
@@ -79,15 +79,22 @@ class ReplyJob:
     drafter: str | None = None
     plain_ms: Callable[[int], float] = lambda _depth: 0.0
 
+    @classmethod
+    def fresh(
+        cls, model: LoadedModel, prompt: list[int], request: GenerationRequest, cache: KVCache | None = None
+    ) -> "ReplyJob":
+        """Return the job of a reply with a ledger and a clock of its own, and an empty KV cache where none is given."""
+        return cls(model, cache or KVCache(model.network), prompt, request, Ledger(), Clock())
+
 
 class Reply:
-    """One reply in the making: takes tokens in, gives events out, knows when it is over.
+    """The tokens, text and counters of one reply; decides when it ends.
 
     Args:
-        job: What was asked, of which model; its cache still holds just the prompt's cached prefix.
+        job: Request, model and cache; the cache still holds just the prompt's cached prefix.
 
     Attributes:
-        choice: Tells what the automatic mode does; in other modes there is nothing to tell.
+        choice: Returns what the automatic mode does now; None in other modes.
     """
 
     def __init__(self, job: ReplyJob) -> None:
@@ -114,7 +121,7 @@ class Reply:
         return min(self.request.sampling.max_tokens, self._room) - 1
 
     def take(self, token_id: int) -> TokenEvent:
-        """Add one token. Sets `finish_reason` where it is the last."""
+        """Add one token and return its event; sets `finish_reason` where it is the last."""
         self.clock.mark_token()
         self.token_ids.append(token_id)
         self._taken.append((self.clock.last_token, self.counters.copy()))

@@ -1,4 +1,4 @@
-"""What plain and drafting iterators share: prefill, the first token, and an orderly end of every kind."""
+"""The base of all token iterators: prefill, the first token's logits, cancelling, and trimming the cache at the end."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ from rdchat.inference.target.device import wired_memory
 
 
 class ReplyIterator(ABC):
-    """A `TokenIterator` but for its `_decode`."""
+    """A `TokenIterator` whose `_decode` and `update` a subclass adds."""
 
     def __init__(self, job: ReplyJob) -> None:
         model, request = job.model, job.request
@@ -44,16 +44,13 @@ class ReplyIterator(ABC):
         """See `TokenIterator`."""
 
     def cancel(self) -> None:
-        """See `TokenIterator`."""
         self._cancel.set()
 
     def close(self) -> None:
-        """See `TokenIterator`."""
         self._events.close()
 
     @property
     def statistics(self) -> Statistics:
-        """See `TokenIterator`."""
         return self._reply.statistics()
 
     @abstractmethod
@@ -73,9 +70,9 @@ class ReplyIterator(ABC):
             in_order = True
             raise
         finally:
-            self._settle(len(self._prompt) + len(self._reply.token_ids) if in_order else 0)
+            self._trim_cache(len(self._prompt) + len(self._reply.token_ids) if in_order else 0)
 
-    def _settle(self, length: int) -> None:
+    def _trim_cache(self, length: int) -> None:
         """Leave no more than the conversation's first `length` tokens in the cache; nothing where that is 0."""
         if length:
             self._cache.trim_to(length)

@@ -23,10 +23,10 @@ class _Round:
     """A verified draft on the host.
 
     Attributes:
-        tree: What was offered.
-        drafters: (nodes,) who offered each node.
-        verified: What the target says of it, evaluated.
-        chosen: (nodes,) the token it chooses after each node; off the accepted path perhaps not surely.
+        tree: The draft.
+        drafters: (nodes,) name of the drafter of each node.
+        verified: The target's output for it, evaluated.
+        chosen: (nodes,) the token it chooses after each node; off the accepted path a quick choice may be wrong.
         log_probs: The target's log-probabilities; None without a trace.
     """
 
@@ -41,7 +41,7 @@ class RoundIterator(ReplyIterator):
     """A `TokenIterator` that verifies a drafter's trees.
 
     Args:
-        job: What it works on; the cache has rounds.
+        job: Model, cache, prompt and request; the cache has rounds.
         drafter: Proposes trees.
     """
 
@@ -52,7 +52,6 @@ class RoundIterator(ReplyIterator):
         self._settings = job.request.draft
 
     def update(self, settings: DraftSettings) -> None:
-        """See `TokenIterator`."""
         self._settings = settings
         self._ledger.exact = settings.profile
         self._drafter.update(settings)
@@ -63,8 +62,8 @@ class RoundIterator(ReplyIterator):
             for _ in self._drafter.prefill(self._cancel.is_set, self._ledger):
                 pass
 
-    def _settle(self, length: int) -> None:
-        super()._settle(length)
+    def _trim_cache(self, length: int) -> None:
+        super()._trim_cache(length)
         self._drafter.close(len(self._cache.tokens))
 
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
@@ -91,14 +90,14 @@ class RoundIterator(ReplyIterator):
         reply = self._reply
         with self._ledger.stage("draft"):
             draft = self._drafter.propose(reply.token_ids[-1], reply.last_index - len(reply.token_ids))
-            self._ledger.settle(*draft.tree.arrays, draft.looked_up)
+            self._ledger.synchronize(*draft.tree.arrays, draft.looked_up)
             return draft
 
     def _verify(self, draft: Draft) -> _Round:
         packed, start = draft.tree, self._verifier.position + 1
         with self._ledger.stage("verify"):
             verified = self._verifier.verify(packed, draft.rows)
-            self._ledger.settle(verified.logits, verified.hidden)
+            self._ledger.synchronize(verified.logits, verified.hidden)
             seen = None if self._seen is None else seen_on_paths(self._seen, packed)
         with self._ledger.stage("choose"):
             chosen, sure = self._chooser.choose_quickly(verified.logits, start, packed.depths, packed.deepest, seen)
@@ -117,7 +116,7 @@ class RoundIterator(ReplyIterator):
                 self._reply.counters.host_syncs += 1
             if log_probs and (tokens != np.array(chosen)).any():
                 log_probs = TreeLogProbs.of(verified.logits, packed, mx.array(tokens))
-            return _Round(tree, _drafters(draft, self._drafter.name), verified, tokens, log_probs)
+            return _Round(tree, _drafters(draft, draft.drafter or self._drafter.name), verified, tokens, log_probs)
 
     def _accept(self, done: _Round) -> tuple[list[int], list[TokenEvent]]:
         """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""
@@ -151,7 +150,7 @@ class RoundIterator(ReplyIterator):
             self._verifier.commit(fed, path)
             if self._seen is not None:
                 self._seen = self._seen | self._chooser.seen(fed)
-            self._drafter.observe(self._reply.token_ids[-len(path) :], done.verified, path)
+            self._drafter.observe(fed[0], self._reply.token_ids[-len(path) :], done.verified, path)
 
     def _traced(self, done: _Round, path: list[int], events: list[TokenEvent]) -> list[TokenEvent]:
         """Add log-probabilities, and the tree to the last event, where a trace is wanted."""

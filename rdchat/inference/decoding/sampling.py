@@ -14,7 +14,7 @@ import mlx.core as mx
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
 
-_NUCLEUS_CANDIDATES = 256  # likeliest tokens among which the border of top-p and min-p is looked for first
+_NUCLEUS_CANDIDATES = 256  # most likely tokens among which the border of top-p and min-p is looked for first
 _SPARE = 8  # candidates beyond top-k, so that ties at its border show
 _BLOCK = 32  # columns whose maximum stands for all of them while candidates are looked for
 
@@ -35,7 +35,7 @@ class TokenChooser:
 
     @property
     def needs_seen(self) -> bool:
-        """Whether the repetition penalty is on, so that choosing wants to know which tokens occurred before."""
+        """Whether the repetition penalty is on, so that `choose` takes `seen`."""
         return self._params.repetition_penalty != 1
 
     def seen(self, token_ids: list[int]) -> mx.array:
@@ -63,13 +63,7 @@ class TokenChooser:
         return mx.argmax(self.scores(logits, positions, seen), axis=-1)
 
     def scores(self, logits: mx.array, positions: mx.array, seen: mx.array | None = None) -> mx.array:
-        """Return the final score of every token, (n, vocabulary) float32: minus infinity where a filter drops it.
-
-        Args:
-            logits: As `choose` takes them.
-            positions: Likewise.
-            seen: Likewise.
-        """
+        """Return what `choose` compares: (n, vocabulary) float32, minus infinity where a filter drops a token."""
         logits = self._penalized(logits, seen)
         if self._params.greedy:
             return logits
@@ -78,7 +72,7 @@ class TokenChooser:
     def choose_quickly(
         self, logits: mx.array, start: int, depths: mx.array, deepest: int, seen: mx.array | None = None
     ) -> tuple[mx.array, mx.array]:
-        """Choose one token for each row of a tree, looking at the likeliest candidates only.
+        """Choose one token for each row of a tree, looking at the most likely candidates only.
 
         Args:
             logits: (n, vocabulary), any floating dtype: what the model returned.
@@ -99,8 +93,8 @@ class TokenChooser:
             noise = gumbel_noise(self._seed, mx.arange(start, start + deepest + 1), self._token_ids)
             return mx.argmax(warp(logits, params) + noise[depths], axis=-1), sure
         count = min(params.top_k + _SPARE if params.top_k else _NUCLEUS_CANDIDATES, logits.shape[-1])
-        ids, values = likeliest(logits, count)
-        border = filter_border(values, mass(logits), params)
+        ids, values = top_k(logits, count)
+        border = filter_border(values, softmax_denominator(logits), params)
         kept = mx.where(values >= border, (values - values[:, :1]) / params.temperature, -mx.inf)
         best = mx.argmax(kept + gumbel_noise(self._seed, start + depths, ids), axis=-1, keepdims=True)
         if count < logits.shape[-1]:
@@ -125,13 +119,13 @@ def warp(logits: mx.array, params: SamplingParams) -> mx.array:
         params: Sampling parameters with a temperature above 0.
 
     Returns:
-        (n, vocabulary) float32, the likeliest token of a row at 0: where a small temperature makes the others large
+        (n, vocabulary) float32, the most likely token of a row at 0: where a small temperature makes the others large
         and float32 coarse, that one stays exact.
     """
     warped = (logits - mx.max(logits, axis=-1, keepdims=True)) / params.temperature
     if not has_filter(params):
         return warped
-    border = filter_border(mx.sort(logits, axis=-1)[:, ::-1], mass(logits), params)
+    border = filter_border(mx.sort(logits, axis=-1)[:, ::-1], softmax_denominator(logits), params)
     return mx.where(logits >= border, warped, -mx.inf)
 
 
@@ -152,7 +146,7 @@ def filter_border(values: mx.array, total: mx.array, params: SamplingParams) -> 
     Args:
         values: (n, m) float32: the m largest logits of each row, in descending order. Where the border lies beyond
             them, the least of them is returned.
-        total: (n, 1) float32: `mass` of the whole rows.
+        total: (n, 1) float32: `softmax_denominator` of the whole rows.
         params: Sampling parameters with at least one filter.
     """
     border = values[:, -1:]
@@ -167,8 +161,8 @@ def filter_border(values: mx.array, total: mx.array, params: SamplingParams) -> 
     return border
 
 
-def mass(logits: mx.array) -> mx.array:
-    """Return the sum, (n, 1), of exp(logit - largest logit) over each row, to a relative 1e-6."""
+def softmax_denominator(logits: mx.array) -> mx.array:
+    """Return the sum, (n, 1) float32, of exp(logit - largest logit) over each row, to a relative 1e-6."""
     powers = _exp(_in_blocks(logits) - mx.max(logits, axis=-1, keepdims=True)[..., None])
     return mx.sum(mx.sum(powers, axis=-1), axis=-1, keepdims=True)  # in two steps: small terms would drown in one sum
 
@@ -186,7 +180,7 @@ def _exp(x: mx.array) -> mx.array:
     return power
 
 
-def likeliest(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
+def top_k(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
     """Return the `count` largest logits of each row, in descending order, and their tokens.
 
     The largest `count` lie in the `count` blocks with the largest maxima, and maxima are cheaper than partitions.

@@ -1,7 +1,7 @@
-"""What a trace adds to a reply's events: the target's log-probabilities, and the prefix tree of each round in words.
+"""The trace of a reply's events: the target's log-probabilities, and the prefix tree of each round with its texts.
 
 The log-probabilities are asked for in the graph that chooses the tokens, so a trace costs no synchronisation: one pass
-over the logits for each row's sum, and a gather. They are right to 1e-3, which is more than is shown of them.
+over the logits for each row's sum, and a gather. They are exact to 1e-3, more than is displayed.
 """
 
 import math
@@ -31,11 +31,11 @@ class TreeLogProbs:
 
     @classmethod
     def of(cls, logits: mx.array, tree: PackedTree, chosen: mx.array) -> "TreeLogProbs":
-        """Ask for them.
+        """Build them, lazily.
 
         Args:
             logits: (nodes, vocabulary), any floating dtype: what the target returned.
-            tree: What was verified.
+            tree: The verified tree.
             chosen: (nodes,) the tokens chosen.
         """
         after, parents = token_log_probs(logits, chosen), mx.maximum(tree.parents, 0)
@@ -44,7 +44,7 @@ class TreeLogProbs:
 
     @property
     def arrays(self) -> tuple[mx.array, mx.array]:
-        """All that may be lazy."""
+        """Both, to be evaluated."""
         return self.nodes, self.chosen
 
 
@@ -53,7 +53,7 @@ def token_log_probs(logits: mx.array, tokens: mx.array) -> mx.array:
 
     Args:
         logits: (n, vocabulary), any floating dtype: what the target returned.
-        tokens: (n,) integers, perhaps lazy: none of them much less likely than the likeliest of its row.
+        tokens: (n,) integers, perhaps lazy; the logit of each less than 10 below the largest of its row.
     """
     rows, vocabulary = logits.shape
     logits = logits.astype(mx.float32)
@@ -88,7 +88,7 @@ def round_tree(
     """Return a round's tree as events carry it.
 
     Args:
-        tree: What was verified, on the host.
+        tree: The verified tree, on the host.
         drafters: (nodes,) who offered each node.
         log_probs: Evaluated.
         path: Accepted nodes, the root first.

@@ -11,7 +11,7 @@ from rdchat.inference.target.embeddings import TargetEmbeddings
 
 
 class BoundHead:
-    """What a beam search needs of a drafter.
+    """A head in the target's precision, with the target's embeddings and output rows.
 
     Args:
         head: The network; used in the precision of the target's embeddings, and left as it is.
@@ -38,7 +38,7 @@ class BoundHead:
         self.candidates = int(vocabulary.shape[0])
 
     def context(self, hidden: mx.array) -> mx.array:
-        """Return the share of the target's hidden states, (..., input_size), in the head's input."""
+        """Return `RecurrentHead.context` of the target's hidden states, (..., input_size)."""
         return self._head.context(hidden.astype(self._dtype))
 
     def advance(self, state: mx.array | None, tokens: mx.array) -> mx.array:

@@ -1,4 +1,4 @@
-"""Which tokens a draft step offers, and the tree they form: a chain, with runner-ups beside some of its steps.
+"""The top-k tokens that a draft step offers, and the tree they form: a chain, with runner-ups at some of its steps.
 
 A draft model's step scores every token by the reply's own rule, warp and noise included (docs/adr/0003). The best one
 is fed to the next step; the runner-ups cost no further draft call, so they become leaves beside it where verifying a
@@ -6,90 +6,41 @@ few more rows is cheap. The tree's shape is known beforehand; only its tokens ar
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
 
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.api.requests import SamplingParams, check_draft_tokens
+from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.decoding.sampling import filter_border, has_filter, likeliest, mass, penalize
+from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize, softmax_denominator, top_k
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 
-_FILTERED = 256  # likeliest tokens among which a border of top-p or min-p is looked for; a draft need not be exact
-
-# Measured on Qwen2.5-Coder-1.5B with its 0.5B: the target's token was the draft model's first choice in 75 of 100 cases
-# at temperature 1 (83 greedy), the second in 12 (9), the third in 5 (2), the fourth in 2.
-_REACHED = 0.75  # share of steps at which the first choice is the target's
-_RUNNER_UP = 0.4  # share of the remaining cases that each next candidate takes
+_FILTERED = 256  # most likely tokens among which a border of top-p or min-p is looked for; a draft need not be exact
 
 
-@dataclass(frozen=True, slots=True)
-class DraftShape:
-    """How many tokens are drafted, and how many runner-ups are offered beside each.
+def pack(root: int, ranked: Sequence[mx.array]) -> PackedTree:
+    """Hang the candidates of every step together.
 
-    Attributes:
-        draft_tokens: Steps of the draft model: the depth of the draft.
-        runner_ups: For each step from the first on, the number of further candidates; none where it ends early.
+    The chain comes first, so that node i of it lies i deep, and accepting it leaves the cache's rows in order.
 
-    Raises:
-        InvalidSettingError: If the depth is out of range.
+    Args:
+        root: The token the target chose last.
+        ranked: For each step, its candidates, (candidates,), best first; perhaps lazy.
     """
-
-    draft_tokens: int
-    runner_ups: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_draft_tokens(self.draft_tokens)
-
-    @classmethod
-    @cache
-    def of_size(cls, draft_tokens: int, nodes: int) -> "DraftShape":
-        """Return the shape of at most `nodes` nodes, root and chain included, that should be accepted the furthest.
-
-        Runner-ups go where they are likeliest to be taken: beside early steps first, since later ones are reached more
-        seldom. On the pair named above, 4 draft tokens and 12 nodes give 3.4 tokens a target call at temperature 1
-        (greedy 3.8), the chain of 5 nodes 3.0 (3.45).
-        """
-        runner_ups = [0] * draft_tokens
-        for _ in range(nodes - 1 - draft_tokens):
-            chances = [_REACHED**step * _RUNNER_UP * (1 - _RUNNER_UP) ** count for step, count in enumerate(runner_ups)]
-            runner_ups[int(np.argmax(chances))] += 1
-        return cls(draft_tokens, tuple(runner_ups))
-
-    @property
-    def nodes(self) -> int:
-        """Nodes of the tree, the root included."""
-        return 1 + self.draft_tokens + sum(self.runner_ups)
-
-    def candidates(self, step: int) -> int:
-        """Return how many tokens a step offers, its first choice included."""
-        return 1 + (self.runner_ups[step] if step < len(self.runner_ups) else 0)
-
-    def pack(self, root: int, ranked: Sequence[mx.array]) -> PackedTree:
-        """Hang the candidates of every step together.
-
-        The chain comes first, so that node i of it lies i deep, and accepting it leaves the cache's rows in order.
-
-        Args:
-            root: The token the target chose last.
-            ranked: For each step, its candidates, (candidates,), best first; perhaps lazy.
-        """
-        depth = len(ranked)
-        beside = [step for step, tokens in enumerate(ranked) for _ in range(tokens.shape[0] - 1)]
-        tokens = mx.concatenate([mx.array([root]), *(t[:1] for t in ranked), *(t[1:] for t in ranked)])
-        if not beside:
-            return PackedTree.chain(tokens)
-        parents = np.array([*range(-1, depth), *beside], dtype=np.int32)
-        depths = np.array([*range(depth + 1), *(step + 1 for step in beside)], dtype=np.int32)
-        unknown = np.zeros(len(parents), dtype=np.int32)
-        return PackedTree.of(PrefixTree(unknown, parents, depths, np.empty((0, 0), dtype=np.int32)), tokens)
+    depth = len(ranked)
+    beside = [step for step, tokens in enumerate(ranked) for _ in range(tokens.shape[0] - 1)]
+    tokens = mx.concatenate([mx.array([root]), *(t[:1] for t in ranked), *(t[1:] for t in ranked)])
+    if not beside:
+        return PackedTree.chain(tokens)
+    parents = np.array([*range(-1, depth), *beside], dtype=np.int32)
+    depths = np.array([*range(depth + 1), *(step + 1 for step in beside)], dtype=np.int32)
+    unknown = np.zeros(len(parents), dtype=np.int32)
+    return PackedTree.of(PrefixTree(unknown, parents, depths, np.empty((0, 0), dtype=np.int32)), tokens)
 
 
 class CandidateRanker:
-    """Ranks tokens by the score whose best one the target would take, were the logits the target's.
+    """Ranks tokens by the score by which `TokenChooser` chooses, with the draft model's logits instead of the target's.
 
     Args:
         params: Sampling parameters of the reply.
@@ -110,7 +61,7 @@ class CandidateRanker:
         Args:
             logits: (1, vocabulary), any floating dtype: the draft model's; columns beyond the shared ones are ignored.
             position: Absolute position of the token to be chosen.
-            count: How many.
+            count: Number of tokens to return.
             seen: (vocabulary,) bool: tokens that occurred before; None without a repetition penalty.
 
         Returns:
@@ -135,8 +86,8 @@ class CandidateRanker:
         if not has_filter(params):
             scores = (logits / params.temperature + gumbel_noise(self._seed, at, self._token_ids))[0]
             return self._token_ids, scores, scores
-        ids, values = likeliest(logits, min(max(params.top_k, _FILTERED), logits.shape[-1]))
-        border = filter_border(values, mass(logits), params)
+        ids, values = top_k(logits, min(max(params.top_k, _FILTERED), logits.shape[-1]))
+        border = filter_border(values, softmax_denominator(logits), params)
         noisy = values / params.temperature + gumbel_noise(self._seed, at, ids)
         # what a filter drops may still be offered beside the first choice, behind all that it keeps
         scores = mx.where(values >= border, noisy, values / params.temperature - 1e4)

@@ -1,8 +1,8 @@
 """A second, smaller language model as a drafter (Leviathan et al. 2023, arXiv 2211.17192).
 
-It reads what the target reads, through a KV cache of its own, and runs ahead of it for a few tokens. Its tokens are
-chosen by the reply's own rule, with the same noise at the same position, so where both models agree on the distribution
-they agree on the token, at every temperature.
+It keeps a KV cache of its own and decodes a few tokens ahead of the target. Its tokens are chosen by the reply's rule,
+with the same noise at the same position, so where both models agree on the distribution they agree on the token, at
+every temperature.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,8 @@ from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.prefill import prefill
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.candidates import CandidateRanker, DraftShape
+from rdchat.inference.drafting.candidates import CandidateRanker, pack
+from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
 from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies
@@ -69,7 +70,7 @@ class DraftModel:
 
         Args:
             prompt: Token ids.
-            request: What was asked.
+            request: Sampling, reply seed and draft settings.
             shape: Of its drafts; None is the usual one. A target that verifies chains only gets the chain of it.
             ledger: Takes the time of its stages; None keeps none.
         """
@@ -89,16 +90,6 @@ class DraftModel:
         """Return the shapes of that depth among which measured costs may decide: a chain, and ones with runner-ups."""
         sizes = [size for size in _SIZES if self._trees and size > draft_tokens + 1]
         return [DraftShape.of_size(draft_tokens, size) for size in (0, *sizes)]
-
-    @property
-    def cached_tokens(self) -> list[int]:
-        """Token ids the KV cache holds."""
-        return list(self.cache.tokens)
-
-    @property
-    def cached_positions(self) -> int:
-        """Positions the KV cache itself reports, which `cached_tokens` must match."""
-        return max((getattr(layer, "offset", 0) for layer in self.cache.layers), default=0)
 
 
 def load_draft_model(
@@ -151,7 +142,7 @@ class DraftModelDrafter(Drafter):
     Args:
         draft: The draft model; it serves one reply at a time.
         prompt: The prompt's tokens.
-        request: What was asked: how tokens are chosen, and the reply seed.
+        request: Its sampling and reply seed are used.
         shape: Depth of the drafts, and their runner-ups.
         ledger: Takes the time of its stages.
     """
@@ -170,7 +161,6 @@ class DraftModelDrafter(Drafter):
         self._ledger = ledger
         self._committed = list(prompt)  # before the root
         self._read = False  # whether the prompt was, but for its last token
-        self._root: int | None = None
         self._steps = 0  # of the open round
         self._finite: mx.array | None = None
         self._goes_on: Callable[[float], bool] | None = None
@@ -190,16 +180,15 @@ class DraftModelDrafter(Drafter):
 
     @override
     def update(self, settings: DraftSettings) -> None:
-        """See `Drafter`."""
         self.take_shape(self._draft.usual_shape(settings.draft_tokens))
 
     def take_shape(self, shape: DraftShape, goes_on: Callable[[float], bool] | None = None) -> None:
-        """Draft so from the next round on.
+        """Draft in another shape from the next round on.
 
         Args:
             shape: Of the longest draft.
-            goes_on: Is told the margin (`CandidateRanker.rank`) of each token that is drafted, and says whether another
-                one should be; each is then waited for. None drafts them all.
+            goes_on: Called with the margin (`CandidateRanker.rank`) of each drafted token; False ends the draft there.
+                The host waits for each token then. None drafts them all.
         """
         self._shape, self._goes_on = shape, goes_on
 
@@ -211,11 +200,10 @@ class DraftModelDrafter(Drafter):
     @override
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
-        self._root = root
         self._steps, self._margins = 0, []
         most = max(min(self._shape.draft_tokens, limit, self._room), 0)
         if most == 0:
-            return Draft(self._shape.pack(root, []))
+            return Draft(pack(root, []))
         seen = self._with_token(self._seen, mx.array([root]))
         ranked = [self._rank(self._feed_certain(root), 0, seen)]
         for layer in self._cache.layers:
@@ -230,28 +218,26 @@ class DraftModelDrafter(Drafter):
             seen = self._with_token(seen, token)
             ranked.append(self._rank(self._feed(token), step, seen))
         self._steps = len(ranked)
-        return Draft(self._shape.pack(root, ranked))
+        return Draft(pack(root, ranked))
 
     @override
-    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """See `Drafter`.
 
         Raises:
             ModelError: If the draft model computed numbers that are not finite.
         """
-        assert self._root is not None
         if self._steps > 0:
             if self._finite is not None and not self._finite.item():  # evaluated together with the draft
                 raise _not_finite(self._model)
             self._end_round(tokens[: sum(0 < node < self._steps for node in path)])
-        committed = [self._root, *tokens[:-1]]
+        committed = [root, *tokens[:-1]]
         self._committed += committed
         for token in committed:
             self._seen = self._with_token(self._seen, mx.array([token]))
 
     @override
     def close(self, length: int) -> None:
-        """See `Drafter`."""
         if length == 0:
             self._cache.reset()
             return
@@ -264,7 +250,7 @@ class DraftModelDrafter(Drafter):
 
     @property
     def late(self) -> int:
-        """Tokens before the root that it has not read yet."""
+        """Number of tokens before the root that its cache does not hold yet."""
         return len(self._committed) - len(self._cache.tokens)
 
     @property
@@ -285,7 +271,7 @@ class DraftModelDrafter(Drafter):
         """Feed (n,) tokens, perhaps lazy; return (1, vocabulary), lazy: the logits behind the last one."""
         with self._ledger.stage("feed"):
             logits: mx.array = self._model.network(tokens[None], cache=self._cache.layers)
-            self._ledger.settle(logits)
+            self._ledger.synchronize(logits)
         return logits[:, -1]
 
     def _rank(self, logits: mx.array, step: int, seen: mx.array | None) -> mx.array:
@@ -295,7 +281,7 @@ class DraftModelDrafter(Drafter):
             found = [ranked] if self._goes_on is None else [ranked, margin]
             self._margins += found[1:]
             mx.async_eval(*found)  # the device works on it while the next step's graph is built
-            self._ledger.settle(*found)
+            self._ledger.synchronize(*found)
         return ranked
 
     def _with_token(self, seen: mx.array | None, token: mx.array) -> mx.array | None:

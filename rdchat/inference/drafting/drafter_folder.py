@@ -22,7 +22,7 @@ from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.target import LoadedModel
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
-ACCEPTANCE = "acceptance.json"  # may be missing; see `rdchat.inference.auto.acceptance_file`
+ACCEPTANCE = "acceptance.json"  # may be missing; see `rdchat.inference.auto.estimates.acceptance_file`
 _FORMAT = 1
 _VOCABULARY = "draft_vocabulary"  # the tensor of token ids beside the head's weights
 _WHOLE_NUMBERS = {"I32", "I64", "U32"}
@@ -64,24 +64,24 @@ def target_named_in(folder: Path) -> str | None:
     """
     names = {path.name for path in folder.iterdir()}
     ours = {CONFIG, WEIGHTS, CARD, ACCEPTANCE}
-    drafts = {temporary_of(folder / name).name for name in ours}
-    if names - ours - drafts:
+    temporary = {temporary_of(folder / name).name for name in ours}
+    if names - ours - temporary:
         return ""
     if CONFIG in names:
         try:
             return bound_hash(folder) or ""
         except ModelError:
             return ""
-    return None if names <= drafts or temporary_of(folder / CONFIG).name in names else ""
+    return None if names <= temporary or temporary_of(folder / CONFIG).name in names else ""
 
 
 def save_drafter(folder: Path, drafter: StoredDrafter, card: str) -> None:
-    """Write a drafter; its configuration is there only with all the rest, so that only whole ones are found.
+    """Write a drafter. Its configuration is written last, so that only whole drafters are found.
 
     Args:
         folder: Made where it does not exist.
         drafter: Its weights are stored in the precision they have.
-        card: Markdown: target, data, recipe, seed, figures, licence.
+        card: Markdown, as `training.run.card` makes it.
 
     Raises:
         StorageFullError: If the disk is full.
@@ -91,7 +91,7 @@ def save_drafter(folder: Path, drafter: StoredDrafter, card: str) -> None:
     make_folder(folder)
     tensors = dict(tree_flatten(drafter.head.parameters())) | {_VOCABULARY: drafter.vocabulary.astype(mx.int32)}
     facts = {"format": _FORMAT, "target": asdict(drafter.target), "architecture": drafter.head.config.to_dict()}
-    # drafts take their places from the last to the first
+    # temporary files take their places from the last to the first
     with (
         atomic_file(folder / CONFIG) as config,
         atomic_file(folder / CARD) as text,
@@ -131,7 +131,7 @@ def load_drafter(folder: Path, model: LoadedModel) -> StoredDrafter:
 
 
 def check_drafter(folder: Path, model: LoadedModel) -> tuple[TargetBinding | None, HeadConfig]:
-    """Check what a drafter says of itself against the target; its weights are not read.
+    """Check a drafter's configuration against the target; its weights are not read.
 
     Returns:
         The model it was trained for, None for a checkpoint of Apple's, which does not say; and its architecture.

@@ -14,7 +14,7 @@ from rdchat.inference.target.target import LoadedModel
 
 @dataclass(frozen=True, slots=True)
 class DrafterSearch:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         folder: The person's own newest drafter for the model, else the shipped one; None without either.

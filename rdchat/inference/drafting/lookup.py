@@ -1,118 +1,18 @@
-"""Prompt lookup: what followed the last occurrence of the text's own ending is offered as its continuation.
+"""Prompt lookup: the tokens that followed the last occurrence of the text's ending are offered as its continuation.
 
 Saxena 2023, "Prompt Lookup Decoding"; here over prompt and reply, with an index that is updated token by token, so that
 a lookup costs the same however long the conversation is.
 """
 
-from enum import IntEnum
-from typing import NamedTuple, override
+from typing import override
 
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.verifier import Verified
-
-LONGEST, SHORTEST = 8, 2  # tokens of an ending that is looked up
-_AGREEMENT = 32  # tokens before both places that are compared, to tell how much alike they are
-_DIFFERENT = -1  # in place of a token
-
-
-class Before(IntEnum):
-    """How the text went on where the two tokens before a guess occurred."""
-
-    ONCE = 0  # there was one place only
-    ALIKE = 1  # at all places as is guessed
-    VARIED = 2
-
-
-class Guess(NamedTuple):
-    """A token of a continuation, and what speaks for it.
-
-    Attributes:
-        token: Its id.
-        match: How long the ending is that it goes by.
-        before: How the text went on before, behind the last two tokens of that ending.
-    """
-
-    token: int
-    match: int
-    before: Before
-
-
-class LookupIndex:
-    """Where every short run of tokens last ended; worked out when something is looked up.
-
-    Args:
-        tokens: The conversation so far.
-    """
-
-    def __init__(self, tokens: list[int]) -> None:
-        self._tokens = list(tokens)
-        self._noted = 0  # runs that end at or before here are in `_ends`
-        self._ends: dict[tuple[int, ...], int] = {}  # run -> index behind its last occurrence that has a successor
-        self._followers: dict[tuple[int, int], tuple[int, bool]] = {}  # two tokens -> what followed; whether only once
-
-    def extend(self, tokens: list[int]) -> None:
-        """Add tokens at the end."""
-        self._tokens += tokens
-
-    def continuation(self, length: int) -> list[int]:
-        """Return what followed the longest ending that occurred before: `length` tokens, or none.
-
-        A continuation that reaches the end of the text goes on with itself, as a loop does.
-        """
-        start = self._find()
-        return [] if start is None else self._copied(start, length)
-
-    def guesses(self, length: int) -> list[Guess]:
-        """Return `continuation`, and what speaks for each of its tokens."""
-        start = self._find()
-        if start is None:
-            return []
-        match, copied = self._alike(start), self._copied(start, length)
-        firsts, seconds = [*self._tokens[-2:], *copied], [self._tokens[-1], *copied]
-        return [
-            Guess(token, match + depth, self._before((first, second), token))
-            for depth, (first, second, token) in enumerate(zip(firsts, seconds, copied, strict=False))
-        ]
-
-    def _copied(self, start: int, length: int) -> list[int]:
-        copied, apart = self._tokens[start : start + length], len(self._tokens) - start
-        while len(copied) < length:
-            copied.append(copied[len(copied) - apart])
-        return copied
-
-    def _alike(self, start: int) -> int:
-        """Return how many tokens, up to 32, the text before `start` and its end have alike."""
-        tokens, held = self._tokens, len(self._tokens)
-        most = min(_AGREEMENT, start)
-        return next((run for run in range(most) if tokens[start - 1 - run] != tokens[held - 1 - run]), most)
-
-    def _before(self, pair: tuple[int, int], token: int) -> Before:
-        follower, once = self._followers.get(pair, (token, True))
-        if once:
-            return Before.ONCE
-        return Before.ALIKE if follower == token else Before.VARIED
-
-    def _find(self) -> int | None:
-        self._note_endings()
-        runs = range(min(LONGEST, len(self._tokens)), SHORTEST - 1, -1)
-        found = (self._ends.get(tuple(self._tokens[-run:])) for run in runs)
-        return next((start for start in found if start is not None), None)
-
-    def _note_endings(self) -> None:
-        """Note the runs that end before the last token: that one has no successor yet."""
-        for end in range(self._noted + 1, len(self._tokens)):
-            for run in range(SHORTEST, min(LONGEST, end) + 1):
-                self._ends[tuple(self._tokens[end - run : end])] = end
-            if end >= SHORTEST:
-                first, second, token = self._tokens[end - 2 : end + 1]
-                known = self._followers.get((first, second))
-                follower = token if known is None or known[0] == token else _DIFFERENT
-                self._followers[first, second] = follower, known is None
-        self._noted = max(self._noted, len(self._tokens) - 1)
 
 
 class LookupDrafter(Drafter):
@@ -134,19 +34,21 @@ class LookupDrafter(Drafter):
 
     @override
     def update(self, settings: DraftSettings) -> None:
-        """See `Drafter`."""
         self._draft_tokens = settings.draft_tokens
 
     @override
-    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
-        """See `Drafter`."""
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        self._begin(root)
         self._index.extend(tokens)
 
     def propose(self, root: int, limit: int) -> Draft:
-        """See `Drafter`."""
-        if not self._began:  # the first token comes from the prefill, not from a round
-            self._index.extend([root])
-            self._began = True
+        self._begin(root)
         with self._ledger.stage("lookup"):
             chain = [root, *self._index.continuation(min(self._draft_tokens, limit))]
         return Draft(PackedTree.of(PrefixTree.from_beams([chain])))
+
+    def _begin(self, root: int) -> None:
+        """Take the first token, which comes from the prefill and not from a round."""
+        if not self._began:
+            self._index.extend([root])
+            self._began = True

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from rdchat.inference.drafting.recurrent_beam import NodePool
+from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.target.packed_tree import PackedTree
 
 _ALWAYS, _NEVER = 1.0, -mx.inf  # scores are below 0
 
 
-def best_nodes(pool: NodePool, count: int, branch: Sequence[int] = ()) -> tuple[PackedTree, mx.array]:
+def best_nodes(pool: NodePool[mx.array], count: int, branch: Sequence[int] = ()) -> tuple[PackedTree, mx.array]:
     """Select nodes of a pool.
 
     Args:
@@ -26,25 +26,28 @@ def best_nodes(pool: NodePool, count: int, branch: Sequence[int] = ()) -> tuple[
         The tree of `min(count, nodes)` nodes; and (nodes,) bool: which of them the branch alone offers.
     """
     drafted = pool.tokens.shape[0]
-    pool = _with_branch(pool, branch)
-    count = min(max(count, 1 + len(branch)), pool.tokens.shape[0])
-    scores = mx.concatenate([mx.array([_ALWAYS]), pool.scores[1:]])
+    tokens, parents, scores = _with_branch(pool, branch)
+    count = min(max(count, 1 + len(branch)), tokens.shape[0])
+    scores = mx.concatenate([mx.array([_ALWAYS]), scores[1:]])
     selected = mx.sort(mx.argpartition(-scores, count - 1)[:count])
     places = mx.zeros(scores.shape, mx.int32)
     places[selected] = mx.arange(count, dtype=mx.int32)
-    parents = pool.parents[selected]
+    parents = parents[selected]
     parents = mx.where(parents < 0, -1, places[parents])
     levels = mx.repeat(mx.arange(1, pool.levels + 1), pool.level_size)
     depths = mx.concatenate([mx.array([0]), levels, mx.arange(1, len(branch) + 1)])
     deepest = min(pool.levels, count - 1)
-    tree = PackedTree.from_parents(pool.tokens[selected], parents, depths[selected], deepest)
+    tree = PackedTree.from_parents(tokens[selected], parents, depths[selected], deepest)
     return tree, selected >= drafted
 
 
-def _with_branch(pool: NodePool, branch: Sequence[int]) -> NodePool:
-    """Append the branch's nodes; where the pool holds a node of it already, that one is kept instead."""
+def _with_branch(pool: NodePool[mx.array], branch: Sequence[int]) -> tuple[mx.array, mx.array, mx.array]:
+    """Return tokens, parents and scores with the branch's nodes appended.
+
+    Where the pool holds a node of the branch already, that one is kept instead.
+    """
     if not branch:
-        return pool
+        return pool.tokens, pool.parents, pool.scores
     at = mx.array(0)  # the branch's node above, drafted or appended
     scores, parents, appended = [pool.scores[:1]], [], []
     for depth, token in enumerate(branch, start=1):
@@ -55,10 +58,8 @@ def _with_branch(pool: NodePool, branch: Sequence[int]) -> NodePool:
         parents.append(at)
         appended.append(mx.where(found, _NEVER, _ALWAYS))
         at = mx.where(found, mx.argmax(same) + level.start, pool.tokens.shape[0] + depth - 1)
-    return NodePool(
+    return (
         mx.concatenate([pool.tokens, mx.array(list(branch), mx.int32)]),
         mx.concatenate([pool.parents, mx.stack(parents).astype(mx.int32)]),
         mx.concatenate([*scores, pool.scores[level.stop :], mx.stack(appended)]),
-        pool.level_size,
-        pool.levels,
     )

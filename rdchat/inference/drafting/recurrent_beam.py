@@ -1,53 +1,27 @@
 """Beam search in the recurrent drafter, as one lazy graph: nothing here waits for the device.
 
-Zhang et al. 2024, arXiv 2403.09919, section 3.2. Each step keeps the likeliest nodes below the live beams; the first
-`beam_width` of them live on. A node's score is the sum along its path of `log_softmax(sharpen * log_probs + noise)`,
-with the warp and noise by which the target's token will be chosen (docs/adr/0003), so it estimates how likely the
-target is to choose this very path.
+Zhang et al. 2024, arXiv 2403.09919, section 3.2. Each step keeps the most likely nodes below the live beams; the first
+`beam_width` of them live on. A node's score is the sum along its path of `log_softmax(inverse_temperature * log_probs +
+noise)`, with the warp and noise by which the target's token will be chosen (docs/adr/0003), so it estimates how likely
+the target is to choose this very path.
 """
 
 from dataclasses import dataclass
 
 import mlx.core as mx
 
-from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.decoding.sampling import filter_border, has_filter, likeliest, mass, penalize
+from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize, softmax_denominator, top_k
 from rdchat.inference.drafting.bound_head import BoundHead
+from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.repetition import Repetition
 
-LARGEST_BEAM = 256  # width times length
 _FILTER_CANDIDATES = 64  # a filter that keeps more tokens than this drops the others from the draft too
 
 # A child must score below its parent, or the best nodes are no subtree: a step costs at least this much, and so little
 # that it cannot drown in the sum's rounding.
 _SMALLEST_STEP, _LARGEST_STEP = -1 / 128, -200.0
-
-
-@dataclass(frozen=True, slots=True)
-class BeamShape:
-    """Width and length of the beams; the length counts the root, so `length - 1` tokens are drafted.
-
-    Raises:
-        InvalidSettingError: If they are not positive, or their product is above 256.
-    """
-
-    width: int
-    length: int
-
-    def __post_init__(self) -> None:
-        if self.width < 1 or self.length < 2:
-            raise InvalidSettingError(
-                f"beam-width {self.width} and beam-length {self.length} are out of range.",
-                "The width must be at least 1, the length, which counts the token already chosen, at least 2.",
-            )
-        if self.width * self.length > LARGEST_BEAM:
-            raise InvalidSettingError(
-                f"beam-width {self.width} times beam-length {self.length} is {self.width * self.length}, "
-                f"and at most {LARGEST_BEAM} can be verified at once.",
-                "Use fewer or shorter beams.",
-            )
 
 
 class PathScorer:
@@ -57,14 +31,16 @@ class PathScorer:
         sampling: How the target's tokens are chosen.
         seed: 64-bit reply seed.
         vocabulary: (draft_vocabulary_size,) ids of the tokens that can be drafted.
-        sharpen: The drafter's fitted scalar.
+        inverse_temperature: The drafter's fitted scalar.
     """
 
-    def __init__(self, sampling: SamplingParams, seed: int, vocabulary: mx.array, sharpen: float = 1.0) -> None:
+    def __init__(
+        self, sampling: SamplingParams, seed: int, vocabulary: mx.array, inverse_temperature: float = 1.0
+    ) -> None:
         self._sampling = sampling
         self._seed = seed
         self._vocabulary = vocabulary
-        self._sharpen = sharpen
+        self._inverse_temperature = inverse_temperature
 
     @property
     def penalizes(self) -> bool:
@@ -84,43 +60,21 @@ class PathScorer:
         """
         sampling = self._sampling
         if repetition is not None:
-            moved = logits + (repetition.log_mass - log_mass(logits))
+            moved = logits + (repetition.log_denominator - log_denominator(logits))
             logits = penalize(moved, repetition.seen, sampling.repetition_penalty)
         if sampling.temperature > 0:
-            warped = self._sharpen / sampling.temperature * logits
+            warped = self._inverse_temperature / sampling.temperature * logits
             if has_filter(sampling):
-                _, values = likeliest(logits, min(_FILTER_CANDIDATES, logits.shape[-1]))
-                warped = mx.where(logits >= filter_border(values, mass(logits), sampling), warped, -mx.inf)
+                _, values = top_k(logits, min(_FILTER_CANDIDATES, logits.shape[-1]))
+                border = filter_border(values, softmax_denominator(logits), sampling)
+                warped = mx.where(logits >= border, warped, -mx.inf)
             logits = warped + gumbel_noise(self._seed, mx.array([position]), self._vocabulary)
-        return mx.clip(logits - log_mass(logits), _LARGEST_STEP, _SMALLEST_STEP)
+        return mx.clip(logits - log_denominator(logits), _LARGEST_STEP, _SMALLEST_STEP)
 
 
-def log_mass(logits: mx.array) -> mx.array:
+def log_denominator(logits: mx.array) -> mx.array:
     """Return the log, (n, 1), of the sum of exp(logit) over each row, (n, vocabulary) float32."""
-    return mx.max(logits, axis=-1, keepdims=True) + mx.log(mass(logits))
-
-
-@dataclass(frozen=True, slots=True)
-class NodePool:
-    """All nodes that a beam search kept, level by level below the root, which is node 0.
-
-    Attributes:
-        tokens: (nodes,) int32.
-        parents: (nodes,) int32; -1 for the root.
-        scores: (nodes,) float32, below the parent's; the root's is 0.
-        level_size: Nodes of each level but the root's.
-        levels: Number of levels below the root.
-    """
-
-    tokens: mx.array
-    parents: mx.array
-    scores: mx.array
-    level_size: int
-    levels: int
-
-    def level(self, depth: int) -> slice:
-        """Return the nodes at a depth, from 1."""
-        return slice(1 + (depth - 1) * self.level_size, 1 + depth * self.level_size)
+    return mx.max(logits, axis=-1, keepdims=True) + mx.log(softmax_denominator(logits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +94,7 @@ class Root:
     repetition: Repetition | None = None
 
 
-def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool:
+def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool[mx.array]:
     """Search for likely paths below a root.
 
     Args:
@@ -162,7 +116,7 @@ def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, ke
     tokens, parents, scores = [mx.array([root.token], mx.int32)], [mx.array([-1], mx.int32)], [totals]
     for depth in range(1, shape.length):
         steps = scorer.steps(head.logits(context, state), root.position + depth, repetition)
-        best, best_scores = likeliest((totals[:, None] + steps).reshape(1, -1), kept)
+        best, best_scores = top_k((totals[:, None] + steps).reshape(1, -1), kept)
         beams, columns = best[0] // head.candidates, best[0] % head.candidates
         tokens.append(head.vocabulary[columns])
         parents.append(nodes[beams])
@@ -173,4 +127,5 @@ def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, ke
             state = head.advance(state[beams[:width]], tokens[-1][:width])
             if repetition is not None:
                 repetition = repetition.after(beams[:width], columns[:width])
-    return NodePool(mx.concatenate(tokens), mx.concatenate(parents), mx.concatenate(scores), kept, shape.length - 1)
+    found, above, sums = mx.concatenate(tokens), mx.concatenate(parents), mx.concatenate(scores)
+    return NodePool(found, above, sums, shape.length - 1, shape.width)

@@ -6,14 +6,15 @@ from typing import override
 
 import mlx.core as mx
 
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.bound_head import BoundHead
 from rdchat.inference.drafting.drafter_folder import StoredDrafter
-from rdchat.inference.drafting.lookup import LookupIndex
+from rdchat.inference.drafting.lookup_index import LookupIndex
+from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.node_selection import best_nodes
-from rdchat.inference.drafting.recurrent_beam import BeamShape, NodePool, PathScorer, Root, search
+from rdchat.inference.drafting.recurrent_beam import PathScorer, Root, search
 from rdchat.inference.drafting.repetition import RepetitionTracker
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -21,7 +22,7 @@ from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
 
-DEFAULT_SHAPE = BeamShape(width=4, length=5)
+DEFAULT_SHAPE = DraftSettings().shape
 _LEAVES = 2  # nodes kept of each level, in beam widths: those that do not live on may still be among the best
 
 
@@ -40,7 +41,7 @@ class RecurrentSettings:
     @classmethod
     def of(cls, settings: DraftSettings) -> "RecurrentSettings":
         """Take what concerns a recurrent drafter."""
-        return cls(BeamShape(settings.beam_width, settings.beam_length), settings.lookup_branch)
+        return cls(settings.shape, settings.lookup_branch)
 
     @property
     def nodes(self) -> int:
@@ -63,7 +64,7 @@ class RecurrentModel:
     def __init__(self, model: LoadedModel, stored: StoredDrafter) -> None:
         config = stored.head.config
         self._model = model
-        self._sharpen = config.sharpen
+        self._inverse_temperature = config.inverse_temperature
         self._layers = config.target_layers
         self._head = BoundHead(
             stored.head, stored.vocabulary, TargetEmbeddings(model.network, model.info.vocabulary_size)
@@ -79,7 +80,7 @@ class RecurrentModel:
     ) -> "RecurrentDrafter":
         """Return the drafter of one reply; `ledger` takes the time of its stages."""
         self._model.hooks.read_layers(self._layers)  # another drafter may have asked for others
-        scorer = PathScorer(request.sampling, request.seed, self._head.vocabulary, self._sharpen)
+        scorer = PathScorer(request.sampling, request.seed, self._head.vocabulary, self._inverse_temperature)
         return RecurrentDrafter(self._model, self._head, scorer, prompt, settings, ledger=ledger or Ledger())
 
 
@@ -87,7 +88,7 @@ class RecurrentDrafter(Drafter):
     """Drafts for one reply; see `Drafter`.
 
     Where the target verifies chains only, the draft is a chain: the lookup branch, if there is one, or else the one
-    likeliest beam.
+    most likely beam.
 
     Args:
         model: The target.
@@ -129,13 +130,10 @@ class RecurrentDrafter(Drafter):
     @override
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
-        if self._hidden is None:  # the first round: the prompt's last token was the last call
-            assert self._model.hooks.hidden is not None
-            self._hidden = self._model.hooks.hidden[0, -1]
-            self._take([root])
         length = min(self._settings.shape.length, 1 + limit)
         if length == 1:
             return Draft(PackedTree.chain(mx.array([root])))
+        self._begin(root)
         branch = self._look_up(length - 1) if self._settings.lookup_branch else []
         return self.draft(root, BeamShape(self._settings.shape.width, length), self._settings.nodes, branch)
 
@@ -153,22 +151,31 @@ class RecurrentDrafter(Drafter):
         pool = self.search(root, shape if self._trees else BeamShape(1, shape.length))
         return self.offer(pool, nodes, branch)
 
-    def offer(self, pool: NodePool, nodes: int, branch: Sequence[int] = ()) -> Draft:
+    def offer(self, pool: NodePool[mx.array], nodes: int, branch: Sequence[int] = ()) -> Draft:
         """Offer the best nodes that a search found, perhaps the root alone; of a wide one only to a target of trees."""
         if not branch and 1 in (nodes, pool.level_size):
             return Draft(PackedTree.chain(pool.tokens[:nodes]))
         with self._ledger.stage("select nodes"):
             tree, looked_up = best_nodes(pool, nodes, branch)
-            self._ledger.settle(*tree.arrays, looked_up)
+            self._ledger.synchronize(*tree.arrays, looked_up)
         return Draft(tree, looked_up)
 
     @override
-    def observe(self, tokens: list[int], verified: Verified, path: list[int]) -> None:
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """See `Drafter`."""
         assert verified.hidden is not None
+        if self._hidden is None:
+            self._take([root])
         self._hidden = verified.hidden[path[-1]]
         self._position += len(tokens)
         self._take(tokens, verified.logits[path[-1]])
+
+    def _begin(self, root: int) -> None:
+        """Take the first token; the call that it was chosen from, the prompt's last, was the last one."""
+        if self._hidden is None:
+            assert self._model.hooks.hidden is not None
+            self._hidden = self._model.hooks.hidden[0, -1]
+            self._take([root])
 
     def _take(self, tokens: list[int], logits: mx.array | None = None) -> None:
         """Take new tokens of the reply, and the target's logits that the last of them was chosen from."""
@@ -180,13 +187,14 @@ class RecurrentDrafter(Drafter):
         with self._ledger.stage("lookup"):
             return self._index.continuation(length)
 
-    def search(self, root: int, shape: BeamShape) -> NodePool:
-        """Return the nodes of a draft, still lazy, and offer none; the first round must have been."""
+    def search(self, root: int, shape: BeamShape) -> NodePool[mx.array]:
+        """Return the nodes of a draft, still lazy, and offer none."""
+        self._begin(root)
         assert self._hidden is not None
         kept = _LEAVES * shape.width if shape.width > 1 else 1
         with self._ledger.stage("beam search"):
             repetition = self._repetition.current() if self._repetition else None
             start = Root(root, self._position, self._hidden, repetition)
             pool = search(self._head, self._scorer, start, shape, kept)
-            self._ledger.settle(pool.tokens, pool.parents, pool.scores)
+            self._ledger.synchronize(pool.tokens, pool.parents, pool.scores)
             return pool

@@ -21,6 +21,7 @@ from rdchat.errors import ModelError
 
 _MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
 _MOST_BLOCKS = 1000
+_STORED_NAMES = {"inverse_temperature": "sharpen"}
 
 
 class Cell(StrEnum):
@@ -54,7 +55,8 @@ class HeadConfig:
         project_input: Whether a linear layer leads from [h, s] to `exit_size`; else that is their joint width.
         activate_input: Whether SiLU follows that layer.
         output: Whose output rows are used.
-        sharpen: Log-probabilities are multiplied by this before noise is added; fitted after training.
+        inverse_temperature: Log-probabilities are multiplied by this before noise is added; fitted after training. In
+            JSON it is `sharpen`.
         quantization_bits: Bits of a stored weight: 4, 8, or 0 for floats.
         quantization_group: Weights that share a scale.
 
@@ -73,7 +75,7 @@ class HeadConfig:
     project_input: bool = True
     activate_input: bool = True
     output: Output = Output.TIED
-    sharpen: float = 1.0
+    inverse_temperature: float = 1.0
     quantization_bits: int = 0
     quantization_group: int = 64
 
@@ -90,7 +92,7 @@ class HeadConfig:
         )
         width = (self.input_rank or self.input_size) + self.state_size
         _require(self.project_input or width == self.exit_size, f"without an input layer exit_size must be {width}")
-        _require(0 < self.sharpen < 100, "sharpen is out of range")
+        _require(0 < self.inverse_temperature < 100, "sharpen is out of range")
         _require(self.quantization_bits in {0, 4, 8}, "quantization_bits must be 0, 4 or 8")
         _require(self.quantization_group in {32, 64, 128}, "quantization_group must be 32, 64 or 128")
 
@@ -107,7 +109,8 @@ class HeadConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
-        return asdict(self) | {"target_layers": list(self.target_layers)}
+        facts = asdict(self) | {"target_layers": list(self.target_layers)}
+        return {_STORED_NAMES.get(name, name): value for name, value in facts.items()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "HeadConfig":
@@ -118,11 +121,11 @@ class HeadConfig:
         """
         kinds: dict[str, Any] = {"cell": Cell, "output": Output, "target_layers": _layers, "sharpen": float}
         kinds |= dict.fromkeys(("project_input", "activate_input"), _flag)
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(data.keys() - known)
+        known = {_STORED_NAMES.get(field.name, field.name): field.name for field in fields(cls)}
+        unknown = sorted(data.keys() - known.keys())
         _require(not unknown, f"this version does not know {', '.join(unknown)[:100]}")
         try:
-            return cls(**{name: kinds.get(name, _whole)(value) for name, value in data.items()})
+            return cls(**{known[name]: kinds.get(name, _whole)(value) for name, value in data.items()})
         except ModelError:
             raise
         except (TypeError, ValueError, OverflowError) as error:
@@ -186,7 +189,7 @@ class RecurrentHead(nn.Module):
         return mx.zeros((*shape, self.config.state_size), dtype)
 
     def context(self, hidden: mx.array) -> mx.array:
-        """Return the hidden states' share of the input, the same for a whole draft.
+        """Return the hidden states' part of the input layer, which is the same for a whole draft.
 
         Args:
             hidden: (..., input_size): the target's, of the token before the draft's root.
@@ -220,7 +223,7 @@ class RecurrentHead(nn.Module):
         return keep * state + (1 - keep) * fresh
 
     def features(self, context: mx.array, state: mx.array) -> mx.array:
-        """Return what decides the next token.
+        """Return the features that the next token is read from.
 
         Args:
             context: What `context` gave, its leading axes broadcastable to the state's.

@@ -13,15 +13,15 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """What the penalty is reckoned from.
+    """The penalty's inputs.
 
     Attributes:
         seen: (draft_vocabulary_size,) bool, or (beams, draft_vocabulary_size): tokens that occurred before.
-        log_mass: () float32: log of the sum of exp(target's logits), where it last chose a token.
+        log_denominator: () float32: log of the sum of exp(target's logits), where it last chose a token.
     """
 
     seen: mx.array
-    log_mass: mx.array
+    log_denominator: mx.array
 
     def after(self, beams: mx.array, columns: mx.array) -> "Repetition":
         """Return it after one more token of each live beam.
@@ -35,7 +35,7 @@ class Repetition:
 
 
 class RepetitionTracker:
-    """Keeps up with one reply; nothing here waits for the device.
+    """Tracks the penalty's inputs over one reply; nothing here waits for the device.
 
     Args:
         vocabulary: (draft_vocabulary_size,) ids of the tokens that can be drafted, ascending.
@@ -45,15 +45,16 @@ class RepetitionTracker:
     def __init__(self, vocabulary: mx.array, prompt: list[int]) -> None:
         self._vocabulary = np.array(vocabulary)
         self._seen = np.zeros(self._vocabulary[-1] + 2, np.bool_)  # by token; the last stands for all beyond
-        self._log_mass: mx.array | None = None
+        self._log_denominator: mx.array | None = None
         self.add(prompt)
 
     def add(self, tokens: list[int], logits: mx.array | None = None) -> None:
         """Take new tokens of the reply, and the target's logits, (vocabulary,), that the last of them is from."""
         self._seen[np.minimum(np.array(tokens, np.int64), len(self._seen) - 1)] = True
         if logits is not None:
-            self._log_mass = mx.logsumexp(logits.astype(mx.float32))
+            self._log_denominator = mx.logsumexp(logits.astype(mx.float32))
 
     def current(self) -> Repetition | None:
-        """Return what is known; None before the target's logits are."""
-        return None if self._log_mass is None else Repetition(mx.array(self._seen[self._vocabulary]), self._log_mass)
+        """Return the penalty's inputs; None before the target's logits are known."""
+        denominator = self._log_denominator
+        return None if denominator is None else Repetition(mx.array(self._seen[self._vocabulary]), denominator)

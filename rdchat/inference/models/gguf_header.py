@@ -1,4 +1,4 @@
-"""Looks through a GGUF file's header before the `gguf` package does, which believes every count and length in it.
+"""Checks a GGUF file's header before the `gguf` package reads it, which trusts every count and length in it.
 
 The format: the magic word, a version, the numbers of tensors and of metadata pairs, the pairs, then of each tensor its
 name, dimensions, type and place; then, aligned, the tensors' bytes. All numbers are little-endian.

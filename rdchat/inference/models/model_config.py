@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +88,15 @@ def _mlx_lm_folder() -> Path:
     return Path(spec.origin).parent
 
 
+@cache
 def _model_remapping(package: Path) -> dict[str, str]:
-    """Read mlx-lm's table of model types that share a module; importing it would take seconds and MLX."""
-    for statement in ast.parse((package / "utils.py").read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "MODEL_REMAPPING":
-            table: dict[str, str] = ast.literal_eval(statement.value)
-            return table
-    return {}
+    """Read mlx-lm's table of model types that share a module; importing it would take seconds and MLX.
+
+    Only the table is parsed: parsing the whole module would hold Python's lock, and so the window, for 0.3 s.
+    """
+    source = (package / "utils.py").read_text(encoding="utf-8")
+    table = re.search(r"^MODEL_REMAPPING = (\{.*?^\})", source, re.MULTILINE | re.DOTALL)
+    return ast.literal_eval(table[1]) if table else {}
 
 
 def check_quantization(config: Mapping[str, Any]) -> tuple[int | None, int]:

@@ -1,4 +1,4 @@
-"""Finds a model on this machine and looks it over before anything heavy is loaded."""
+"""Finds a model on this machine and checks its files by their headers, before anything heavy is loaded."""
 
 import os
 import re
@@ -39,7 +39,7 @@ _LONGEST_WORDS = 200  # of what a file or a person says, in a message
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """What the headers of a model folder say.
+    """A model folder by its headers.
 
     Attributes:
         folder: The folder.
@@ -197,7 +197,7 @@ def installed_models() -> list[tuple[str, Path]]:
 
 
 def check_model_folder(folder: Path) -> ModelFiles:
-    """Look a model folder over by its headers alone, in milliseconds.
+    """Check a model folder by its headers alone, in milliseconds.
 
     Raises:
         ModelError: Says what is wrong with which file: missing, empty, no model folder, a damaged config, an unknown

@@ -1,4 +1,4 @@
-"""Whether the sizes that a config.json names are those of the weights beside it, told by the headers alone.
+"""Checks the sizes that a config.json names against the headers of its weight files.
 
 mlx-lm builds a network from the config before it looks at the weights: a million layers, or a list of a billion
 experts, would be made in memory first. So no count and no size may be larger than what the weights account for.
@@ -41,8 +41,8 @@ def check_sizes(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) 
     """Check that weights account for every count and size in a config.
 
     Args:
-        config: What config.json holds.
-        tensors: What the headers of all weight files hold.
+        config: The content of config.json.
+        tensors: From the headers of all weight files, by name.
 
     Raises:
         ModelError: If they do not; or if quantised weights are not packed as the config says.

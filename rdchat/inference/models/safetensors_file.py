@@ -36,7 +36,7 @@ _DAMAGED_HINT = "Download or convert the model again."
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """What a header says of one tensor: the format's name of its type, its shape, its size in bytes."""
+    """A tensor by its header: the format's name of its type, its shape, its size in bytes."""
 
     dtype: str
     shape: tuple[int, ...]

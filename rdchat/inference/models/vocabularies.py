@@ -1,4 +1,4 @@
-"""Whether two models know the same tokens: what a draft model offers is token ids, so they must mean the same to both.
+"""Compares the vocabularies of target and draft model: the draft's token ids must mean the same to both.
 
 How a tokenizer cuts text into tokens does not matter: the target's alone reads the conversation. Nor does the width of
 the logits, which are padded differently within one family of models.
@@ -16,7 +16,7 @@ _SPECIAL = {"end": "eos_token_id", "beginning": "bos_token_id"}
 
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         target: The target's name.

@@ -26,7 +26,7 @@ def weight_files(folder: Path, entries: list[Path]) -> tuple[Path, ...]:
 
     Args:
         folder: The model's folder.
-        entries: What it holds.
+        entries: The folder's entries.
 
     Raises:
         ModelError: If some are missing, or all.

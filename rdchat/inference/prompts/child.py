@@ -19,15 +19,16 @@ from rdchat.inference.prompts.tokenizer_files import NO_CODE, tokenizer_view
 
 _MOST_DECODED = 64  # characters for each that the vocabulary spells; byte-level ones make at most one of one
 _DECODED_AT_ONCE = 4096
-_TRIALS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
+_MOST_ADDED = 64  # tokens that a tokenizer puts around a text of its own accord; usual are none to two
+_CHECKS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
 
 
 class UnfitTokenizerError(Exception):
     """The tokenizer would do harm in the process that shows its text."""
 
 
-class Answers:
-    """The child's side of every request."""
+class RequestHandler:
+    """Answers the parent's requests: one method for each kind."""
 
     def __init__(self) -> None:
         self._tokenizers: dict[str, PromptTokenizer] = {}
@@ -65,8 +66,11 @@ class Answers:
 
 def _try_out(tokenizer: Any) -> None:
     """Do here once what the engine does with a tokenizer: a vocabulary or decoder that explodes does so here."""
-    for text in _TRIALS:
-        tokenizer.decode(tokenizer.encode(text, add_special_tokens=False))
+    for text in _CHECKS:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        tokenizer.decode(ids)
+        if (added := len(tokenizer.encode(text)) - len(ids)) > _MOST_ADDED:
+            raise UnfitTokenizerError(f"it adds {added:,} tokens to each text")
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if (
         backend is not None
@@ -83,7 +87,7 @@ def _try_out(tokenizer: Any) -> None:
             raise UnfitTokenizerError(f"its {len(ids):,} tokens become a text of {decoded:,} characters")
 
 
-def _answer(answers: Answers, request: dict[str, Any]) -> dict[str, Any]:
+def _answer(answers: RequestHandler, request: dict[str, Any]) -> dict[str, Any]:
     call: Callable[..., dict[str, Any]] = answers.load if request.pop("do") == "load" else answers.encode
     seconds = request.pop("seconds")
     signal.setitimer(signal.ITIMER_REAL, seconds)  # ends this process where nobody is left to do so
@@ -102,14 +106,14 @@ def _answer(answers: Answers, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
+    """Answer requests until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     source, sink = sys.stdin.buffer, _own_output()
     import transformers  # noqa: F401, PLC0415  takes a second, while the parent reads weights
 
     write_frame(sink, json.dumps({"ready": True}).encode())
-    answers = Answers()
+    answers = RequestHandler()
     while (frame := read_frame(source)) is not None:
         write_frame(sink, json.dumps(_answer(answers, json.loads(frame))).encode())
 

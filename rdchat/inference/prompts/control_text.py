@@ -1,4 +1,4 @@
-"""Keeps text that people write text: what spells a control token in it must not become one.
+"""Keeps control tokens that people spell in a message ordinary text.
 
 Chat templates join messages and control tokens into one string, in which a typed `<|im_end|>` looks like the template's
 own. So control tokens in a message are put between two private-use characters before the template sees it, and what
@@ -28,7 +28,7 @@ def is_control(text: str, special: bool, template: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Two characters that occur in nothing that is marked with them."""
+    """Two characters that do not occur in the texts that are marked with them."""
 
     before: str
     after: str

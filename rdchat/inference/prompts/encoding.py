@@ -24,7 +24,7 @@ class TemplateError(Exception):
 
 @dataclass
 class PromptTokenizer:
-    """A tokenizer, and what it takes for control tokens.
+    """A tokenizer and its control tokens.
 
     Attributes:
         tokenizer: One of transformers'.

@@ -6,10 +6,18 @@ LENGTH_BYTES = 4
 MOST_BYTES = 2**28
 
 
+class FrameTooLongError(ValueError):
+    """A message has more than `MOST_BYTES`."""
+
+
 def framed(content: bytes) -> bytes:
-    """Return the bytes that carry `content`; ValueError where it is too long for a frame."""
+    """Return the bytes that carry `content`.
+
+    Raises:
+        FrameTooLongError: If it does not fit into a frame.
+    """
     if len(content) > MOST_BYTES:
-        raise ValueError(f"{len(content):,} bytes do not fit into a frame")
+        raise FrameTooLongError(f"{len(content):,} bytes do not fit into a frame")
     return len(content).to_bytes(LENGTH_BYTES, "big") + content
 
 

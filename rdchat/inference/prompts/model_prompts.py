@@ -1,4 +1,4 @@
-"""What a model is fed for a conversation: its template and tokenizer, run in a watched child process."""
+"""Token ids of a conversation: the model's chat template and tokenizer, run in a watched child process."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api.requests import ChatMessage
 from rdchat.inference.prompts.control_text import ControlTokens, Marks
+from rdchat.inference.prompts.frames import FrameTooLongError
 from rdchat.inference.prompts.watched_process import ChildError, Waiting, WatchedProcess
 
 _LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30  # the largest tokenizers, of 260,000 tokens, take 2 s and half a gigabyte
@@ -15,6 +16,7 @@ _ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
 _BYTES_PER_BYTE, _MOST_ENCODE_BYTES = 1000, 4 * 2**30  # what a tokenizer takes for each byte of a text, and at most
 _KEPT = 4  # tokenizers: a target's and its draft model's, and those of the models before
 _TEMPLATE_HINT = "Pick an instruction-tuned model, or start a new chat without a system prompt."
+_LENGTH_HINT = "Shorten the prompt, start a new chat, or pick a model with a longer context."
 _MODEL_HINT = "Fetch the model again, or pick another one."
 
 
@@ -45,7 +47,7 @@ class PromptEncoder(Protocol):
         """Return the ids of a conversation, open for a reply.
 
         Args:
-            messages: What the chat template is applied to; base models get the texts.
+            messages: The chat template is applied to them; base models get the texts.
             unfinished: The beginning of the reply, as it stands.
             limit: The most tokens that are of use.
             waiting: Called every 20 ms meanwhile; what it raises ends the work.
@@ -70,10 +72,6 @@ class TokenizerProcess:
     def start(self) -> None:
         """Start the child, which takes a second or two; the first request waits for it."""
         self._say(self.child.start, "The process for tokenizers")
-
-    def close(self) -> None:
-        """End the child; the next request starts another."""
-        self.child.close()
 
     def read(self, folder: Path, waiting: Waiting = lambda: None, *, anew: bool = False) -> dict[str, int]:
         """Read and try out a model folder's tokenizer, unless that was done; return text and id of control tokens.
@@ -102,7 +100,7 @@ class TokenizerProcess:
         return self._control[folder]
 
     def encode(self, folder: Path, request: dict[str, Any], size: int, waiting: Waiting) -> list[int]:
-        """Return the ids of what `child.Answers.encode` takes, `size` bytes of text; see `PromptEncoder.encode`."""
+        """Return the ids of a request to `RequestHandler.encode`, `size` bytes of text; see `PromptEncoder.encode`."""
         self.read(folder, waiting)
         request = {"do": "encode", "folder": str(folder), **request}
         seconds = _ENCODE_S * (1 + size / 2**20)
@@ -118,7 +116,7 @@ class TokenizerProcess:
             case "too_long":
                 raise PromptTooLongError(
                     f"The conversation is longer than the {answer['limit']:,} tokens that the model takes.",
-                    "Shorten the prompt, start a new chat, or pick a model with a longer context.",
+                    _LENGTH_HINT,
                 )
             case "template":
                 words = f"The model's chat template does not accept this conversation: {answer['words']}"
@@ -131,6 +129,8 @@ class TokenizerProcess:
     def _say(self, call: Any, what: str) -> Any:
         try:
             return call()
+        except FrameTooLongError as error:
+            raise PromptTooLongError("The conversation is longer than any model takes.", _LENGTH_HINT) from error
         except ChildError as error:
             raise ModelError(f"{what} {error.words}, so it was ended.", _MODEL_HINT) from error
 
@@ -159,7 +159,6 @@ class ModelPrompts:
         limit: int,
         waiting: Waiting = lambda: None,
     ) -> list[int]:
-        """See `PromptEncoder`."""
         marks = Marks.for_texts([message.content for message in (*messages, *([unfinished] if unfinished else []))])
         turns = [{"role": message.role.value, "content": self._marked(message, marks)} for message in messages]
         rest = self._marked(unfinished, marks) if unfinished else ""
@@ -172,7 +171,6 @@ class ModelPrompts:
         return self._encode(turns, rest, marks, limit, waiting)
 
     def encode_text(self, text: str) -> list[int]:
-        """See `PromptEncoder`."""
         return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
 
     def _marked(self, message: ChatMessage, marks: Marks) -> str:

@@ -1,4 +1,4 @@
-"""A model folder as transformers may see it: known tokenizer files, and no word of code to run.
+"""A view of a model folder for transformers: its known tokenizer files, without anything that names code to run.
 
 A tokenizer's configuration can name code in the folder or on the hub (`auto_map`), for which transformers asks on
 standard output. Nothing here follows it: the tokenizer is read from a folder of links that holds none of it.
@@ -43,7 +43,7 @@ def tokenizer_view(folder: Path) -> Iterator[Path]:
     `tokenizer_config.json` and `config.json` are copies without what names code.
 
     Raises:
-        ModelError: If the tokenizer is nothing but code, its configuration is damaged, or a file is none.
+        ModelError: If the tokenizer is nothing but code, its configuration is damaged, or a file is no regular one.
     """
     with tempfile.TemporaryDirectory(prefix="rdchat-tokenizer-") as place:
         view = Path(place) / (folder.name or "model")

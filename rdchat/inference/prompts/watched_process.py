@@ -1,4 +1,4 @@
-"""A child process whose time and memory are watched from outside: nothing in it can hold up or bring down this one."""
+"""A child process with limits of time and memory, held from outside: it cannot block or crash this process."""
 
 import json
 import os
@@ -29,7 +29,7 @@ Waiting = Callable[[], None]
 
 
 class ChildError(Exception):
-    """The child was ended, or ended: `words` say of what, as the end of a sentence."""
+    """The child ended, or was ended at a limit; `words` give the reason, as the end of a sentence."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words)
@@ -42,7 +42,7 @@ class WatchedProcess:
     macOS does not hold a process to its limits of memory, so this side looks at what the child takes, and ends it.
 
     Args:
-        module: What `python -m` runs; it says `{"ready": true}` once it listens.
+        module: Run by `python -m`; it says `{"ready": true}` once it listens.
     """
 
     def __init__(self, module: str) -> None:
@@ -89,23 +89,24 @@ class WatchedProcess:
 
         Args:
             request: JSON.
-            seconds: How long that may take.
-            memory_bytes: How much more memory the child may take than it has now.
+            seconds: Limit of time.
+            memory_bytes: Limit of the memory that the child takes in addition to what it has now.
             waiting: Called every 20 ms meanwhile; what it raises ends the child and goes on to the caller.
 
         Raises:
             ChildError: If the child took too long or too much, or ended.
+            FrameTooLongError: If the request is too long to be sent; the child goes on.
         """
         with self._busy:
             return self._ask(request, seconds, memory_bytes, waiting)
 
     def _ask(self, request: dict[str, Any], seconds: float, memory_bytes: int, waiting: Waiting) -> dict[str, Any]:
+        sent = framed(json.dumps(request | {"seconds": seconds + _ALARM_S}).encode())
         self.start()
         try:
             if not self._ready:
                 self._exchange(b"", _START_S, None, waiting)
                 self._ready = True
-            sent = framed(json.dumps(request | {"seconds": seconds + _ALARM_S}).encode())
             return self._exchange(sent, seconds, memory_bytes, waiting)
         except BaseException:
             self.close()

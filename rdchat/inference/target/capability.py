@@ -1,7 +1,7 @@
-"""What kind of draft a model can verify, found by trying it: trees, chains, or none.
+"""Checks what kind of draft a model can verify: trees, chains, or none.
 
 A tree of six nodes is verified in one call and compared with its two chains, fed token by token through stock caches.
-The same tree under a plain causal mask, or without its positions, must come out different, or nothing is shown.
+As a control, the same tree with a plain causal mask, or without its positions, must give other logits.
 
 Some families read positions elsewhere than in their rope, and scale attention by how many thousand tokens lie before.
 What they do with a packed tree is wrong only in a round across such a border, so the tree is tried once more there.
@@ -43,21 +43,21 @@ class DraftKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What a model can verify, and why not more: `reason` is a clause about the model, empty where it takes trees."""
+    """The most that a model can verify; `reason` is a clause that says why not trees, empty where it takes them."""
 
     kind: DraftKind
     reason: str = ""
 
 
 def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int) -> Capability:
-    """Try a tree and a chain on the network."""
+    """Verify a tree and a chain on the network, in some twenty calls of it."""
     try:
         stateful = has_state([round_cache(cache) for cache in make_prompt_cache(network)])
-        trial = _Trial(network, hooks, vocabulary_size)
+        check = _Check(network, hooks, vocabulary_size)
         hooks.leave_out_logits(vocabulary_size)
         if stateful:
-            return _probe_chain(trial, "its layers keep state that follows one chain")
-        return _probe_tree(trial)
+            return _check_chain(check, "its layers keep state that follows one chain")
+        return _check_tree(check)
     except UnsupportedCacheError as error:
         return Capability(DraftKind.NONE, str(error))
     except Exception as error:  # unmodified models do what they like with caches and masks
@@ -65,11 +65,11 @@ def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int
         return Capability(DraftKind.NONE, f"it cannot verify several tokens at once ({reason})")
 
 
-class _Trial:
-    """One prompt, one tree, and the logits that its chains should give."""
+class _Check:
+    """One prompt, one tree, and the logits of its two chains."""
 
     def __init__(self, network: nn.Module, hooks: ModelHooks, vocabulary_size: int) -> None:
-        self._network, self._seams = network, hooks
+        self._network, self._hooks = network, hooks
         tokens = [
             1 + int(t) for t in np.random.default_rng(7).permutation(min(vocabulary_size, 1000) - 1)[: _PROMPT + 6]
         ]
@@ -100,7 +100,7 @@ class _Trial:
         return float(max(errors)) / self._scale
 
     def far_error(self) -> float:
-        """Return the largest difference of the tree from its second branch where that one begins just before `_FAR`."""
+        """Return the tree's largest difference from its second branch, at positions on both sides of `_FAR`."""
         start = _FAR - _PROMPT - 4  # packed as nodes 0, 1, 4, 5: by depth before the border, in packed order across it
         caches = self._caches(start)
         expected = self._network(mx.array([[*self._prompt, *self._branch]]), cache=caches)[0, _PROMPT:]
@@ -115,7 +115,7 @@ class _Trial:
         ancestors = None if tree.is_chain or not mask else mx.array(tree.ancestors())
         for cache in caches:
             cache.begin(RoundShape(depths, ancestors))
-        with self._seams.packed(depths if positions and not tree.is_chain else None):
+        with self._hooks.packed(depths if positions and not tree.is_chain else None):
             logits = self._network(mx.array(tree.tokens)[None], cache=caches)[0]
         return np.array(logits.astype(mx.float32))
 
@@ -132,24 +132,24 @@ def _flat(caches: Iterable[Any]) -> Iterator[Any]:
         yield from _flat(cache.caches) if isinstance(cache, RoundCacheList) else (cache,)
 
 
-def _probe_tree(trial: _Trial) -> Capability:
-    error = trial.error(trial.tree)
-    if error > trial.tolerance:
-        return _probe_chain(trial, f"a packed tree's logits were not its branches' (off by {error:.2g} deviations)")
-    controls = {"mask": trial.error(trial.tree, mask=False), "position": trial.error(trial.tree, positions=False)}
+def _check_tree(check: _Check) -> Capability:
+    error = check.error(check.tree)
+    if error > check.tolerance:
+        return _check_chain(check, f"a packed tree's logits were not its branches' (off by {error:.2g} deviations)")
+    controls = {"mask": check.error(check.tree, mask=False), "position": check.error(check.tree, positions=False)}
     for name, control in controls.items():
         if control < _CONTROL * error:
-            return _probe_chain(trial, f"the check of trees cannot tell a wrong {name} from a right one")
-    error = trial.far_error()
-    if error > trial.tolerance:
-        return _probe_chain(
-            trial, f"far into a text a packed tree's logits were not its branches' (off by {error:.2g})"
+            return _check_chain(check, f"the check of trees cannot tell a wrong {name} from a right one")
+    error = check.far_error()
+    if error > check.tolerance:
+        return _check_chain(
+            check, f"far into a text a packed tree's logits were not its branches' (off by {error:.2g})"
         )
     return Capability(DraftKind.TREE)
 
 
-def _probe_chain(trial: _Trial, reason: str) -> Capability:
-    error = trial.error(trial.chain)
-    if error > trial.tolerance:
+def _check_chain(check: _Check, reason: str) -> Capability:
+    error = check.error(check.chain)
+    if error > check.tolerance:
         return Capability(DraftKind.NONE, f"tokens fed together gave other logits (off by {error:.2g} deviations)")
     return Capability(DraftKind.CHAIN, reason)

@@ -1,4 +1,4 @@
-"""What MLX computes with on this machine, and how fast: the engine's part of `rdchat doctor`."""
+"""Device, BLAS and speed of MLX on this machine: the engine's part of `rdchat doctor`."""
 
 import ctypes
 import time
@@ -17,7 +17,7 @@ _REPEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What the engine runs on.
+    """Device, libraries and speed of the engine.
 
     Attributes:
         device: The processor's or GPU's name.

@@ -20,11 +20,11 @@ class TargetEmbeddings:
         vocabulary_size: Columns of its logits.
 
     Attributes:
-        width: Of a token's embedding.
+        width: `hidden_size`, of a token's embedding.
         dtype: Of a token's embedding.
 
     Raises:
-        ModelError: If it has no such tables.
+        ModelError: If no embedding table of that many rows is found.
     """
 
     def __init__(self, network: nn.Module, vocabulary_size: int) -> None:

@@ -4,8 +4,7 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models.cache import KVCache as StockKVCache
-from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
+from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.target.round_cache import UnsupportedCacheError, round_cache
 
@@ -13,22 +12,17 @@ from rdchat.inference.target.round_cache import UnsupportedCacheError, round_cac
 class KVCache:
     """A model's KV cache together with the tokens it holds.
 
-    `tokens` is what the network has been fed, so it is true at any moment; `trim_to` shortens both alike or, where a
-    cache cannot be shortened (a rotating window that wrapped, recurrent state), starts afresh.
+    `tokens` are the ids that the network has been fed. `trim_to` shortens both alike or, where a cache cannot be
+    shortened (a rotating window that wrapped, recurrent state), empties both.
     """
 
-    def __init__(self, network: nn.Module, bits: int | None = None) -> None:
-        """Make an empty cache; `bits`, 4 or 8, quantises the keys and values of full-attention layers."""
+    def __init__(self, network: nn.Module) -> None:
         self._network = network
-        self._bits = bits
         self.reset()
 
     def reset(self) -> None:
         """Forget everything."""
-        layers = make_prompt_cache(self._network)
-        if self._bits is not None:
-            layers = [QuantizedKVCache(bits=self._bits) if type(layer) is StockKVCache else layer for layer in layers]
-        self.layers: list[Any] = _with_rounds(layers)
+        self.layers: list[Any] = _with_rounds(make_prompt_cache(self._network))
         self.tokens: list[int] = []
 
     def trim_to(self, length: int) -> int:

@@ -1,4 +1,4 @@
-"""A prefix tree as the device holds it: its arrays may be lazy, so that drafting and verifying are one graph."""
+"""A prefix tree in MLX arrays, which may be lazy, so that drafting and verifying are one graph."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ class PackedTree:
 
     @classmethod
     def of(cls, tree: PrefixTree, tokens: mx.array | None = None) -> "PackedTree":
-        """Pack a tree whose shape is known, with its own tokens or with lazy ones."""
+        """Pack a tree of known shape, with its own tokens or with `tokens`, (nodes,), which may be lazy."""
         tokens = mx.array(tree.tokens) if tokens is None else tokens
         ancestors = None if tree.is_chain else mx.array(tree.ancestors())
         return cls(
@@ -38,13 +38,13 @@ class PackedTree:
 
     @classmethod
     def chain(cls, tokens: mx.array) -> "PackedTree":
-        """Pack a chain of lazy tokens, (nodes,)."""
+        """Pack a chain of (nodes,) integer tokens, which may be lazy."""
         depths = mx.arange(tokens.shape[0], dtype=mx.int32)
         return cls(tokens.astype(mx.int32), depths - 1, depths, None, tokens.shape[0] - 1)
 
     @classmethod
     def from_parents(cls, tokens: mx.array, parents: mx.array, depths: mx.array, deepest: int) -> "PackedTree":
-        """Pack a tree of lazy shape, none of whose nodes comes before its parent."""
+        """Pack a tree of lazy shape: all (nodes,) integers, parents before their children, depths up to `deepest`."""
         nodes = mx.arange(tokens.shape[0], dtype=mx.int32)
         ancestors, at = nodes[:, None] == nodes[None], parents
         for _ in range(deepest):
@@ -53,9 +53,18 @@ class PackedTree:
         return cls(tokens.astype(mx.int32), parents.astype(mx.int32), depths.astype(mx.int32), ancestors, deepest)
 
     def padded(self, rows: int) -> "PackedTree":
-        """Return the tree with rows behind it that mean nothing: no node sees them, and no node is their parent.
+        """Return the tree with padding up to `rows` nodes, since some numbers of rows are cheaper than smaller ones.
 
-        Some numbers of rows are cheaper to verify than smaller ones.
+        With the tokens `[5, 7, 8]`, parents `[-1, 0, 0]` and depths `[0, 1, 1]`, `padded(5)` has the tokens `[5, 7, 8,
+        5, 5]`, parents `[-1, 0, 0, -1, -1]`, depths `[0, 1, 1, 0, 0]`, and these rows of `ancestors`:
+
+            1 0 0 0 0
+            1 1 0 0 0
+            1 0 1 0 0
+            0 0 0 1 0
+            0 0 0 0 1
+
+        A chain of 2 stays without `ancestors`; `padded(4)` gives it the depths `[0, 1, 2, 3]`.
         """
         count = rows - len(self)
         if count <= 0:
@@ -75,10 +84,10 @@ class PackedTree:
 
     @property
     def arrays(self) -> tuple[mx.array | None, ...]:
-        """All that may be lazy."""
+        """The arrays that may be lazy, to be evaluated together."""
         return self.tokens, self.parents, self.depths, self.ancestors
 
     def fetch(self) -> PrefixTree:
-        """Return the tree on the host; waits for the device unless its arrays are evaluated."""
+        """Return the tree in NumPy arrays, without beams; waits for the device unless its arrays are evaluated."""
         none = np.empty((0, 0), dtype=np.int32)
         return PrefixTree(np.array(self.tokens), np.array(self.parents), np.array(self.depths), none)

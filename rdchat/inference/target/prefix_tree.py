@@ -34,10 +34,10 @@ class PrefixTree:
         """Merge beams; nodes are numbered in order of first appearance, beam by beam.
 
         Args:
-            beams: (beam_width, beam_length) token ids whose first column is one token, the root.
+            beams: (beam_width, beam_length) token ids; the first column holds the root's token only.
 
         Raises:
-            ValueError: If the beams are no such matrix.
+            ValueError: If the beams are not such a matrix.
         """
         matrix = _as_matrix(beams)
         numbers: dict[tuple[int, int], int] = {}  # (parent, token) -> node

@@ -37,20 +37,18 @@ class RoundShape:
 
 
 class RowBuffer:
-    """Rows of keys and values behind one another, in buffers that grow geometrically.
+    """Rows of keys and values in order of position, in buffers that grow geometrically.
 
     Attributes:
         arrays: The buffers, each (1, heads, capacity, width); none before the first write.
         first: Position of the first row that is kept.
         rows: Number of rows that are in use, from `first` on.
-        written: Rows written since the beginning: what commits cost.
     """
 
     def __init__(self) -> None:
         self.arrays: list[mx.array] = []
         self.first = 0
         self.rows = 0
-        self.written = 0
 
     def write(self, parts: Sequence[mx.array], keep_from: int) -> None:
         """Append rows.
@@ -66,10 +64,9 @@ class RowBuffer:
         for array, part in zip(self.arrays, parts, strict=True):
             array[..., self.rows : end, :] = part
         self.rows = end
-        self.written += added
 
     def view(self, start: int) -> list[mx.array]:
-        """Return the rows from position `start` on."""
+        """Return the rows from position `start` on: for each buffer (1, heads, n, width)."""
         return [array[..., start - self.first : self.rows, :] for array in self.arrays]
 
     def cut(self, position: int) -> None:
@@ -93,7 +90,7 @@ class RowBuffer:
 
 
 class AttentionRows:
-    """What all attention caches share.
+    """The part that all attention caches share: rounds, masks and trimming.
 
     Attributes:
         offset: Number of committed positions; between a round's update and its end, of all fed ones.
@@ -111,7 +108,7 @@ class AttentionRows:
         self._round_rows: list[mx.array] = []
 
     def begin(self, shape: RoundShape) -> None:
-        """Open a round: the next update holds its nodes; those of a chain may come in several, kept from the front."""
+        """Open a round. The next update has all its nodes; those of a chain may come in several updates, in order."""
         self._shape, self._base, self._round_rows = shape, self.offset, []
 
     def commit(self, path: list[int]) -> None:
@@ -131,20 +128,39 @@ class AttentionRows:
         """Close the round; keep none of it."""
         self.commit([])
 
-    def append(self, parts: list[mx.array]) -> None:
-        """Append the rows of one call."""
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Append the rows of one call, (1, heads, n, head_dim); return all that it may attend to.
+
+        With a and b committed, a round whose root c has the children d and e feeds c, d, e and gets a, b, c, d, e.
+        After `commit([0, 2])` the buffer holds a, b, c; the next call, with f, writes e and f in one slice assignment
+        and gets a, b, c, e, f.
+        """
+        parts = [keys, values]
         if self._shape is not None:
             self._round_rows = parts
         self._shown_from = self._first_visible()
         self._flush(parts)
         self.offset = self.buffer.first + self.buffer.rows
+        return self.keys_and_values()
 
-    def shown_rows(self) -> list[mx.array]:
-        """Return all rows that the last call may attend to; some layers share those of another."""
-        return self.buffer.view(self._shown_from)
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        """Return all rows that the last call may attend to; layers that share another's rows call it too."""
+        keys, values = self.buffer.view(self._shown_from)
+        return keys, values
 
     def make_mask(self, N: int, window_size: int | None = None, return_array: bool = False) -> mx.array | str | None:  # noqa: N803
-        """Return the mask of a call with N rows, as the stock cache does; within a round, the tree's."""
+        """Return the mask of a call with N rows, as the stock cache does; within a round, the tree's.
+
+        With 2 committed rows and a root with 2 children (`parents` [-1, 0, 0]) the mask is, left without a window and
+        right with a window of 3 positions:
+
+            1 1 1 0 0    1 1 1 0 0
+            1 1 1 1 0    0 1 1 1 0
+            1 1 1 0 1    0 1 1 0 1
+
+        Returns:
+            (N, visible rows + N) bool; "causal", or None for a single row, where that says the same.
+        """
         window = window_size or self._window
         start, held = self._first_visible(), self.offset - self._first_visible()
         ancestors = self._shape.ancestors if self._shape is not None else None
@@ -177,19 +193,9 @@ class AttentionRows:
         self.buffer.cut(self.offset)
         return count
 
-    def empty(self) -> bool:
-        return self.offset == 0
-
-    def size(self) -> int:
-        return self.offset - self._first_visible()
-
     @property
     def state(self) -> list[mx.array]:
         return self.buffer.arrays
-
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.buffer.arrays)
 
     def _flush(self, parts: list[mx.array] | None = None) -> None:
         """Write rows that were accepted late and, in the same assignment, new ones."""
@@ -208,19 +214,7 @@ class AttentionRows:
         return max(self.buffer.first, (self.offset if position is None else position) - self._window + 1)
 
 
-class FloatRows(AttentionRows):
-    """Rows as models give them: a buffer of keys and one of values."""
-
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        self.append([keys, values])
-        return self.keys_and_values()
-
-    def keys_and_values(self) -> tuple[mx.array, mx.array]:
-        keys, values = self.shown_rows()
-        return keys, values
-
-
-class RoundKVCache(FloatRows, stock.KVCache):
+class RoundKVCache(AttentionRows, stock.KVCache):
     """Stands in for `KVCache` and, with a window, for `RotatingKVCache`: its rows slide instead of rotating."""
 
     def __init__(self, window: int | None = None) -> None:
@@ -229,24 +223,7 @@ class RoundKVCache(FloatRows, stock.KVCache):
             self.max_size = window
 
 
-class RoundQuantizedKVCache(AttentionRows, stock.QuantizedKVCache):
-    """Stands in for `QuantizedKVCache`."""
-
-    def __init__(self, group_size: int, bits: int) -> None:
-        AttentionRows.__init__(self)
-        self.group_size, self.bits = group_size, bits
-
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[tuple[mx.array, ...], tuple[mx.array, ...]]:
-        size, bits = self.group_size, self.bits
-        self.append([*mx.quantize(keys, size, bits), *mx.quantize(values, size, bits)])
-        return self.keys_and_values()
-
-    def keys_and_values(self) -> tuple[tuple[mx.array, ...], tuple[mx.array, ...]]:
-        rows = self.shown_rows()
-        return tuple(rows[:3]), tuple(rows[3:])
-
-
-class RoundChunkedKVCache(FloatRows, stock.ChunkedKVCache):
+class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
     """Stands in for `ChunkedKVCache`, whose model drops old chunks and makes masks by itself."""
 
     def __init__(self, chunk_size: int) -> None:
@@ -286,7 +263,7 @@ class RoundArraysCache(stock.ArraysCache):
         self._saved = list(self.cache)
 
     def commit(self, _path: list[int]) -> None:
-        """Keep all that was fed; a shorter path needs `rollback` and feeding it again."""
+        """Keep all that was fed; to keep less, call `rollback` and feed the accepted tokens again."""
         self._saved = []
 
     def rollback(self) -> None:
@@ -324,8 +301,6 @@ def round_cache(cache: Any) -> Any:
         return RoundKVCache()
     if type(cache) is stock.RotatingKVCache and cache.keep == 0:
         return RoundKVCache(cache.max_size)
-    if type(cache) is stock.QuantizedKVCache:
-        return RoundQuantizedKVCache(cache.group_size, cache.bits)
     if type(cache) is stock.ChunkedKVCache:
         return RoundChunkedKVCache(cache.chunk_size)
     if type(cache) is stock.ArraysCache:
@@ -346,7 +321,6 @@ def has_state(caches: Sequence[Any]) -> bool:
 def can_step_back(caches: Sequence[Any]) -> bool:
     """Tell whether the last token can be taken back from all of the caches at any time."""
     return all(
-        isinstance(cache, RoundKVCache | RoundQuantizedKVCache)
-        or (isinstance(cache, stock.CacheList) and can_step_back(cache.caches))
+        isinstance(cache, RoundKVCache) or (isinstance(cache, stock.CacheList) and can_step_back(cache.caches))
         for cache in caches
     )

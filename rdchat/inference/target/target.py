@@ -21,10 +21,10 @@ class LoadedModel:
     Attributes:
         network: mlx-lm's module; called with (1, n) token ids and a cache it returns (1, n, vocabulary) logits.
         tokenizer: mlx-lm's tokenizer wrapper; what is fed to the model comes from `prompts`.
-        info: What is known of it.
-        prefill_chunk: Prompt tokens processed between two looks at the cancel flag.
-        hooks: Where packed positions go in and hidden states come out.
-        try_out: Finds out what it can verify in one call, when that is first asked for, and remembers it.
+        info: Its name, sizes, precision and device.
+        prefill_chunk: Prompt tokens in one call; the cancel flag is read in between.
+        hooks: Take packed positions and record hidden states.
+        try_out: Returns what it can verify in one call; the first time it runs `check_capability`.
         prompts: Makes token ids of conversations.
     """
 
@@ -39,7 +39,7 @@ class LoadedModel:
 
     @property
     def capability(self) -> Capability:
-        """What the model can verify in one call; the first time it is tried, which takes some calls of the model."""
+        """What the model can verify in one call; checked at first use, which takes some twenty calls of the model."""
         return self.try_out()
 
     @property
@@ -52,7 +52,7 @@ class LoadedModel:
         return str(self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def token_text(self, token_id: int) -> str:
-        """Return what one token adds to a text that it does not begin, its leading space included; decoded once."""
+        """Return the text of one token inside a text, with its leading space; decoded once and kept."""
         if token_id not in self._texts:
             before = self.tokenizer.encode("a", add_special_tokens=False)
             whole, start = self.decode([*before, token_id]), len(self.decode(before))

@@ -19,11 +19,11 @@ _MOST_PENDING = 8  # rows that are cheaper to verify again with the next draft t
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What the target says of a tree, still lazy.
+    """The target's output for a tree, lazy.
 
     Attributes:
-        logits: (nodes, vocabulary): for each node, of the token that follows it.
-        hidden: (nodes, width): what the trunk returned for each node; None where it has no hook.
+        logits: (nodes, vocabulary), in the model's dtype: of the token that follows each node.
+        hidden: (nodes, width): each node's hidden state; None where the trunk has no hook.
     """
 
     logits: mx.array
@@ -35,7 +35,7 @@ class Verifier:
 
     Args:
         model: The target.
-        cache: Its cache, with rounds; `cache.tokens` stays true throughout.
+        cache: Its cache, with rounds; `cache.tokens` is kept in step with it.
     """
 
     def __init__(self, model: LoadedModel, cache: KVCache) -> None:

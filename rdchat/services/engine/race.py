@@ -21,13 +21,13 @@ from rdchat.services.engine.engine_events import Failure
 
 
 @dataclass(frozen=True, slots=True)
-class LaneState:
-    """Where a lane stands at a moment.
+class ReplayState:
+    """Where a replay stands at a moment.
 
     Attributes:
         characters: Length of the text that is written.
         tokens: Number of tokens that are.
-        elapsed_ms: The lane's own time; it stops with the last token.
+        elapsed_ms: The reply's own time; it stops with the last token.
         tokens_per_s: Decoding speed so far; None before there are two tokens.
         ended: Whether the reply is whole.
     """
@@ -39,7 +39,7 @@ class LaneState:
     ended: bool
 
 
-class Lane:
+class Replay:
     """A recorded reply that can be looked at as it was at any moment."""
 
     def __init__(self, run: BenchRun) -> None:
@@ -53,13 +53,13 @@ class Lane:
         """From the request to the last token."""
         return self._times[-1] if self._times else 0.0
 
-    def at(self, clock_ms: float) -> LaneState:
+    def at(self, clock_ms: float) -> ReplayState:
         """Return its state `clock_ms` after the request."""
         tokens = bisect_right(self._times, clock_ms)
         elapsed = min(clock_ms, self.duration_ms)
         decoding = elapsed - self._times[0] if tokens > 1 else 0.0
         speed = (tokens - 1) / decoding * 1000 if decoding > 0 else None
-        return LaneState(self._ends[tokens], tokens, elapsed, speed, tokens == len(self._times))
+        return ReplayState(self._ends[tokens], tokens, elapsed, speed, tokens == len(self._times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +67,21 @@ class RaceResult:
     """Two replies to one prompt.
 
     Attributes:
-        plain, drafted: The lanes.
+        plain, drafted: The replies.
         name: What drafted, such as `Recurrent W4 L5`.
         ratio: Decoding speed of the drafted one over the plain one's; None where one has fewer than two tokens.
         difference: Where the texts part; None where they are the same.
     """
 
-    plain: Lane
-    drafted: Lane
+    plain: Replay
+    drafted: Replay
     name: str
     ratio: float | None
     difference: Difference | None
 
     @property
     def duration_ms(self) -> float:
-        """How long the slower lane took."""
+        """How long the slower reply took."""
         return max(self.plain.duration_ms, self.drafted.duration_ms)
 
     @property
@@ -163,7 +163,7 @@ class Race(QObject):
             self.stopped.emit()
         else:
             name, ratio = plan.all_cells[cell].words, speed_ratio(drafted, plain)
-            self.finished.emit(RaceResult(Lane(plain), Lane(drafted), name, ratio, drafted.difference))
+            self.finished.emit(RaceResult(Replay(plain), Replay(drafted), name, ratio, drafted.difference))
 
 
 def _difference_words(difference: Difference, name: str, dtype: str) -> str:

@@ -105,7 +105,7 @@ class PlanForm(QWidget):
         self.draft_tokens = NumberField[int](
             "Draft tokens", int, str(usual.draft_tokens), "K: tokens that Draft model and Prompt lookup propose at most"
         )
-        self.temperatures = NumberField[float]("Temperature", float, "0", "0 always takes the likeliest token")
+        self.temperatures = NumberField[float]("Temperature", float, "0", "0 always takes the most likely token")
         for field in (self.beam_widths, self.beam_lengths, self.draft_tokens, self.temperatures):
             form.addRow(field.accessibleName(), field)
             field.textChanged.connect(self.changed)

@@ -7,7 +7,7 @@ from PySide6.QtGui import QFontMetricsF, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.ui.drafts.drafters import DRAFTERS, LINE_WORDS, drafter_words, ink, underline
+from rdchat.ui.drafts.drafter_marks import DRAFTERS, LINE_WORDS, drafter_words, ink, underline
 from rdchat.ui.look.labels import wrapped
 from rdchat.ui.look.theme import LARGE, SMALL, TIGHT, Theme, control_font
 

@@ -7,7 +7,7 @@ from PySide6.QtGui import QColor, QFocusEvent, QFontMetricsF, QHelpEvent, QPaint
 from PySide6.QtWidgets import QFrame, QScrollArea, QSizePolicy, QToolTip, QVBoxLayout, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.ui.drafts.drafters import drafter_words, ink, underline
+from rdchat.ui.drafts.drafter_marks import drafter_words, ink, underline
 from rdchat.ui.drafts.words import (
     Alternative,
     alternatives,
@@ -19,7 +19,7 @@ from rdchat.ui.drafts.words import (
 from rdchat.ui.look.focus import RING, paint_focus
 from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel, wrapped
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
-from rdchat.ui.speed.rows import Figure
+from rdchat.ui.speed.section import FigureRow
 
 _MOST_ROWS = 8
 _AIR = 9.0  # pixels that a row is higher than its text
@@ -107,14 +107,14 @@ class TokenDetails(QScrollArea):
         self.setMinimumWidth(190)
         self.token = ElidedLabel(theme, points_more=6, bold=True)
         self.place = ThemedLabel(theme, "", "muted", tabular=True)
-        self.probability = Figure(
+        self.probability = FigureRow(
             theme,
             "Probability",
             "How likely the model itself took this token after the ones before it, before temperature and filters.",
         )
-        self.drafter = Figure(theme, "Drafted by", "Who proposed the token, where it was drafted and accepted.")
-        self.round = Figure(theme, "Round", "Number of the target call that verified the token.")
-        self.position = Figure(
+        self.drafter = FigureRow(theme, "Drafted by", "Who proposed the token, where it was drafted and accepted.")
+        self.round = FigureRow(theme, "Round", "Number of the target call that verified the token.")
+        self.position = FigureRow(
             theme, "Position", "The token's place in the draft; the last token of a round follows it."
         )
         self.heading = ThemedLabel(theme, "The draft had here", points_more=-0.5, bold=True)

@@ -9,7 +9,7 @@ _TAB = "    "
 
 
 @dataclass(slots=True)
-class Run:
+class TokenRun:
     """The part of a token that stands on one line; `x` and `width` in pixels."""
 
     token: int
@@ -32,8 +32,8 @@ class TokenLines:
         self._width = width
         self._x = 0.0
         self._word = 0  # place in the last line where the word that is being laid begins
-        self.lines: list[list[Run]] = [[]]
-        self.runs: list[list[Run]] = []  # of each token
+        self.lines: list[list[TokenRun]] = [[]]
+        self.runs: list[list[TokenRun]] = []  # of each token
 
     def append(self, texts: Iterable[str]) -> None:
         """Lay tokens behind the last one."""
@@ -81,7 +81,7 @@ class TokenLines:
             if not self.lines[-1]:
                 text = text.lstrip(" ") or " "
         width = self._advance(text)
-        run = Run(len(self.runs) - 1, len(self.lines) - 1, self._x, width, text)
+        run = TokenRun(len(self.runs) - 1, len(self.lines) - 1, self._x, width, text)
         self.lines[-1].append(run)
         self.runs[-1].append(run)
         self._x += width

@@ -17,9 +17,9 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.ui.drafts.drafters import ink, underline
+from rdchat.ui.drafts.drafter_marks import ink, underline
 from rdchat.ui.drafts.painted_area import PaintedArea
-from rdchat.ui.drafts.token_lines import LINE_BREAK, NO_CHARACTER, Run, TokenLines
+from rdchat.ui.drafts.token_lines import LINE_BREAK, NO_CHARACTER, TokenLines, TokenRun
 from rdchat.ui.drafts.words import token_words
 from rdchat.ui.look.theme import MEDIUM, Theme
 
@@ -225,7 +225,7 @@ class TokenView(PaintedArea):
             for run in self._lines.lines[line]:
                 self._paint_run(painter, run)
 
-    def _paint_run(self, painter: QPainter, run: Run) -> None:
+    def _paint_run(self, painter: QPainter, run: TokenRun) -> None:
         token, colors = self._trace.tokens[run.token], self._theme.colors
         left, top = MEDIUM + run.x, self._top_of(run.line)
         base = top + (self._line_height - self._ascent) / 2 + self._ascent * 0.88

@@ -17,7 +17,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QToolTip, QWidget
 
 from rdchat.inference.api.events import RoundTree
-from rdchat.ui.drafts.drafters import drafter_words, ink, line_pen
+from rdchat.ui.drafts.drafter_marks import drafter_words, ink, line_pen
 from rdchat.ui.drafts.painted_area import PaintedArea
 from rdchat.ui.drafts.tree_layout import PlacedNode, place_nodes
 from rdchat.ui.drafts.words import probability, spelt

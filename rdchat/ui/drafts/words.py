@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedRound, TracedToken
 from rdchat.inference.api.events import RoundTree
-from rdchat.ui.drafts.drafters import drafter_words
+from rdchat.ui.drafts.drafter_marks import drafter_words
 from rdchat.ui.drafts.token_lines import LINE_BREAK, NO_CHARACTER
 from rdchat.ui.look import formatting
 
@@ -83,7 +83,7 @@ def round_words(trace: ReplyTrace, number: int) -> str:
 
 
 def alternatives(trace: ReplyTrace, place: int) -> list[Alternative]:
-    """Return what the draft had at the place of a token, the likeliest first, and the token where it had it not."""
+    """Return what the draft had at the place of a token, the most likely first, and the token where it had it not."""
     token, traced = trace.tokens[place], trace.round_of(place)
     if traced is None or traced.tree is None:
         return []

@@ -3,7 +3,7 @@
 from importlib import resources
 
 from PySide6.QtCore import QByteArray, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QIcon, QPainter, QPixmap
+from PySide6.QtGui import QColor, QIcon, QPainter, QPixmap, QPixmapCache
 from PySide6.QtSvg import QSvgRenderer
 
 # strokes on a 20 x 20 grid
@@ -71,11 +71,15 @@ def _line_svg(name: str, color: QColor) -> bytes:
 
 
 def _draw(svg: bytes, size: int, ratio: float, opacity: float = 1.0) -> QPixmap:
-    pixmap = QPixmap(QSize(size, size) * ratio)
+    """Draw a picture once: buttons that come and go with each message would take the window 0.1 s otherwise."""
+    key, pixmap = f"{svg!r} {size} {ratio} {opacity}", QPixmap(QSize(size, size) * ratio)
+    if QPixmapCache.find(key, pixmap):
+        return pixmap
     pixmap.setDevicePixelRatio(ratio)
     pixmap.fill(Qt.GlobalColor.transparent)
     painter = QPainter(pixmap)
     painter.setOpacity(opacity)
     QSvgRenderer(QByteArray(svg)).render(painter, QRectF(0, 0, size, size))
     painter.end()
+    QPixmapCache.insert(key, pixmap)
     return pixmap

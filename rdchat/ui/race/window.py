@@ -1,4 +1,4 @@
-"""The race window: prompt and way of drafting above, the two lanes, and what came of it below."""
+"""The race window: prompt and way of drafting above, the two replies, and what came of it below."""
 
 from dataclasses import replace
 
@@ -28,12 +28,12 @@ from rdchat.ui.look import formatting
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import Separator, ThemedLabel, wrapped
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
-from rdchat.ui.race.lane_view import LaneView
 from rdchat.ui.race.playback import Playback
+from rdchat.ui.race.replay_view import ReplayView
 
 _PLAIN = "Drafting off"
 _MODES = tuple(mode for mode in Mode if mode is not Mode.OFF)
-_HEADING = "One prompt, two lanes"
+_HEADING = "One prompt, two replies"
 _INTRODUCTION = (
     "The prompt is answered twice, once without drafting and once with it, one after the other. "
     "Then both are replayed side by side, just as fast as they were written."
@@ -72,8 +72,8 @@ class RaceWindow(QDialog):
         self.setWindowTitle("Race")
         self.setMinimumSize(600, 440)
         self._build_question()
-        self.plain = LaneView(theme, _PLAIN, "The reply without drafting is replayed here.")
-        self.drafted = LaneView(theme, "Drafting", "The reply with drafting is replayed here.")
+        self.plain = ReplayView(theme, _PLAIN, "The reply without drafting is replayed here.")
+        self.drafted = ReplayView(theme, "Drafting", "The reply with drafting is replayed here.")
         self.playback = Playback(theme)
         self.speed_up = ThemedLabel(theme, _HEADING, points_more=3, bold=True)
         self.verdict = ThemedLabel(theme, _INTRODUCTION, "muted")
@@ -81,7 +81,7 @@ class RaceWindow(QDialog):
             label.setWordWrap(True)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.verdict.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self.verdict.setMinimumHeight(2 * self.verdict.fontMetrics().lineSpacing())  # lanes keep their height
+        self.verdict.setMinimumHeight(2 * self.verdict.fontMetrics().lineSpacing())  # replies keep their height
         self._lay_out()
         self._connect()
         self._show_state()
@@ -117,10 +117,10 @@ class RaceWindow(QDialog):
         choices.addWidget(self.most_tokens)
         choices.addWidget(self.status, 1)
         choices.addWidget(self.start)
-        lanes = QHBoxLayout()
-        lanes.setSpacing(LARGE)
-        lanes.addWidget(self.plain, 1)
-        lanes.addWidget(self.drafted, 1)
+        replies = QHBoxLayout()
+        replies.setSpacing(LARGE)
+        replies.addWidget(self.plain, 1)
+        replies.addWidget(self.drafted, 1)
         column = QVBoxLayout(self)
         column.setContentsMargins(LARGE, LARGE - 4, LARGE, LARGE - 4)
         column.setSpacing(MEDIUM)
@@ -128,7 +128,7 @@ class RaceWindow(QDialog):
         column.addLayout(choices)
         column.addWidget(self.problem)
         column.addWidget(Separator(self._theme))
-        column.addLayout(lanes, 1)
+        column.addLayout(replies, 1)
         column.addWidget(self.playback)
         column.addWidget(self.speed_up)
         column.addWidget(self.verdict)
@@ -212,8 +212,8 @@ class RaceWindow(QDialog):
         self.playback.load(0.0)
         self.speed_up.setText("")
         self.verdict.setText("")
-        for lane in (self.plain, self.drafted):
-            lane.load(None)
+        for replay in (self.plain, self.drafted):
+            replay.load(None)
         self.drafted.show_name(Mode(self.mode.currentData()).words)
         self.drafted.name.setToolTip("")
 

@@ -28,7 +28,7 @@ _UNSHOWABLE = re.compile("[\x00-\x1f\\\\\x7f\x85\xa0\u2028\u2029\ufdd0\ufdd1]")
 _ESCAPE = re.compile(r"\\(?:u((?![dD][89a-fA-F])[0-9a-fA-F]{4})|([ntr\\]))")  # no halves of surrogate pairs
 
 
-class NumberField(QDoubleSpinBox):
+class SpinBox(QDoubleSpinBox):
     """Takes any number, so that a wrong one can be explained; its arrows stay between `low` and `high`."""
 
     def __init__(self, low: float, high: float, step: float, decimals: int) -> None:
@@ -67,30 +67,26 @@ class SamplingForm(QWidget):
         self._form.setLabelAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.temperature = self._add(
             "Temperature",
-            NumberField(0, 10, 0.1, 2),
-            "How freely the model chooses: 0 always takes the likeliest token.",
+            SpinBox(0, 10, 0.1, 2),
+            "How freely the model chooses: 0 always takes the most likely token.",
         )
         self.top_p = self._add(
             "Top-p",
-            NumberField(0.05, 1, 0.05, 3),
-            "Chooses among the likeliest tokens that together reach this probability. 1 is off.",
+            SpinBox(0.05, 1, 0.05, 3),
+            "Chooses among the most likely tokens that together reach this probability. 1 is off.",
         )
-        self.top_k = self._add(
-            "Top-k", NumberField(0, 1000, 1, 0), "Chooses among this many likeliest tokens. 0 is off."
-        )
+        self.top_k = self._add("Top-k", SpinBox(0, 1000, 1, 0), "Chooses among this many most likely tokens. 0 is off.")
         self.min_p = self._add(
             "Min-p",
-            NumberField(0, 1, 0.01, 3),
-            "Leaves out tokens less likely than this share of the likeliest one. 0 is off.",
+            SpinBox(0, 1, 0.01, 3),
+            "Leaves out tokens less likely than this share of the most likely one. 0 is off.",
         )
         self.repetition_penalty = self._add(
             "Repetition penalty",
-            NumberField(0.1, 10, 0.05, 2),
+            SpinBox(0.1, 10, 0.05, 2),
             "Above 1, tokens used before become less likely. 1 is off.",
         )
-        self.max_tokens = self._add(
-            "Maximum tokens", NumberField(1, 32768, 64, 0), "A reply ends after this many tokens."
-        )
+        self.max_tokens = self._add("Maximum tokens", SpinBox(1, 32768, 64, 0), "A reply ends after this many tokens.")
         self.stop = _stop_field()
         self._add_row(
             "Stop strings",
@@ -133,7 +129,7 @@ class SamplingForm(QWidget):
             stop=stop_strings(self.stop.toPlainText()),
         )
 
-    def _add(self, name: str, field: NumberField, explanation: str) -> NumberField:
+    def _add(self, name: str, field: SpinBox, explanation: str) -> SpinBox:
         self._add_row(name, field, explanation)
         field.valueChanged.connect(self._report)
         return field

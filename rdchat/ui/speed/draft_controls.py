@@ -15,7 +15,7 @@ from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import ThemedLabel, wrapped
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.speed.fields import CalmComboBox, CalmSpinBox, FolderPicker
-from rdchat.ui.speed.rows import Section
+from rdchat.ui.speed.section import Section
 
 _COPIED_MS = 1600
 _COPY = "Copy training command"
@@ -98,7 +98,10 @@ class DraftControls(Section):
         for field, words in (
             (self.drafter, "The recurrent drafter: a folder made by rdchat train-drafter, for this very model."),
             (self.draft_model, "A smaller model that knows the same tokens."),
-            (self.width_, "Beams that the drafter follows side by side. Width times length is at most 256."),
+            (
+                self.width_,
+                f"Beams that the drafter follows side by side. Width times length is at most {MOST_BEAM_ROWS}.",
+            ),
             (self.length, "Tokens of a beam; the first one is the token that the model has chosen already."),
             (self.draft_tokens, "The most tokens that are proposed in a round."),
             (self.lookup_branch, "Also propose what followed the same words earlier in the chat."),

@@ -7,7 +7,7 @@ from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.labels import ThemedLabel, wrapped
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.bars import Bar, BarChart
-from rdchat.ui.speed.rows import Section
+from rdchat.ui.speed.section import Section
 
 
 class DraftFigures(Section):

@@ -6,7 +6,7 @@ from rdchat.inference.api.events import FinishReason, ModelInfo
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.speed.rows import Section
+from rdchat.ui.speed.section import Section
 
 _WHY_ENDED = "Why the reply ended."
 

@@ -8,7 +8,7 @@ from rdchat.inference.api.requests import Mode
 from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, wrapped
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
-from rdchat.ui.speed.rows import Section
+from rdchat.ui.speed.section import Section
 from rdchat.ui.speed.sparkline import Sparkline
 
 _FEW_TOKENS = 8  # a prefill shorter than this is one call, and its rate says nothing

@@ -10,7 +10,7 @@ from rdchat.chat.conversation import Message
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import ThemedLabel, wrapped
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
-from rdchat.ui.speed.rows import Figure
+from rdchat.ui.speed.section import FigureRow
 from rdchat.ui.transcript.reply_facts import facts, summary
 
 _BETWEEN = " · "
@@ -77,7 +77,7 @@ class ReplyDetails(QFrame):
         if message.model:
             column.addWidget(ThemedLabel(theme, message.model, bold=True))
         for fact in facts(message):
-            figure = Figure(theme, fact.name, fact.definition)
+            figure = FigureRow(theme, fact.name, fact.definition)
             figure.show_value(fact.value)
             column.addWidget(figure)
         if message.drafting and message.drafting.reason:

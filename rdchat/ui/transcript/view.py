@@ -75,9 +75,6 @@ class TranscriptView(QWidget):
             self._column.follow()
         self._draw_first()
 
-    def clear(self) -> None:
-        self.set_messages([])
-
     def add_message(self, message: Message) -> None:
         """Show one message more at the end. The person's own always comes into view."""
         self._places[message.id] = len(self._messages)

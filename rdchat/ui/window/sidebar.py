@@ -8,7 +8,7 @@ from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.labels import Ground, ThemedLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
-from rdchat.ui.window.conversation_list import ConversationList
+from rdchat.ui.window.conversation_list_view import ConversationListView
 
 _SEARCH_DELAY_MS = 120  # typing does not query the store for every letter
 
@@ -20,7 +20,7 @@ class Sidebar(Ground):
         super().__init__(theme, "window", parent)
         self._desk = desk
         self._refresh_waits = False
-        self.list = ConversationList(theme, self)
+        self.list = ConversationListView(theme, self)
         self.search = self._build_search()
         self._empty = ThemedLabel(theme, "", "muted", -1)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignHCenter)

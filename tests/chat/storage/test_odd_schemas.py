@@ -203,7 +203,7 @@ def test_a_search_index_that_does_not_fit_the_chats_is_made_anew(filled: Path, s
         assert store.conversations() == []
 
 
-def test_opening_leaves_nothing_of_its_trial(filled: Path) -> None:
+def test_opening_leaves_nothing_of_its_check(filled: Path) -> None:
     with closing(sqlite3.connect(filled)) as read:
         tables = "conversations", "messages", "sqlite_sequence", "messages_index_docsize", "titles_index_docsize"
         before = [read.execute(f"SELECT * FROM {table}").fetchall() for table in tables]

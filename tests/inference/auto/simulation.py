@@ -1,17 +1,29 @@
 """Replies without a model: drafts whose nodes are accepted by known chances, on machines of known costs."""
 
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 
-from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.acceptance_estimates import DraftValues, NodeRates, ScoredNodes, value_by_nodes
-from rdchat.inference.auto.drafter import SHADOW
-from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Choice, Plan
-from rdchat.inference.auto.planner import Allowance, Outlook, Planner
+from rdchat.inference.api.requests import BeamShape, Mode
+from rdchat.inference.auto.control_loop import Done, decode
+from rdchat.inference.auto.controller import OFF_PATH, Controller
+from rdchat.inference.auto.costs.cost_model import CostModel
+from rdchat.inference.auto.draft_table import RecurrentSource
+from rdchat.inference.auto.estimates.acceptance_estimates import (
+    Acceptance,
+    AcceptanceEstimates,
+    DraftValues,
+    values_by_length,
+)
+from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDEST, WIDTHS, Plan
+from rdchat.inference.auto.planner import Planner
+from rdchat.inference.drafting.node_pool import HostPool, NodePool, children
 from scripts.chips import STEP_MS, Chip
 
 NOTHING = np.empty(0)
+PROMPT = 128  # tokens
+_RANKS = 100  # tokens of each place in the text: a miss, then the ranks of siblings
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,52 +38,51 @@ class Drafting:
     first: float
     boast: float = 1.0
 
-    def draw(self, width: int = WIDEST, length: int = LONGEST) -> ScoredNodes:
-        """Return a draft whose node tokens are their rank among their siblings; 2 x width nodes a level are kept."""
+    def draw(self, width: int = WIDEST, length: int = LONGEST, place: int = 0) -> HostPool:
+        """Return a draft below a place in the text; its tokens tell place and rank among their siblings."""
         kept = 2 * width if width > 1 else 1
         boast = min(self.boast, 0.99 / (2 * self.first))
-        children = np.log(boast * self.first * 0.5 ** np.arange(kept))
+        steps = np.log(boast * self.first * 0.5 ** np.arange(kept))
         tokens, parents, scores = [np.array([0])], [np.array([-1])], [np.array([0.0])]
         live, totals = np.array([0]), np.array([0.0])
         for depth in range(1, length):
-            grown = (totals[:, None] + children[None]).ravel()
+            grown = (totals[:, None] + steps[None]).ravel()
             best = np.argsort(-grown, kind="stable")[:kept]
-            tokens.append(best % kept)
+            tokens.append((place + depth) * _RANKS + 1 + best % kept)
             parents.append(live[best // kept])
             scores.append(grown[best])
             live, totals = np.arange(width) + 1 + (depth - 1) * kept, grown[best][:width]
-        return ScoredNodes(*map(np.concatenate, (tokens, parents, scores)), kept, length - 1, width)
+        return NodePool(*(np.concatenate(column) for column in (tokens, parents, scores)), length - 1, width)
 
     def true_values(self) -> np.ndarray:
         """Return the expected accepted length, (widths, lengths, nodes), by the true chances."""
-        honest = Drafting(self.first)
-        values = DraftValues()
-        for width in WIDTHS:
-            drawn = honest.draw(width)
-            chances = np.exp(drawn.scores)
-            one = DraftValues()
-            one.learn(drawn, chances)
-            w = WIDTHS.index(width)
-            values._means[w], values._drafts[w] = one._means[w], 1
-        return values.table()
+        honest = [Drafting(self.first).draw(width) for width in WIDTHS]
+        return np.array([values_by_length(pool, np.exp(pool.scores)) for pool in honest])
 
-    def text(self, rng: np.random.Generator) -> list[int]:
-        """Return what the target says along a draft: ranks of siblings, or a token that is no node's."""
+    def text(self, rng: np.random.Generator, place: int, length: int = LONGEST) -> list[int]:
+        """Return what the target says after a place in the text: ranks of siblings, or misses."""
         chances = self.first * 0.5 ** np.arange(2 * WIDEST)
-        ranks = rng.choice(len(chances) + 1, size=LONGEST, p=[*chances, 1 - chances.sum()])
-        return [int(rank) if rank < len(chances) else -1 for rank in ranks]
+        ranks = rng.choice(len(chances) + 1, size=length, p=[*chances, 1 - chances.sum()])
+        return [(place + d) * _RANKS + (1 + int(r)) * (r < len(chances)) for d, r in enumerate(ranks, start=1)]
 
 
-def accepted(drawn: ScoredNodes, nodes: int, text: list[int]) -> int:
+def accepted(pool: HostPool, nodes: int, text: list[int]) -> int:
     """Return how much of a text a draft's best nodes follow."""
-    offered = set(np.argsort(-drawn.scores, kind="stable")[:nodes].tolist())
+    offered = set(np.argsort(-pool.scores, kind="stable")[:nodes].tolist())
     node = length = 0
-    for token in text[: drawn.levels]:
-        right = [int(c) for c in drawn.children(node) if drawn.tokens[c] == token and int(c) in offered]
+    for token in text[: pool.levels]:
+        right = [int(c) for c in children(pool, node) if pool.tokens[c] == token and int(c) in offered]
         if not right:
             break
         node, length = right[0], length + 1
     return length
+
+
+def source(costs: CostModel, values: np.ndarray, trees: bool = True, padding: bool = True) -> RecurrentSource:
+    """Return a recurrent drafter of the best width whose drafts are known to come to these values."""
+    width = Planner(costs, padding).beam_width(Acceptance((1.0,), values), PROMPT) if trees else 1
+    of_width = DraftValues(values[WIDTHS.index(width)])
+    return RecurrentSource(of_width, costs, width, AcceptanceEstimates().branches if trees else None, padding)
 
 
 def best_of_all(chip: Chip, values: np.ndarray, lookup: np.ndarray = NOTHING) -> float:
@@ -98,65 +109,73 @@ def worth(chip: Chip, plan: Plan, values: np.ndarray) -> float:
 
 
 class Simulation:
-    """An automatic mode with a recurrent drafter, decoding.
+    """An automatic mode with a recurrent drafter, decoding; the `Work` of its own loop.
 
     Args:
         chip: The machine.
         drafting: How well drafts do; may be changed at any time.
+        estimates: What is known of that before; None for nothing.
     """
 
-    def __init__(self, chip: Chip, drafting: Drafting, seed: int = 0) -> None:
+    exact, room, controls = False, MOST_ROWS, Controller
+
+    def __init__(self, chip: Chip, drafting: Drafting, estimates: AcceptanceEstimates | None = None) -> None:
         self.chip, self.drafting = chip, drafting
-        self.planner = Planner(chip.costs())
-        self.nodes, self.values, self.allowance = NodeRates(), DraftValues(), Allowance(0)
-        self.rng = np.random.default_rng(seed)
+        self._calls = chip.calls_of()
+        self._costs, self.estimates = chip.costs(), estimates or AcceptanceEstimates()
+        self.rng = np.random.default_rng(0)
         self.tokens, self.ms, self.rounds = 0, 0.0, 0
-        self.last = Plan()
-        self._learn(drafting.draw(), drafting.text(self.rng))
+        self.begin_text(drafting)
+
+    @property
+    def last(self) -> Plan:
+        """What was done last."""
+        return self.controller.plan
 
     def begin_text(self, drafting: Drafting) -> None:
         """Begin another reply."""
-        self.drafting, self.allowance = drafting, Allowance(self.values.drafts)
-        self.values.begin_text()
+        self.drafting, self._queued = drafting, False
+        planner, estimates = Planner(self._costs), self.estimates
+        known = estimates.known or Acceptance((1.0,), drafting.true_values())
+        width = planner.beam_width(known, PROMPT)
+        recurrent = RecurrentSource(estimates.values(width), self._costs, width, estimates.branches)
+        self.controller = self.controls(planner, estimates, range(PROMPT), recurrent)
+        self._events = decode(self, self.controller)
+        next(self._events)  # the first token comes with the prefill
 
     def run(self, calls: int) -> float:
         """Make so many target calls; return the tokens a plain step's time that they gave."""
         tokens, ms = self.tokens, self.ms
         for _ in range(calls):
-            self._call()
+            next(self._events)
         return (self.tokens - tokens) / (self.ms - ms) * STEP_MS
 
-    def _call(self) -> None:
-        choice = self.planner.choose(Outlook(128, MOST_ROWS, beams=self.values.table()))
-        assert choice is not None
-        text = self.drafting.text(self.rng)
-        price = max(-choice.gain, 0.0)
-        if price and not self.allowance.affords(price):
-            self._plain(choice, text)
-            return
+    def stage(self, name: str) -> AbstractContextManager[object]:
+        """See `Work`."""
+        return nullcontext()
+
+    def round(self) -> Done[None]:
+        """See `Work`."""
+        controller, place = self.controller, len(self.controller.text)
+        shape = controller.beams(MOST_ROWS)
+        pool = self.drafting.draw(shape.width, shape.length, place)
+        if controller.cuts:
+            controller.cut(pool)
+        controller.compare(pool, offered=True)
+        text = self.drafting.text(self.rng, place)
+        right = accepted(pool, controller.plan.nodes, text)
+        ms = (self.chip.beams(shape.width, shape.length) + self._calls[controller.rows]) * STEP_MS
         self.rounds += 1
-        drawn = self.drafting.draw(choice.plan.width, choice.plan.length)
-        made = self.planner.sized(choice, 128, value_by_nodes(drawn, self.nodes.chances(drawn)))
-        self.last = made.plan
-        length = accepted(drawn, self.last.nodes, text)
-        if price:
-            self.allowance.spend_on_round(max(-made.gain, 0.0), -replace(made, tokens=1 + length).gain)
-        real = self.chip.beams(self.last.width, self.last.length) + self.chip.calls_of()[self.last.rows]
-        self.planner.learn(made, length, real * STEP_MS)
-        self._learn(drawn if self.rounds % 16 else self.drafting.draw(), text)
-        self.allowance.earn(1 + length)
-        self.tokens, self.ms = self.tokens + 1 + length, self.ms + real * STEP_MS
+        self.tokens, self.ms, self._queued = self.tokens + 1 + right, self.ms + ms, False
+        return Done((None,), text[: 1 + right], ms)
 
-    def _plain(self, choice: Choice, text: list[int]) -> None:
-        shadow = self.chip.beams(choice.plan.width, choice.plan.length)
-        if SHADOW * shadow < -choice.gain and self.allowance.affords(SHADOW * shadow):
-            self.allowance.spend(SHADOW * shadow)
-            self.ms += shadow * STEP_MS
-            self._learn(self.drafting.draw(choice.plan.width, choice.plan.length), text)
-        self.allowance.earn(1)
-        self.last = Plan()
-        self.tokens, self.ms = self.tokens + 1, self.ms + STEP_MS
+    def step(self, queue: bool) -> Done[None]:
+        """See `Work`."""
+        ms = STEP_MS if self._queued else self._calls[1] * STEP_MS
+        self.tokens, self.ms, self._queued = self.tokens + 1, self.ms + ms, queue
+        return Done((None,), self.drafting.text(self.rng, len(self.controller.text), 1), ms, queue)
 
-    def _learn(self, drawn: ScoredNodes, text: list[int]) -> None:
-        self.nodes.learn(drawn, text[: drawn.levels])
-        self.values.learn(drawn, self.nodes.chances(drawn))
+    def draft_off_path(self, shape: BeamShape) -> None:
+        """See `Work`."""
+        self.ms += OFF_PATH * self.chip.beams(shape.width, shape.length) * STEP_MS
+        self.controller.compare(self.drafting.draw(shape.width, shape.length, len(self.controller.text)), offered=False)

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.auto.acceptance_calibration import Watching
-from rdchat.inference.auto.acceptance_estimates import Acceptance
-from rdchat.inference.auto.acceptance_file import read_acceptance, write_acceptance
+from rdchat.inference.auto.estimates.acceptance_calibration import AcceptanceCalibration, values_of_width
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
+from rdchat.inference.auto.estimates.acceptance_file import read_acceptance, write_acceptance
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
-from rdchat.inference.auto.state import AutoState, Equipment
+from rdchat.inference.auto.state import AutoState, AvailableDrafters
+from rdchat.inference.drafting.node_pool import NodePool
 from tests.inference.fakes import ask, random_drafter, tiny_llama
 
 SHAPE = (len(WIDTHS), len(LENGTHS), MOST_ROWS + 1)
@@ -61,31 +62,40 @@ def test_the_automatic_mode_begins_with_it(tmp_path: Path) -> None:
     (tmp_path / "config.json").touch()
     model = tiny_llama()
     state = AutoState(model)
-    state.equip(Equipment(random_drafter(model), tmp_path))
-    followed = state.followed(SamplingParams(temperature=0))
-    assert followed.values.drafts > 0
-    assert (followed.values.table() == some().values).all()
-    assert state.followed(SamplingParams(temperature=1)) is not followed, "warmer text is followed less"
+    state.equip(AvailableDrafters(random_drafter(model), tmp_path))
+    estimates = state.estimates(SamplingParams(temperature=0))
+    assert all(estimates.values(width).drafts > 0 for width in WIDTHS)
+    assert (np.array([estimates.values(width).table() for width in WIDTHS]) == some().values).all()
+    assert state.estimates(SamplingParams(temperature=1)) is not estimates, "warmer text is followed less"
 
 
 def test_drafts_are_compared_with_plain_replies(tmp_path: Path) -> None:
     model = tiny_llama()
     model.tokenizer.eos_token_ids = frozenset()
-    watching = Watching(model, random_drafter(model))
-    assert watching.acceptance is None
+    calibration = AcceptanceCalibration(model, random_drafter(model))
+    assert calibration.acceptance is None
     replies = [(ask(text, temperature=0, max_tokens=60), tmp_path / f"{text}.npz") for text in ("abcabc", "bca", "c")]
-    assert sum(watching.reply(*reply) for reply in replies) == 180
-    found = watching.acceptance
+    assert sum(calibration.reply(*reply) for reply in replies) == 180
+    found = calibration.acceptance
     assert found is not None
     assert 0 < len(found.rates) <= LONGEST
     assert found.values.shape == SHAPE
     assert (np.diff(found.values, axis=2) >= 0).all(), "a node more is worth something"
     assert 0 < found.values[-1, -1, -1] < LONGEST
 
-    again = Watching(model, random_drafter(model))
+    again = AcceptanceCalibration(model, random_drafter(model))
     assert [again.reply(*reply) for reply in replies] == [0, 0, 0], "what was kept is not decoded again"
     assert again.acceptance is not None
     assert again.acceptance.rates == found.rates
     assert (again.acceptance.values == found.values).all()
     replies[1][1].write_bytes(b"cut short")
-    assert [Watching(model, random_drafter(model)).reply(*reply) for reply in replies] == [0, 60, 0]
+    assert [AcceptanceCalibration(model, random_drafter(model)).reply(*reply) for reply in replies] == [0, 60, 0]
+
+
+def test_a_wide_draft_tells_of_narrower_ones() -> None:
+    #   0 -> 1 (0.5), 2 (0.25), 3 (0.1), 4 (0.05);  1 -> 5 (0.4), 8 (0.04);  2 -> 6 (0.6), 7 (0.2)
+    paths = np.array([1, 0.5, 0.25, 0.1, 0.05, 0.2, 0.15, 0.05, 0.04])
+    pool = NodePool(np.arange(9), np.array([-1, 0, 0, 0, 0, 1, 2, 2, 1]), np.log(paths), levels=2, width=2)
+    three = LENGTHS.index(3)
+    assert values_of_width(pool, paths, 2)[three, 1:6] == pytest.approx([0, 0.5, 0.75, 0.95, 1.1])
+    assert values_of_width(pool, paths, 1)[three, 1:5] == pytest.approx([0, 0.5, 0.7, 0.7])

@@ -3,18 +3,16 @@
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance_estimates import (
-    ChainRates,
+from rdchat.inference.auto.estimates.acceptance_estimates import (
     DraftValues,
-    LookupRates,
     NodeRates,
-    Rate,
-    ScoredNodes,
-    tree_values,
     value_by_nodes,
+    values_by_length,
 )
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
-from rdchat.inference.drafting.lookup import Before, Guess
+from rdchat.inference.auto.estimates.rates import ChainRates, LookupRates, Rate
+from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS
+from rdchat.inference.drafting.lookup_index import Before, Guess
+from rdchat.inference.drafting.node_pool import NodePool, step_probs
 from tests.inference.auto.simulation import Drafting
 
 # Two beams of two tokens; four nodes of each level are kept:
@@ -23,11 +21,11 @@ RIGHT, WRONG = 7, 8  # tokens
 PROBS = [1, 0.5, 0.25, 0.1, 0.05, 0.4, 0.6, 0.2, 0.08]
 PARENTS = [-1, 0, 0, 0, 0, 1, 2, 2, 1]
 PATHS = [1, 0.5, 0.25, 0.1, 0.05, 0.2, 0.15, 0.05, 0.04]
-DRAWN = ScoredNodes(np.arange(9) + 10, np.array(PARENTS), np.log(PATHS), 4, 2, 2)
+DRAWN = NodePool(np.arange(9) + 10, np.array(PARENTS), np.log(PATHS), levels=2, width=2)
 
 
 def test_a_nodes_probability_is_what_its_score_adds() -> None:
-    assert DRAWN.probs() == pytest.approx(PROBS)
+    assert step_probs(DRAWN) == pytest.approx(PROBS)
 
 
 def test_chances_are_products_along_the_path() -> None:
@@ -70,22 +68,15 @@ def test_what_is_known_beforehand_of_all_depths_is_believed_less_where_one_is_no
     assert (after[5:] / after[DRAWN.parents[5:]] < 0.5 * before[5:] / before[DRAWN.parents[5:]]).all()
 
 
-def test_a_narrower_search_keeps_what_its_one_beam_reaches() -> None:
-    assert np.flatnonzero(DRAWN.searched_with(2)).tolist() == list(range(9))
-    assert np.flatnonzero(DRAWN.searched_with(1)).tolist() == [0, 1, 5]
-
-
 def test_a_trees_value_is_the_sum_of_its_best_nodes() -> None:
     values = DraftValues()
     assert not np.isfinite(values.table()).any()
     values.learn(DRAWN, NodeRates((1.0,)).chances(DRAWN))
     table = values.table()
     two, three = LENGTHS.index(2), LENGTHS.index(3)
-    assert table[WIDTHS.index(2), three, 1:6] == pytest.approx([0, 0.5, 0.75, 0.95, 1.1])
-    assert table[WIDTHS.index(2), two, 1:7] == pytest.approx([0, 0.5, 0.75, 0.85, 0.9, 0.9])
-    assert table[WIDTHS.index(1), three, 1:5] == pytest.approx([0, 0.5, 0.7, 0.7])
-    assert not np.isfinite(table[WIDTHS.index(4)]).any(), "two beams tell nothing of four"
-    assert not np.isfinite(table[:, LENGTHS.index(4)]).any(), "nor two tokens of three"
+    assert table[three, 1:6] == pytest.approx([0, 0.5, 0.75, 0.95, 1.1])
+    assert table[two, 1:7] == pytest.approx([0, 0.5, 0.75, 0.85, 0.9, 0.9])
+    assert not np.isfinite(table[LENGTHS.index(4)]).any(), "two tokens tell nothing of three"
 
 
 def test_a_draft_in_its_own_shape_is_worth_what_its_best_nodes_are() -> None:
@@ -94,54 +85,54 @@ def test_a_draft_in_its_own_shape_is_worth_what_its_best_nodes_are() -> None:
     drawn = Drafting(0.45).draw(4, 5)
     values = value_by_nodes(drawn, np.exp(drawn.scores))
     assert len(values) == 1 + min(len(drawn.tokens), MOST_ROWS)
-    assert values == pytest.approx(tree_values(drawn, np.exp(drawn.scores))[WIDTHS.index(4), LENGTHS.index(5)])
+    assert values == pytest.approx(values_by_length(drawn, np.exp(drawn.scores))[LENGTHS.index(5)])
 
 
 def usual_values() -> np.ndarray:
-    return np.broadcast_to(np.minimum(0.1 * np.arange(MOST_ROWS + 1), 1.0), (len(WIDTHS), len(LENGTHS), 33)).copy()
+    return np.broadcast_to(np.minimum(0.1 * np.arange(MOST_ROWS + 1), 1.0), (len(LENGTHS), MOST_ROWS + 1)).copy()
 
 
-def test_what_a_draft_tells_nothing_of_goes_with_what_it_tells_of() -> None:
+def test_longer_drafts_than_are_seen_go_with_those_that_are() -> None:
     values = DraftValues(usual_values())
     for _ in range(20):
         values.learn(DRAWN, np.array(PATHS) * 0.25)
-    small, large = values.table()[1, 1, -1], values.table()[3, 5, -1]
-    assert small < 0.5
-    assert large == pytest.approx(small, rel=1e-6), "both began with 1"
+    short, long = values.table()[1, -1], values.table()[5, -1]
+    assert short < 0.5
+    assert long == pytest.approx(short, rel=1e-6), "both began with 1"
     for _ in range(40):
         values.learn(DRAWN, np.array(PATHS) * 4)
-    assert values.table()[1, 1, -1] > 4
-    assert (values.table()[..., -1] <= np.maximum(np.array(LENGTHS) - 1, values.table()[1, 1, -1])).all()
+    assert values.table()[1, -1] > 4
+    assert (values.table()[..., -1] <= np.maximum(np.array(LENGTHS) - 1, values.table()[1, -1])).all()
 
 
 def test_the_first_drafts_of_a_text_count_most_and_the_next_text_begins_near_the_usual() -> None:
     values = DraftValues(usual_values())
     good = np.array(PATHS) * 2  # 2.38 in all
     values.learn(DRAWN, good)
-    first = values.table()[1, 1, -1]
+    first = values.table()[1, -1]
     assert first > 1.2
     for _ in range(30):
         values.learn(DRAWN, good)
-    before = values.table()[1, 1, -1]
+    before = values.table()[1, -1]
     assert before == pytest.approx(2.38, rel=0.15)
     values.begin_text()
-    after = values.table()[1, 1, -1]
+    after = values.table()[1, -1]
     assert 1.5 < after < (1 + before) / 2 + 0.3
     values.begin_text()
-    assert values.table()[1, 1, -1] == after, "a text without drafts tells nothing"
+    assert values.table()[1, -1] == after, "a text without drafts tells nothing"
 
 
-def test_a_shape_that_was_not_seen_for_long_is_judged_by_newer_drafts_sooner() -> None:
+def test_lengths_that_were_not_seen_for_long_are_judged_by_newer_drafts_sooner() -> None:
     often, seldom = DraftValues(), DraftValues()
-    narrow = ScoredNodes(np.arange(2), np.array([-1, 0]), np.log([1, 0.5]), 1, 1, 1)
+    short = NodePool(DRAWN.tokens[:5], DRAWN.parents[:5], DRAWN.scores[:5], levels=1, width=2)
     for values in (often, seldom):
         for _ in range(30):
             values.learn(DRAWN, np.array(PATHS))
     for _ in range(30):
-        seldom.learn(narrow, np.array([1, 0.5]))
+        seldom.learn(short, np.array(PATHS[:5]))
     for values in (often, seldom):
         values.learn(DRAWN, np.zeros(9))
-    assert seldom.table()[1, 1, 5] < often.table()[1, 1, 5] < 1.1
+    assert seldom.table()[1, 5] < often.table()[1, 5] < 1.1
 
 
 def test_a_rate_goes_from_its_prior_to_what_is_seen_and_forgets() -> None:

@@ -1,6 +1,6 @@
 """Going over between plain steps and rounds changes nothing of what is said, counted or cached."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -11,27 +11,29 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.auto.acceptance_estimates import ChainRates, DraftValues, NodeRates, ScoredNodes
-from rdchat.inference.auto.costs import CostModel, Part
-from rdchat.inference.auto.curve import PLAIN_STEP, ROWS, Floats
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.auto.controller import Controller
+from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Floats
+from rdchat.inference.auto.costs.cost_model import CostModel, Part
+from rdchat.inference.auto.draft_table import ChainSource, DraftTable
 from rdchat.inference.auto.drafter import AutoDrafter
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates, DraftValues, NodeRates
+from rdchat.inference.auto.estimates.rates import ChainRates
 from rdchat.inference.auto.iterator import AutoIterator
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
-from rdchat.inference.auto.planner import Outlook, Planner
-from rdchat.inference.auto.state import AutoState, Equipment, Followed
+from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS, Choice, Plan
+from rdchat.inference.auto.planner import Planner
+from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator, PlainSteps
-from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
-from rdchat.inference.drafting.lookup import Before, Guess
-from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.drafting.lookup_index import Before, Guess, LookupIndex
+from rdchat.inference.drafting.node_pool import HostPool, NodePool
 from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.packed_tree import PackedTree
-from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
+from scripts.chips import Chip
+from tests.inference.auto.simulation import Drafting, Simulation
 from tests.inference.fakes import (
     ALPHABET,
     ask,
@@ -46,26 +48,24 @@ from tests.inference.plain_replies import ENDING_SEEDS, SAMPLINGS, plain
 
 
 class RandomPlanner(Planner):
-    """Picks any plan that there is, good or bad, so that each kind follows each other."""
+    """Picks any draft that there is, good or bad, so that each kind follows each other."""
 
-    def __init__(self, state: AutoState, modes: tuple[Mode, ...], seed: int) -> None:
-        super().__init__(state.costs)
-        self._trees = state.model.capability.kind is DraftKind.TREE
+    def __init__(self, costs: CostModel, modes: tuple[Mode, ...], seed: int) -> None:
+        super().__init__(costs)
         self._modes = modes
         self._rng = np.random.default_rng(seed)
 
-    def choose(self, outlook: Outlook) -> Choice | None:
+    def choose(self, depth: int, steady: Sequence[DraftTable], passing: Iterable[DraftTable] = ()) -> Choice | None:
         mode = self._modes[self._rng.integers(len(self._modes))]
-        if outlook.limit == 0 or (mode is Mode.LOOKUP and not outlook.lookup.size):
+        tables = [t for t in (*steady, *passing) if t.mode is mode and np.isfinite(t.accepted).any()]
+        if not tables:
             return None
-        depth = int(self._rng.choice([length for length in LENGTHS if length <= outlook.limit + 1])) - 1
-        width = int(self._rng.choice(WIDTHS[:3])) if mode is Mode.RECURRENT and self._trees else 1
-        nodes = 1 + depth * width
-        if mode is Mode.SPECULATIVE and self._trees:
-            nodes += int(self._rng.choice([0, 3, 8]))  # runner-ups
-        branch = min(len(outlook.lookup), depth) if mode is Mode.RECURRENT and self._trees else 0
-        rows = min(nodes + int(self._rng.integers(0, 6)), MOST_ROWS)
-        plan = Plan(mode, width, depth + 1, nodes, rows, branch)
+        table = tables[self._rng.integers(len(tables))]
+        drafts, nodes = np.nonzero(np.isfinite(table.accepted))
+        picked = self._rng.integers(len(drafts))
+        width, length = table.shapes[drafts[picked]]
+        rows = min(int(nodes[picked]) + int(self._rng.integers(0, 6)), MOST_ROWS)
+        plan = Plan(mode, width, length, int(nodes[picked]), rows, table.branch)
         return Choice(plan, 1.5, 1.5, 1.0, rate=float(self._rng.choice([-9.0, 11.0])))  # a gain of 5, or -5
 
     def goes_on(self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float]) -> bool:
@@ -77,40 +77,48 @@ class RandomPlanner(Planner):
         rows = min(nodes + int(self._rng.integers(0, 6)), MOST_ROWS)
         return replace(super().sized(choice, depth, accepted), plan=replace(choice.plan, nodes=nodes, rows=rows))
 
-    def drafted(self, choice: Choice, outlook: Outlook) -> Choice:
-        made = super().drafted(choice, outlook)
+    def made(self, choice: Choice, depth: int, table: DraftTable) -> Choice:
+        made = super().made(choice, depth, table)
         return replace(made, plan=replace(made.plan, rows=made.plan.rows + int(self._rng.integers(0, 6))))
 
 
-def automatic(
-    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0, bits: int | None = None
-) -> tuple[list[GenerationEvent], KVCache, KVCache | None]:
+def state_of(model: LoadedModel, drafters: AvailableDrafters, request: GenerationRequest) -> AutoState:
+    """Return a state with made-up costs, and something believed of all shapes of drafts."""
     state = AutoState(model)
+    state.equip(drafters)
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
+    for width in (1, 4):  # of a target that takes chains, and of one that takes trees
+        drawn = Drafting(0.4).draw(width)
+        state.estimates(request.sampling).values(width).learn(drawn, np.exp(drawn.scores))
+    return state
+
+
+def iterator_of(state: AutoState, request: GenerationRequest, cache: KVCache | None = None) -> AutoIterator:
+    prompt = state.model.encode_chat(request.messages, False)
+    job = replace(ReplyJob.fresh(state.model, prompt, request, cache), mode=Mode.AUTO)
+    return AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+
+
+def automatic(
+    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0
+) -> tuple[list[GenerationEvent], KVCache, KVCache | None]:
     recurrent = random_drafter(model) if Mode.RECURRENT in modes else None
     small = DraftModel(model, shared_llama(seed=3), len(ALPHABET)) if Mode.SPECULATIVE in modes else None
-    state.equip(Equipment(recurrent, None, small))
-    state._planner = RandomPlanner(state, modes, seed)
-    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
-    prompt = model.encode_chat(request.messages, False)
-    cache = KVCache(model.network, bits)
-    job = ReplyJob(model, cache, prompt, request, Ledger(), Clock(), Mode.AUTO)
-    iterator = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
-    return list(iterator), cache, small and small.cache
+    state = state_of(model, AvailableDrafters(recurrent, None, small), request)
+    state.planner = RandomPlanner(state.costs, modes, seed)
+    cache = KVCache(model.network)
+    return list(iterator_of(state, request, cache)), cache, small and small.cache
 
 
 def reply_of(state: AutoState, request: GenerationRequest) -> ReplyEnd:
-    prompt = state.model.encode_chat(request.messages, False)
-    job = ReplyJob(state.model, KVCache(state.model.network), prompt, request, Ledger(), Clock(), Mode.AUTO)
-    *_, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+    *_, end = iterator_of(state, request)
     assert isinstance(end, ReplyEnd)
     return end
 
 
-def check_same(
-    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0, bits: int | None = None
-) -> ReplyEnd:
-    expected = plain(model, request, bits)
-    events, cache, draft_cache = automatic(model, request, modes, seed, bits)
+def check_same(model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0) -> ReplyEnd:
+    expected = plain(model, request)
+    events, cache, draft_cache = automatic(model, request, modes, seed)
     end = events[-1]
     assert isinstance(end, ReplyEnd)
     assert (end.token_ids, end.text, end.finish_reason) == (expected.token_ids, expected.text, expected.finish_reason)
@@ -173,10 +181,6 @@ def test_the_text_is_that_of_plain_decoding_where_only_chains_are_taken() -> Non
         assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
 
 
-def test_the_text_is_that_of_plain_decoding_on_a_quantised_cache() -> None:
-    check_same(shared_llama(head_dim=64), ask("abcabcabc", seed=5, max_tokens=40), (Mode.LOOKUP,), bits=8)
-
-
 @pytest.mark.parametrize("length", range(1, 12))
 def test_max_tokens_cut_anywhere(length: int) -> None:
     for seed in range(3):
@@ -186,16 +190,14 @@ def test_max_tokens_cut_anywhere(length: int) -> None:
 def test_a_drafted_token_that_ends_the_reply_was_accepted_as_any_other() -> None:
     """It was taken for refused, and in time the surest tokens for unsure ones."""
     model, margins = tiny_llama(), (0.1, 0.7, 1.2, 1.7, 2.5, 3.5, 5.0, 7.0)
-    state, request = AutoState(model), ask("abcabcabc", temperature=1, max_tokens=24)
-    state.equip(Equipment(draft_model=DraftModel(model, tiny_llama(), len(ALPHABET))))
-    state._planner = RandomPlanner(state, (Mode.SPECULATIVE,), 0)
-    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
-    text, prompt = plain(model, request).text, model.encode_chat(request.messages, False)
+    request = ask("abcabcabc", temperature=1, max_tokens=24)
+    drafters = AvailableDrafters(draft_model=DraftModel(model, tiny_llama(), len(ALPHABET)))
+    state = state_of(model, drafters, request)
+    state.planner = RandomPlanner(state.costs, (Mode.SPECULATIVE,), 0)
+    text = plain(model, request).text
     for start in range(1, 20):
-        stopped = replace(request, sampling=replace(request.sampling, stop=(text[start : start + 3],)))
-        job = ReplyJob(model, KVCache(model.network), prompt, stopped, Ledger(), Clock(), Mode.AUTO)
-        assert isinstance([*AutoIterator(job, AutoDrafter(state, prompt, stopped, job.ledger))][-1], ReplyEnd)
-    rates = (state.followed(request.sampling).chains, ChainRates())
+        reply_of(state, replace(request, sampling=replace(request.sampling, stop=(text[start : start + 3],))))
+    rates = (state.estimates(request.sampling).chains, ChainRates())
     learnt, before = ([known.chance_of(margin) for margin in margins] for known in rates)
     assert all(now >= then for now, then in zip(learnt, before, strict=True)), "both models are one"
     assert sum(now > then for now, then in zip(learnt, before, strict=True)) > 4
@@ -223,72 +225,67 @@ def test_a_trace_tells_the_log_probability_of_every_token() -> None:
 class _SteadyPlanner(Planner):
     """Always drafts the same; it looks a little better than plain steps where `better`, else worse."""
 
-    def __init__(self, state: AutoState, better: bool) -> None:
-        super().__init__(state.costs)
+    def __init__(self, costs: CostModel, better: bool) -> None:
+        super().__init__(costs)
         self._better = better
 
-    def choose(self, outlook: Outlook) -> Choice | None:
+    def choose(self, depth: int, steady: Sequence[DraftTable], passing: Iterable[DraftTable] = ()) -> Choice | None:
         plan = Plan(Mode.RECURRENT, 1, 2, 2, 2)
-        return Choice(plan, 1.5, 1.25, 1.0, rate=-18.0 if self._better else 22.0) if outlook.limit else None
+        return Choice(plan, 1.5, 1.25, 1.0, rate=-18.0 if self._better else 22.0) if steady else None
 
 
-class _WatchedDrafter(AutoDrafter):
-    """Notes what each lap was and whether its time was learnt: `step`, `round` or `shadow`."""
+class _Watched(Controller):
+    """Notes what each call was and whether its time was learnt: `step`, `round` or `off path`."""
 
-    def __init__(
-        self,
-        state: AutoState,
-        prompt: list[int],
-        request: GenerationRequest,
-        ledger: Ledger,
-        laps: list[tuple[str, bool]],
-    ) -> None:
-        super().__init__(state, prompt, request, ledger)
-        self.laps = laps
+    laps: list[tuple[str, bool]]
 
-    def took_step(self, ms: float, usual: bool) -> None:
+    def took_step(self, token: int, ms: float, usual: bool) -> None:
         self.laps.append(("step", usual))
-        super().took_step(ms, usual)
+        super().took_step(token, ms, usual)
 
-    def took_round(self, ms: float, usual: bool) -> None:
+    def took_round(self, tokens: Sequence[int], ms: float, usual: bool) -> None:
         self.laps.append(("round", usual))
-        super().took_round(ms, usual)
+        super().took_round(tokens, ms, usual)
 
-    def draft_in_shadow(self) -> bool:
-        drafted = super().draft_in_shadow()
-        if drafted:
-            self.laps.append(("shadow", False))
-        return drafted
+    def compare(self, pool: NodePool[Any], offered: bool) -> None:
+        if not offered:
+            self.laps.append(("off path", False))
+        super().compare(pool, offered)
 
 
 def watched(
-    better: bool, profile: bool = False, laps: list[tuple[str, bool]] | None = None, length: int = 300
+    monkeypatch: pytest.MonkeyPatch,
+    better: bool,
+    profile: bool = False,
+    laps: list[tuple[str, bool]] | None = None,
+    length: int = 300,
 ) -> list[tuple[str, bool]]:
+    laps = [] if laps is None else laps
+    monkeypatch.setattr(_Watched, "laps", laps, raising=False)
+    monkeypatch.setattr("rdchat.inference.auto.drafter.Controller", _Watched)
     model, request = tiny_llama(), ask("abcabcabc", temperature=1, max_tokens=length)
     request = replace(request, draft=DraftSettings(Mode.AUTO, profile=profile))
     model.tokenizer.eos_token_ids = frozenset()
     state = AutoState(model)
-    state.equip(Equipment(random_drafter(model)))
-    state._planner = _SteadyPlanner(state, better)
+    state.equip(AvailableDrafters(random_drafter(model)))
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
-    prompt = model.encode_chat(request.messages, False)
-    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock(), Mode.AUTO)
-    drafter = _WatchedDrafter(state, prompt, request, job.ledger, [] if laps is None else laps)
-    assert len(list(AutoIterator(job, drafter))) > 100
-    return drafter.laps
+    state.planner = _SteadyPlanner(state.costs, better)
+    assert len(list(iterator_of(state, request))) > 100
+    return laps
 
 
 @cache
 def usual_laps(better: bool) -> tuple[tuple[str, bool], ...]:
-    return tuple(watched(better))
+    with pytest.MonkeyPatch.context() as patch:
+        return tuple(watched(patch, better))
 
 
-def test_the_time_of_a_shadow_is_not_taken_for_that_of_plain_steps() -> None:
+def test_the_time_of_an_off_path_draft_is_not_taken_for_that_of_plain_steps() -> None:
     """The device works on it between two calls: it was the step after the next that took longer, and was learnt."""
     laps = usual_laps(better=False)
-    shadows = [place for place, (what, _) in enumerate(laps) if what == "shadow"]
-    assert len(shadows) >= 6
-    for place in shadows:
+    drafts = [place for place, (what, _) in enumerate(laps) if what == "off path"]
+    assert len(drafts) >= 6
+    for place in drafts:
         assert laps[place - 1] == ("step", True), "the one before was like others, and the next call was queued"
         assert [usual for _, usual in laps[place + 1 : place + 3]] == [False, False]
     assert sum(usual for what, usual in laps if what == "step") > 50
@@ -321,7 +318,7 @@ def test_the_time_of_a_call_for_a_wrong_token_is_not_learnt(monkeypatch: pytest.
         take_back(self)
 
     monkeypatch.setattr(PlainSteps, "_take_back", noted)
-    watched(better=False, laps=laps)
+    watched(monkeypatch, better=False, laps=laps)
     steps = [[usual for what, usual in laps[place:] if what == "step"] for place in taken_back]
     assert len(steps) > 3
     assert not any(usual for later in steps for usual in later[:2])
@@ -329,13 +326,13 @@ def test_the_time_of_a_call_for_a_wrong_token_is_not_learnt(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("better", [True, False])
-def test_exact_times_are_not_learnt_from(better: bool) -> None:
+def test_exact_times_are_not_learnt_from(monkeypatch: pytest.MonkeyPatch, better: bool) -> None:
     """Each stage is waited for then, so that plain steps look dearer than they are."""
-    assert not any(usual for _, usual in watched(better, profile=True, length=120))
+    assert not any(usual for _, usual in watched(monkeypatch, better, profile=True, length=120))
 
 
 def test_plain_steps_among_many_rounds_are_learnt_from() -> None:
-    """A shadow used to be drafted in the very step that was made to see what plain steps cost."""
+    """An off-path draft used to be made in the very step that was made to see what plain steps cost."""
     laps = usual_laps(better=True)
     rounds = sum(what == "round" for what, _ in laps)
     looks = sum(lap == ("step", True) for lap in laps[2:])
@@ -346,68 +343,111 @@ def test_plain_steps_among_many_rounds_are_learnt_from() -> None:
 def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     model = tiny_llama()
     state = AutoState(model)
-    state.equip(Equipment(random_drafter(model)))
+    state.equip(AvailableDrafters(random_drafter(model)))
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0, (2, 128): 50.0})
     request = ask("abcabcabc", temperature=0, max_tokens=60)
     end = reply_of(state, request)
     assert end.statistics.rounds == 0, "a round costs fifty steps"
-    followed = state.followed(request.sampling)
-    assert followed.values.drafts >= 3, "drafts were made in the shadow"
-    known, weak = AutoState(model).followed(request.sampling), [Guess(0, 2, before) for before in Before]
-    assert followed.lookup.path(weak).tolist() != known.lookup.path(weak).tolist()
+    estimates = state.estimates(request.sampling)
+    assert estimates.values(4).drafts >= 3, "drafts were made off the path"
+    known, weak = AutoState(model).estimates(request.sampling), [Guess(0, 2, before) for before in Before]
+    assert estimates.lookup.path(weak).tolist() != known.lookup.path(weak).tolist()
     assert end.statistics.choice is not None
     assert end.statistics.choice.words.startswith("Drafting would be 0.0")
 
 
-def test_a_belief_that_is_too_good_does_not_go_on_being_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+class _Fixed(DraftValues):
+    """Believes what it began with."""
+
+    def learn(self, drawn: HostPool, chances: Floats) -> None:
+        pass
+
+
+class _FixedNodes(NodeRates):
+    """Believes each node, by its place in the draft, whatever came of others."""
+
+    def __init__(self, chance: float) -> None:
+        super().__init__()
+        self._chance = chance
+
+    def learn(self, drawn: HostPool, text: Sequence[int]) -> None:
+        pass
+
+    def chances(self, drawn: HostPool) -> Floats:
+        along: Floats = self._chance ** np.arange(len(drawn.tokens))
+        return along
+
+
+class _Uncut(Controller):
+    """Verifies drafts as they were planned."""
+
+    cuts = False
+
+
+class _Uncutting(Simulation):
+    controls = _Uncut
+
+
+class _Missed(Drafting):
+    """Drafts of which nothing comes true."""
+
+    def text(self, rng: np.random.Generator, place: int, length: int = LONGEST) -> list[int]:
+        return Drafting(1e-9).text(rng, place, length)
+
+
+class _Known(AcceptanceEstimates):
+    """Believes so much of recurrent chains of one length, whatever comes of them.
+
+    Args:
+        chance: Of each node, by its place in the draft.
+        length: Tokens of such a chain, the root included.
+        accepted: Of them.
+    """
+
+    def __init__(self, chance: float, length: int, accepted: float) -> None:
+        values = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
+        values[0, LENGTHS.index(length), length:] = accepted
+        super().__init__(Acceptance((1.0,), values))
+        self.nodes = _FixedNodes(chance)
+        self._fixed = _Fixed(values[0])
+
+    def values(self, width: int) -> DraftValues:
+        assert width == 1
+        return self._fixed
+
+
+def test_a_belief_that_is_too_good_does_not_go_on_being_tried() -> None:
     """By what they promise its rounds lose next to nothing; random strings at temperature 2 lost 8 % by them."""
-    monkeypatch.setattr(CostModel, "_learn", lambda *_: None)
-    monkeypatch.setattr(DraftValues, "learn", lambda *_: None)
-    wrong, tried = ALPHABET.index("z"), list[int]()
+    chip = Chip("flat", {1: 1.0, 2: 1.3, MOST_ROWS: 1.3}, beam_step=0.0)
+    simulation = _Uncutting(chip, _Missed(0.2), _Known(0.2, 2, 0.2))  # what is tried would lose 0.1 steps
+    simulation.run(400)
+    assert 6 <= simulation.rounds <= 14, "0.3 steps each is what they really lose"
 
-    def beams(_: AutoDrafter, root: int, limit: int) -> Draft:
-        tried.append(root)
-        return Draft(PackedTree.of(PrefixTree.from_beams([[root, wrong]])))
 
-    monkeypatch.setattr(AutoDrafter, "_beams", beams)
-    monkeypatch.setattr(AutoDrafter, "_path", lambda *_: np.empty(0))
-    model = tiny_llama()
-    model.tokenizer.eos_token_ids = frozenset()
-    state, request = AutoState(model), ask("abcabcabc", temperature=1, max_tokens=401)
-    state.equip(Equipment(random_drafter(model)))
-    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, **{(rows, 128): 1.0 + 0.3 * (rows > 1) for rows in ROWS[1:]}})
-    state.costs.use(Part.BEAMS, {(width, length): 0.0 for width in WIDTHS for length in LENGTHS})
-    believed = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
-    believed[0, :, 2:] = 0.2  # what is tried would lose 0.1 steps
-    state._followed[1.0] = Followed(values=DraftValues(believed))
-    end = reply_of(state, request)
-    assert len(end.token_ids) == 401
-    assert 6 <= len(tried) <= 12, "0.3 steps each is what they really lose"
+class _KnownState(AutoState):
+    """Knows how far drafts are followed, and learns nothing of it."""
+
+    known: AcceptanceEstimates
+
+    def estimates(self, sampling: SamplingParams) -> AcceptanceEstimates:
+        return self.known
 
 
 def reply_with_drafts(
     monkeypatch: pytest.MonkeyPatch, chance: float, believed: float
 ) -> tuple[ReplyEnd, LoadedModel, GenerationRequest]:
     """Return a reply in which drafts are chains of three tokens, each believed with a chance once it is drafted."""
-    monkeypatch.setattr(CostModel, "_learn", lambda *_: None)
-    monkeypatch.setattr(DraftValues, "learn", lambda *_: None)
-    monkeypatch.setattr(AutoDrafter, "_path", lambda *_: np.empty(0))
-
-    def chances(_: NodeRates, drawn: ScoredNodes) -> Floats:
-        along: Floats = chance ** np.arange(len(drawn.tokens))
-        return along
-
-    monkeypatch.setattr(NodeRates, "chances", chances)
+    monkeypatch.setattr(CostModel, "learn", lambda *_: None)
+    monkeypatch.setattr(CostModel, "learn_plain", lambda *_: None)
+    monkeypatch.setattr(LookupIndex, "guesses", lambda *_: [])
     model = tiny_llama()
     model.tokenizer.eos_token_ids = frozenset()
-    state, request = AutoState(model), ask("abcabcabc", temperature=1, max_tokens=41)
-    state.equip(Equipment(random_drafter(model)))
+    state, request = _KnownState(model), ask("abcabcabc", temperature=1, max_tokens=41)
+    state.equip(AvailableDrafters(random_drafter(model)))
     calls = {1: 1.0, 2: 1.1, **{rows: 1.1 + 0.45 * (rows - 2) for rows in range(3, MOST_ROWS + 1)}}
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, **{(rows, 128): ms for rows, ms in calls.items()}})
     state.costs.use(Part.BEAMS, {(width, length): 0.1 for width in WIDTHS for length in LENGTHS})
-    values = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
-    values[0, LENGTHS.index(4), 4:] = believed  # always three tokens
-    state._followed[1.0] = Followed(values=DraftValues(values))
+    state.known = _Known(chance, 4, believed)  # always three tokens
     return reply_of(state, request), model, request
 
 
@@ -435,16 +475,17 @@ def test_a_draft_model_is_tried_where_it_might_pay(
     monkeypatch: pytest.MonkeyPatch, seed: int | None, followed: bool
 ) -> None:
     """With what is believed of it beforehand it looks a little worse than plain steps; it was never tried then."""
-    monkeypatch.setattr(CostModel, "_learn", lambda *_: None)
+    monkeypatch.setattr(CostModel, "learn", lambda *_: None)
+    monkeypatch.setattr(CostModel, "learn_plain", lambda *_: None)
     model = tiny_llama()
     state, request = AutoState(model), ask("abcabcabc", temperature=1, max_tokens=120)
     small = tiny_llama() if seed is None else tiny_llama(seed=seed)
-    state.equip(Equipment(draft_model=DraftModel(model, small, len(ALPHABET))))
+    state.equip(AvailableDrafters(draft_model=DraftModel(model, small, len(ALPHABET))))
     calls = {(rows, 128): 1.0 + 0.4 * (rows > 1) + 0.1 * rows for rows in range(1, 33)}
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.1, **calls})
     state.costs.use(Part.DRAFT_MODEL, {(1, 0): 0.45, (16, 0): 0.6})
-    outlook = Outlook(128, 8, draft_model=((1, 0.7, 2), (2, 1.19, 3), (4, 1.77, 5)))
-    choice = state.planner.choose(outlook)
+    table = ChainSource(ChainRates(), state.costs, (), lambda: 0).priced(((1, 0.7, 2), (2, 1.19, 3), (4, 1.77, 5)), 0)
+    choice = state.planner.choose(128, [table])
     assert choice is not None
     assert -0.2 < choice.gain < 0
     end = reply_of(state, request)

@@ -10,19 +10,19 @@ import pytest
 from rdchat import paths
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.auto import measuring
 from rdchat.inference.auto import state as auto_state
-from rdchat.inference.auto.cost_file import MEASUREMENTS
-from rdchat.inference.auto.costs import Part
-from rdchat.inference.auto.curve import PLAIN_STEP
-from rdchat.inference.auto.measuring import NEAR, measure_beams, measure_calls, measure_draft_model
+from rdchat.inference.auto.costs import measuring
+from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP
+from rdchat.inference.auto.costs.cost_file import MEASUREMENTS
+from rdchat.inference.auto.costs.cost_model import Part
+from rdchat.inference.auto.costs.measuring import NEAR, measure_beams, measure_calls, measure_draft_model
 from rdchat.inference.auto.plan import MOST_ROWS
-from rdchat.inference.auto.state import AutoState, Equipment
+from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.fakes import ALPHABET, ask, loaded, random_drafter, tiny_llama
+from tests.inference.fakes import ALPHABET, ask, loaded, positions, random_drafter, tiny_llama
 from tests.inference.families import CHAINS, network_of
 
 
@@ -98,7 +98,7 @@ def test_what_was_measured_is_read_by_the_next_session_and_measured_again_where_
 
     def session() -> AutoState:
         state = AutoState(model)
-        state.equip(Equipment(drafter, Path(__file__).parent))
+        state.equip(AvailableDrafters(drafter, Path(__file__).parent))
         return state
 
     first = session()
@@ -124,7 +124,7 @@ def test_what_is_not_known_is_measured_before_what_is_measured_again() -> None:
     model = tiny_llama(context_length=200)
     measured_wholly(AutoState(model))
     state = AutoState(model)
-    state.equip(Equipment(random_drafter(model), Path(__file__).parent))
+    state.equip(AvailableDrafters(random_drafter(model), Path(__file__).parent))
     guessed = state.costs.beams_ms()
     while (state.costs.beams_ms() == guessed).all():
         assert state.measure()
@@ -139,7 +139,7 @@ def test_a_file_without_plain_steps_is_measured_again_and_breaks_no_reply() -> N
     data["costs"] = [row for row in data["costs"] if row[0] != PLAIN_STEP]
     file.write_text(json.dumps(data | {"measurements": 99}))
     state = AutoState(model)
-    state.equip(Equipment())
+    state.equip(AvailableDrafters())
     assert not state.costs.measured
     assert state.costs.plain_ms(100) == 0
     measured_wholly(state)
@@ -162,10 +162,10 @@ def test_measuring_between_turns_leaves_the_chat_as_it_was() -> None:
     session, asked = ChatSession(model), ask("abcabcabc", temperature=1, max_tokens=12)
     assert not session.idle(), "nothing was asked yet"
     *_, first = session.generate(asked)
-    held = session.cached_tokens
+    held = list(session.cache.tokens)
     for _ in range(30):
         assert session.idle()
-    assert (session.cached_tokens, session.cached_positions) == (held, len(held))
+    assert (session.cache.tokens, positions(session.cache)) == (held, len(held))
     *_, again = session.generate(asked)
     assert isinstance(first, ReplyEnd)
     assert isinstance(again, ReplyEnd)

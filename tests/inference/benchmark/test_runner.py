@@ -20,7 +20,7 @@ from rdchat.inference.drafters import NO_DRAFT_MODEL
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from tests.inference.fakes import ask, tiny_llama
+from tests.inference.fakes import ask, positions, tiny_llama
 
 OFF = BenchCell()
 LOOKUP = BenchCell(DraftSettings(Mode.LOOKUP))
@@ -84,10 +84,10 @@ def test_runs_hold_the_reply_and_begin_with_empty_caches(temperature: float) -> 
 def test_the_session_of_the_app_keeps_its_cache() -> None:
     app = session_of()
     list(app.generate(ask()))
-    held = app.cached_tokens
+    held = list(app.cache.tokens)
     list(InterleavedRunner(plan(LOOKUP, trials=1), lambda _: app.fork()))
-    assert app.cached_tokens == held
-    assert app.cached_positions == len(held) > 0
+    assert app.cache.tokens == held
+    assert positions(app.cache) == len(held) > 0
 
 
 def test_a_mode_that_cannot_run_gives_one_run_with_the_reason() -> None:

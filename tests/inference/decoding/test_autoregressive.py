@@ -9,7 +9,7 @@ from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.fakes import ALPHABET, END, ask, tiny_llama
+from tests.inference.fakes import ALPHABET, END, ask, positions, tiny_llama
 
 
 def end_of(events: list[GenerationEvent]) -> ReplyEnd:
@@ -186,7 +186,7 @@ def test_cancel_during_prefill_ends_within_a_chunk() -> None:
     end = end_of(events)
     assert end.finish_reason is FinishReason.CANCELLED
     assert end.token_ids == ()
-    assert session.cached_positions == len(session.cached_tokens) == 16
+    assert positions(session.cache) == len(session.cache.tokens) == 16
     assert end.statistics.prefill_ms > 0
     assert end.statistics.ttft_ms == 0
     assert end.statistics.prefill_tps is None  # not the whole prompt was read
@@ -198,4 +198,4 @@ def test_numbers_that_are_not_finite_are_an_error_and_leave_no_cache() -> None:
     session = ChatSession(model)
     with pytest.raises(ModelError, match="not finite"):
         list(session.generate(ask()))
-    assert session.cached_tokens == []
+    assert session.cache.tokens == []

@@ -14,17 +14,15 @@ import pytest
 
 import tests.inference.fakes as fakes
 from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.drafter_folder import StoredDrafter
-from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.target.capability import Capability, DraftKind
-from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 SIZE, WIDTH = 8, 16
@@ -83,7 +81,7 @@ def decoded(
     ends = []
     for seed in range(samples // REPLY):
         request = fakes.ask(seed=seed, temperature=TEMPERATURE, top_p=1.0, max_tokens=REPLY + 2)
-        job = ReplyJob(target, KVCache(target.network), [seed % SIZE], request, Ledger(), Clock())
+        job = ReplyJob.fresh(target, [seed % SIZE], request)
         draft = drafter and drafter.drafter(job.prompt, request, settings)
         *_, end = RoundIterator(job, draft) if draft else AutoregressiveIterator(job)
         assert isinstance(end, ReplyEnd)

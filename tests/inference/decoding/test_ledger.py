@@ -120,9 +120,9 @@ def test_settling_waits_only_where_exact_times_are_asked_for(monkeypatch: pytest
     waited: list[int] = []
     monkeypatch.setattr(mx, "eval", lambda *arrays: waited.append(len(arrays)))
     ledger = Ledger()
-    ledger.settle(mx.array(1))
+    ledger.synchronize(mx.array(1))
     assert waited == []
     ledger.exact = True
-    ledger.settle(mx.array(1), None)
+    ledger.synchronize(mx.array(1), None)
     assert waited == [2]
     assert (ledger.take_waits(), ledger.take_waits()) == (1, 0)

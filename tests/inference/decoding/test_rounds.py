@@ -11,37 +11,25 @@ import pytest
 
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.decoding.draft import Draft, Drafter
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.draft import Draft
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import DraftKind
-from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import END, ScriptedDrafter, ask, shared_family, shared_llama
 from tests.inference.families import CHAINS, TREES
-from tests.inference.plain_replies import ENDING_SEEDS, SAMPLINGS, plain
+from tests.inference.plain_replies import ENDING_SEEDS, SAMPLINGS, drafted, plain
 
 
-def drafted(
-    model: LoadedModel, request: GenerationRequest, drafter: Drafter, bits: int | None = None
-) -> tuple[list[GenerationEvent], KVCache]:
-    prompt = model.encode_chat(request.messages, False)
-    cache = KVCache(model.network, bits)
-    return list(RoundIterator(ReplyJob(model, cache, prompt, request, Ledger(), Clock()), drafter)), cache
-
-
-def check_same(
-    model: LoadedModel, request: GenerationRequest, width: int, length: int, bits: int | None = None
-) -> ReplyEnd:
+def check_same(model: LoadedModel, request: GenerationRequest, width: int, length: int) -> ReplyEnd:
     """Assert that drafting changes neither tokens nor text, and that cache and events agree with them."""
-    expected = plain(model, request, bits)
-    whole = plain(model, _unended(request), bits).token_ids  # what a drafter may well draft beyond the end
-    events, cache = drafted(model, request, ScriptedDrafter(list(whole), width, length), bits)
+    expected = plain(model, request)
+    whole = plain(model, _unended(request)).token_ids  # what a drafter may well draft beyond the end
+    events, cache = drafted(model, request, ScriptedDrafter(list(whole), width, length))
     end = events[-1]
     assert isinstance(end, ReplyEnd)
     assert (end.token_ids, end.text, end.finish_reason) == (expected.token_ids, expected.text, expected.finish_reason)
@@ -68,12 +56,6 @@ def test_drafts_do_not_change_the_text(sampling: dict[str, float], window: int |
     assert statistics.accepted == sum(n * count for n, count in enumerate(statistics.accepted_lengths))
     assert statistics.drafted == sum(n * count for n, count in enumerate(statistics.drafted_lengths))
     assert statistics.accepted + statistics.rounds >= statistics.generated_tokens - 1
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS[:4], ids=str)
-@pytest.mark.parametrize("bits", [4, 8])
-def test_drafts_do_not_change_the_text_on_a_quantised_cache(sampling: dict[str, float], bits: int) -> None:
-    check_same(shared_llama(head_dim=64), ask(seed=5, max_tokens=30, **sampling), 4, 5, bits)
 
 
 @pytest.mark.parametrize(("name", "temperature"), list(zip([*TREES, *CHAINS], cycle([0, 1]), strict=False)))
@@ -178,9 +160,7 @@ def cancelling(events: Iterator[GenerationEvent], iterator: RoundIterator, index
 def test_cancel_takes_effect_within_a_round() -> None:
     model, request = shared_llama(), ask(temperature=1, max_tokens=50)
     reply = list(plain(model, request).token_ids)
-    prompt = model.encode_chat(request.messages, False)
-    cache = KVCache(model.network)
-    job = ReplyJob(model, cache, prompt, request, Ledger(), Clock())
+    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
     iterator = RoundIterator(job, ScriptedDrafter(reply, 2, 5))
     *_, end = cancelling(iter(iterator), iterator, 7)
     assert isinstance(end, ReplyEnd)
@@ -223,13 +203,12 @@ def test_an_exception_in_a_round_leaves_no_cache() -> None:
         def propose(self, root: int, limit: int) -> Draft:
             raise RuntimeError("the drafter fell over")
 
-    prompt = model.encode_chat(request.messages, False)
-    cache = KVCache(model.network)
-    iterator = RoundIterator(ReplyJob(model, cache, prompt, request, Ledger(), Clock()), Failing([], 1, 2))
+    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+    iterator = RoundIterator(job, Failing([], 1, 2))
     with pytest.raises(RuntimeError, match="fell over"):
         list(iterator)
-    assert cache.tokens == []
-    assert all(layer.offset == 0 for layer in cache.layers)
+    assert job.cache.tokens == []
+    assert all(layer.offset == 0 for layer in job.cache.layers)
 
 
 def test_the_tiny_model_verifies_trees() -> None:

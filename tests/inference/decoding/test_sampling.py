@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.decoding.sampling import TokenChooser, likeliest, mass, penalize, warp
+from rdchat.inference.decoding.sampling import TokenChooser, penalize, softmax_denominator, top_k, warp
 
 RNG = np.random.default_rng(0)
 SAMPLINGS = [
@@ -55,7 +55,7 @@ def test_filters_keep_what_their_definitions_keep(params: SamplingParams) -> Non
 
 
 @pytest.mark.parametrize("temperature", [1e-40, 5e-5, 1e-4, 1e-3])
-def test_a_tiny_temperature_takes_the_likeliest_token(temperature: float) -> None:
+def test_a_tiny_temperature_takes_the_most_likely_token(temperature: float) -> None:
     """Divided by 1e-40, all scores became minus infinity, and token 0 ended the reply."""
     logits = mx.array(RNG.normal(size=(50, 100)) * 3 - 200, dtype=mx.float32)
     chosen = TokenChooser(SamplingParams(temperature, top_p=1), 1, 100).choose(logits, mx.arange(50))
@@ -100,18 +100,18 @@ def test_ties_beyond_the_candidates_make_the_quick_choice_unsure() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 7, 300])
-def test_likeliest_are_the_largest_in_order(count: int) -> None:
+def test_top_k_are_the_largest_in_order(count: int) -> None:
     logits = RNG.normal(size=(3, 40_009)).astype(np.float32)
-    ids, values = likeliest(mx.array(logits), count)
+    ids, values = top_k(mx.array(logits), count)
     expected = np.argsort(-logits, axis=1)[:, :count]
     assert (np.array(ids) == expected).all()
     assert (np.array(values) == np.take_along_axis(logits, expected, axis=1)).all()
 
 
-def test_mass_is_that_of_the_softmax_to_float32_precision() -> None:
+def test_denominator_is_that_of_the_softmax_to_float32_precision() -> None:
     logits = RNG.normal(size=(4, 40_000)) * 4
     exact = np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
-    assert np.array(mass(mx.array(logits, dtype=mx.float32)))[:, 0] == pytest.approx(exact, rel=2e-6)
+    assert np.array(softmax_denominator(mx.array(logits, dtype=mx.float32)))[:, 0] == pytest.approx(exact, rel=2e-6)
 
 
 def test_penalty_divides_positive_and_multiplies_negative_logits_of_seen_tokens() -> None:
@@ -127,7 +127,7 @@ def test_seen_tokens_grow_by_lazy_tokens() -> None:
     assert seen.tolist() == [False, True, False, True, False, True]
 
 
-def test_temperature_0_takes_the_likeliest_whatever_the_filters() -> None:
+def test_temperature_0_takes_the_most_likely_whatever_the_filters() -> None:
     chooser = TokenChooser(SamplingParams(temperature=0, top_k=3, min_p=0.5), 9, 50)
     logits = mx.array(RNG.normal(size=(5, 50)))
     assert chooser.choose(logits, mx.arange(5)).tolist() == mx.argmax(logits, axis=-1).tolist()

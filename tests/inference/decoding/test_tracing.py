@@ -8,12 +8,10 @@ import pytest
 
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.tracing import token_log_probs
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, tiny_llama
 
@@ -55,7 +53,7 @@ def test_so_has_every_token_and_every_node_of_drafting(sampling: dict[str, float
     model, request = tiny_llama(), traced(ask(seed=5, max_tokens=30, **sampling))
     reply = [event.token_id for event in tokens_of(model, request)]
     prompt = model.encode_chat(request.messages, False)
-    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
+    job = ReplyJob.fresh(model, prompt, request)
     events = [e for e in RoundIterator(job, ScriptedDrafter(reply, 3, 5)) if isinstance(e, TokenEvent)]
     np.testing.assert_allclose(
         [event.log_prob for event in events], expected_log_probs(model, request, reply), atol=2e-3

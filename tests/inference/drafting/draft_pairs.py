@@ -9,14 +9,13 @@ from mlx.utils import tree_map
 
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.candidates import DraftShape
 from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.fakes import ALPHABET, shared_llama, tiny_llama
+from tests.inference.fakes import ALPHABET, positions, shared_llama, tiny_llama
 
 SIZE = len(ALPHABET)
 CHAIN, TREE = DraftShape(4), DraftShape(4, (2, 1, 0, 2))
@@ -54,7 +53,7 @@ class Pair:
     def start(self, request: GenerationRequest, shape: DraftShape = TREE) -> RoundIterator:
         prompt = self.target.encode_chat(request.messages, continue_last=False)
         self.cache.keep_prefix_of(prompt)
-        job = ReplyJob(self.target, self.cache, prompt, request, Ledger(), Clock())
+        job = ReplyJob.fresh(self.target, prompt, request, self.cache)
         return RoundIterator(job, self.draft.drafter(prompt, request, shape, job.ledger))
 
     def reply(self, request: GenerationRequest, shape: DraftShape = TREE) -> ReplyEnd:
@@ -64,14 +63,14 @@ class Pair:
 
     def assert_in_step(self) -> None:
         """Both caches hold the same tokens, as many positions, and the rows that these tokens give."""
-        assert self.draft.cached_tokens == self.cache.tokens
-        assert self.draft.cached_positions in (len(self.cache.tokens), 0)  # recurrent state counts no positions
-        probe = mx.array([[5]])
+        assert self.draft.cache.tokens == self.cache.tokens
+        assert positions(self.draft.cache) in (len(self.cache.tokens), 0)  # recurrent state counts no positions
+        token = mx.array([[5]])
         model, fresh = self.draft.model.network, KVCache(self.draft.model.network)
-        if self.draft.cached_tokens:
-            model(mx.array([self.draft.cached_tokens]), cache=fresh.layers)
-        expected = model(probe, cache=fresh.layers)
-        found = model(probe, cache=self.draft.cache.layers)
+        if self.draft.cache.tokens:
+            model(mx.array([self.draft.cache.tokens]), cache=fresh.layers)
+        expected = model(token, cache=fresh.layers)
+        found = model(token, cache=self.draft.cache.layers)
         self.draft.cache.tokens.append(5)
         self.draft.cache.trim_to(len(self.cache.tokens))
         np.testing.assert_allclose(np.array(found), np.array(expected), atol=2e-4)

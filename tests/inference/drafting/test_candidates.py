@@ -7,7 +7,8 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.candidates import CandidateRanker, DraftShape
+from rdchat.inference.drafting.candidates import CandidateRanker, pack
+from rdchat.inference.drafting.draft_shape import DraftShape
 from tests.inference.drafting.draft_pairs import FILTERS
 
 
@@ -51,7 +52,7 @@ def test_logits_that_differ_by_less_than_half_the_margin_give_the_same_token(tem
             assert chooser.choose(others, mx.array([position])).item() == chosen.item()
 
 
-def test_a_shape_of_a_size_spends_its_nodes_on_the_likeliest_runner_ups() -> None:
+def test_a_shape_of_a_size_spends_its_nodes_on_the_most_likely_runner_ups() -> None:
     assert DraftShape.of_size(4, 5) == DraftShape(4, (0, 0, 0, 0))
     assert DraftShape.of_size(4, 3).draft_tokens == 4  # the chain is never shortened
     for nodes in range(6, 20):
@@ -61,7 +62,7 @@ def test_a_shape_of_a_size_spends_its_nodes_on_the_likeliest_runner_ups() -> Non
 
 
 def test_a_packed_draft_hangs_runner_ups_beside_their_step() -> None:
-    packed = DraftShape(3).pack(9, [mx.array([1, 2]), mx.array([3]), mx.array([4, 5, 6])])
+    packed = pack(9, [mx.array([1, 2]), mx.array([3]), mx.array([4, 5, 6])])
     assert np.array(packed.tokens).tolist() == [9, 1, 3, 4, 2, 5, 6]
     assert np.array(packed.parents).tolist() == [-1, 0, 1, 2, 0, 2, 2]
     assert np.array(packed.depths).tolist() == [0, 1, 2, 3, 1, 3, 3]

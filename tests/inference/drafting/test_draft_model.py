@@ -11,11 +11,12 @@ from mlx_lm.models import llama
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, SamplingParams
-from rdchat.inference.drafting.candidates import CandidateRanker, DraftShape
+from rdchat.inference.drafting.candidates import CandidateRanker
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
+from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.target.capability import Capability, DraftKind
 from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, near, shared_near
-from tests.inference.fakes import ask, chains_only, loaded, shared_llama, tiny_llama
+from tests.inference.fakes import ask, chains_only, loaded, positions, shared_llama, tiny_llama
 from tests.inference.families import CHAINS, network_of
 from tests.inference.plain_replies import plain
 
@@ -144,7 +145,7 @@ def test_drafts_end_where_the_draft_models_own_context_does() -> None:
         pair = Pair.of(target, draft)
         end = pair.reply(ask(temperature=1.0, max_tokens=40))
         assert end.token_ids == plain(target, ask(temperature=1.0, max_tokens=40)).token_ids
-        assert pair.draft.cached_positions == len(pair.draft.cached_tokens) <= context
+        assert positions(pair.draft.cache) == len(pair.draft.cache.tokens) <= context
 
 
 def test_tokens_that_only_the_draft_models_padding_has_are_never_offered() -> None:
@@ -169,4 +170,4 @@ def test_weights_that_are_not_numbers_are_an_error_that_names_model_and_layer() 
     pair = Pair.of(target, draft)
     with pytest.raises(ModelError, match=r"draft model small-one .* Layer model\.layers\.1\.mlp\.up_proj is damaged"):
         pair.reply(ask())
-    assert (pair.draft.cached_tokens, pair.cache.tokens) == ([], [])
+    assert (pair.draft.cache.tokens, pair.cache.tokens) == ([], [])

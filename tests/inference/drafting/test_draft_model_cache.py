@@ -11,10 +11,10 @@ from mlx.utils import tree_map
 from rdchat.inference.api.events import FinishReason, TokenEvent
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.target.round_cache import RoundKVCache, RoundShape
+from rdchat.inference.target.round_cache import RoundKVCache, RoundShape, RowBuffer
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.draft_pairs import CHAIN, SIZE, TREE, Pair, shared_near
-from tests.inference.fakes import ask, loaded, shared_llama
+from tests.inference.fakes import ask, loaded, positions, shared_llama
 from tests.inference.plain_replies import ENDING_SEEDS, plain
 
 
@@ -54,8 +54,8 @@ def test_the_caches_are_in_step_after_a_cancel_in_every_phase(by: str, events: i
     getattr(iterator, by)()
     for _ in iterator:
         pass
-    held = pair.draft.cached_tokens
-    assert pair.draft.cached_positions == len(held)
+    held = list(pair.draft.cache.tokens)
+    assert positions(pair.draft.cache) == len(held)
     assert held == pair.cache.tokens[: len(held)]
     if begun and isinstance(begun[-1], TokenEvent):
         pair.assert_in_step()
@@ -71,8 +71,8 @@ def test_a_cancel_while_the_draft_model_reads_the_prompt_keeps_what_it_read() ->
     read = list(drafter.prefill(lambda: next(looks), Ledger()))
     drafter.close(len(prompt))
     assert read == [0, 8, 16]
-    assert pair.draft.cached_tokens == prompt[:16]
-    assert pair.draft.cached_positions == 16
+    assert pair.draft.cache.tokens == prompt[:16]
+    assert positions(pair.draft.cache) == 16
 
 
 @pytest.mark.parametrize("failing_call", [0, 3, 9, 14])
@@ -90,12 +90,14 @@ def test_the_draft_cache_is_empty_after_an_error(failing_call: int, monkeypatch:
     monkeypatch.setattr(type(pair.draft.model.network), "__call__", fail)
     with pytest.raises(RuntimeError, match="out of luck"):
         pair.reply(ask())
-    assert (pair.draft.cached_tokens, pair.draft.cached_positions) == ([], 0)
+    assert (pair.draft.cache.tokens, positions(pair.draft.cache)) == ([], 0)
     assert pair.reply(ask()).token_ids == plain(target, ask()).token_ids
     pair.assert_in_step()
 
 
-def test_a_further_turn_reads_only_what_is_new_and_an_edit_what_follows_it() -> None:
+def test_a_further_turn_reads_only_what_is_new_and_an_edit_what_follows_it(
+    writes: list[tuple[RowBuffer, int]],
+) -> None:
     target = shared_llama()
     pair = Pair.of(target, shared_near())
     first = ask("who are you", temperature=0.7)
@@ -106,14 +108,14 @@ def test_a_further_turn_reads_only_what_is_new_and_an_edit_what_follows_it() -> 
     for messages in (turns, [*turns[:2], replace(turns[2], content="and why")]):
         request = replace(first, messages=tuple(messages))
         prompt = target.encode_chat(request.messages, continue_last=False)
-        held = pair.draft.cached_tokens
+        held = list(pair.draft.cache.tokens)
         shared = next((i for i, (a, b) in enumerate(zip(held, prompt, strict=False)) if a != b), len(held))
         assert shared > 20
-        written = rows.written
+        writes.clear()
         iterator = pair.start(request)
         while not isinstance(next(iterator), TokenEvent):
             pass
-        assert rows.written - written == len(prompt) - 1 - shared
+        assert sum(count for buffer, count in writes if buffer is rows) == len(prompt) - 1 - shared
         assert [*iterator][-1].token_ids == plain(target, request).token_ids  # type: ignore[union-attr]
         pair.assert_in_step()
 

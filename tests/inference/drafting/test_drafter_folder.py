@@ -49,7 +49,7 @@ def refuses(folder: Path, target: LoadedModel, *words: str) -> None:
 
 
 def test_what_was_saved_is_loaded(tmp_path: Path, target: LoadedModel) -> None:
-    drafter = stored(target, replace(CONFIG, target_layers=(1,), sharpen=0.8))
+    drafter = stored(target, replace(CONFIG, target_layers=(1,), inverse_temperature=0.8))
     save_drafter(tmp_path / "drafter", drafter, "# card\n")
     loaded = load_drafter(tmp_path / "drafter", target)
     assert loaded.head.config == drafter.head.config

@@ -14,8 +14,8 @@ import pytest
 from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.auto.acceptance_file import read_acceptance
-from rdchat.inference.auto.cost_file import CostFile
+from rdchat.inference.auto.costs.cost_file import CostFile
+from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.drafter_folder import check_drafter, load_drafter, save_drafter
 from rdchat.inference.drafting.drafter_search import search_drafters
@@ -189,7 +189,7 @@ def test_a_drafter_beside_a_lost_link_drafts(target: LoadedModel, drafter: Path)
     (drafter / "notes.txt").symlink_to("gone")
     drafters = Drafters(target)
     assert drafters.load(DraftSettings(mode=Mode.AUTO)) is None
-    assert drafters.auto.equipment.folder == drafter
+    assert drafters.auto.available.folder == drafter
 
 
 def test_a_models_hash_reads_no_pipe(target: LoadedModel) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rdchat.inference.drafting.lookup import LONGEST, SHORTEST, Before, LookupIndex
+from rdchat.inference.drafting.lookup_index import LONGEST, SHORTEST, Before, LookupIndex
 
 
 def simply(tokens: list[int], length: int) -> list[int]:

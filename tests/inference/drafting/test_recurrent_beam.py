@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
 from rdchat.inference.drafting.bound_head import BoundHead
+from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.node_selection import best_nodes
-from rdchat.inference.drafting.recurrent_beam import BeamShape, NodePool, PathScorer, Root, search
+from rdchat.inference.drafting.recurrent_beam import PathScorer, Root, search
 from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.drafting.repetition import Repetition, RepetitionTracker
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -31,7 +32,7 @@ def random_head(loudness: float = 3.0) -> BoundHead:
 
 
 def steps_by_hand(
-    head: BoundHead, hidden: mx.array, path: list[int], sampling: SamplingParams, sharpen: float
+    head: BoundHead, hidden: mx.array, path: list[int], sampling: SamplingParams, inverse_temperature: float
 ) -> np.ndarray:
     """What each candidate adds after a path: one path, one candidate at a time."""
     state = None
@@ -46,12 +47,18 @@ def steps_by_hand(
         if sampling.top_k:
             logits[logits < np.sort(logits)[-sampling.top_k]] = -np.inf
         noise = [float(gumbel_noise(SEED, mx.array([POSITION + len(path)]), mx.array([t]))) for t in VOCABULARY]
-        logits = sharpen * logits / sampling.temperature + noise
+        logits = inverse_temperature * logits / sampling.temperature + noise
     return np.clip(logits - np.logaddexp.reduce(logits), -200, -1 / 128)
 
 
 def pool_by_hand(
-    head: BoundHead, hidden: mx.array, sampling: SamplingParams, sharpen: float, width: int, length: int, kept: int
+    head: BoundHead,
+    hidden: mx.array,
+    sampling: SamplingParams,
+    inverse_temperature: float,
+    width: int,
+    length: int,
+    kept: int,
 ) -> list:
     """(score, path) of every kept node, level by level, best first."""
     live, pool = [(0.0, [ROOT])], []
@@ -59,7 +66,9 @@ def pool_by_hand(
         grown = [
             (score + step, [*path, token])
             for score, path in live
-            for token, step in zip(VOCABULARY, steps_by_hand(head, hidden, path, sampling, sharpen), strict=True)
+            for token, step in zip(
+                VOCABULARY, steps_by_hand(head, hidden, path, sampling, inverse_temperature), strict=True
+            )
         ]
         best = sorted(grown, key=lambda node: -node[0])[:kept]
         live, pool = best[:width], [*pool, *best]
@@ -91,7 +100,7 @@ def test_beam_search_finds_what_plain_python_finds(
     sampling: SamplingParams, width: int, length: int, kept: int
 ) -> None:
     head, hidden = random_head(), mx.random.normal((32,))
-    scorer = PathScorer(sampling, SEED, head.vocabulary, sharpen=0.7)
+    scorer = PathScorer(sampling, SEED, head.vocabulary, inverse_temperature=0.7)
     seen = mx.array(np.isin(VOCABULARY, [*SEEN, ROOT]))
     repetition = Repetition(seen, mx.array(LOG_MASS)) if scorer.penalizes else None
     pool = search(head, scorer, Root(ROOT, POSITION, hidden, repetition), BeamShape(width, length), kept)
@@ -128,9 +137,9 @@ def test_scores_fall_along_every_path_even_where_the_head_is_certain() -> None:
     assert (tree.parents[1:] >= 0).all()
 
 
-def pool_of(scores: list[float], parents: list[int], tokens: list[int], level_size: int) -> NodePool:
+def pool_of(scores: list[float], parents: list[int], tokens: list[int], level_size: int) -> NodePool[mx.array]:
     levels = (len(tokens) - 1) // level_size
-    return NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), level_size, levels)
+    return NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), levels, level_size)
 
 
 SMALL = pool_of(  # two levels of four nodes
@@ -210,7 +219,7 @@ def test_ancestors_and_depths_are_those_of_the_fetched_tree() -> None:
 
 @pytest.mark.parametrize(("width", "length"), [(0, 5), (1, 1), (-1, 4), (16, 17), (257, 2), (2, 129)])
 def test_a_beam_out_of_range_is_refused(width: int, length: int) -> None:
-    with pytest.raises(InvalidSettingError, match="beam-width"):
+    with pytest.raises(InvalidSettingError, match=r"beam-(width|length) .* is out of range"):
         BeamShape(width, length)
 
 
@@ -227,4 +236,4 @@ def test_the_tracker_knows_prompt_and_reply_and_where_the_targets_logits_lie() -
     known = tracker.current()
     assert known is not None
     assert [token for token, seen in zip(VOCABULARY, known.seen.tolist(), strict=True) if seen] == [3, 7, 30]
-    assert known.log_mass.item() == pytest.approx(np.log(np.exp([1, 2, 4]).sum()))
+    assert known.log_denominator.item() == pytest.approx(np.log(np.exp([1, 2, 4]).sum()))

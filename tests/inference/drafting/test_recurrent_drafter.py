@@ -10,15 +10,12 @@ import pytest
 import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.drafter_folder import StoredDrafter
-from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
-from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.plain_replies import plain
 
@@ -29,7 +26,7 @@ def reply(
     model: LoadedModel, request: GenerationRequest, drafter: RecurrentModel, shape: BeamShape, branch: bool
 ) -> ReplyEnd:
     prompt = model.encode_chat(request.messages, continue_last=False)
-    job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
+    job = ReplyJob.fresh(model, prompt, request)
     *_, end = RoundIterator(job, drafter.drafter(prompt, request, RecurrentSettings(shape, branch)))
     assert isinstance(end, ReplyEnd)
     return end
@@ -90,7 +87,6 @@ def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, node
     prompt = model.encode_chat(request.messages, False)
     drafter = fakes.random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(width, 5), False))
     model.network(mx.array([prompt]))  # the drafter reads its hidden states
-    drafter.propose(7, 0)
     pool = drafter.search(7, BeamShape(width, 5))
     tree = drafter.offer(pool, nodes).tree.fetch()
     assert len(tree.tokens) == len(tree.parents) == nodes
@@ -106,7 +102,7 @@ def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
     request = fakes.ask(temperature=0, max_tokens=40)
     prompt = model.encode_chat(request.messages, continue_last=False)
     drafter = fakes.random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(3, 4), False))
-    iterator = RoundIterator(ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock()), drafter)
+    iterator = RoundIterator(ReplyJob.fresh(model, prompt, request), drafter)
     nodes, ids = [], []
     for event in iterator:
         if isinstance(event, TokenEvent):
@@ -196,7 +192,7 @@ def test_drafts_reckon_with_the_repetition_penalty() -> None:
     asked = fakes.ask(temperature=0, repetition_penalty=8, max_tokens=40)
     for believed in (asked, replace(asked, sampling=replace(asked.sampling, repetition_penalty=1))):
         prompt = model.encode_chat(asked.messages, continue_last=False)
-        job = ReplyJob(model, KVCache(model.network), prompt, asked, Ledger(), Clock())
+        job = ReplyJob.fresh(model, prompt, asked)
         *_, end = RoundIterator(job, drafter.drafter(prompt, believed, RecurrentSettings(BeamShape(4, 5), False)))
         assert isinstance(end, ReplyEnd)
         assert end.token_ids == plain(model, asked).token_ids

@@ -111,6 +111,13 @@ def test_the_configuration_survives_json(changes: dict) -> None:
     assert HeadConfig.from_dict(json.loads(json.dumps(config(**changes).to_dict()))) == config(**changes)
 
 
+def test_the_inverse_temperature_is_stored_as_sharpen() -> None:
+    """As drafters of version 0.1 have it."""
+    stored = config(inverse_temperature=0.8).to_dict()
+    assert (stored["sharpen"], "inverse_temperature" in stored) == (0.8, False)
+    assert HeadConfig.from_dict(stored).inverse_temperature == 0.8
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -121,6 +128,7 @@ def test_the_configuration_survives_json(changes: dict) -> None:
         {"target_layers": 3},
         {"quantization_bits": 3},
         {"sharpen": 0},
+        {"inverse_temperature": 1.0},
         {"project_input": False},
         {"cell": "sum", "state_size": 5},
         {"novelty": 1},

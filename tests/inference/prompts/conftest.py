@@ -12,4 +12,4 @@ def process() -> Iterator[TokenizerProcess]:
     """Reads tokenizers and renders templates."""
     made = TokenizerProcess()
     yield made
-    made.close()
+    made.child.close()

@@ -105,5 +105,5 @@ def test_the_child_takes_no_module_from_the_folder_it_is_started_in(
     try:
         assert process.read(small_model)["<|im_start|>"] == 1
     finally:
-        process.close()
+        process.child.close()
     assert not (tmp_path / "was-run").exists()

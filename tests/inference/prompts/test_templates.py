@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.prompts import model_prompts
 from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess
 from tests.inference.prompts.folders import prompts_of, user, with_template
@@ -38,6 +38,20 @@ def quick_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second and 200 MB, so that tests of what does not end are quick."""
     monkeypatch.setattr(model_prompts, "_ENCODE_S", 0.5)
     monkeypatch.setattr(model_prompts, "_ENCODE_BYTES", 200 * 10**6)
+
+
+def test_a_conversation_that_is_too_long_to_be_sent_is_refused_and_the_child_goes_on(
+    small_model: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once was an error without a sentence for people."""
+    prompts = prompts_of(small_model, process)
+    child = process.child.pid
+    with monkeypatch.context() as patch:
+        patch.setattr("rdchat.inference.prompts.frames.MOST_BYTES", 1000)
+        with pytest.raises(PromptTooLongError, match="longer than any model takes"):
+            prompts.encode([user("a" * 1000)], None, 512)
+    assert prompts.encode([user("a")], None, 512)
+    assert process.child.pid == child
 
 
 @pytest.mark.usefixtures("quick_limits")
@@ -95,7 +109,7 @@ def test_a_child_whose_parent_is_gone_ends() -> None:
     process.child._process.stdin.close()  # type: ignore[union-attr]  as the system does when the parent is killed
     child.wait(timeout=60)
     assert not child.is_running()
-    process.close()
+    process.child.close()
 
 
 def test_an_empty_rendering_is_empty(small_model: Path, tmp_path: Path, process: TokenizerProcess) -> None:

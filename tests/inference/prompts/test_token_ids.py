@@ -77,6 +77,18 @@ def test_a_decoder_that_would_hang_this_process_is_refused(
         prompts_of(folder, process)
 
 
+def test_a_tokenizer_that_adds_a_million_tokens_to_each_text_is_refused(
+    small_model: Path, tmp_path: Path, process: TokenizerProcess
+) -> None:
+    added = {"id": "much", "ids": [1] * 10**6, "tokens": ["a"] * 10**6}
+    alone = [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "much", "type_id": 0}}]
+    both = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+    adding = {"type": "TemplateProcessing", "single": alone, "pair": both, "special_tokens": {"much": added}}
+    folder = changed(small_model, tmp_path / "much", "tokenizer.json", lambda tok: tok.update(post_processor=adding))
+    with pytest.raises(ModelError, match=r"of much cannot be used: it adds 1,000,000 tokens to each text\."):
+        prompts_of(folder, process)
+
+
 def test_a_search_pattern_without_end_is_ended_as_a_template_is(
     small_model: Path, tmp_path: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,4 +118,4 @@ def test_only_the_latest_tokenizers_are_kept_and_others_read_again(small_model: 
         assert ids == [ids[0]] * len(folders)
         assert len(process._control) == 4
     finally:
-        process.close()
+        process.child.close()

@@ -36,7 +36,7 @@ def test_families_whose_trees_come_out_wrong_take_chains_and_say_why(name: str, 
 
 
 @pytest.mark.parametrize(("name", "options"), [*TREES.values(), *CHAINS.values()], ids=[*TREES.keys(), *CHAINS.keys()])
-def test_seams_change_nothing_outside_a_round(name: str, options: dict[str, Any]) -> None:
+def test_hooks_change_nothing_outside_a_round(name: str, options: dict[str, Any]) -> None:
     network, tokens = network_of(name, options), mx.array([[1, 2, 3, 4, 5]])
     before = np.array(network(tokens, cache=make_prompt_cache(network)))
     ModelHooks(network)

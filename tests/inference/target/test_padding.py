@@ -15,6 +15,23 @@ PROMPT = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
 TREES = {"tree": [[3, 4, 5], [3, 4, 6], [3, 7, 8]], "chain": [[3, 4, 5, 6]]}
 
 
+def test_the_worked_example_of_padded() -> None:
+    padded = PackedTree.of(PrefixTree.from_beams([[5, 7], [5, 8]])).padded(5)
+    assert padded.tokens.tolist() == [5, 7, 8, 5, 5]
+    assert padded.parents.tolist() == [-1, 0, 0, -1, -1]
+    assert padded.depths.tolist() == [0, 1, 1, 0, 0]
+    assert padded.ancestors is not None
+    assert np.array(padded.ancestors).astype(int).tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 0, 1, 0, 0],
+        [0, 0, 0, 1, 0],
+        [0, 0, 0, 0, 1],
+    ]
+    chain = PackedTree.chain(mx.array([5, 7])).padded(4)
+    assert (chain.ancestors, chain.depths.tolist()) == (None, [0, 1, 2, 3])
+
+
 @pytest.mark.parametrize("window", [None, 8])
 @pytest.mark.parametrize("beams", TREES.values(), ids=TREES.keys())
 def test_logits_and_cache_are_those_of_the_tree_alone(beams: list[list[int]], window: int | None) -> None:

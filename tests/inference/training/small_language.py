@@ -18,10 +18,10 @@ from mlx_lm.models import qwen2
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data import data_maker
 from rdchat.inference.training.head.trainer import Recipe
-from rdchat.inference.training.progress import Pace, Phase
 from rdchat.inference.training.run import train_phase
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training.training_progress import Pace, Phase
 from tests.inference.fakes import ALPHABET, END, LenientTokenizer, lenient, loaded
 
 _ADJECTIVES = ("red", "small", "old", "quick", "happy")
@@ -89,7 +89,7 @@ def _fit(network: nn.Module) -> None:
 
 def training(model: LoadedModel, out: Path, resume: bool) -> DrafterTraining:
     recipe = Recipe(epochs=6, batch=64, learning_rate=4e-3, warm_up=20, seed=1)
-    settings = TrainingSettings(out, tokens=6000, seed=1, lanes=16, vocabulary=32, recipe=recipe)
+    settings = TrainingSettings(out, tokens=6000, seed=1, sequences=16, vocabulary=32, recipe=recipe)
     return DrafterTraining(model, make_plan(model, settings, resume))
 
 
@@ -100,7 +100,7 @@ def main() -> None:
     it writes: that takes less time than a kill.
     """
     # a kill is to meet what was saved just before, in a training that is over in seconds
-    train_phase._SAVE_EVERY = data_maker._PUT_ASIDE_EVERY = 0.1
+    train_phase._SAVE_EVERY = data_maker._SAVE_EVERY = 0.1
     Pace.EVERY = 0.0
     for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), resume=True).run():
         sys.stdout.write(f"{progress.phase.value} {progress.fraction}\n")

@@ -105,16 +105,16 @@ def test_a_store_that_is_locked_is_not_tried_with_every_token(
     begin: Callable[[], LiveReply],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each trial waits a quarter of a second for the other program, in which the window stands still."""
+    """Each attempt waits a quarter of a second for the other program, in which the window stands still."""
     reply = begin()
-    trials: list[str] = []
+    attempts: list[str] = []
     save_text = store.save_text
-    monkeypatch.setattr(store, "save_text", lambda id_, text: (trials.append(text), save_text(id_, text)))
+    monkeypatch.setattr(store, "save_text", lambda id_, text: (attempts.append(text), save_text(id_, text)))
     with held_by_another_process(store.path):
         for _ in range(30):
             clock.now += 0.1
             recorder.add_text(reply, "x")
-        assert len(trials) == 1
+        assert len(attempts) == 1
     assert recorder.trouble is not None
     recorder.save()
     assert stored(store, reply).text == "x" * 30

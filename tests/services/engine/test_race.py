@@ -6,7 +6,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.bench_results import BenchProgress, Difference
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.race import Lane, LaneState, Race, RaceResult
+from rdchat.services.engine.race import Race, RaceResult, Replay, ReplayState
 from tests.services.bench_runs import LOOKUP, bench_run
 from tests.services.fakes import Gate, ScriptedEngine
 
@@ -24,17 +24,17 @@ def result_of(qtbot: QtBot, race: Race) -> RaceResult:
     return result
 
 
-def test_a_lane_shows_each_token_from_its_moment_on() -> None:
-    lane = Lane(bench_run(0, 20))  # at 100, 120, 140 and 160 ms
-    assert lane.at(99.9) == LaneState(0, 0, 99.9, None, ended=False)
-    assert lane.at(100) == LaneState(5, 1, 100, None, ended=False)
-    assert lane.at(130) == LaneState(6, 2, 130, pytest.approx(1000 / 30), ended=False)
-    assert lane.at(1000) == LaneState(11, 4, 160, pytest.approx(50), ended=True)
+def test_a_replay_shows_each_token_from_its_moment_on() -> None:
+    replay = Replay(bench_run(0, 20))  # at 100, 120, 140 and 160 ms
+    assert replay.at(99.9) == ReplayState(0, 0, 99.9, None, ended=False)
+    assert replay.at(100) == ReplayState(5, 1, 100, None, ended=False)
+    assert replay.at(130) == ReplayState(6, 2, 130, pytest.approx(1000 / 30), ended=False)
+    assert replay.at(1000) == ReplayState(11, 4, 160, pytest.approx(50), ended=True)
 
 
 def test_tokens_of_one_round_come_together() -> None:
     run = bench_run(1, 0)  # all at 100 ms
-    assert Lane(run).at(100) == LaneState(11, 4, 100, None, ended=True)
+    assert Replay(run).at(100) == ReplayState(11, 4, 100, None, ended=True)
 
 
 def test_a_race_is_one_prompt_with_and_without_drafting(qtbot: QtBot, race: Race, engine: ScriptedEngine) -> None:

@@ -4,7 +4,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.settings.sampling_form import NumberField, SamplingForm, stop_strings, stop_words
+from rdchat.ui.settings.sampling_form import SamplingForm, SpinBox, stop_strings, stop_words
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_setting_values_is_no_edit_but_typing_is(qtbot: QtBot, form: SamplingFor
 def test_a_wrong_value_is_explained_and_not_passed_on(
     qtbot: QtBot, form: SamplingForm, field: str, value: float, words: str
 ) -> None:
-    number: NumberField = getattr(form, field)
+    number: SpinBox = getattr(form, field)
     good = number.value()
     with qtbot.assertNotEmitted(form.edited):
         number.setValue(value)
@@ -95,6 +95,6 @@ def test_typing_a_line_break_keeps_the_text(qtbot: QtBot, form: SamplingForm) ->
 
 
 def test_every_field_has_a_name_and_an_explanation(form: SamplingForm) -> None:
-    for field in (*form.findChildren(NumberField), form.stop):
+    for field in (*form.findChildren(SpinBox), form.stop):
         assert field.accessibleName()
         assert field.toolTip().endswith(".</p>")

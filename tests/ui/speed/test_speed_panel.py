@@ -10,7 +10,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look import formatting
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.speed.rows import Figure
+from rdchat.ui.speed.section import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
@@ -136,7 +136,7 @@ def test_the_context_is_shown_once_the_model_that_gives_its_length_is_there(chat
 
 
 def test_every_figure_has_its_definition(panel: SpeedPanel) -> None:
-    rows = panel.findChildren(Figure)
+    rows = panel.findChildren(FigureRow)
     assert len(rows) >= 10
     for row in rows:
         assert row.toolTip().endswith(".</p>")

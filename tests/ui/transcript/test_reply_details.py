@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api.requests import Mode
-from rdchat.ui.speed.rows import Figure
+from rdchat.ui.speed.section import FigureRow
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.reply_details import FactsLine, ReplyDetails
 from tests.ui.transcript.conftest import button, person, reply, widget_of
@@ -71,7 +71,7 @@ def test_details_open_with_everything_and_lead_to_the_tokens(qtbot: QtBot, view:
     button(widget_of(view, 2), "Details").click()
     details = view.findChild(ReplyDetails)
     qtbot.waitUntil(details.isVisible)
-    told = [figure.value.accessibleName() for figure in details.findChildren(Figure)]
+    told = [figure.value.accessibleName() for figure in details.findChildren(FigureRow)]
     assert "Rounds: 30" in told
     assert "Time to first token: 120 ms" in told
     with qtbot.waitSignal(view.tokens_requested) as asked:

@@ -141,7 +141,7 @@ def test_another_conversation_replaces_everything(qtbot: QtBot, show: Show) -> N
     view.set_messages([person(100, "Other")])
     wait_until_drawn(qtbot, view)
     assert [widget.message.id for widget in widgets(view)] == [100]
-    view.clear()
+    view.set_messages([])
     qtbot.waitUntil(lambda: not widgets(view))
 
 

@@ -1,1 +1,1 @@
-"""What a drafter is trained on: conversations that the target writes, many at a time, kept in shards."""
+"""Training data: conversations that the target writes, many at a time, kept in shards."""

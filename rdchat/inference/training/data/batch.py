@@ -1,4 +1,4 @@
-"""A wave: conversations that are decoded in lockstep from their first token to their last, and put aside in between."""
+"""A batch of conversations, decoded together from first token to last; it can be saved in between and restored."""
 
 import json
 from collections.abc import Sequence
@@ -14,25 +14,26 @@ from rdchat.files.atomic_file import atomic_file
 from rdchat.files.foreign_files import parse_json
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batched_decoding import LaneCache, Lockstep
-from rdchat.inference.training.data.sequences import Lane, Template
-from rdchat.inference.training.data.shards import Conversation
+from rdchat.inference.training.data.batched_decoding import BatchCache, BatchedDecoder
+from rdchat.inference.training.data.sequences import Template, TokenSequence
+from rdchat.inference.training.data.shards import TrainingConversation
 
-_FULL_ENOUGH = 0.93  # lanes that are over are dropped where at most this share still runs
+_FULL_ENOUGH = 0.93  # sequences that have ended are dropped once at most this share of the rows still runs
 
 
-class Wave:
+class ConversationBatch:
     """Conversations that started together.
 
     Args:
-        lockstep: Has read all tokens but the last of the lanes in `running`, in that order.
-        lanes: All of them.
-        running: Places of those that are still fed: lanes that are over stay among them until enough are.
+        decoder: Holds, for each sequence of `running` in that order, all its tokens but the last.
+        sequences: All of the batch.
+        running: Indices of the sequences that still have a row in the decoder: ended ones keep theirs until at most
+            `_FULL_ENOUGH` of the rows run.
     """
 
-    def __init__(self, lockstep: Lockstep, lanes: Sequence[Lane], running: Sequence[int]) -> None:
-        self._lockstep = lockstep
-        self._lanes = list(lanes)
+    def __init__(self, decoder: BatchedDecoder, sequences: Sequence[TokenSequence], running: Sequence[int]) -> None:
+        self._decoder = decoder
+        self._sequences = list(sequences)
         self._running = list(running)
 
     @property
@@ -43,54 +44,54 @@ class Wave:
     @property
     def answer_tokens(self) -> int:
         """Answer tokens so far."""
-        return sum(lane.answer_tokens for lane in self._lanes)
+        return sum(sequence.answer_tokens for sequence in self._sequences)
 
     def step(self) -> None:
-        """Let every conversation that runs choose a token."""
-        running = [self._lanes[place] for place in self._running]
-        logits, hidden = self._lockstep.step([lane.next_input() for lane in running])
+        """Make one target call and let every conversation that has not ended choose a token."""
+        running = [self._sequences[place] for place in self._running]
+        logits, hidden = self._decoder.step([sequence.next_input() for sequence in running])
         rows, states = np.array(logits.astype(mx.float32)), np.array(hidden.astype(mx.float16))
-        for lane, row, state in zip(running, rows, states, strict=True):
-            if not lane.over:
-                lane.take(row, state)
-        places = [place for place, lane in enumerate(running) if not lane.over]
+        for sequence, row, state in zip(running, rows, states, strict=True):
+            if not sequence.over:
+                sequence.take(row, state)
+        places = [place for place, sequence in enumerate(running) if not sequence.over]
         if len(places) <= len(running) * _FULL_ENOUGH:
             self._running = [self._running[place] for place in places]
             if places:
-                self._lockstep.keep(places)
+                self._decoder.keep(places)
 
-    def result(self) -> tuple[list[Conversation], npt.NDArray[np.float16]]:
-        """Return the conversations, once all are over, and the (answer tokens, width) states of their answers."""
-        return [lane.conversation() for lane in self._lanes], self._states()
+    def result(self) -> tuple[list[TrainingConversation], npt.NDArray[np.float16]]:
+        """Return the ended conversations, and (answer tokens, width) float16: the hidden states of their answers."""
+        return [sequence.conversation() for sequence in self._sequences], self._states()
 
     def _states(self) -> npt.NDArray[np.float16]:
-        return np.stack([state for lane in self._lanes for state in lane.states])
+        return np.stack([state for sequence in self._sequences for state in sequence.states])
 
     def save(self, path: Path, number: int) -> None:
-        """Put the wave aside, to the bit: what goes on from there says what it would have said.
+        """Save the batch exactly: restored, it makes the same tokens as if it had never been interrupted.
 
         Args:
-            path: Of a safetensors file, replaced at once.
-            number: Of the wave.
+            path: A safetensors file, replaced atomically.
+            number: The shard that the batch is to become; `restore` wants the same.
 
         Raises:
             StorageFullError: If the disk is full.
             StorageError: If it cannot be written.
         """
-        held, layers = self._lockstep.state()
+        held, layers = self._decoder.state()
         tensors = {}
         for place, (keys, values) in enumerate(layers):
             tensors[f"keys.{place}"], tensors[f"values.{place}"] = keys, values
         if self.answer_tokens:
             tensors["states"] = mx.array(self._states())
         facts = {"number": number, "held": held, "running": self._running}
-        facts["lanes"] = [lane.to_dict() for lane in self._lanes]
-        with atomic_file(path) as draft:
-            mx.save_safetensors(str(draft), tensors, {"wave": json.dumps(facts)})
+        facts["lanes"] = [sequence.to_dict() for sequence in self._sequences]
+        with atomic_file(path) as temporary:
+            mx.save_safetensors(str(temporary), tensors, {"wave": json.dumps(facts)})
 
     @classmethod
-    def restore(cls, path: Path, number: int, model: LoadedModel, template: Template) -> "Wave | None":
-        """Return the wave that was put aside; None where there is none, or another one."""
+    def restore(cls, path: Path, number: int, model: LoadedModel, template: Template) -> "ConversationBatch | None":
+        """Return the saved batch; None where there is none, it is damaged, or it is of another shard."""
         if not path.exists():
             return None
         try:
@@ -99,14 +100,14 @@ class Wave:
             return None
         loaded: Any = mx.load(str(path), return_metadata=True)
         tensors, metadata = loaded
-        facts = parse_json(metadata["wave"], f"{path} is damaged", "Delete it: the wave is then made again.")
+        facts = parse_json(metadata["wave"], f"{path} is damaged", "Delete it: the batch is then made again.")
         if facts["number"] != number:
             return None
         mx.eval(tensors)  # before the file is replaced
-        states, lanes = np.array(tensors["states"]) if "states" in tensors else np.empty((0, 0), np.float16), []
+        states, sequences = np.array(tensors["states"]) if "states" in tensors else np.empty((0, 0), np.float16), []
         for data in facts["lanes"]:
             count = len(data["tokens"]) - data["answer_start"] if data["answer_start"] else 0
-            lanes.append(Lane.from_dict(data, states[:count], template))
+            sequences.append(TokenSequence.from_dict(data, states[:count], template))
             states = states[count:]
-        layers = [LaneCache(tensors[f"keys.{i}"], tensors[f"values.{i}"]) for i in range(len(tensors) // 2)]
-        return cls(Lockstep(model, facts["held"], layers), lanes, facts["running"])
+        layers = [BatchCache(tensors[f"keys.{i}"], tensors[f"values.{i}"]) for i in range(len(tensors) // 2)]
+        return cls(BatchedDecoder(model, facts["held"], layers), sequences, facts["running"])

@@ -1,4 +1,4 @@
-"""Whether a model can answer many questions in lockstep, found by trying it on a few tokens."""
+"""Checks that a model decodes a batch as it decodes each sequence alone, on a few tokens."""
 
 from collections.abc import Sequence
 
@@ -10,15 +10,15 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat.errors import ModelError
 from rdchat.inference.target.capability import TOLERANCE
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batched_decoding import Lockstep
-from rdchat.inference.training.data.folded_attention import lane_attention
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder
+from rdchat.inference.training.data.grouped_attention import batch_attention
 
 _PREFIX, _PROMPTS = (1, 2), ((3,), (4, 5, 6, 7, 8))
 _STEPS = ((9, 10), (11, 12))
 
 
-def check_lockstep(model: LoadedModel) -> None:
-    """Refuse a model whose lanes do not say what each would say alone.
+def check_batched_decoding(model: LoadedModel) -> None:
+    """Refuse a model whose logits in a batch differ from those of each sequence alone.
 
     Raises:
         ModelError: If it keeps more than keys and values between tokens, or reads positions or masks in a way of its
@@ -42,17 +42,17 @@ def _refusal(model: LoadedModel, reason: str) -> ModelError:
 
 
 def _compare(model: LoadedModel) -> tuple[float, float]:
-    """Return the largest difference from lanes that are read alone, in standard deviations, and what is tolerated."""
-    with lane_attention(model.network):
-        lockstep = Lockstep.read(model, _PREFIX, _PROMPTS)
-        lockstep.step(_STEPS[0])
-        logits, hidden = lockstep.step(_STEPS[1])
+    """Return the largest difference from sequences that are fed alone, in standard deviations, and the tolerance."""
+    with batch_attention(model.network):
+        decoder = BatchedDecoder.read(model, _PREFIX, _PROMPTS)
+        decoder.step(_STEPS[0])
+        logits, hidden = decoder.step(_STEPS[1])
         found = [_host(logits), _host(hidden)]
     errors = []
-    for lane, prompt in enumerate(_PROMPTS):
-        expected = _alone(model, [*_PREFIX, *prompt, *(tokens[lane] for tokens in _STEPS)])
+    for sequence, prompt in enumerate(_PROMPTS):
+        expected = _alone(model, [*_PREFIX, *prompt, *(tokens[sequence] for tokens in _STEPS)])
         errors += [
-            np.abs(rows[lane] - row).max() / (row.std() or 1.0) for rows, row in zip(found, expected, strict=True)
+            np.abs(rows[sequence] - row).max() / (row.std() or 1.0) for rows, row in zip(found, expected, strict=True)
         ]
     return float(np.max(errors)), TOLERANCE.get(logits.dtype, TOLERANCE[mx.float32])
 

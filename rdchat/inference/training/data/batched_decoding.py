@@ -1,4 +1,4 @@
-"""Decoding many conversations at once: one target call a step for all lanes, each at its own position.
+"""Batched decoding of many conversations: one target call a step for all sequences, each at its own position.
 
 Plain mlx-lm models take it as they are: positions come from a cache's `offset`, which may be an array with one entry
 for each batch row, and masks from its `make_mask`.
@@ -16,19 +16,19 @@ from rdchat.inference.target.target import LoadedModel
 _GROWTH = 128  # columns by which the buffers grow
 _SPAN_STEP = 16  # columns by which what attention looks at grows
 _PREFILL_TOKENS = 2048  # prompt tokens, padding included, in one call
-_PADDED, _PADDED_TOKENS = 1.2, 4  # the longest prompt in a call, relative to the shortest: so many times, and so many
+_PADDED, _PADDED_TOKENS = 1.2, 4  # a call's longest prompt has at most this factor times its shortest, plus so many
 
 
-class LaneCache:
-    """One layer's keys and values for all lanes, each lane from column 0 on.
+class BatchCache:
+    """One layer's keys and values for a batch of sequences, each stored from column 0 on.
 
     Args:
-        keys: (lanes, heads, columns, head_dim) of the prompts.
+        keys: (batch, heads, columns, head_dim), in the model's dtype: those of the prompts.
         values: Likewise; its head_dim may differ.
 
     Attributes:
-        offset: (lanes,) int32: tokens that each lane holds; mlx-lm hands it to the rope module.
-        span: Columns that attention looks at: more than the longest lane holds.
+        offset: (batch,) int32: number of tokens that each sequence holds; mlx-lm hands it to the rope module.
+        span: Columns that attention reads: more than the longest sequence holds.
     """
 
     def __init__(self, keys: mx.array, values: mx.array) -> None:
@@ -38,7 +38,7 @@ class LaneCache:
         self.span = keys.shape[2]
 
     def make_mask(self, _count: int, window_size: int | None = None, **_options: bool) -> mx.array:
-        """Return (lanes, 1, 1, span) bool: the columns that each lane's next token may see."""
+        """Return (batch, 1, 1, span) bool: the columns that each sequence's next token may attend to."""
         columns = mx.arange(self.span)
         last = self.offset[:, None]
         mask = columns <= last
@@ -47,7 +47,7 @@ class LaneCache:
         return mask[:, None, None]
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Write one token of every lane; both arguments are (lanes, heads, 1, head_dim)."""
+        """Write one token of every sequence, (batch, heads, 1, head_dim); return (batch, heads, span, head_dim)."""
         columns = _rounded(self.span, _GROWTH)
         self._keys, self._values = _with_columns(self._keys, columns), _with_columns(self._values, columns)
         rows = mx.arange(keys.shape[0])
@@ -55,9 +55,9 @@ class LaneCache:
         self._values[rows, :, self.offset] = values[:, :, 0]
         return self._keys[:, :, : self.span], self._values[:, :, : self.span]
 
-    def keep(self, lanes: mx.array) -> None:
-        """Drop all lanes but these."""
-        self._keys, self._values = self._keys[lanes], self._values[lanes]
+    def keep(self, sequences: mx.array) -> None:
+        """Drop all sequences but these, (kept,) integer indices."""
+        self._keys, self._values = self._keys[sequences], self._values[sequences]
 
     @property
     def state(self) -> list[mx.array]:
@@ -66,61 +66,61 @@ class LaneCache:
 
 
 def _with_columns(buffer: mx.array, columns: int) -> mx.array:
-    lanes, heads, held, width = buffer.shape
+    batch, heads, held, width = buffer.shape
     if held >= columns:
         return buffer
-    return mx.concatenate([buffer, mx.zeros((lanes, heads, columns - held, width), buffer.dtype)], axis=2)
+    return mx.concatenate([buffer, mx.zeros((batch, heads, columns - held, width), buffer.dtype)], axis=2)
 
 
-class Lockstep:
-    """Feeds all lanes one token a call.
+class BatchedDecoder:
+    """Feeds every sequence of a batch one token a call.
 
     Args:
         model: The target.
-        held: Tokens that each lane holds.
-        layers: Their keys and values.
+        held: For each sequence, the number of tokens in the caches.
+        layers: One cache for each layer of the model.
     """
 
-    def __init__(self, model: LoadedModel, held: Sequence[int], layers: list[LaneCache]) -> None:
+    def __init__(self, model: LoadedModel, held: Sequence[int], layers: list[BatchCache]) -> None:
         self._network = model.network
-        self._seams = model.hooks
+        self._hooks = model.hooks
         self._held = list(held)
         self._layers = layers
 
     @classmethod
-    def read(cls, model: LoadedModel, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> "Lockstep":
-        """Read what the lanes begin with.
+    def read(cls, model: LoadedModel, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> "BatchedDecoder":
+        """Prefill a batch.
 
         Args:
             model: The target.
-            prefix: Tokens that all lanes begin with, read once.
-            prompts: What follows in each lane; perhaps nothing.
+            prefix: Token ids that all sequences begin with; computed once.
+            prompts: Token ids that follow in each sequence; a prompt may be empty.
         """
         held = [len(prefix) + len(prompt) for prompt in prompts]
         return cls(model, held, _Reader(model.network).read(prefix, prompts))
 
     def step(self, tokens: Sequence[int]) -> tuple[mx.array, mx.array]:
-        """Feed one token of each lane; return (lanes, vocabulary) logits and (lanes, width) hidden states, lazy."""
+        """Feed one token of each sequence; return (batch, vocabulary) logits and (batch, width) hidden states, lazy."""
         offset = mx.array(self._held, dtype=mx.int32)
         span = _rounded(max(self._held) + 1, _SPAN_STEP)
         for layer in self._layers:
             layer.offset, layer.span = offset, span
         self._held = [held + 1 for held in self._held]
         logits: mx.array = self._network(mx.array(list(tokens))[:, None], cache=self._layers)
-        assert self._seams.hidden is not None
-        return logits[:, -1], self._seams.hidden[:, -1]
+        assert self._hooks.hidden is not None
+        return logits[:, -1], self._hooks.hidden[:, -1]
 
-    def keep(self, lanes: Sequence[int]) -> None:
-        """Drop all lanes but these."""
-        chosen = mx.array(list(lanes))
+    def keep(self, sequences: Sequence[int]) -> None:
+        """Drop all sequences but these indices."""
+        chosen = mx.array(list(sequences))
         for layer in self._layers:
             layer.keep(chosen)
             mx.eval(layer.state)
-        self._held = [self._held[lane] for lane in lanes]
+        self._held = [self._held[sequence] for sequence in sequences]
         mx.clear_cache()
 
     def state(self) -> tuple[list[int], list[list[mx.array]]]:
-        """Return what the lanes hold: their lengths, and each layer's keys and values; see `LaneCache`."""
+        """Return the sequences' lengths in tokens, and each layer's keys and values; see `BatchCache`."""
         return self._held, [layer.state for layer in self._layers]
 
 
@@ -130,14 +130,14 @@ class _Reader:
     def __init__(self, network: nn.Module) -> None:
         self._network = network
 
-    def read(self, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[LaneCache]:
-        """Read prompts of similar length together, then put the lanes back into their order."""
-        order = sorted(range(len(prompts)), key=lambda lane: len(prompts[lane]))
+    def read(self, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[BatchCache]:
+        """Prefill prompts of similar length in one call each; return the caches in the order of `prompts`."""
+        order = sorted(range(len(prompts)), key=lambda sequence: len(prompts[sequence]))
         columns = _rounded(len(prefix) + max(len(prompt) for prompt in prompts) + 1, _GROWTH)
         shared = self._feed([prefix], self._empty())
         parts: list[list[list[mx.array]]] = []  # group, layer, keys or values
         for group in _groups(order, prompts):
-            filled = self._feed([prompts[lane] for lane in group], _broadcast(shared, len(group), len(prefix)))
+            filled = self._feed([prompts[sequence] for sequence in group], _broadcast(shared, len(group), len(prefix)))
             parts.append(
                 [[_with_columns(array[:, :, : c.offset], columns) for array in (c.keys, c.values)] for c in filled]
             )
@@ -146,7 +146,7 @@ class _Reader:
         layers = []
         for number in range(len(shared)):
             keys, values = (mx.concatenate([part[number][i] for part in parts])[back] for i in range(2))
-            layers.append(LaneCache(keys, values))
+            layers.append(BatchCache(keys, values))
             mx.eval(layers[-1].state)
             for part in parts:
                 part[number] = []
@@ -165,25 +165,25 @@ class _Reader:
 
 
 def _groups(order: list[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Split lanes, shortest prompt first, into groups that are read in one call each, with little padding."""
+    """Split sequences, shortest prompt first, into groups that are read in one call each, with little padding."""
     groups: list[list[int]] = [[]]
     longest = 0.0  # of the prompts that the last group may take
-    for lane in order:
-        length = len(prompts[lane])
+    for sequence in order:
+        length = len(prompts[sequence])
         if groups[-1] and (length > longest or (len(groups[-1]) + 1) * length > _PREFILL_TOKENS):
             groups.append([])
         if not groups[-1]:
             longest = _PADDED * length + _PADDED_TOKENS
-        groups[-1].append(lane)
+        groups[-1].append(sequence)
     return groups
 
 
-def _broadcast(shared: list[Any], lanes: int, length: int) -> list[Any]:
-    """Return caches of several lanes that all hold the prefix."""
+def _broadcast(shared: list[Any], sequences: int, length: int) -> list[Any]:
+    """Return caches of several sequences that all hold the prefix."""
     caches = []
     for layer in shared:
         cache: Any = KVCache()
-        keys, values = (mx.repeat(array[:, :, :length], lanes, axis=0) for array in (layer.keys, layer.values))
+        keys, values = (mx.repeat(array[:, :, :length], sequences, axis=0) for array in (layer.keys, layer.values))
         cache.keys, cache.values, cache.offset = keys, values, length
         caches.append(cache)
     return caches

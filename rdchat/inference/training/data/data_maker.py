@@ -1,4 +1,4 @@
-"""Making training data: the target writes its own questions and answers them, many conversations in lockstep.
+"""Making training data: the target writes its own questions and answers them, a batch of conversations at a time.
 
 Zhang et al. 2024 train on answers that the target itself gives; where no corpus of questions is at hand, the chat
 template's user prefix makes an instruction-tuned model write questions (Xu et al. 2024, "Magpie", arXiv 2406.08464).
@@ -11,23 +11,23 @@ from time import monotonic
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batch import Wave
-from rdchat.inference.training.data.batched_decoding import Lockstep
-from rdchat.inference.training.data.folded_attention import lane_attention
-from rdchat.inference.training.data.prompt_source import Opening
-from rdchat.inference.training.data.sequences import Lane, Template
-from rdchat.inference.training.data.shards import Conversation, ShardFolder
+from rdchat.inference.training.data.batch import ConversationBatch
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder
+from rdchat.inference.training.data.grouped_attention import batch_attention
+from rdchat.inference.training.data.seed_prompts import SeedPrompt
+from rdchat.inference.training.data.sequences import Template, TokenSequence
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 
 _ANSWER_TEMPERATURES = (0.0, 0.7)  # conversations take turns
-_LONG_WAVES = 8  # every eighth wave asks about long passages; together, since the longest lane decides a step's cost
+_LONG_BATCHES = 8  # every eighth batch asks about long passages: its longest sequence decides what a step costs
 _PASSAGE_TOKENS = (40, 110)  # answers of this length serve as passages later, cut at the upper end
 _PASSAGES = 600  # how many of the latest ones are drawn from
-_PUT_ASIDE_EVERY = 45.0  # seconds of a wave that an interruption may cost
+_SAVE_EVERY = 45.0  # seconds of a batch that an interruption may cost
 _MARK = "xquestionx"
 
 
 def chat_template(model: LoadedModel) -> Template:
-    """Find what the template puts around a question.
+    """Return the tokens that the model's chat template puts around a question.
 
     Raises:
         ModelError: If the model has no chat template, or one that changes or drops the user's text, or marks no turns.
@@ -52,27 +52,25 @@ def chat_template(model: LoadedModel) -> Template:
 
 
 def encode(model: LoadedModel, text: str) -> list[int]:
-    """Return the tokens of a question, without any that would begin or end a text."""
+    """Return the token ids of a question, without special tokens such as those that begin or end a text."""
     return model.prompts.encode_text(text)
 
 
 class DataMaker:
-    """Makes conversations, wave by wave; a wave is one shard.
+    """Makes conversations, batch by batch; a batch is one shard.
 
-    The lanes of a wave start together and leave it as they end. What a wave makes is a function of the seed, its number
-    and the shards before it, so an interrupted and resumed run makes what an uninterrupted one makes. Where a wave
-    takes long it is put aside now and then.
+    What a batch makes is a function of the seed, its number and the shards before it, so an interrupted and resumed run
+    makes what an uninterrupted one makes. A batch that takes long is saved every 45 seconds.
 
     Args:
-        model: The target; `check_lockstep` found nothing against it.
-        template: What is put around questions.
-        opening: Gives the opening of a conversation from its number, the passages there are, and whether it is to be a
-            long one: `PromptSource.opening`.
-        shards: Where they are kept; what is there is continued.
-        aside: The file that a wave is put aside in.
-        seed: Of the training.
-        lanes: Conversations in a wave.
-        keep_states: Whether the hidden states of the answers are kept on disk, 2 bytes a number.
+        model: The target; `check_batched_decoding` found nothing against it.
+        template: Tokens around a question.
+        seed_prompt: `SeedPromptSource.seed_prompt`, or what has its signature.
+        shards: Where the conversations are kept; what is there is continued.
+        saved: The file that an unfinished batch is saved in.
+        seed: Of the training; from 0 to 2**31 - 1.
+        sequences: Conversations in a batch.
+        keep_states: Whether the hidden states of the answers are kept on disk, as float16.
         now: A clock, in seconds.
     """
 
@@ -80,28 +78,28 @@ class DataMaker:
         self,
         model: LoadedModel,
         template: Template,
-        opening: Callable[[int, Sequence[str], bool], Opening],
+        seed_prompt: Callable[[int, Sequence[str], bool], SeedPrompt],
         shards: ShardFolder,
-        aside: Path,
+        saved: Path,
         *,
         seed: int,
-        lanes: int,
+        sequences: int,
         keep_states: bool,
         now: Callable[[], float] = monotonic,
     ) -> None:
         self._model = model
         self._template = template
-        self._opening = opening
+        self._seed_prompt = seed_prompt
         self._shards = shards
-        self._aside = aside
+        self._saved = saved
         self._seed = seed
-        self._lanes = lanes
+        self._sequences = sequences
         self._keep_states = keep_states
         self._now = now
         self._passages: list[str] = []
 
     def resume(self) -> int:
-        """Take up where the shards end; return how many answer tokens they hold."""
+        """Continue behind the last shard; return the number of answer tokens that the shards hold."""
         tokens = 0
         for number in range(len(self._shards)):
             made = self._shards.read(number)
@@ -109,43 +107,43 @@ class DataMaker:
             tokens += answer_tokens(made)
         return tokens
 
-    def wave(self) -> Generator[int]:
-        """Make one more shard; yield, token by token, how many answer tokens it has so far. To be closed."""
+    def make_shard(self) -> Generator[int]:
+        """Make one more shard; after each step yield its answer tokens so far. The caller closes the generator."""
         number, saved = len(self._shards), self._now()
-        with lane_attention(self._model.network):
-            wave = Wave.restore(self._aside, number, self._model, self._template) or self._begin(number)
-            while not wave.over:
-                wave.step()
-                yield wave.answer_tokens
-                if self._now() - saved > _PUT_ASIDE_EVERY:
-                    wave.save(self._aside, number)
+        with batch_attention(self._model.network):
+            batch = ConversationBatch.restore(self._saved, number, self._model, self._template) or self._begin(number)
+            while not batch.over:
+                batch.step()
+                yield batch.answer_tokens
+                if self._now() - saved > _SAVE_EVERY:
+                    batch.save(self._saved, number)
                     saved = self._now()
-        made, states = wave.result()
+        made, states = batch.result()
         self._shards.append(made, states if self._keep_states else None)
-        self._aside.unlink(missing_ok=True)
+        self._saved.unlink(missing_ok=True)
         self._remember(made)
 
-    def _begin(self, number: int) -> Wave:
-        long = number % _LONG_WAVES == _LONG_WAVES - 1
-        lanes = [self._lane(number * self._lanes + place, long) for place in range(self._lanes)]
-        shared = self._template.before[:-1]  # a lane's last token is fed by its first step
-        lockstep = Lockstep.read(self._model, shared, [lane.tokens[len(shared) : -1] for lane in lanes])
-        return Wave(lockstep, lanes, range(len(lanes)))
+    def _begin(self, number: int) -> ConversationBatch:
+        long = number % _LONG_BATCHES == _LONG_BATCHES - 1
+        sequences = [self._sequence(number * self._sequences + place, long) for place in range(self._sequences)]
+        shared = self._template.before[:-1]  # a sequence's last token is fed by its first step
+        prompts = [sequence.tokens[len(shared) : -1] for sequence in sequences]
+        return ConversationBatch(BatchedDecoder.read(self._model, shared, prompts), sequences, range(len(sequences)))
 
-    def _lane(self, number: int, long: bool) -> Lane:
-        opening = self._opening(number, self._passages, long)
-        question = encode(self._model, opening.text)
+    def _sequence(self, number: int, long: bool) -> TokenSequence:
+        prompt = self._seed_prompt(number, self._passages, long)
+        question = encode(self._model, prompt.text)
         temperature = _ANSWER_TEMPERATURES[number % len(_ANSWER_TEMPERATURES)]
-        return Lane(
+        return TokenSequence(
             number,
             self._template,
             question,
-            more_tokens=opening.more_tokens,
+            more_tokens=prompt.more_tokens,
             temperature=temperature,
             seed=self._seed,
         )
 
-    def _remember(self, made: Sequence[Conversation]) -> None:
+    def _remember(self, made: Sequence[TrainingConversation]) -> None:
         """Keep answers in prose as passages for later questions, up to the end of a sentence."""
         shortest, longest = _PASSAGE_TOKENS
         for item in made:
@@ -158,6 +156,6 @@ class DataMaker:
         del self._passages[:-_PASSAGES]
 
 
-def answer_tokens(made: Sequence[Conversation]) -> int:
+def answer_tokens(made: Sequence[TrainingConversation]) -> int:
     """Return the number of answer tokens in conversations."""
     return sum(len(item.answer) for item in made)

@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 from functools import cache
 
-from rdchat.inference.training.data.seed_prompts import read_texts
+from rdchat.inference.training.data.seed_patterns import read_texts
 
 
 @dataclass(frozen=True, slots=True)

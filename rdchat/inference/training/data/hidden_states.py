@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.shards import Conversation
+from rdchat.inference.training.data.shards import TrainingConversation
 
 _CALL_TOKENS = 4096  # tokens in one call, padding included
 
 
-def answer_states(model: LoadedModel, conversations: Sequence[Conversation]) -> npt.NDArray[np.float16]:
+def answer_states(model: LoadedModel, conversations: Sequence[TrainingConversation]) -> npt.NDArray[np.float16]:
     """Return (answer tokens, width) the states that the answers' tokens were chosen from, answer by answer.
 
     They agree with those kept while the data was made up to rounding: the same sums, in another order.
@@ -28,7 +28,7 @@ def answer_states(model: LoadedModel, conversations: Sequence[Conversation]) -> 
     return np.concatenate([found[place] for place in range(len(conversations))])
 
 
-def _read(model: LoadedModel, conversations: Sequence[Conversation]) -> list[npt.NDArray[np.float16]]:
+def _read(model: LoadedModel, conversations: Sequence[TrainingConversation]) -> list[npt.NDArray[np.float16]]:
     """Pads on the right: what follows a token cannot change its state."""
     width = max(len(item.tokens) for item in conversations)
     model.network(mx.array([[*item.tokens, *[0] * (width - len(item.tokens))] for item in conversations]))

@@ -1,66 +1,129 @@
-"""The built-in seed prompts: tables of patterns that `PromptSource` draws from and fills in.
+"""Seed prompts: what the target is asked when it makes its own training data. Many it finishes itself.
 
-They are `assets/training/seed_prompts.json`. Their order is part of what a training's seed decides: whoever changes the
-file changes what every seed gives.
+A seed prompt is a whole question, or the beginning of one: then it is left in the user's turn, so that the target
+writes the rest. Passages to summarise, rewrite or ask about are answers that the target gave before.
 """
 
-import json
-from dataclasses import dataclass, fields
-from functools import cache
-from pathlib import Path
-from typing import Any
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import rdchat
+from rdchat.inference.training.data.foreign_texts import foreign_text, languages
+from rdchat.inference.training.data.seed_patterns import SeedPatterns, seed_patterns
+
+_SHARES = {
+    "question": 17,
+    "maths": 14,
+    "topic": 13,
+    "translate": 10,
+    "fact": 9,
+    "code": 9,
+    "passage task": 8,
+    "passage question": 6,
+    "own": 5,
+    "role": 5,
+    "reasoning": 4,
+}
+_LONG_SHARES = {"passage task": 55, "passage question": 45}
+_MORE_TOKENS = {  # kind: how many tokens the target may add to a beginning
+    "question": 40,
+    "maths": 70,
+    "fact": 16,
+    "code": 60,
+    "passage question": 30,
+    "own": 60,
+    "role": 50,
+    "reasoning": 70,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class SeedPrompts:
-    """Words and patterns; a gap such as `{topic}` is filled in with a word.
+class SeedPrompt:
+    """A question, or the beginning of one.
 
     Attributes:
-        topics, names, things: Words for the gaps of these names.
-        texts: Tasks whose answers serve as passages later.
-        question_starts, fact_starts, code_starts, reasoning_starts, role_starts, maths_starts: Beginnings of questions
-            that the target finishes itself.
-        into_english, from_english: Translations.
-        passage_tasks: Pairs of a kind, which is for statistics only, and a task about a passage.
-        passage_questions: Passages with the beginning of a question about them.
+        kind: The sort of task, for statistics.
+        text: Its text.
+        more_tokens: The most tokens that the target may add to it; 0 for a whole question.
     """
 
-    topics: tuple[str, ...]
-    texts: tuple[str, ...]
-    question_starts: tuple[str, ...]
-    fact_starts: tuple[str, ...]
-    code_starts: tuple[str, ...]
-    reasoning_starts: tuple[str, ...]
-    role_starts: tuple[str, ...]
-    names: tuple[str, ...]
-    things: tuple[str, ...]
-    maths_starts: tuple[str, ...]
-    into_english: tuple[str, ...]
-    from_english: tuple[str, ...]
-    passage_tasks: tuple[tuple[str, str], ...]
-    passage_questions: tuple[str, ...]
+    kind: str
+    text: str
+    more_tokens: int = 0
 
 
-@cache
-def seed_prompts() -> SeedPrompts:
-    """Return the built-in ones, read from the package once.
+class SeedPromptSource:
+    """Draws seed prompts; the same arguments give the same prompt.
 
-    Raises:
-        OSError, KeyError: If the installation is damaged.
+    Args:
+        seed: Of the training.
+        extra: Whole questions of the person's own, mixed in evenly with the built-in ones.
     """
-    read = read_texts("seed_prompts.json")
-    tables = {field.name: tuple(read[field.name]) for field in fields(SeedPrompts)}
-    return SeedPrompts(**tables | {"passage_tasks": tuple((kind, text) for kind, text in read["passage_tasks"])})
+
+    def __init__(self, seed: int, extra: Sequence[str] = ()) -> None:
+        self._seed = seed
+        self._extra = tuple(extra)
+
+    def seed_prompt(self, number: int, passages: Sequence[str], long: bool) -> SeedPrompt:
+        """Return the seed prompt of a conversation.
+
+        Args:
+            number: Of the conversation, from 0.
+            passages: Texts that the target wrote before; may be empty.
+            long: Whether it is to be about two or three passages joined, where there are more than three.
+        """
+        draw = random.Random(f"{self._seed}/{number}")
+        if self._extra and draw.random() < 0.5:
+            return SeedPrompt("given", draw.choice(self._extra))
+        long = long and len(passages) > 3
+        shares = _LONG_SHARES if long else _SHARES
+        kind = draw.choices(list(shares), list(shares.values()))[0]
+        if kind.startswith("passage") and len(passages) < 2:
+            kind = "topic"
+        words = _choices(draw, passages, draw.randint(2, 3) if long else 1)
+        tables = seed_patterns()
+        if kind == "topic":
+            return SeedPrompt(kind, draw.choice(tables.texts).format_map(words))
+        if kind == "translate":
+            patterns = tables.from_english if passages and draw.random() < 0.25 else tables.into_english
+            return SeedPrompt(kind, draw.choice(patterns).format_map(words))
+        if kind == "passage task":
+            name, pattern = draw.choice(tables.passage_tasks)
+            return SeedPrompt(name, pattern.format_map(words))
+        return SeedPrompt(kind, draw.choice(_starts(tables)[kind]).format_map(words), _MORE_TOKENS[kind])
 
 
-def read_texts(name: str) -> dict[str, Any]:
-    """Return what a JSON file of `assets/training/` holds, which the package has under `training_texts`.
+def _starts(tables: SeedPatterns) -> dict[str, tuple[str, ...]]:
+    """Return the beginnings of each kind that the target finishes."""
+    return {
+        "question": tables.question_starts,
+        "maths": tables.maths_starts,
+        "fact": tables.fact_starts,
+        "code": tables.code_starts,
+        "passage question": tables.passage_questions,
+        "own": ("",),
+        "role": tables.role_starts,
+        "reasoning": tables.reasoning_starts,
+    }
 
-    Raises:
-        OSError: If the file is missing, as in a damaged installation.
-    """
-    path = Path(rdchat.__file__).parent / "training_texts" / name
-    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return loaded
+
+def _choices(draw: random.Random, passages: Sequence[str], joined: int) -> dict[str, str]:
+    """Draw a word for every gap that a pattern may have; a passage is `joined` of those there are."""
+    tables = seed_patterns()
+    name, other = draw.sample(tables.names, 2)
+    drawn = draw.sample(passages, min(joined + 1, len(passages)))
+    passage = " ".join(drawn[:joined])
+    language = draw.choice(languages())
+    return {
+        "topic": draw.choice(tables.topics),
+        "language": language,
+        "foreign": foreign_text(draw, language),
+        "name": name,
+        "other": other,
+        "things": draw.choice(tables.things),
+        "a": str(draw.randint(2, 12)),
+        "b": str(draw.randint(5, 60)),
+        "passage": passage,
+        "second": drawn[-1] if drawn else "",
+        "sentence": passage.split(". ")[0],
+    }

@@ -1,4 +1,4 @@
-"""One conversation of a wave while it is decoded."""
+"""The token sequence of one conversation while it is decoded, and how its tokens are drawn."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.training.data.shards import Conversation
+from rdchat.inference.training.data.shards import TrainingConversation
 
 _QUESTION_TEMPERATURE = 0.8
 _TOP_P = 0.95  # what chats are sampled with by default
-_REACH = 10.0  # tokens that are e^-10 times as likely as the likeliest are never drawn
+_REACH = 10.0  # tokens that are e^-10 times as likely as the most likely are never drawn
 _ANSWER_TOKENS = 224  # the most an answer may have
 _LOOP_RUN, _LOOP_LENGTH = 8, 8  # an answer loops where this many runs of this many tokens in a row were all seen before
 
@@ -20,9 +20,9 @@ class Template:
     """The chat template's tokens around a question.
 
     Attributes:
-        before: What comes before the user's first token.
-        after: What ends the question and opens the answer.
-        ends: Ids that end a turn.
+        before: Token ids before the user's first token.
+        after: Token ids that end the question and begin the answer.
+        ends: Token ids that end a turn.
     """
 
     before: tuple[int, ...]
@@ -30,21 +30,21 @@ class Template:
     ends: frozenset[int]
 
 
-class Lane:
+class TokenSequence:
     """One conversation being decoded.
 
     Args:
-        number: Of its opening.
-        template: What is put around the question.
-        question: The opening's tokens.
-        more_tokens: The most tokens the target may add to the question; 0 where it is complete.
+        number: Of the conversation; with the seed it decides what is drawn.
+        template: Tokens around the question.
+        question: Token ids of the seed prompt.
+        more_tokens: The most tokens that the target may add to the question; 0 where it is whole.
         temperature: Of the answer.
-        seed: Of the training; with the number it decides what is drawn.
+        seed: Of the training.
 
     Attributes:
-        tokens: The conversation so far.
-        states: (width,) float16 for each token of the answer: the hidden state it was chosen from.
-        over: Whether it has ended.
+        tokens: Token ids of the conversation so far.
+        states: For each token of the answer, (width,) float16: the hidden state that it was chosen from.
+        over: Whether the answer has ended.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Lane:
         self._fed = len(self.tokens) - 1
 
     def next_input(self) -> int:
-        """Return the token to feed next; any, where the conversation is over."""
+        """Return the token to feed next; an arbitrary one where the conversation is over."""
         self._fed = min(self._fed + 1, len(self.tokens))
         return self.tokens[self._fed - 1]
 
@@ -99,7 +99,7 @@ class Lane:
         return 0 if self._answer_start is None else len(self.tokens) - self._answer_start
 
     def to_dict(self) -> dict[str, Any]:
-        """Return where it stands, but for its states, as JSON holds it."""
+        """Return all but the states as a JSON object, for `from_dict`."""
         return {
             "number": self._number,
             "temperature": self._temperature,
@@ -112,27 +112,27 @@ class Lane:
         }
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any], states: npt.NDArray[np.float16], template: Template) -> "Lane":
-        """Return a lane that goes on from what `to_dict` gave; `states` are (answer tokens, width)."""
-        lane = cls(data["number"], template, [], more_tokens=1, temperature=data["temperature"], seed=0)
-        lane.tokens, lane.states, lane.over = data["tokens"], list(states), data["over"]
-        lane._fed, lane._question_limit, lane._answer_start = data["fed"], data["question_limit"], data["answer_start"]
-        lane._draw.bit_generator.state = data["draw"]
-        for length in range(1, lane.answer_tokens + 1):
-            lane._loops(length)
-        return lane
+    def from_dict(cls, data: dict[str, Any], states: npt.NDArray[np.float16], template: Template) -> "TokenSequence":
+        """Return the sequence that `to_dict` described; `states` are (answer tokens, width)."""
+        made = cls(data["number"], template, [], more_tokens=1, temperature=data["temperature"], seed=0)
+        made.tokens, made.states, made.over = data["tokens"], list(states), data["over"]
+        made._fed, made._question_limit, made._answer_start = data["fed"], data["question_limit"], data["answer_start"]
+        made._draw.bit_generator.state = data["draw"]
+        for length in range(1, made.answer_tokens + 1):
+            made._loops(length)
+        return made
 
-    def conversation(self) -> Conversation:
-        """Return the whole, once it is over."""
+    def conversation(self) -> TrainingConversation:
+        """Return the ended conversation."""
         assert self._answer_start is not None
-        return Conversation(self._number, self.tokens, self._answer_start, self._temperature)
+        return TrainingConversation(self._number, self.tokens, self._answer_start, self._temperature)
 
     def _open_answer(self) -> None:
         self.tokens += self._template.after
         self._answer_start = len(self.tokens)
 
     def _loops(self, length: int) -> bool:
-        """Note the answer's last run, now that it is so long; tell whether too many in a row were not new."""
+        """Note the answer's last run of `_LOOP_RUN` tokens; tell whether `_LOOP_LENGTH` in a row occurred before."""
         if length >= _LOOP_RUN:
             assert self._answer_start is not None
             end = self._answer_start + length
@@ -143,15 +143,15 @@ class Lane:
 
 
 def sample(logits: npt.NDArray[np.float32], temperature: float, draw: np.random.Generator) -> int:
-    """Draw a token from the likeliest ones, which hold 0.95 of the probability; at temperature 0 take the likeliest.
+    """Draw a token from the nucleus of 0.95 (Holtzman et al. 2020, arXiv 1904.09751); at temperature 0 take the argmax.
 
     On the host, where this takes a tenth of a millisecond: noise for a whole vocabulary costs ten times as much on a
     CPU.
 
     Args:
         logits: (vocabulary,).
-        temperature: Divides them.
-        draw: Gives one number for each token, where the temperature is not 0.
+        temperature: Divides the logits.
+        draw: One number is drawn from it, unless the temperature is 0.
     """
     best = int(logits.argmax())
     if not temperature:

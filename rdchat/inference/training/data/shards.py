@@ -15,11 +15,11 @@ from rdchat.files.atomic_file import atomic_file, make_folder
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class TrainingConversation:
     """One question and its answer.
 
     Attributes:
-        number: Which opening it began with.
+        number: Of the conversation in the training; its seed prompt is drawn by it.
         tokens: Question and answer as the target saw them, the chat template's tokens included.
         answer_start: Index of the answer's first token.
         temperature: Of the answer.
@@ -58,38 +58,38 @@ class ShardFolder:
             count += 1
         return count
 
-    def read(self, number: int) -> list[Conversation]:
-        """Return a shard; `number` is less than the length."""
+    def read(self, number: int) -> list[TrainingConversation]:
+        """Return the conversations of shard `number`, from 0 to the length less 1."""
         path = self._path(number)
         with _readable(path), path.open("rb") as file, np.load(file) as stored:
             tokens, facts, temperatures = (stored[name] for name in ("tokens", "facts", "temperatures"))
         conversations, start = [], 0
-        for (opening, length, answer_start), temperature in zip(facts.tolist(), temperatures.tolist(), strict=True):
+        for (index, length, answer_start), temperature in zip(facts.tolist(), temperatures.tolist(), strict=True):
             ids = tokens[start : start + length].tolist()
-            conversations.append(Conversation(opening, ids, answer_start, temperature))
+            conversations.append(TrainingConversation(index, ids, answer_start, temperature))
             start += length
         return conversations
 
-    def append(self, conversations: Sequence[Conversation], states: npt.NDArray[np.float16] | None = None) -> None:
+    def append(self, made: Sequence[TrainingConversation], states: npt.NDArray[np.float16] | None = None) -> None:
         """Write a shard behind the others: a crash leaves either all of it or nothing.
 
         Args:
-            conversations: At least one.
+            made: At least one conversation.
             states: (answer tokens, width): the target's hidden states that their answers' tokens were chosen from.
         """
-        facts = [[item.number, len(item.tokens), item.answer_start] for item in conversations]
+        facts = [[item.number, len(item.tokens), item.answer_start] for item in made]
         number = len(self)
         if states is None:
             self._states_path(number).unlink(missing_ok=True)  # of a run that kept them and was killed just here
         else:
-            with atomic_file(self._states_path(number)) as draft, draft.open("wb") as file:
+            with atomic_file(self._states_path(number)) as temporary, temporary.open("wb") as file:
                 np.save(file, states)
         arrays: dict[str, Any] = {
-            "tokens": np.concatenate([np.array(item.tokens, self._dtype) for item in conversations]),
+            "tokens": np.concatenate([np.array(item.tokens, self._dtype) for item in made]),
             "facts": np.array(facts, np.int32),
-            "temperatures": np.array([item.temperature for item in conversations], np.float64),
+            "temperatures": np.array([item.temperature for item in made], np.float64),
         }
-        with atomic_file(self._path(number)) as draft, draft.open("wb") as file:
+        with atomic_file(self._path(number)) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)
 
     def states(self, number: int) -> npt.NDArray[np.float16] | None:

@@ -1,1 +1,1 @@
-"""The drafter's head while it learns: samples, loss, trainer, and what folds into its weights afterwards."""
+"""The drafter's head while it learns: samples, loss, trainer, and what is folded into its weights afterwards."""

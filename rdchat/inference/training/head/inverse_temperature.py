@@ -1,8 +1,8 @@
-"""Fitting a drafter's `sharpen`, the scalar on its log-probabilities before the noise is added (docs/adr/0003).
+"""Fitting a drafter's inverse temperature: the factor on its log-probabilities before noise is added (docs/adr/0003).
 
 Target and drafter add the same Gumbel noise, so the chance that they choose the same token has a closed form: it is a
 race of exponential times, and both choose x with the chance `1 / sum_y max(p_y / p_x, q_y / q_x)` (Daliri, Musco and
-Suresh 2024, arXiv 2408.07978). No noise has to be drawn.
+Suresh 2024, arXiv 2408.07978). So no noise is drawn here.
 """
 
 from collections.abc import Sequence
@@ -19,21 +19,21 @@ _TEMPERATURES = (0.7, 1.0)  # what people sample at; greedy drafts do not depend
 _ROOTS, _ROWS = 2048, 256  # drafts that are looked at, and how many of them at a time
 
 
-def fit_sharpen(head: RecurrentHead, prepared: Prepared) -> float:
-    """Return the scalar with which the drafter agrees most often with the target on held-out answers.
+def fit_inverse_temperature(head: RecurrentHead, prepared: Prepared) -> float:
+    """Return the inverse temperature, 0.8 to 1.5, at which drafter and target agree most often on held-out answers.
 
     Args:
-        head: In training coordinates.
-        prepared: What it was trained on.
+        head: Trained on whitened inputs; weights not folded.
+        prepared: Its training data.
     """
     head.eval()
-    reader, coordinates, held_out = prepared.reader, prepared.coordinates, prepared.held_out
+    reader, whitening, held_out = prepared.reader, prepared.whitening, prepared.held_out
     chosen = np.linspace(0, len(held_out.roots) - 1, min(_ROOTS, len(held_out.roots))).astype(np.int64)
     agreed = mx.zeros(len(_CHOICES))
     for start in range(0, len(chosen), _ROWS):
         some = chosen[start : start + _ROWS]
         batch = reader.batch(held_out.roots[some], held_out.states[some])
-        logits = unroll(head, coordinates.hidden(batch.hidden), coordinates.embed(batch.path)) @ coordinates.rows.T
+        logits = unroll(head, whitening.hidden(batch.hidden), whitening.embed(batch.path)) @ whitening.rows.T
         agreed += mx.stack([_agreed(logits, batch.columns, batch.probs, batch.weights, s) for s in _CHOICES])
         mx.eval(agreed)
     head.train()
@@ -41,25 +41,25 @@ def fit_sharpen(head: RecurrentHead, prepared: Prepared) -> float:
 
 
 def best_of(choices: Sequence[float], agreed: Sequence[float]) -> float:
-    """Return the choice that agreed most, of equals the one nearest to 1."""
+    """Return the choice with the largest `agreed`; of several, the one nearest to 1."""
     return max(zip(choices, agreed, strict=True), key=lambda pair: (pair[1], -abs(pair[0] - 1)))[0]
 
 
-def agreement(logits: mx.array, columns: mx.array, probs: mx.array, temperature: float, sharpen: float) -> mx.array:
+def agreement(logits: mx.array, columns: mx.array, probs: mx.array, temperature: float, scale: float) -> mx.array:
     """Return the chance that target and drafter choose the same token with the same noise.
 
     Args:
-        logits: (..., candidates) float32: the drafter's, before temperature and `sharpen`.
-        columns: (..., k) integers: the tokens that the target may choose, among the candidates.
-        probs: (..., k) float32: how likely they are at temperature 1.
-        temperature: Above 0.
-        sharpen: Multiplies the drafter's log-probabilities.
+        logits: (..., candidates) float32: the drafter's, at temperature 1.
+        columns: (..., k) integers: the target's top-k tokens, as indices among the candidates.
+        probs: (..., k) float32: the target's probabilities of them at temperature 1.
+        temperature: Of the sampling; above 0.
+        scale: The drafter's inverse temperature.
 
     Returns:
-        (...) float32.
+        (...) float32, from 0 to 1.
     """
     target = mx.softmax(mx.log(mx.maximum(probs, 1e-30)) / temperature, axis=-1)
-    warped = logits * (sharpen / temperature)
+    warped = logits * (scale / temperature)
     drafted = mx.exp(mx.take_along_axis(warped, columns, axis=-1) - mx.logsumexp(warped, axis=-1, keepdims=True))
     drafted = mx.maximum(drafted, 1e-30)
     others = mx.maximum(1 - mx.sum(drafted, axis=-1, keepdims=True), 0)  # the drafter's alone
@@ -69,6 +69,6 @@ def agreement(logits: mx.array, columns: mx.array, probs: mx.array, temperature:
     return mx.sum(1 / (mx.sum(ratios, axis=-1) + others / drafted), axis=-1)
 
 
-def _agreed(logits: mx.array, columns: mx.array, probs: mx.array, weights: mx.array, sharpen: float) -> mx.array:
-    chances = [agreement(logits, columns, probs, temperature, sharpen) for temperature in _TEMPERATURES]
+def _agreed(logits: mx.array, columns: mx.array, probs: mx.array, weights: mx.array, scale: float) -> mx.array:
+    chances = [agreement(logits, columns, probs, temperature, scale) for temperature in _TEMPERATURES]
     return mx.sum(weights * sum(chances, start=mx.zeros(weights.shape)))

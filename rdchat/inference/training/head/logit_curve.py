@@ -1,7 +1,7 @@
-"""What a target makes of the products of its hidden states and output rows, before they are its logits.
+"""The function from products of hidden states and output rows to a target's logits.
 
-Most families take them as they are; Cohere's and Granite's scale them, Gemma's caps them with a tanh. All of them keep
-their order, so a curve that is read off the target itself serves every family.
+In most families it is the identity; Cohere's and Granite's scale the products, Gemma's caps them with a tanh. It rises
+in all of them, so a curve that is measured on the target serves every family.
 """
 
 from dataclasses import dataclass
@@ -13,17 +13,18 @@ import numpy.typing as npt
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
 
-_TOKENS = 64  # that are read
+_TOKENS = 64  # tokens that it is measured on
 _POINTS = 1025  # of the curve, at most
 
 
 @dataclass(frozen=True, slots=True)
 class LogitCurve:
-    """A rising curve through points; beyond its ends it goes on straight.
+    """A rising piecewise linear function.
 
     Attributes:
-        products: (points,) float32, ascending.
-        logits: (points,) float32: what the target makes of each.
+        products: (points,) float32, ascending: products of hidden state and output row.
+        logits: (points,) float32: the target's logit of each. Below the first product the first logit holds; beyond
+            the last one the last slope goes on.
     """
 
     products: npt.NDArray[np.float32]
@@ -31,7 +32,7 @@ class LogitCurve:
 
     @classmethod
     def of(cls, model: LoadedModel, embeddings: TargetEmbeddings) -> "LogitCurve":
-        """Read it off the target: one call with tokens from all of its vocabulary."""
+        """Measure it in one call of the target, with tokens from all of its vocabulary."""
         size = model.info.vocabulary_size
         tokens = mx.linspace(0, size - 1, min(_TOKENS, size)).astype(mx.int32)
         logits = model.network(tokens[None])[0].astype(mx.float32)
@@ -46,7 +47,7 @@ class LogitCurve:
         return cls(x, np.maximum.accumulate(y[chosen][places]))
 
     def __call__(self, products: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-        """Return the logits that belong to products, of any shape."""
+        """Return the logits of products, in the shape of `products`."""
         x, y = self.products, self.logits
         slope = (y[-1] - y[-2]) / (x[-1] - x[-2])
         logits: npt.NDArray[np.floating] = np.interp(products, x, y) + slope * np.maximum(products - x[-1], 0)

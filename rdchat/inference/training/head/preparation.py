@@ -1,4 +1,4 @@
-"""From conversations to what a trainer needs: vocabulary, coordinates, the target's word on every token."""
+"""From conversations to what a trainer needs: draft vocabulary, whitening, the teacher's top-k at every token."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.target.embeddings import TargetEmbeddings
-from rdchat.inference.training.data.shards import Conversation
+from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.head.samples import Answers, Ints, SampleReader, StateWindows, Teacher, draft_vocabulary
-from rdchat.inference.training.head.whitening import Coordinates
-from rdchat.inference.training.progress import Phase, TrainingProgress
+from rdchat.inference.training.head.whitening import Whitening
+from rdchat.inference.training.training_progress import Phase, TrainingProgress
 
 _MEASURED_STATES = 20_000  # hidden states that the standardisation is measured on
 _SIMULATED = 8192  # held-out tokens that are looked at while training
@@ -20,11 +20,11 @@ _SIMULATED = 8192  # held-out tokens that are looked at while training
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Answers that are not trained on but looked at while training.
+    """Answers that are not trained on; the head is evaluated on them while it is trained.
 
     Attributes:
-        roots: (n,) answer tokens of held-out answers at temperature 0, ascending.
-        states: (n, width) their hidden states.
+        roots: (n,) int64, ascending: indices of answer tokens, of held-out answers at temperature 0.
+        states: (n, width) float16: their hidden states.
     """
 
     roots: npt.NDArray[np.int64]
@@ -33,20 +33,20 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a trainer needs.
+    """The prepared data of a training.
 
     Attributes:
         reader: Gives the samples.
         windows: Give their hidden states.
-        coordinates: In which to train.
+        whitening: Of hidden states, embeddings and output rows.
         vocabulary: (candidates,) int32 ids of the tokens that can be drafted, ascending.
-        counts: (candidates,) how often each occurs in the answers.
-        held_out: What is simulated while training.
+        counts: (candidates,) int32: how often each occurs in the answers.
+        held_out: Answers that the head is evaluated on while it is trained.
     """
 
     reader: SampleReader
     windows: StateWindows
-    coordinates: Coordinates
+    whitening: Whitening
     vocabulary: mx.array
     counts: Ints
     held_out: HeldOut
@@ -56,7 +56,7 @@ def prepare(
     embeddings: TargetEmbeddings,
     curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]],
     vocabulary_size: int,
-    shards: Sequence[Sequence[Conversation]],
+    shards: Sequence[Sequence[TrainingConversation]],
     read_states: Callable[[int], npt.NDArray[np.float16]],
     *,
     candidates: int,
@@ -64,18 +64,18 @@ def prepare(
     window_tokens: int,
     kept: Path | None = None,
 ) -> Generator[TrainingProgress, None, Prepared]:
-    """Read all data once; tell after each window how far it is, and return what was found.
+    """Read all data once; yield progress after each window.
 
     Args:
         embeddings: The target's.
-        curve: What the target makes of the products of its states and output rows: see `LogitCurve`.
+        curve: The target's logits from products of hidden states and output rows: see `LogitCurve`.
         vocabulary_size: Tokens of the target.
         shards: Their conversations.
         read_states: Returns the (answer tokens, width) hidden states of a shard; the first columns are the trunk's.
         candidates: Tokens that can be drafted, at most.
         steps: Tokens drafted behind the root.
         window_tokens: Answer tokens whose states are in memory together.
-        kept: Folder where the target's word on each window is kept, so that an interruption costs one window.
+        kept: Folder for the teacher's top-k of each window, so that an interruption costs one window.
 
     Raises:
         StorageFullError: If the disk is full.
@@ -112,7 +112,7 @@ def prepare(
     return Prepared(
         reader,
         windows,
-        Coordinates.of(measured, table, frequencies, np.array(rows)),
+        Whitening.of(measured, table, frequencies, np.array(rows)),
         ids,
         frequencies[vocabulary],
         HeldOut(np.concatenate(held_roots)[:_SIMULATED], np.concatenate(held_states)[:_SIMULATED]),
@@ -120,7 +120,7 @@ def prepare(
 
 
 def at_once(steps: Generator[TrainingProgress, None, Prepared]) -> Prepared:
-    """Go through all of a preparation, for those who need not know how far it is."""
+    """Run a preparation to its end and return its result, without reporting progress."""
     while True:
         try:
             next(steps)

@@ -1,4 +1,4 @@
-"""Training samples: what the drafter sees at each token of an answer, and what the target says of the tokens behind it.
+"""Training samples: a drafter's inputs at each token of an answer, and the teacher's top-k of the tokens behind it.
 
 At answer token i the drafter gets the hidden state that token i was chosen from, and token i as its root; it is to
 predict tokens i+1, i+2, ... User tokens are never predicted.
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.files.atomic_file import atomic_file
-from rdchat.inference.training.data.shards import Conversation
+from rdchat.inference.training.data.shards import TrainingConversation
 
-TEACHER_TOKENS = 16  # likeliest tokens that are distilled
+TEACHER_TOKENS = 16  # the k of the teacher's top-k
 _TEACHER_ROWS = 1024  # hidden states turned into logits at a time
 
 Ints = npt.NDArray[np.int32]
@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """All answers, end to end: N tokens.
+    """The tokens of all answers, end to end: N tokens.
 
     Attributes:
         tokens: (N,) int32.
@@ -40,8 +40,8 @@ class Answers:
     greedy: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, conversations: Sequence[Conversation], held_out_every: int = 15) -> "Answers":
-        """Put answers end to end; one conversation of every `held_out_every` is held out."""
+    def of(cls, conversations: Sequence[TrainingConversation], held_out_every: int = 15) -> "Answers":
+        """Concatenate the answers; one conversation of every `held_out_every`, by its number, is held out."""
         lengths = np.array([len(item.answer) for item in conversations], np.int32)
         out = [item.number % held_out_every == held_out_every - 1 for item in conversations]
         return cls(
@@ -59,9 +59,9 @@ class StateWindows:
     """The hidden states of all answers, some shards at a time, so that memory does not grow with the data.
 
     Args:
-        counts: Answer tokens of each shard.
+        counts: Number of answer tokens of each shard.
         read: Returns the (tokens, width) states of a shard, from disk or computed again.
-        most_tokens: Answer tokens of a window; a window holds one shard at least.
+        most_tokens: Answer tokens of a window, at most; but a window holds one shard at least.
     """
 
     def __init__(self, counts: Sequence[int], read: Callable[[int], npt.NDArray[np.float16]], most_tokens: int) -> None:
@@ -78,17 +78,17 @@ class StateWindows:
         return len(self._windows)
 
     def span(self, window: int) -> tuple[int, int]:
-        """Return the first answer token of a window and the one behind its last."""
+        """Return the index of a window's first answer token and of the one behind its last."""
         shards = self._windows[window]
         return self._starts[shards.start], self._starts[shards.stop]
 
     def load(self, window: int) -> npt.NDArray[np.float16]:
-        """Return the (tokens, width) states of a window."""
+        """Return the hidden states of a window, (tokens, width)."""
         return np.concatenate([self._read(number) for number in self._windows[window]])
 
 
 def draft_vocabulary(answers: Answers, size: int) -> Ints:
-    """Return the ids of the most frequent tokens of the answers, ascending; held-out answers do not count."""
+    """Return the ids of the `size` most frequent tokens, (at most size,), ascending; held-out answers do not count."""
     counts = np.bincount(answers.tokens[~answers.held_out])
     frequent = np.argsort(-counts, kind="stable")[:size]
     return np.sort(frequent[counts[frequent] > 0]).astype(np.int32)
@@ -96,11 +96,11 @@ def draft_vocabulary(answers: Answers, size: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """What the target says of each answer token, among the tokens that can be drafted.
+    """The target's top-k at each answer token, among the tokens that can be drafted.
 
     Attributes:
-        columns: (N, TEACHER_TOKENS) int32: the likeliest, as indices into the draft vocabulary.
-        probs: (N, TEACHER_TOKENS) float32: how likely; each row sums to 1.
+        columns: (N, TEACHER_TOKENS) uint16 or uint32: the top-k tokens, as indices into the draft vocabulary.
+        probs: (N, TEACHER_TOKENS) float16: their probabilities at temperature 1; each row sums to 1.
     """
 
     columns: npt.NDArray[np.integer]
@@ -108,12 +108,12 @@ class Teacher:
 
     @classmethod
     def blank(cls, count: int, candidates: int) -> "Teacher":
-        """Return one of `count` tokens that are not filled yet."""
+        """Return uninitialised arrays for `count` tokens."""
         columns = np.empty((count, TEACHER_TOKENS), np.uint16 if candidates <= 2**16 else np.uint32)
         return cls(columns, np.empty((count, TEACHER_TOKENS), np.float16))
 
     def part(self, start: int, stop: int) -> "Teacher":
-        """Return the tokens from `start` to `stop`; what is filled in there is filled in here."""
+        """Return a view of the tokens from `start` to `stop`: filling it fills this one."""
         return Teacher(self.columns[start:stop], self.probs[start:stop])
 
     def fill(
@@ -122,12 +122,12 @@ class Teacher:
         output_rows: mx.array,
         curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]],
     ) -> None:
-        """Compute all tokens.
+        """Compute the top-k of all tokens.
 
         Args:
-            states: (N, width): what the target multiplies with its output rows.
-            output_rows: (candidates, width) those of the draft vocabulary.
-            curve: What it makes of the products, rising: see `LogitCurve`.
+            states: (N, width): the trunk's hidden states, which the target multiplies with its output rows.
+            output_rows: (candidates, width) float32: those of the draft vocabulary.
+            curve: The target's logits from these products; rising: see `LogitCurve`.
         """
         for first in range(0, len(states), _TEACHER_ROWS):
             products = np.array(mx.array(states[first : first + _TEACHER_ROWS]).astype(mx.float32) @ output_rows.T)
@@ -138,12 +138,12 @@ class Teacher:
             self.columns[here], self.probs[here] = best, likely / likely.sum(axis=-1, keepdims=True)
 
     def write(self, path: Path) -> None:
-        """Keep it in a file; see `atomic_file`."""
-        with atomic_file(path) as draft, draft.open("wb") as file:
+        """Write it to an npz file; see `atomic_file`."""
+        with atomic_file(path) as temporary, temporary.open("wb") as file:
             np.savez(file, columns=self.columns, probs=self.probs)
 
     def read(self, path: Path) -> bool:
-        """Take what `write` kept; tell whether it was there, whole and of this size."""
+        """Read what `write` wrote; return False where there is no whole file of this size."""
         try:
             with path.open("rb") as file, np.load(file) as kept:
                 columns, probs = kept["columns"], kept["probs"]
@@ -160,10 +160,10 @@ class Batch:
     """Samples of one optimiser step.
 
     Attributes:
-        hidden: (batch, width) float32: the state that the root was chosen from.
+        hidden: (batch, width) float32: the hidden state that the root was chosen from.
         path: (batch, steps) int32: the root and the tokens behind it but the last one to be predicted.
-        columns: (batch, steps, TEACHER_TOKENS) int32: what the target may say behind each, in the draft vocabulary.
-        probs: (batch, steps, TEACHER_TOKENS) float32: how likely.
+        columns: (batch, steps, TEACHER_TOKENS) int32: the teacher's top-k behind each, in the draft vocabulary.
+        probs: (batch, steps, TEACHER_TOKENS) float32: their probabilities.
         weights: (batch, steps) float32: 0 where there is nothing to learn: behind the answer's end, and from the first
             token on that cannot be drafted, since no draft gets there.
     """
@@ -180,12 +180,8 @@ class SampleReader:
 
     Args:
         answers: All answers.
-        teacher: What the target says of them.
+        teacher: The target's top-k at each of their tokens.
         vocabulary: (candidates,) ids of the tokens that can be drafted, ascending.
-        steps: Tokens drafted behind the root.
-
-    Attributes:
-        answers: All answers.
         steps: Tokens drafted behind the root.
     """
 
@@ -196,7 +192,7 @@ class SampleReader:
         self.steps = steps
 
     def roots(self, start: int, stop: int, held_out: bool) -> npt.NDArray[np.int64]:
-        """Return the tokens from `start` to `stop` that at least one of the same answer follows."""
+        """Return (n,) int64: those of the tokens from `start` to `stop` that are not the last of their answer."""
         here = slice(start, stop)
         return start + np.flatnonzero((self.answers.left[here] > 0) & (self.answers.held_out[here] == held_out))
 

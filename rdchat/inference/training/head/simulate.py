@@ -1,4 +1,4 @@
-"""How far a head would get on held-out answers, without decoding: a guide while training, not a measurement."""
+"""Draft accuracy on held-out answers, by teacher forcing instead of decoding: an estimate while training."""
 
 from dataclasses import dataclass
 
@@ -15,11 +15,11 @@ _ROWS = 512  # roots predicted at a time
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What one draft of width 1 would have brought on answers made at temperature 0.
+    """Estimated acceptance of drafts of width 1 on answers made at temperature 0.
 
     Attributes:
-        accuracy: Share of right tokens at each draft position, given that all before were right.
-        tokens_per_target_call: With drafts from the first token of an answer to its last.
+        accuracy: (steps,) share of right tokens at each draft position, given that all before were right.
+        tokens_per_target_call: Of rounds from the first token of an answer to its last.
     """
 
     accuracy: tuple[float, ...]
@@ -30,18 +30,18 @@ def simulate(head: RecurrentHead, prepared: Prepared) -> Simulation:
     """Predict the held-out answers along their own tokens.
 
     Args:
-        head: In training coordinates.
-        prepared: What it is trained on.
+        head: Trained on whitened inputs; weights not folded.
+        prepared: Its training data.
     """
     head.eval()
-    reader, coordinates = prepared.reader, prepared.coordinates
+    reader, whitening = prepared.reader, prepared.whitening
     roots, states = prepared.held_out.roots, prepared.held_out.states
     guesses = [np.empty((0, reader.steps), np.int32)]
     for start in range(0, len(roots), _ROWS):
         here = slice(start, start + _ROWS)
         batch = reader.batch(roots[here], states[here])
-        features = unroll(head, coordinates.hidden(batch.hidden), coordinates.embed(batch.path))
-        guesses.append(np.array(prepared.vocabulary[mx.argmax(features @ coordinates.rows.T, axis=-1)]))
+        features = unroll(head, whitening.hidden(batch.hidden), whitening.embed(batch.path))
+        guesses.append(np.array(prepared.vocabulary[mx.argmax(features @ whitening.rows.T, axis=-1)]))
     head.train()
     goals = reader.goals(roots)
     right = np.logical_and.accumulate(np.concatenate(guesses) == goals, axis=1)

@@ -25,19 +25,19 @@ _FIRST_OUTPUT = 0.1  # a fresh output layer is made this small: logits near 0 to
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a head is trained.
+    """Hyperparameters of a training.
 
     Attributes:
         epochs: Passes over the data.
         batch: Samples of a step.
-        learning_rate: At its highest; it rises over `warm_up` steps and falls to 0 as a cosine.
+        learning_rate: The highest; it rises linearly over `warm_up` steps and falls to 0 as a cosine.
         warm_up: Steps.
         weight_decay: Of AdamW, for matrices alone.
         clip: Largest norm of a gradient.
         dropout: Share of each layer's inputs that is dropped.
         steps: Tokens drafted behind the root.
-        step_decay: Each further token counts this much less: fewer drafts get there.
-        candidates: Tokens over which the loss is normalised; 0 is all of them.
+        step_decay: Factor on the loss of each further token, since fewer drafts get there.
+        candidates: Tokens over which the softmax denominator is summed; 0 is all of them.
         seed: Of everything drawn.
     """
 
@@ -56,7 +56,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """How training stands: steps done of `total`, and the mean loss, in nats, since the last report."""
+    """Steps done of `total`, and the mean loss, in nats, since the last report."""
 
     step: int
     total: int
@@ -93,7 +93,7 @@ class Trainer:
         prepared: The data; an epoch takes its windows one after another, in an order of its own.
 
     Attributes:
-        head: What is trained, in the data's coordinates.
+        head: The head, which is trained on whitened inputs.
         step: Steps done.
         total: Steps there will be.
     """
@@ -102,7 +102,7 @@ class Trainer:
         self.head = with_dropout(head, recipe.dropout)
         self.head.output.weight = head.output.weight * _FIRST_OUTPUT
         self._recipe = recipe
-        self._reader, self._windows, self._coordinates = prepared.reader, prepared.windows, prepared.coordinates
+        self._reader, self._windows, self._whitening = prepared.reader, prepared.windows, prepared.whitening
         self._by_frequency = np.argsort(-prepared.counts, kind="stable").astype(np.int32)
         windows = self._windows
         self._roots = [self._reader.roots(*windows.span(window), held_out=False) for window in range(len(windows))]
@@ -127,8 +127,8 @@ class Trainer:
     def save(self, path: Path) -> None:
         """Write weights, optimiser state and step, all or nothing; see `atomic_file`."""
         tensors = dict(tree_flatten({"head": self.head.parameters(), "optimizer": self._optimizer.state}))
-        with atomic_file(path) as draft:
-            mx.save_safetensors(str(draft), tensors, {"step": str(self.step)})
+        with atomic_file(path) as temporary:
+            mx.save_safetensors(str(temporary), tensors, {"step": str(self.step)})
 
     def restore(self, path: Path) -> None:
         """Continue from what `save` wrote."""
@@ -181,7 +181,7 @@ class Trainer:
         places[drawn] = np.arange(wanted, dtype=np.int32)
         chances = np.zeros(wanted, np.float32)
         chances[always:] = math.log((wanted - always) / (there - always))
-        rows = self._coordinates.rows[mx.array(drawn)]
+        rows = self._whitening.rows[mx.array(drawn)]
         return rows, mx.array(chances), mx.array(places)
 
     def _plain_update(self, batch: tuple[mx.array, ...], candidates: Candidates | None) -> mx.array:
@@ -192,8 +192,8 @@ class Trainer:
         return loss
 
     def _loss(self, head: RecurrentHead, batch: Batch, candidates: Candidates | None) -> mx.array:
-        rows = self._coordinates.rows
-        features = unroll(head, self._coordinates.hidden(batch.hidden), self._coordinates.embed(batch.path))
+        rows = self._whitening.rows
+        features = unroll(head, self._whitening.hidden(batch.hidden), self._whitening.embed(batch.path))
         if candidates is None:
             losses = distillation(features, rows, batch.columns, batch.probs)
         else:

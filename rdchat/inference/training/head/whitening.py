@@ -1,8 +1,8 @@
-"""Coordinates in which a drafter trains well, and the way back to the target's own.
+"""Whitening of a head's inputs and output rows while it is trained, and folding it into the weights afterwards.
 
 Hidden states and embeddings are standardised per dimension, and the output rows are brought to a unit second moment.
 Without that, training stops at the accuracy of word frequencies: a few dimensions are a hundred times larger than the
-others. Both are linear, so the trained head is rewritten for the target's own numbers afterwards (`fold`).
+others. Both are linear, so `fold_weights` rewrites the trained head for inputs and rows that are not whitened.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Standardization:
 
     @classmethod
     def of(cls, rows: npt.NDArray[np.floating], weights: npt.NDArray[np.number] | None = None) -> "Standardization":
-        """Measure (n, width) rows, perhaps weighted with (n,)."""
+        """Measure mean and standard deviation of (n, width) rows, weighted with (n,) if given."""
         mean = np.average(rows, axis=0, weights=weights)
         scale = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weights))
         scale = np.maximum(scale, _SMALLEST_SCALE * scale.max())
@@ -37,14 +37,14 @@ class Standardization:
 
 
 @dataclass(frozen=True, slots=True)
-class Coordinates:
-    """The coordinates of one training.
+class Whitening:
+    """The whitening of one training; all arrays float32.
 
     Attributes:
         hidden: Standardises hidden states, (..., input_size).
         embeddings: Standardises token embeddings, (..., hidden_size).
         table: (vocabulary, hidden_size): the standardised embeddings of all tokens.
-        preconditioner: (hidden_size, hidden_size), symmetric.
+        preconditioner: (hidden_size, hidden_size), symmetric: see `output_preconditioner`.
         rows: (candidates, hidden_size): the draft vocabulary's output rows times the preconditioner.
     """
 
@@ -61,11 +61,11 @@ class Coordinates:
         table: npt.NDArray[np.floating],
         counts: npt.NDArray[np.integer],
         rows: npt.NDArray[np.floating],
-    ) -> "Coordinates":
-        """Measure them.
+    ) -> "Whitening":
+        """Measure the statistics.
 
         Args:
-            states: (n, input_size) some of the hidden states.
+            states: (n, input_size) a sample of the hidden states.
             table: (vocabulary, hidden_size) token embeddings.
             counts: (vocabulary,) how often each token is read.
             rows: (candidates, hidden_size) output rows of the draft vocabulary.
@@ -93,14 +93,14 @@ def output_preconditioner(rows: npt.NDArray[np.floating]) -> mx.array:
     return mx.array(((vectors / np.sqrt(values)) @ vectors.T).astype(np.float32))
 
 
-def fold(head: RecurrentHead, coordinates: Coordinates) -> RecurrentHead:
-    """Return the head that does with the target's own numbers what `head` does with standardised ones.
+def fold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
+    """Return the head whose logits on plain inputs are those of `head` on whitened ones.
 
     Args:
-        head: Trained in these coordinates; with an input layer, a cell with weights and tied output.
-        coordinates: What `Coordinates.of` measured.
+        head: Trained with this whitening; with an input layer, a cell with weights and tied output.
+        whitening: As `Whitening.of` measured it.
     """
-    hidden, embeddings, preconditioner = coordinates.hidden, coordinates.embeddings, coordinates.preconditioner
+    hidden, embeddings, preconditioner = whitening.hidden, whitening.embeddings, whitening.preconditioner
     config = head.config
     assert config.project_input
     assert config.cell is not Cell.SUM

@@ -1,4 +1,4 @@
-"""What a training takes of disk and memory, worked out before it begins."""
+"""The disk and memory that a training takes, computed before it begins."""
 
 import shutil
 from dataclasses import dataclass
@@ -13,31 +13,31 @@ from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.head.samples import TEACHER_TOKENS
 
-MOST_QUESTION_TOKENS = 400  # a longer question of the person's own is left out: all lanes would wait for its lane
-_LANE_COLUMNS = 704  # tokens of the longest conversations: two or three passages, a task, and an answer
-_LANES_SHARE = 0.6  # of the machine's memory that lanes and weights may take together
+MOST_QUESTION_TOKENS = 400  # a longer question of the person's own is left out: its whole batch would wait for it
+_SEQUENCE_COLUMNS = 704  # tokens of the longest conversations: two or three passages, a task, and an answer
+_BATCH_SHARE = 0.6  # of the machine's memory that sequences and weights may take together
 _SPARE_BYTES = 500_000_000  # of the disk that a training leaves alone
 _DISK_SHARE = 0.5  # of the room on the disk that hidden states may take
 _WINDOW_BYTES = 512 * 2**20  # of memory for hidden states
 _DATA_TOKEN_BYTES = 6  # of the data on disk for each answer token, its share of the question included
-# of memory for each answer token: its and its question's ids as Python holds them, facts, the teacher's word on it
+# of memory for each answer token: its and its question's ids as Python holds them, facts, the teacher's top-k
 _TRAINING_TOKEN_BYTES = 80 + 4 * TEACHER_TOKENS
-_MEASURED_BYTES = 200_000_000  # of memory for the states that coordinates are measured on, batches and optimiser
+_MEASURED_BYTES = 200_000_000  # of memory for the states that whitening is measured on, batches and optimiser
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a target needs.
+    """Bytes that a target's parts take.
 
     Attributes:
-        lane_bytes: Keys and values of one conversation.
+        sequence_bytes: Keys and values of one conversation.
         row_bytes: Logits of one token, in float32.
-        state_bytes: Of one token's hidden states, 2 bytes a number.
-        table_bytes: Of all token embeddings, in float32.
-        weights_bytes: Of the model itself.
+        state_bytes: Hidden states of one token, in float16.
+        table_bytes: All token embeddings, in float32.
+        weights_bytes: The model itself.
     """
 
-    lane_bytes: int
+    sequence_bytes: int
     row_bytes: int
     state_bytes: int
     table_bytes: int
@@ -45,7 +45,7 @@ class Need:
 
     @classmethod
     def of(cls, model: LoadedModel, width: int) -> "Need":
-        """Measure it.
+        """Measure them on a call of one token.
 
         Args:
             model: The target.
@@ -57,19 +57,19 @@ class Need:
         token_bytes = sum(array.nbytes // array.shape[2] for array in arrays)
         size = model.info.vocabulary_size
         table = size * TargetEmbeddings(model.network, size).width * 4
-        return cls(token_bytes * _LANE_COLUMNS, size * 4, 2 * width, table, model.info.weights_bytes)
+        return cls(token_bytes * _SEQUENCE_COLUMNS, size * 4, 2 * width, table, model.info.weights_bytes)
 
-    def lanes(self, wanted: int) -> int:
-        """Return how many conversations are decoded together, the same number at every start."""
-        room = int(total_memory_bytes() * _LANES_SHARE) - self.weights_bytes
-        return max(min(wanted, room // self._each_lane()), 1)
+    def sequences(self, wanted: int) -> int:
+        """Return how many conversations are decoded together: `wanted`, or what fits; the same at every start."""
+        room = int(total_memory_bytes() * _BATCH_SHARE) - self.weights_bytes
+        return max(min(wanted, room // self._each_sequence()), 1)
 
-    def _each_lane(self) -> int:
-        return self.lane_bytes + 3 * self.row_bytes  # logits on the device, in float32, and on the host
+    def _each_sequence(self) -> int:
+        return self.sequence_bytes + 3 * self.row_bytes  # logits on the device, in float32, and on the host
 
-    def data_memory(self, lanes: int) -> int:
-        """Return the bytes that making data takes."""
-        return lanes * self._each_lane()
+    def data_memory(self, sequences: int) -> int:
+        """Return the bytes of memory that making data takes."""
+        return sequences * self._each_sequence()
 
     def training_memory(self, tokens: int, keep_states: bool) -> int:
         """Return the bytes that preparing and training take: three tables, a window of states, and what each token has.
@@ -82,11 +82,11 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a training takes.
+    """Disk and memory that a training takes.
 
     Attributes:
         keep_states: Whether the hidden states are kept on disk; else they are computed again in every epoch.
-        disk_bytes: Of all data, and of a wave that is put aside.
+        disk_bytes: Of all data, and of an unfinished batch.
         window_tokens: Answer tokens whose hidden states are in memory together.
         memory_bytes: Of memory, beside the model, at most.
     """
@@ -97,15 +97,15 @@ class Budget:
     memory_bytes: int
 
 
-def make_budget(need: Need, tokens: int, lanes: int, folder: Path, keep_states: bool | None) -> Budget:
-    """Work it out.
+def make_budget(need: Need, tokens: int, sequences: int, folder: Path, keep_states: bool | None) -> Budget:
+    """Return the budget of a training that fits on the disk and in memory.
 
     Args:
         need: The target's.
         tokens: Answer tokens, at most.
-        lanes: Conversations decoded together.
+        sequences: Conversations decoded together.
         folder: Where the data goes; what is there already counts as room.
-        keep_states: What was settled before; None lets the room on the disk decide.
+        keep_states: As an earlier run decided; None lets the room on the disk decide.
 
     Raises:
         StorageFullError: If there is no room for the data.
@@ -122,14 +122,14 @@ def make_budget(need: Need, tokens: int, lanes: int, folder: Path, keep_states: 
             f"{max(room, 0) / 1e9:.1f} GB.",
             "Make room there, or train on fewer --tokens.",
         )
-    memory = max(need.data_memory(lanes), need.training_memory(tokens, keep_states))
+    memory = max(need.data_memory(sequences), need.training_memory(tokens, keep_states))
     if memory > (free := available_memory_bytes()):
         raise OutOfMemoryError(
             f"The training would take {memory / 1e9:.1f} GB of memory beside the model; {free / 1e9:.1f} GB are free.",
             "Close other apps, train on fewer --tokens, or pick a smaller model.",
         )
     window_tokens = max(_WINDOW_BYTES // need.state_bytes, 1)
-    return Budget(keep_states, data + lanes * need.lane_bytes, window_tokens, memory)
+    return Budget(keep_states, data + sequences * need.sequence_bytes, window_tokens, memory)
 
 
 def _room(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""The card of a drafter: which target, which data, which recipe, how good, under which licence."""
+"""The card of a drafter: target, data, recipe, measurements and licence, as Markdown."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ def card(plan: TrainingPlan, head: HeadConfig, facts: dict[str, Any], rows: Sequ
     """Return Markdown. It holds no text of anybody's.
 
     Args:
-        plan: What was asked, of which target.
+        plan: Settings and target of the training.
         head: The trained head's shape.
-        facts: What the run found out: answer tokens, conversations, steps, device, dtype, version.
-        rows: What `trials.report` gave on questions that were not trained on.
+        facts: Of the run: answer tokens, conversations, steps, device, dtype, version.
+        rows: What `draft_counts.report` gave for questions that were not trained on.
     """
     settings, binding = plan.settings, plan.binding
     return f"""# Recurrent drafter for {binding.name}
@@ -31,8 +31,8 @@ def card(plan: TrainingPlan, head: HeadConfig, facts: dict[str, Any], rows: Sequ
 ## Data
 {facts["answer_tokens"]:,} tokens of {facts["conversations"]:,} answers that the target gave itself, half of them
 at temperature 0 and half at 0.7 with top-p 0.95, to questions that it wrote or finished from rdchat's built-in
-openings. {_own_questions(settings)}Loops were cut, and one conversation of every 15 was kept out of the training.
-Seed {settings.seed}, {settings.lanes} conversations at a time. Made with rdchat {facts["version"]} on
+seed prompts. {_own_questions(settings)}Loops were cut, and one conversation of every 15 was kept out of the training.
+Seed {settings.seed}, {settings.sequences} conversations at a time. Made with rdchat {facts["version"]} on
 {facts["device"]} in {facts["dtype"]}.
 
 ## Figures

@@ -1,4 +1,4 @@
-"""The first phase of a training: as many answers as were asked for, or as the hours leave time for."""
+"""The data phase of a training: as many answers as were asked for, or as `--hours` leaves time for."""
 
 import json
 import math
@@ -8,21 +8,21 @@ from pathlib import Path
 
 from rdchat.files.atomic_file import write_json
 from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens
-from rdchat.inference.training.data.shards import Conversation, ShardFolder
-from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 from rdchat.inference.training.run.time_limit import Costs, TimeLimit
+from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 
 
 class DataPhase:
-    """Makes the data of one training, and finds it again.
+    """Makes the data of one training, and reads it back.
 
     Args:
-        shards: Where it is kept.
+        shards: The folder that keeps it.
         maker: Makes it.
         tokens: Answer tokens that are wanted.
-        limit: The hours.
-        measure: Measures on the first shard what follows the data.
-        settled: The file that says how many shards a training with `--hours` takes.
+        limit: Of time.
+        measure: Measures on the first shard how long the phases after this one take.
+        decided: The JSON file that keeps how many shards a training with `--hours` takes.
         now: A clock, in seconds.
     """
 
@@ -34,7 +34,7 @@ class DataPhase:
         limit: TimeLimit,
         measure: Callable[[], Costs],
         *,
-        settled: Path,
+        decided: Path,
         now: Callable[[], float],
     ) -> None:
         self._shards = shards
@@ -42,12 +42,12 @@ class DataPhase:
         self._tokens = tokens
         self._limit = limit
         self._measure = measure
-        self._settled = settled
+        self._decided = decided
         self._now = now
 
     def run(self) -> Iterator[TrainingProgress]:
-        """Make what is missing."""
-        if self._settled_shards() is not None:  # the clock must not decide a second time
+        """Make the shards that are missing; yield progress."""
+        if self._decided_shards() is not None:  # the clock must not decide a second time
             return
         before = self._maker.resume()
         total, pace, left, costs = before, Pace(self._now), math.inf, None
@@ -55,24 +55,24 @@ class DataPhase:
             costs = self._measure()
             left = max(self._limit.left_s - costs.after_data(total), 0)
         while total < self._tokens and left > 0:
-            wave_began, made = self._now(), 0
-            with closing(self._maker.wave()) as wave:
-                for made in wave:
+            batch_began, made = self._now(), 0
+            with closing(self._maker.make_shard()) as batch:
+                for made in batch:
                     if pace.due():
                         yield self._progress(total + made, before, pace.spent_s, min(left, max(self._limit.left_s, 0)))
             total += made
             if self._limit:
                 costs = costs or self._measure()
-                # time for another wave like this one, and for all that follows it
-                wave_s = self._now() - wave_began
-                left = max(self._limit.left_s - costs.after_data(total + made) - wave_s, 0)
+                # time for another batch like this one, and for all that follows it
+                batch_s = self._now() - batch_began
+                left = max(self._limit.left_s - costs.after_data(total + made) - batch_s, 0)
             yield self._progress(total, before, pace.spent_s, left)
         if self._limit:
-            write_json(self._settled, {"hours": self._limit.hours, "shards": len(self._shards)})
+            write_json(self._decided, {"hours": self._limit.hours, "shards": len(self._shards)})
 
-    def data(self) -> list[list[Conversation]]:
+    def data(self) -> list[list[TrainingConversation]]:
         """Return the conversations of each shard that the training takes: perhaps fewer than there are."""
-        most, found, total = self._settled_shards(), [], 0
+        most, found, total = self._decided_shards(), [], 0
         for number in range(len(self._shards) if most is None else most):
             if most is None and total >= self._tokens:
                 break
@@ -80,10 +80,10 @@ class DataPhase:
             total += answer_tokens(found[-1])
         return found
 
-    def _settled_shards(self) -> int | None:
-        """Return how many shards a run with the same hours came to; None before, and without hours."""
+    def _decided_shards(self) -> int | None:
+        """Return how many shards an earlier run with the same hours decided on; None where none did."""
         try:
-            noted = json.loads(self._settled.read_bytes())
+            noted = json.loads(self._decided.read_bytes())
             return int(noted["shards"]) if self._limit and noted["hours"] == self._limit.hours else None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None

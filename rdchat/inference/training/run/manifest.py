@@ -1,4 +1,4 @@
-"""What was settled when a training began and holds for all its runs, whatever the machine is like by then."""
+"""The run manifest: what the first run of a training decided, which holds for the runs that continue it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +13,13 @@ _FILE = "begun.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """What the first run of a training settled.
+class RunManifest:
+    """What the first run of a training decided, kept in `begun.json` of its folder.
 
     Attributes:
         keep_states: Whether the hidden states are kept on disk, which depended on the room there was.
         dtype: The precision that the target computes in.
-        template: What is put around questions; some templates name the day.
+        template: Tokens around a question; some chat templates name the day.
         asked: Questions from stored conversations, which go on.
     """
 
@@ -35,7 +35,7 @@ class Begun:
         write_json(folder / _FILE, facts)
 
     @classmethod
-    def read(cls, folder: Path, model: LoadedModel) -> "Begun | None":
+    def read(cls, folder: Path, model: LoadedModel) -> "RunManifest | None":
         """Return what is noted in a folder; None where no training has begun there.
 
         Raises:
@@ -46,14 +46,14 @@ class Begun:
                 (folder / _FILE).read_bytes(), f"{folder / _FILE} is damaged", f"Delete {folder} to begin afresh."
             )
             template = Template(tuple(noted["before"]), tuple(noted["after"]), model.end_tokens)
-            begun = cls(bool(noted["keep_states"]), str(noted["dtype"]), template, tuple(noted["asked"]))
+            manifest = cls(bool(noted["keep_states"]), str(noted["dtype"]), template, tuple(noted["asked"]))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RdchatError(f"{folder / _FILE} is damaged: {error}.", f"Delete {folder} to begin afresh.") from error
-        if begun.dtype != model.info.dtype:
+        if manifest.dtype != model.info.dtype:
             raise RdchatError(
-                f"The training in {folder} was begun with the model in {begun.dtype}, not in {model.info.dtype}.",
-                f"Continue it with --dtype {begun.dtype}, or give another --seed.",
+                f"The training in {folder} was begun with the model in {manifest.dtype}, not in {model.info.dtype}.",
+                f"Continue it with --dtype {manifest.dtype}, or give another --seed.",
             )
-        return begun
+        return manifest

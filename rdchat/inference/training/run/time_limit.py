@@ -1,4 +1,4 @@
-"""The hours that a training may take, over all its runs, and what the phases behind the data will take of them."""
+"""The hours that a training may take, over all its runs, and what the phases after the data will take of them."""
 
 import json
 import math
@@ -12,7 +12,7 @@ import mlx.core as mx
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import write_json
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batched_decoding import Lockstep
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder
 from rdchat.inference.training.head.trainer import Trainer
 
 _FIRST_STEPS, _MEASURED_STEPS = 2, 8  # the first ones compile
@@ -24,12 +24,9 @@ class TimeLimit:
     """Counts the seconds that a training has taken, interruptions left out.
 
     Args:
-        hours: How long it may take; None for as long as it wants.
-        path: Where the seconds are kept from run to run.
+        hours: The limit; None where there is none.
+        path: JSON file that keeps the seconds from run to run.
         now: A clock, in seconds.
-
-    Attributes:
-        hours: How long it may take, or None.
 
     Raises:
         StorageError: If that file is damaged.
@@ -73,10 +70,10 @@ def _spent_before(path: Path) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What follows the data, by measured speeds.
+    """Duration of the phases after the data, by measured speeds.
 
     Attributes:
-        token_s: Seconds that an answer token costs, in preparing and in all epochs.
+        token_s: Seconds per answer token, of preparing and of all epochs.
         evaluation_s: Seconds of the evaluation.
     """
 
@@ -84,19 +81,19 @@ class Costs:
     evaluation_s: float
 
     def after_data(self, tokens: int) -> float:
-        """Return the seconds that all of it takes with so many answer tokens."""
+        """Return the seconds that these phases take with so many answer tokens."""
         return _MARGIN * (self.token_s * tokens + self.evaluation_s)
 
 
 def measured_step_s(trainer: Trainer, now: Callable[[], float]) -> float:
-    """Return the seconds of a step; what the trainer has learnt is worth nothing afterwards."""
+    """Return the mean seconds of a training step; the trainer is to be thrown away afterwards."""
     steps = islice(trainer.run(every=1), _FIRST_STEPS + _MEASURED_STEPS)
     times = [now() for _ in steps]
     return (times[-1] - times[0]) / max(len(times) - 1, 1) if times else 0.0
 
 
 def measured_call_s(model: LoadedModel, now: Callable[[], float]) -> float:
-    """Return the seconds of a call of the target."""
+    """Return the seconds of a call of the target with 16 tokens."""
     tokens = mx.array([[0] * _ROWS])
     mx.eval(model.network(tokens))
     began = now()
@@ -104,10 +101,10 @@ def measured_call_s(model: LoadedModel, now: Callable[[], float]) -> float:
     return now() - began
 
 
-def measured_lane_speed(model: LoadedModel, lanes: int, now: Callable[[], float]) -> float:
-    """Return the tokens per second that so many lanes make at the most: before their conversations are long."""
-    lockstep = Lockstep.read(model, [0], [[0]] * lanes)
-    mx.eval(lockstep.step([0] * lanes))
+def measured_batch_speed(model: LoadedModel, sequences: int, now: Callable[[], float]) -> float:
+    """Return the tokens per second of a batch of so many sequences while they are short, which is the fastest."""
+    decoder = BatchedDecoder.read(model, [0], [[0]] * sequences)
+    mx.eval(decoder.step([0] * sequences))
     began = now()
-    mx.eval(lockstep.step([0] * lanes))
-    return lanes / max(now() - began, 1e-6)
+    mx.eval(decoder.step([0] * sequences))
+    return sequences / max(now() - began, 1e-6)

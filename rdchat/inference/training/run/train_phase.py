@@ -1,4 +1,4 @@
-"""The training itself: steps, looks at held-out answers, and a checkpoint every minute."""
+"""The training phase: steps, an evaluation on held-out answers every minute, and a checkpoint every 45 seconds."""
 
 import logging
 import math
@@ -12,8 +12,8 @@ from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.training.head.preparation import Prepared
 from rdchat.inference.training.head.simulate import simulate
 from rdchat.inference.training.head.trainer import StepReport, Trainer
-from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
 from rdchat.inference.training.run.time_limit import TimeLimit
+from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 
 _SAVE_EVERY = 45.0  # seconds of training that an interruption may cost
 _LOOK_EVERY = 60.0  # seconds between two looks at held-out answers
@@ -21,15 +21,15 @@ _LOG = logging.getLogger(__name__)
 
 
 class TrainPhase:
-    """Brings a trainer to its last step, or as far as there is time.
+    """Runs a trainer to its last step, or as long as the time limit allows.
 
     Args:
-        trainer: Fresh; goes on from the checkpoint where there is one.
-        prepared: What it is trained on.
+        trainer: Fresh; restored from the checkpoint where there is one.
+        prepared: Its training data.
         batch: Samples of a step.
-        checkpoint: Where it is saved.
-        limit: The hours.
-        reserve: Seconds of them that are to be left.
+        checkpoint: The safetensors file that it is saved in.
+        limit: Of time.
+        reserve: Seconds of it that are to be left.
         now: A clock, in seconds.
     """
 
@@ -56,7 +56,7 @@ class TrainPhase:
         """Train.
 
         Raises:
-            ModelError: If the loss is no number any more.
+            ModelError: If the loss is NaN or infinite.
             StorageFullError: If the disk is full.
             StorageError: If the checkpoint cannot be written.
         """
@@ -102,7 +102,7 @@ def _checked(loss: float) -> float:
 
 
 def _continues(checkpoint: Path, trainer: Trainer) -> bool:
-    """Tell whether there is a checkpoint of just this head; one that is damaged or of another is made anew."""
+    """Tell whether there is a whole checkpoint of a head with these weights' names and shapes."""
     if not checkpoint.exists():
         return False
     wanted = {f"head.{name}": array.shape for name, array in tree_flatten(trainer.head.parameters())}

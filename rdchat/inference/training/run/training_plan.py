@@ -1,4 +1,4 @@
-"""What a training is asked to do, what it will take, and what can be seen to be wrong before it begins."""
+"""The plan of a training: its settings, its budget, and all that can be refused before it begins."""
 
 import hashlib
 import json
@@ -20,14 +20,14 @@ from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batch_check import check_lockstep
+from rdchat.inference.training.data.batch_check import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
 from rdchat.inference.training.data.sequences import Template
 from rdchat.inference.training.head.samples import TEACHER_TOKENS
 from rdchat.inference.training.head.trainer import Recipe
 from rdchat.inference.training.run.budget import MOST_QUESTION_TOKENS, Budget, Need, make_budget
-from rdchat.inference.training.run.manifest import Begun
-from rdchat.inference.training.run.time_limit import measured_lane_speed
+from rdchat.inference.training.run.manifest import RunManifest
+from rdchat.inference.training.run.time_limit import measured_batch_speed
 
 _FEWEST_TOKENS, _MOST_TOKENS = 1000, 100_000_000
 _MOST_HOURS, _MOST_EPOCHS = 1000, 100
@@ -36,7 +36,7 @@ _ANOTHER = "Pick another model."
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """What is asked for.
+    """Settings of a training.
 
     Attributes:
         out: Folder of the drafter.
@@ -47,7 +47,7 @@ class TrainingSettings:
         prompts: Questions of the person's own, mixed with the built-in ones.
         asked: More of them, from stored conversations; the card says that there were some. A training that goes on
             keeps those it began with.
-        lanes: Conversations decoded together; fewer where the machine has not enough memory.
+        sequences: Conversations decoded in one batch; fewer where the machine has not enough memory.
         vocabulary: Tokens that can be drafted, at most.
         size: Width of the head's layers; 0 is the target's.
         cell: How a token changes the head's state.
@@ -65,7 +65,7 @@ class TrainingSettings:
     seed: int = 0
     prompts: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
-    lanes: int = 128
+    sequences: int = 128
     vocabulary: int = 12288
     size: int = 0
     cell: Cell = Cell.RNN
@@ -78,7 +78,7 @@ class TrainingSettings:
         in_range = self.hours is None or 0 < self.hours <= _MOST_HOURS
         require(in_range, "hours", self.hours, f"above 0 and at most {_MOST_HOURS}")
         require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
-        require(self.lanes >= 1, "lanes", self.lanes, "at least 1")
+        require(self.sequences >= 1, "sequences", self.sequences, "at least 1")
         require(self.vocabulary >= 2 * TEACHER_TOKENS, "vocabulary", self.vocabulary, f"at least {2 * TEACHER_TOKENS}")
         epochs = self.recipe.epochs
         require(1 <= epochs <= _MOST_EPOCHS, "epochs", epochs, f"from 1 to {_MOST_EPOCHS}")
@@ -89,11 +89,11 @@ class TrainingPlan:
     """A training that can begin.
 
     Attributes:
-        settings: What was asked, and what was made of it: lanes that fit, questions that are not too long.
+        settings: As asked for, with as many sequences as fit and without questions that are too long.
         binding: The target.
         folder: Where data and unfinished training are kept: a folder of its own for each target and kind of data.
-        template: What is put around questions.
-        budget: What it takes of disk and memory.
+        template: Tokens around a question.
+        budget: Disk and memory that it takes.
         left_out: Questions of the person's own that are too long.
         resumed: Whether a training that was begun goes on.
     """
@@ -123,11 +123,11 @@ class TrainingPlan:
 def make_plan(
     model: LoadedModel, settings: TrainingSettings, resume: bool, now: Callable[[], float] = monotonic
 ) -> TrainingPlan:
-    """Look everything over before any long work begins.
+    """Check model, settings, folders, disk and memory before any long work begins.
 
     Args:
         model: The target.
-        settings: What is asked.
+        settings: As asked for.
         resume: Whether an interrupted training may be continued.
         now: A clock, in seconds.
 
@@ -142,14 +142,14 @@ def make_plan(
     layers = spread_layers(model) if settings.target_layers is None else settings.target_layers
     settings = replace(settings, target_layers=layers)
     width = _check_hidden_states(model, layers)
-    check_lockstep(model)
+    check_batched_decoding(model)
     binding = TargetBinding.of(model.info)
     _check_out(settings.out, binding)
     need = Need.of(model, width)
-    fitting = replace(settings, lanes=need.lanes(settings.lanes))
+    fitting = replace(settings, sequences=need.sequences(settings.sequences))
     folder = _folder(binding, fitting)
-    begun = _begun(folder, binding, model, resume)
-    asked = begun.asked if begun else settings.asked
+    manifest = _manifest(folder, binding, model, resume)
+    asked = manifest.asked if manifest else settings.asked
     fitting = replace(fitting, prompts=_short(model, settings.prompts), asked=_short(model, asked))
     left_out = len(settings.prompts) - len(fitting.prompts) + len(asked) - len(fitting.asked)
     if left_out and not fitting.prompts and not fitting.asked:
@@ -158,10 +158,10 @@ def make_plan(
         )
     tokens = settings.tokens
     if settings.hours is not None:
-        tokens = min(tokens, int(settings.hours * 3600 * measured_lane_speed(model, fitting.lanes, now)) + 1)
-    budget = make_budget(need, tokens, fitting.lanes, folder, begun.keep_states if begun else None)
-    template = begun.template if begun else chat_template(model)
-    return TrainingPlan(fitting, binding, folder, template, budget, left_out=left_out, resumed=begun is not None)
+        tokens = min(tokens, int(settings.hours * 3600 * measured_batch_speed(model, fitting.sequences, now)) + 1)
+    budget = make_budget(need, tokens, fitting.sequences, folder, manifest.keep_states if manifest else None)
+    template = manifest.template if manifest else chat_template(model)
+    return TrainingPlan(fitting, binding, folder, template, budget, left_out=left_out, resumed=manifest is not None)
 
 
 def spread_layers(model: LoadedModel) -> tuple[int, ...]:
@@ -213,12 +213,12 @@ def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
 def _folder(binding: TargetBinding, settings: TrainingSettings) -> Path:
     """Name the folder of this kind of data; what chats hold does not count, as they go on while a training rests."""
     chats = ["chats"] if settings.asked else []
-    facts = json.dumps([settings.seed, settings.lanes, settings.target_layers, settings.prompts, *chats])
+    facts = json.dumps([settings.seed, settings.sequences, settings.target_layers, settings.prompts, *chats])
     name = f"{binding.name.replace('/', '-')}-{binding.hash[:8]}"
     return paths.cache_dir() / "training" / name / hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
-def _begun(folder: Path, binding: TargetBinding, model: LoadedModel, resume: bool) -> Begun | None:
+def _manifest(folder: Path, binding: TargetBinding, model: LoadedModel, resume: bool) -> RunManifest | None:
     if not any(folder.glob("*")):
         return None
     if not resume:
@@ -226,4 +226,4 @@ def _begun(folder: Path, binding: TargetBinding, model: LoadedModel, resume: boo
             f"A training for {binding.name} with the same seed and prompts has begun already.",
             f"Continue it with --resume, give another --seed, or delete {folder}.",
         )
-    return Begun.read(folder, model)
+    return RunManifest.read(folder, model)

@@ -1,4 +1,4 @@
-"""A training from the first question to the drafter's folder, in phases; each can be interrupted at any moment."""
+"""A training from the first question to the drafter's folder, in phases that can be interrupted at any moment."""
 
 import hashlib
 import json
@@ -20,55 +20,59 @@ from rdchat.files.atomic_file import JsonLines, make_folder, write_json
 from rdchat.files.file_lock import FileLock
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.prompt_files import Prompt
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.auto.acceptance_calibration import Watching
-from rdchat.inference.auto.acceptance_estimates import Acceptance
-from rdchat.inference.auto.acceptance_file import write_acceptance
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.auto.estimates.acceptance_calibration import AcceptanceCalibration
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
+from rdchat.inference.auto.estimates.acceptance_file import write_acceptance
+from rdchat.inference.benchmark.draft_counts import CountsFile, Result, report
+from rdchat.inference.benchmark.evaluation import Evaluation
 from rdchat.inference.drafting.drafter_folder import StoredDrafter, load_drafter, save_drafter
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
 from rdchat.inference.drafting.recurrent_head import RecurrentHead
+from rdchat.inference.session import ChatSession
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens
 from rdchat.inference.training.data.hidden_states import answer_states
-from rdchat.inference.training.data.prompt_source import PromptSource
-from rdchat.inference.training.data.shards import Conversation, ShardFolder
-from rdchat.inference.training.head.inverse_temperature import fit_sharpen
+from rdchat.inference.training.data.seed_prompts import SeedPromptSource
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
+from rdchat.inference.training.head.inverse_temperature import fit_inverse_temperature
 from rdchat.inference.training.head.logit_curve import LogitCurve
 from rdchat.inference.training.head.preparation import Prepared, at_once, prepare
 from rdchat.inference.training.head.samples import TEACHER_TOKENS, Answers
 from rdchat.inference.training.head.trainer import Trainer
-from rdchat.inference.training.head.whitening import fold
-from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
+from rdchat.inference.training.head.whitening import fold_weights
 from rdchat.inference.training.run.card import card
 from rdchat.inference.training.run.data_phase import DataPhase
-from rdchat.inference.training.run.evaluate import Evaluation
-from rdchat.inference.training.run.manifest import Begun
+from rdchat.inference.training.run.manifest import RunManifest
 from rdchat.inference.training.run.time_limit import Costs, TimeLimit, measured_call_s, measured_step_s
 from rdchat.inference.training.run.train_phase import TrainPhase
 from rdchat.inference.training.run.training_plan import TrainingPlan
-from rdchat.inference.training.run.trials import Result, Setup, TrialFile, report
+from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 
 _EVALUATION_SHARE = 0.5  # of the most that the evaluation can take, kept free for it where time runs short
 _EVALUATED = 12  # held-out questions that are decoded at the end
 _EVALUATED_TOKENS = 96
-_WATCHED = 24  # held-out questions that are answered to see how drafts are followed
-_WATCHED_TOKENS = 48
-_SETUPS = (Setup(1, 5), Setup(4, 5), Setup(4, 5, lookup_branch=True))
+_CALIBRATION_PROMPTS = 24  # held-out questions that the acceptance estimates are calibrated on
+_CALIBRATION_TOKENS = 48
+_DRAFTS = tuple(  # with which they are decoded
+    DraftSettings(Mode.RECURRENT, beam_width=width, beam_length=5, lookup_branch=branch)
+    for width, branch in ((1, False), (4, False), (4, True))
+)
 _CLOCK_SAVED_EVERY = 10.0  # seconds of --hours that an interruption may give back
 
-Shards = list[list[Conversation]]
+Shards = list[list[TrainingConversation]]
 
 
 class DrafterTraining:
     """Trains one drafter.
 
-    Beside the data its folder holds one folder for every recipe, length and version: the training as far as it is, the
-    drafter once it is trained, and what it was found to bring so far.
+    Besides the data its folder holds one folder for every recipe, length and version: the checkpoint, the drafter once
+    it is trained, and the results of its evaluation so far.
 
     Args:
         model: The target.
-        plan: What `make_plan` gave.
+        plan: As `make_plan` gave it.
         now: A clock, in seconds.
     """
 
@@ -82,7 +86,7 @@ class DrafterTraining:
         """Go on from where the last run ended, to the end. Every event is also a line of `log.jsonl`.
 
         Raises:
-            StorageLockedError: If another process is at it.
+            StorageLockedError: If another process runs the same training.
             StorageFullError: If the disk is full.
             StorageError: If a file cannot be written, or is damaged.
             ModelError: If there is nothing to learn from the model's answers, or learning does not succeed.
@@ -93,7 +97,7 @@ class DrafterTraining:
         with ExitStack() as stack:
             stack.callback(lock.release)
             settings, keep_states = self._plan.settings, self._plan.budget.keep_states
-            Begun(keep_states, self._model.info.dtype, self._plan.template, settings.asked).write(folder)
+            RunManifest(keep_states, self._model.info.dtype, self._plan.template, settings.asked).write(folder)
             self._limit = TimeLimit(settings.hours, folder / "time.json", self._now)
             stack.callback(self._save_clock)
             self._shards = ShardFolder(folder / "shards", self._model.info.vocabulary_size)
@@ -126,8 +130,8 @@ class DrafterTraining:
                 file.unlink()
         drafter = load_drafter(place / "drafter", self._model)
         questions, results = self._held_out(conversations), list[Result]()
-        acceptance = yield from self._watch(drafter, questions, place)
-        yield from self._evaluate(drafter, questions[:_EVALUATED], place, results)
+        acceptance = yield from self._calibrate(drafter, questions, place)
+        yield from self._evaluate(questions[:_EVALUATED], place, results)
         yield TrainingProgress(Phase.WRITE, 0.0)
         facts = read_json(trained) | {
             "answer_tokens": answer_tokens(conversations),
@@ -147,16 +151,16 @@ class DrafterTraining:
         maker = DataMaker(
             self._model,
             self._plan.template,
-            PromptSource(settings.seed, (*settings.prompts, *settings.asked)).opening,
+            SeedPromptSource(settings.seed, (*settings.prompts, *settings.asked)).seed_prompt,
             self._shards,
             folder / "wave.safetensors",
             seed=settings.seed,
-            lanes=settings.lanes,
+            sequences=settings.sequences,
             keep_states=self._plan.budget.keep_states,
             now=self._now,
         )
-        settled = folder / "data.json"
-        return DataPhase(self._shards, maker, settings.tokens, self._limit, self._costs, settled=settled, now=self._now)
+        decided = folder / "data.json"
+        return DataPhase(self._shards, maker, settings.tokens, self._limit, self._costs, decided=decided, now=self._now)
 
     def _recipe_key(self, shards: int) -> str:
         """Name what training depends on beside the data's kind, so that nothing is continued by another recipe."""
@@ -177,7 +181,7 @@ class DrafterTraining:
 
     def _evaluation_s(self) -> float:
         """Return what the evaluation takes at most: one call of the target for each token."""
-        return _EVALUATED * len(_SETUPS) * _EVALUATED_TOKENS * measured_call_s(self._model, self._now)
+        return _EVALUATED * len(_DRAFTS) * _EVALUATED_TOKENS * measured_call_s(self._model, self._now)
 
     def _prepare(self, shards: Shards, kept: Path | None = None) -> Generator[TrainingProgress, None, Prepared]:
         def read_states(number: int) -> npt.NDArray[np.float16]:
@@ -199,7 +203,7 @@ class DrafterTraining:
             kept=kept,
         )
 
-    def _check_answers(self, conversations: list[Conversation]) -> None:
+    def _check_answers(self, conversations: list[TrainingConversation]) -> None:
         answers = Answers.of(conversations)
         there = ~answers.held_out
         if len(np.unique(answers.tokens[there])) <= TEACHER_TOKENS or not (answers.left[there] > 0).any():
@@ -212,7 +216,7 @@ class DrafterTraining:
     def _fresh_trainer(self, prepared: Prepared) -> Trainer:
         recipe = self._plan.settings.recipe
         mx.random.seed(recipe.seed)
-        width = prepared.coordinates.rows.shape[1]
+        width = prepared.whitening.rows.shape[1]
         return Trainer(RecurrentHead(self._plan.head_config(width, len(prepared.vocabulary))), recipe, prepared)
 
     def _train_phase(self, trainer: Trainer, prepared: Prepared, place: Path) -> TrainPhase:
@@ -228,54 +232,53 @@ class DrafterTraining:
         )
 
     def _finished(self, trainer: Trainer, prepared: Prepared) -> StoredDrafter:
-        head = _in_half_precision(fold(trainer.head, prepared.coordinates))
-        head.config = replace(head.config, sharpen=fit_sharpen(trainer.head, prepared))
+        head = _in_half_precision(fold_weights(trainer.head, prepared.whitening))
+        head.config = replace(head.config, inverse_temperature=fit_inverse_temperature(trainer.head, prepared))
         return StoredDrafter(head, prepared.vocabulary, self._plan.binding)
 
-    def _watch(
+    def _calibrate(
         self, drafter: StoredDrafter, prompts: list[Prompt], place: Path
     ) -> Generator[TrainingProgress, None, Acceptance | None]:
-        """Answer held-out questions to see how far drafts are followed, for the automatic mode to begin with."""
-        sampling = SamplingParams(temperature=0, max_tokens=_WATCHED_TOKENS)
-        watching = Watching(self._model, RecurrentModel(self._model, drafter))
+        """Calibrate the automatic mode's acceptance estimates on held-out questions."""
+        sampling = SamplingParams(temperature=0, max_tokens=_CALIBRATION_TOKENS)
+        calibration = AcceptanceCalibration(self._model, RecurrentModel(self._model, drafter))
         pace, tokens = Pace(self._now), 0
         for number, prompt in enumerate(prompts, start=1):
             request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling)
-            tokens += watching.reply(request, place / f"watched-{number}.npz")
+            tokens += calibration.reply(request, place / f"watched-{number}.npz")
             yield TrainingProgress(Phase.WATCH, number / len(prompts), tokens / pace.spent_s)
             if self._limit.left_s < 0:
                 break
-        return watching.acceptance
+        return calibration.acceptance
 
-    def _evaluate(
-        self, drafter: StoredDrafter, prompts: list[Prompt], place: Path, results: list[Result]
-    ) -> Iterator[TrainingProgress]:
+    def _evaluate(self, prompts: list[Prompt], place: Path, results: list[Result]) -> Iterator[TrainingProgress]:
         """Decode held-out questions, as many as there is time for; what was measured before is taken over."""
         sampling = SamplingParams(temperature=0, max_tokens=_EVALUATED_TOKENS)
-        evaluation = Evaluation(self._model, drafter, sampling)
-        pace, total, decoded = Pace(self._now), len(prompts) * len(_SETUPS), 0
+        drafts = [replace(draft, drafter=str(place / "drafter")) for draft in _DRAFTS]
+        evaluation = Evaluation(ChatSession(self._model), sampling)
+        pace, total, decoded = Pace(self._now), len(prompts) * len(drafts), 0
         facts = {"dtype": self._model.info.dtype, "device": self._model.info.device, "tokens": _EVALUATED_TOKENS}
-        with closing(TrialFile(place / "evaluation.jsonl", facts)) as kept:
-            for result in evaluation.run(prompts, _SETUPS, kept):
+        with closing(CountsFile(place / "evaluation.jsonl", facts)) as kept:
+            for result in evaluation.run(prompts, drafts, kept):
                 results.append(result)
                 decoded += result[2].decoded
                 left = pace.spent_s / len(results) * (total - len(results))
                 yield TrainingProgress(
                     Phase.EVALUATE, len(results) / total, decoded / pace.spent_s, left_s=max(left, 0.0)
                 )
-                if self._limit.left_s < 0 and len(results) % len(_SETUPS) == 0:
+                if self._limit.left_s < 0 and len(results) % len(drafts) == 0:
                     break
 
-    def _held_out(self, conversations: list[Conversation]) -> list[Prompt]:
+    def _held_out(self, conversations: list[TrainingConversation]) -> list[Prompt]:
         """Return questions of conversations that were not trained on."""
         before, after = len(self._plan.template.before), len(self._plan.template.after)
         held_out = [item for item in conversations if Answers.of([item]).held_out[0]]
         texts = [self._model.decode(item.tokens[before : item.answer_start - after]).strip() for item in held_out]
-        return [Prompt(text) for text in texts if text][:_WATCHED]
+        return [Prompt(text) for text in texts if text][:_CALIBRATION_PROMPTS]
 
 
 def _in_half_precision(head: RecurrentHead) -> RecurrentHead:
-    """Store 2 bytes a weight: what a draft loses by it cannot be measured."""
+    """Cast the weights to float16; no loss of acceptance was measured."""
     head.update(tree_map(lambda array: array.astype(mx.float16), head.parameters()))
     mx.eval(head.parameters())
     return head

@@ -1,4 +1,4 @@
-"""Many conversations in lockstep say what each says alone."""
+"""Many conversations in one batch say what each says alone."""
 
 from contextlib import nullcontext
 
@@ -9,8 +9,8 @@ from mlx_lm.models import llama
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batched_decoding import Lockstep
-from rdchat.inference.training.data.folded_attention import folded_attention
+from rdchat.inference.training.data.batched_decoding import BatchedDecoder
+from rdchat.inference.training.data.grouped_attention import grouped_attention
 from tests.inference.fakes import tiny_llama
 
 PREFIX = [3, 4, 5]
@@ -24,36 +24,36 @@ def alone(model: LoadedModel, tokens: list[int]) -> tuple[np.ndarray, np.ndarray
     return np.array(logits[0, -1]), np.array(model.hooks.hidden[0, -1])
 
 
-@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("window", [None, 4])
-def test_each_lane_sees_its_own_tokens_only(window: int | None, folded: bool) -> None:
-    """Of different lengths, over many steps, lanes dropped on the way; windows count tokens, not columns."""
+def test_each_sequence_sees_its_own_tokens_only(window: int | None, grouped: bool) -> None:
+    """Of different lengths, over many steps, sequences dropped on the way; windows count tokens, not columns."""
     model = tiny_llama(1, sliding_window=window)
-    with folded_attention(model.network) if folded else nullcontext():
-        check_lanes(model)
+    with grouped_attention(model.network) if grouped else nullcontext():
+        check_sequences(model)
 
 
-def check_lanes(model: LoadedModel) -> None:
-    lockstep = Lockstep.read(model, PREFIX, PROMPTS)
+def check_sequences(model: LoadedModel) -> None:
+    decoder = BatchedDecoder.read(model, PREFIX, PROMPTS)
     seen = [[*PREFIX, *prompt] for prompt in PROMPTS]
-    lanes = [0, 1, 2, 3]
+    sequences = [0, 1, 2, 3]
     for step in range(70):  # across the buffers' growth
         if step == 5:
-            lockstep.keep([3, 1])
-            lanes = [3, 1]
-        tokens = [(7 * step + 3 * lane) % 25 + 1 for lane in lanes]
-        logits, hidden = lockstep.step(tokens)
-        for place, lane in enumerate(lanes):
-            seen[lane].append(tokens[place])
+            decoder.keep([3, 1])
+            sequences = [3, 1]
+        tokens = [(7 * step + 3 * sequence) % 25 + 1 for sequence in sequences]
+        logits, hidden = decoder.step(tokens)
+        for place, sequence in enumerate(sequences):
+            seen[sequence].append(tokens[place])
             if step in {0, 4, 5, 6, 69}:
-                expected, state = alone(model, seen[lane])
+                expected, state = alone(model, seen[sequence])
                 np.testing.assert_allclose(np.array(logits[place]), expected, atol=2e-4)
                 np.testing.assert_allclose(np.array(hidden[place]), state, atol=2e-4)
 
 
-def test_attention_is_only_folded_within() -> None:
+def test_attention_is_only_grouped_within() -> None:
     plain = llama.scaled_dot_product_attention
-    with folded_attention(tiny_llama(1).network):
+    with grouped_attention(tiny_llama(1).network):
         assert llama.scaled_dot_product_attention is not plain
     assert llama.scaled_dot_product_attention is plain
 
@@ -63,7 +63,7 @@ def test_prompts_are_read_in_bounded_calls(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("rdchat.inference.training.data.batched_decoding._PREFILL_TOKENS", 5)
     model = tiny_llama(1)
     prompts = [*PROMPTS[:2], [], [number % 25 + 1 for number in range(260)]]
-    logits, _ = Lockstep.read(model, PREFIX, prompts).step([1, 2, 3, 4])
-    for lane, prompt in enumerate(prompts):
-        expected, _ = alone(model, [*PREFIX, *prompt, lane + 1])
-        np.testing.assert_allclose(np.array(logits[lane]), expected, atol=2e-4)
+    logits, _ = BatchedDecoder.read(model, PREFIX, prompts).step([1, 2, 3, 4])
+    for sequence, prompt in enumerate(prompts):
+        expected, _ = alone(model, [*PREFIX, *prompt, sequence + 1])
+        np.testing.assert_allclose(np.array(logits[sequence]), expected, atol=2e-4)

@@ -1,4 +1,4 @@
-"""Making data: what a wave holds, and that an interrupted run makes what an uninterrupted one makes."""
+"""Making data: what a batch holds, and that an interrupted run makes what an uninterrupted one makes."""
 
 import random
 import shutil
@@ -17,36 +17,36 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens, chat_template
 from rdchat.inference.training.data.foreign_texts import foreign_text, languages
 from rdchat.inference.training.data.hidden_states import answer_states
-from rdchat.inference.training.data.prompt_source import Opening, PromptSource
-from rdchat.inference.training.data.shards import Conversation, ShardFolder
+from rdchat.inference.training.data.seed_prompts import SeedPrompt, SeedPromptSource
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
 
-LANES = 6
+SEQUENCES = 6
 EMPTY = 3  # the opening that leaves all to the target
 
 
-def opening(number: int, passages: Sequence[str], long: bool) -> Opening:
-    """Closed and open questions in turn, some with a passage; those of long waves say so."""
+def opening(number: int, passages: Sequence[str], long: bool) -> SeedPrompt:
+    """Closed and open questions in turn, some with a passage; those of long batches say so."""
     text = "say something long" if long else "say something"
     if passages and number % 3 == 0:
         text = passages[number % len(passages)][:9]
     text = "" if number == EMPTY else text
-    return Opening("test", text, 5 if number % 2 else 0)
+    return SeedPrompt("test", text, 5 if number % 2 else 0)
 
 
 def maker(model: LoadedModel, folder: Path, **options: Any) -> DataMaker:
     shards, aside = ShardFolder(folder, len(ALPHABET)), folder / "wave.safetensors"
-    settings = {"seed": 3, "lanes": LANES, "keep_states": True, **options}
+    settings = {"seed": 3, "sequences": SEQUENCES, "keep_states": True, **options}
     return DataMaker(model, chat_template(model), opening, shards, aside, **settings)
 
 
-def make(model: LoadedModel, folder: Path, waves: int, **options: Any) -> list[list[Conversation]]:
-    """Make some more waves, from where the folder's shards end."""
+def make(model: LoadedModel, folder: Path, batches: int, **options: Any) -> list[list[TrainingConversation]]:
+    """Make some more batches, from where the folder's shards end."""
     making, shards = maker(model, folder, **options), ShardFolder(folder, len(ALPHABET))
     making.resume()
-    numbers = range(len(shards), len(shards) + waves)
+    numbers = range(len(shards), len(shards) + batches)
     for number in numbers:
-        counts = list(making.wave())
+        counts = list(making.make_shard())
         assert counts == sorted(counts)
         assert counts[-1] == answer_tokens(shards.read(number))
     return [shards.read(number) for number in numbers]
@@ -59,16 +59,16 @@ def model() -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def whole(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight waves that were made without interruption; not to be changed."""
+    """Eight batches that were made without interruption; not to be changed."""
     folder = tmp_path_factory.mktemp("whole")
     make(model, folder, 8)
     return folder
 
 
-def read(folder: Path, waves: int) -> list[list[Conversation]]:
-    """Return the first waves of a folder."""
+def read(folder: Path, batches: int) -> list[list[TrainingConversation]]:
+    """Return the first batches of a folder."""
     shards = ShardFolder(folder, len(ALPHABET))
-    return [shards.read(number) for number in range(waves)]
+    return [shards.read(number) for number in range(batches)]
 
 
 def test_the_template_is_found_around_the_question(model: LoadedModel) -> None:
@@ -95,9 +95,9 @@ def test_conversations_begin_with_the_template_and_their_opening(model: LoadedMo
         assert 0 <= len(question) - len(begun) <= (5 if item.number % 2 else 0)
 
 
-def test_every_eighth_wave_asks_about_long_passages(model: LoadedModel, whole: Path) -> None:
-    waves = read(whole, 8)
-    long = [any("long" in model.decode(item.tokens[: item.answer_start]) for item in wave) for wave in waves]
+def test_every_eighth_batch_asks_about_long_passages(model: LoadedModel, whole: Path) -> None:
+    batches = read(whole, 8)
+    long = [any("long" in model.decode(item.tokens[: item.answer_start]) for item in batch) for batch in batches]
     assert long == [False] * 7 + [True]
 
 
@@ -142,27 +142,27 @@ def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(
 
 
 def put_aside(model: LoadedModel, folder: Path, steps: int) -> None:
-    """Begin a wave, put it aside at every step, and leave it as a kill would."""
+    """Begin a batch, put it aside at every step, and leave it as a kill would."""
     clock = count(step=1000)
     making = maker(model, folder, now=lambda: float(next(clock)))
     making.resume()
-    wave = making.wave()
-    for _ in range(steps + 1):  # a wave is saved when the step behind is asked for
-        next(wave)
-    wave.close()
+    batch = making.make_shard()
+    for _ in range(steps + 1):  # a batch is saved when the step behind is asked for
+        next(batch)
+    batch.close()
 
 
 @pytest.mark.parametrize("steps", [1, 40, 70])
-def test_a_wave_goes_on_from_where_it_was_put_aside(
+def test_a_batch_goes_on_from_where_it_was_put_aside(
     model: LoadedModel, tmp_path: Path, whole: Path, steps: int
 ) -> None:
-    """To the bit, and without doing again what was done; long waves would cost minutes on a slow machine."""
+    """To the bit, and without doing again what was done; long batches would cost minutes on a slow machine."""
     first, second = read(whole, 2)
     assert make(model, tmp_path / "parts", 1) == [first]
     put_aside(model, tmp_path / "parts", steps)
     making = maker(model, tmp_path / "parts")
     making.resume()
-    counts = list(making.wave())
+    counts = list(making.make_shard())
     assert read(tmp_path / "parts", 2) == [first, second]
     assert counts[0] > steps, "what was put aside counts"
     expected, found = (ShardFolder(folder, len(ALPHABET)).states(1) for folder in (whole, tmp_path / "parts"))
@@ -176,18 +176,18 @@ def cut(path: Path, _whole: Path | None = None) -> None:
     path.write_bytes(path.read_bytes()[:-50])
 
 
-def another_wave(path: Path, whole: Path) -> None:
-    """As if a kill had come between writing a shard and deleting what was put aside of its wave."""
+def another_batch(path: Path, whole: Path) -> None:
+    """As if a kill had come between writing a shard and deleting what was put aside of its batch."""
     (path.parent / "00000.npz").write_bytes((whole / "00000.npz").read_bytes())
 
 
-@pytest.mark.parametrize(("harm", "waves"), [(cut, 2), (another_wave, 1)])
-def test_a_wave_that_cannot_go_on_is_made_again(
-    model: LoadedModel, tmp_path: Path, whole: Path, harm: Callable[[Path, Path], None], waves: int
+@pytest.mark.parametrize(("harm", "batches"), [(cut, 2), (another_batch, 1)])
+def test_a_batch_that_cannot_go_on_is_made_again(
+    model: LoadedModel, tmp_path: Path, whole: Path, harm: Callable[[Path, Path], None], batches: int
 ) -> None:
     put_aside(model, tmp_path / "parts", 20)
     harm(tmp_path / "parts" / "wave.safetensors", whole)
-    assert make(model, tmp_path / "parts", waves) == read(whole, 2)[-waves:]
+    assert make(model, tmp_path / "parts", batches) == read(whole, 2)[-batches:]
 
 
 def test_states_of_a_run_that_kept_them_are_not_taken_for_those_of_one_that_does_not(
@@ -232,11 +232,11 @@ def test_answers_that_go_round_in_circles_are_cut(whole: Path) -> None:
 
 
 def test_openings_depend_on_seed_and_number_alone() -> None:
-    source, again, other = PromptSource(1), PromptSource(1), PromptSource(2)
+    source, again, other = SeedPromptSource(1), SeedPromptSource(1), SeedPromptSource(2)
     passages = ["one text", "another text"]
-    drawn = [source.opening(number, passages, False) for number in range(300)]
-    assert drawn == [again.opening(number, passages, False) for number in range(300)]
-    assert drawn != [other.opening(number, passages, False) for number in range(300)]
+    drawn = [source.seed_prompt(number, passages, False) for number in range(300)]
+    assert drawn == [again.seed_prompt(number, passages, False) for number in range(300)]
+    assert drawn != [other.seed_prompt(number, passages, False) for number in range(300)]
     kinds = {"summarise", "translate", "maths", "code", "fact", "role", "passage question", "own"}
     assert kinds <= {item.kind for item in drawn}
     assert not [item.text for item in drawn if "{" in item.text.replace("{passage}", "") and "code" not in item.kind]
@@ -244,9 +244,9 @@ def test_openings_depend_on_seed_and_number_alone() -> None:
 
 def test_long_openings_join_passages() -> None:
     passages = [f"passage {number} " + 20 * "word " for number in range(10)]
-    source = PromptSource(1)
+    source = SeedPromptSource(1)
     for number in range(50):
-        counts = [source.opening(number, passages, long).text.count("passage ") for long in (False, True)]
+        counts = [source.seed_prompt(number, passages, long).text.count("passage ") for long in (False, True)]
         assert counts[0] <= 2 <= counts[1] <= 4
 
 
@@ -259,10 +259,10 @@ def test_foreign_texts_end_as_sentences() -> None:
 
 
 def test_without_passages_no_opening_asks_about_one() -> None:
-    kinds = {PromptSource(1).opening(number, [], True).kind for number in range(300)}
+    kinds = {SeedPromptSource(1).seed_prompt(number, [], True).kind for number in range(300)}
     assert not kinds & {"summarise", "rewrite", "extract", "passage question"}
 
 
 def test_prompts_of_the_persons_own_are_mixed_in() -> None:
-    drawn = [PromptSource(1, ["my own question"]).opening(number, [], False) for number in range(100)]
+    drawn = [SeedPromptSource(1, ["my own question"]).seed_prompt(number, [], False) for number in range(100)]
     assert 30 < sum(item.text == "my own question" for item in drawn) < 70

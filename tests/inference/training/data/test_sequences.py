@@ -1,9 +1,9 @@
-"""Lanes: what is drawn, and when a conversation is over."""
+"""Token sequences: what is drawn, and when a conversation is over."""
 
 import numpy as np
 import pytest
 
-from rdchat.inference.training.data.sequences import Lane, Template, sample
+from rdchat.inference.training.data.sequences import Template, TokenSequence, sample
 
 END, TURN = 9, 8
 TEMPLATE = Template(before=(1, 2), after=(TURN, 3), ends=frozenset({END}))
@@ -15,12 +15,12 @@ def logits(token: int) -> np.ndarray:
     return row
 
 
-def lane(more_tokens: int = 0, temperature: float = 0.0, number: int = 0) -> Lane:
-    return Lane(number, TEMPLATE, [5, 5], more_tokens=more_tokens, temperature=temperature, seed=1)
+def sequence(more_tokens: int = 0, temperature: float = 0.0, number: int = 0) -> TokenSequence:
+    return TokenSequence(number, TEMPLATE, [5, 5], more_tokens=more_tokens, temperature=temperature, seed=1)
 
 
-def feed(made: Lane, tokens: list[int]) -> list[int]:
-    """Let a lane choose tokens one after another; return what it was fed."""
+def feed(made: TokenSequence, tokens: list[int]) -> list[int]:
+    """Let a sequence choose tokens one after another; return what it was fed."""
     fed = []
     for token in tokens:
         fed.append(made.next_input())
@@ -29,7 +29,7 @@ def feed(made: Lane, tokens: list[int]) -> list[int]:
 
 
 def test_a_closed_question_is_answered_at_once() -> None:
-    made = lane()
+    made = sequence()
     assert feed(made, [4, 6, END]) == [3, 4, 6]
     assert made.over
     assert made.conversation().tokens == [1, 2, 5, 5, TURN, 3, 4, 6, END]
@@ -40,19 +40,19 @@ def test_a_closed_question_is_answered_at_once() -> None:
 @pytest.mark.parametrize("ending", [END, TURN])
 def test_the_target_finishes_an_open_question(ending: int) -> None:
     """What ends its turn is replaced by the template, whose tokens are fed and not chosen."""
-    made = lane(more_tokens=5)
+    made = sequence(more_tokens=5)
     assert feed(made, [7, ending, 0, 4, END]) == [5, 7, TURN, 3, 4]
     assert made.conversation().tokens == [1, 2, 5, 5, 7, TURN, 3, 4, END]
     assert made.conversation().answer == [4, END]
 
 
 def test_a_question_has_a_limit() -> None:
-    made = lane(more_tokens=2)
+    made = sequence(more_tokens=2)
     feed(made, [7, 7, 0, 0, 4, END])
     assert made.conversation().tokens == [1, 2, 5, 5, 7, 7, TURN, 3, 4, END]
 
 
-def test_the_likeliest_token_is_taken_at_temperature_0() -> None:
+def test_the_most_likely_token_is_taken_at_temperature_0() -> None:
     assert sample(np.array([1, 3, 2], np.float32), 0.0, np.random.default_rng(0)) == 1
 
 
@@ -70,7 +70,7 @@ def test_what_is_drawn_depends_on_seed_and_number() -> None:
     flat[[END, TURN]] = -50
 
     def drawn(number: int) -> list[int]:
-        made = lane(temperature=0.7, number=number)
+        made = sequence(temperature=0.7, number=number)
         for _ in range(12):
             made.next_input()
             made.take(flat, np.zeros(1, np.float16))

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.training.data.shards import Conversation
+from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.head.preparation import at_once, prepare
 from rdchat.inference.training.head.trainer import Recipe, Trainer
 
@@ -51,11 +51,11 @@ class Task:
         self._recipe = recipe
 
     @staticmethod
-    def _conversation(number: int, draw: np.random.Generator) -> Conversation:
+    def _conversation(number: int, draw: np.random.Generator) -> TrainingConversation:
         answer = [int(draw.integers(TOKENS))]
         for _ in range(19):
             answer.append((3 * answer[-1] + 1) % TOKENS)
-        return Conversation(number, [0, *answer], 1, 0.0)
+        return TrainingConversation(number, [0, *answer], 1, 0.0)
 
     def trainer(self) -> Trainer:
         mx.random.seed(0)

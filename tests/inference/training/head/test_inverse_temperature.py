@@ -4,15 +4,15 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.training.head.inverse_temperature import agreement, best_of, fit_sharpen
+from rdchat.inference.training.head.inverse_temperature import agreement, best_of, fit_inverse_temperature
 from tests.inference.training.head.learning_task import Task, quick
 
 RNG = np.random.default_rng(4)
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 1.6])
-@pytest.mark.parametrize("sharpen", [0.8, 1.0, 1.4])
-def test_the_chance_of_agreement_is_that_of_shared_noise(temperature: float, sharpen: float) -> None:
+@pytest.mark.parametrize("inverse_temperature", [0.8, 1.0, 1.4])
+def test_the_chance_of_agreement_is_that_of_shared_noise(temperature: float, inverse_temperature: float) -> None:
     candidates, columns, drawn = 30, np.array([3, 7, 12, 20]), 40_000
     probs = np.array([0.5, 0.3, 0.15, 0.05])
     logits = RNG.normal(size=candidates)
@@ -21,10 +21,10 @@ def test_the_chance_of_agreement_is_that_of_shared_noise(temperature: float, sha
     target[columns] = np.log(probs)
     noise = RNG.gumbel(size=(drawn, candidates))
     chosen = np.argmax(target / temperature + noise, axis=1)
-    drafted = np.argmax(sharpen * logits / temperature + noise, axis=1)
+    drafted = np.argmax(inverse_temperature * logits / temperature + noise, axis=1)
     share = (chosen == drafted).mean()
     arrays = (mx.array(logits, mx.float32)[None], mx.array(columns)[None], mx.array(probs, mx.float32)[None])
-    assert agreement(*arrays, temperature, sharpen).item() == pytest.approx(share, abs=0.01)
+    assert agreement(*arrays, temperature, inverse_temperature).item() == pytest.approx(share, abs=0.01)
 
 
 def test_a_drafter_that_knows_the_target_always_agrees() -> None:
@@ -57,5 +57,5 @@ def test_a_head_whose_scores_are_too_flat_gets_the_largest_scalar() -> None:
     list(trainer.run())
     head = trainer.head
     head.output.weight, head.output.bias = 0.3 * head.output.weight, 0.3 * head.output.bias
-    assert fit_sharpen(head, task.prepared) == 1.5
+    assert fit_inverse_temperature(head, task.prepared) == 1.5
     assert head.training, "as it was found"

@@ -5,7 +5,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.training.data.shards import Conversation, ShardFolder
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 from rdchat.inference.training.head.samples import (
     TEACHER_TOKENS,
     Answers,
@@ -17,7 +17,10 @@ from rdchat.inference.training.head.samples import (
 
 WIDTH, CANDIDATES = 5, 40
 # two answers, 10 11 12 13 and 20 21; 90s are questions
-CONVERSATIONS = [Conversation(0, [90, 91, 10, 11, 12, 13], 2, 0.0), Conversation(1, [92, 20, 21], 1, 0.5)]
+CONVERSATIONS = [
+    TrainingConversation(0, [90, 91, 10, 11, 12, 13], 2, 0.0),
+    TrainingConversation(1, [92, 20, 21], 1, 0.5),
+]
 
 
 def states_of(tokens: list[int]) -> np.ndarray:
@@ -70,7 +73,7 @@ def test_a_shard_larger_than_a_window_has_one_of_its_own() -> None:
     assert [windows.span(window) for window in range(len(windows))] == [(0, 2), (2, 6)]
 
 
-def test_the_teacher_is_the_targets_distribution_over_its_likeliest_tokens() -> None:
+def test_the_teacher_is_the_targets_distribution_over_its_most_likely_tokens() -> None:
     mx.random.seed(1)
     rows = mx.random.normal((CANDIDATES, WIDTH)) * 0.1
     teacher = Teacher.blank(6, CANDIDATES)
@@ -84,7 +87,10 @@ def test_the_teacher_is_the_targets_distribution_over_its_likeliest_tokens() -> 
 
 
 def test_the_draft_vocabulary_holds_the_most_frequent_answer_tokens() -> None:
-    items = [Conversation(0, [90, 90, 90, 5, 5, 7, 7, 7, 3], 3, 0.0), Conversation(14, [90, 8, 8, 8, 8], 1, 0.0)]
+    items = [
+        TrainingConversation(0, [90, 90, 90, 5, 5, 7, 7, 7, 3], 3, 0.0),
+        TrainingConversation(14, [90, 8, 8, 8, 8], 1, 0.0),
+    ]
     answers = Answers.of(items, held_out_every=15)
     assert draft_vocabulary(answers, 2).tolist() == [5, 7]
     assert draft_vocabulary(answers, 9).tolist() == [3, 5, 7]
@@ -92,7 +98,7 @@ def test_the_draft_vocabulary_holds_the_most_frequent_answer_tokens() -> None:
 
 def test_a_large_vocabulary_takes_four_bytes(tmp_path: Path) -> None:
     folder = ShardFolder(tmp_path, 2**17)
-    item = Conversation(4, [100_000, 1], 1, 0.5)
+    item = TrainingConversation(4, [100_000, 1], 1, 0.5)
     folder.append([item])
     assert folder.read(0) == [item]
 

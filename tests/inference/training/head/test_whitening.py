@@ -1,11 +1,11 @@
-"""Standardised coordinates, and a head rewritten for the target's own."""
+"""Standardised whitening, and a head rewritten for the target's own."""
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, RecurrentHead
-from rdchat.inference.training.head.whitening import Coordinates, Standardization, fold, output_preconditioner
+from rdchat.inference.training.head.whitening import Standardization, Whitening, fold_weights, output_preconditioner
 
 HIDDEN, CANDIDATES = 6, 9
 
@@ -36,18 +36,18 @@ def test_a_folded_head_says_the_same_of_the_targets_own_numbers(cell: Cell, rank
     states = draw.normal(1, [2, 9, 0.3] * 4, (50, 12)).astype(np.float32)
     table = draw.normal(-1, 3, (20, HIDDEN)).astype(np.float32)
     rows = draw.normal(0, 4, (CANDIDATES, HIDDEN)).astype(np.float32)
-    coordinates = Coordinates.of(states, table, np.arange(20), rows)
+    whitening = Whitening.of(states, table, np.arange(20), rows)
     mx.random.seed(4)
     head = RecurrentHead(
         HeadConfig(HIDDEN, CANDIDATES, exit_size=7, state_size=8, cell=cell, target_layers=(0,), input_rank=rank)
     )
-    folded = fold(head, coordinates)
+    folded = fold_weights(head, whitening)
     hidden, tokens = mx.array(states[:3]), mx.array([4, 0, 19])
 
     def logits(network: RecurrentHead, hidden: mx.array, embeddings: mx.array, rows: mx.array) -> mx.array:
         state = network.advance(network.advance(network.initial_state((3,)), embeddings), embeddings[::-1])
         return network.features(network.context(hidden), state) @ rows.T
 
-    trained = logits(head, coordinates.hidden(hidden), coordinates.embed(tokens), coordinates.rows)
+    trained = logits(head, whitening.hidden(hidden), whitening.embed(tokens), whitening.rows)
     own = logits(folded, hidden, mx.array(table)[tokens], mx.array(rows))
     np.testing.assert_allclose(np.array(own), np.array(trained), rtol=1e-3, atol=1e-3)

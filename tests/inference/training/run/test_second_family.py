@@ -12,28 +12,30 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.prompt_files import Prompt
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.drafter_folder import load_drafter
+from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import ShardFolder
 from rdchat.inference.training.head.samples import Answers
-from rdchat.inference.training.progress import Phase
-from rdchat.inference.training.run.evaluate import Evaluation
-from rdchat.inference.training.run.trials import Setup, report
-from tests.inference.fakes import ALPHABET
+from rdchat.inference.training.training_progress import Phase
+from tests.inference.fakes import ALPHABET, ask
+from tests.inference.plain_replies import drafted
 from tests.inference.training.small_language import fitted_model, training
 
 pytestmark = pytest.mark.slow
 
 # rdchat.inference comes first: it picks the BLAS, and another one rounds differently
 PROGRAM = "import rdchat.inference.blas; from tests.inference.training.small_language import main; main()"
-# so that there is something to resume: the data in its second wave, which was put aside
+# so that there is something to resume: the data in its second batch, which was put aside
 EVENTS_BEFORE_THE_KILL = {Phase.DATA: 300, Phase.TRAIN: 200, Phase.EVALUATE: 2}
-FRESH = [Prompt(f"say {word}") for word in ("fox", "river", "garden", "cat", "house", "child")]
+FRESH = [
+    ask(f"say {word}", temperature=0, max_tokens=80) for word in ("fox", "river", "garden", "cat", "house", "child")
+]
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +75,6 @@ class FrequentNext(Drafter):
         return Draft(PackedTree.of(PrefixTree.from_beams([chain])))
 
 
-class FrequentEvaluation(Evaluation):
-    """Decodes as `Evaluation` does, but with a `FrequentNext`."""
-
-    following: np.ndarray
-
-    def _drafter(self, *_arguments: object) -> Drafter:
-        return FrequentNext(self.following)
-
-
 def next_tokens(cache: Path) -> dict[str, np.ndarray]:
     """Return the most frequent next token of the training's own data: whatever the last one is, and by the last one."""
     shards = ShardFolder(next(cache.glob("training/*/*/shards")), len(ALPHABET))
@@ -92,22 +85,25 @@ def next_tokens(cache: Path) -> dict[str, np.ndarray]:
     return {"most frequent": np.full(len(ALPHABET), pairs.sum(axis=0).argmax()), "by pairs": pairs.argmax(axis=1)}
 
 
-def figure(evaluation: Evaluation) -> float:
-    found = report(list(evaluation.run(FRESH, [Setup(1, 5)])))[-1]["tokens_per_target_call"]
-    assert isinstance(found, float)
-    return found
+def tokens_per_call(model: LoadedModel, drafter_of: Callable[[GenerationRequest], Drafter]) -> float:
+    ends = [drafted(model, request, drafter_of(request))[0][-1] for request in FRESH]
+    counts = [end.statistics for end in ends if isinstance(end, ReplyEnd)]
+    return sum(each.generated_tokens - 1 for each in counts) / sum(each.target_calls for each in counts)
 
 
 def test_it_beats_the_most_frequent_next_token(
     model: LoadedModel, trained: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """On the same fresh prompts, by decoding."""
-    stored, sampling = load_drafter(trained / "out", model), SamplingParams(temperature=0, max_tokens=80)
-    ours, others = figure(Evaluation(model, stored, sampling)), {}
-    for name, following in next_tokens(trained / "cache").items():
-        baseline = FrequentEvaluation(model, stored, sampling)
-        baseline.following = following
-        others[name] = figure(baseline)
+    recurrent, beam = RecurrentModel(model, load_drafter(trained / "out", model)), BeamShape(1, 5)
+    settings = RecurrentSettings(beam, lookup_branch=False)
+    ours = tokens_per_call(
+        model, lambda asked: recurrent.drafter(model.encode_chat(asked.messages, False), asked, settings)
+    )
+    others = {
+        name: tokens_per_call(model, lambda _, following=following: FrequentNext(following))
+        for name, following in next_tokens(trained / "cache").items()
+    }
     record_property("seconds of the training of a second family", (trained / "seconds").read_text())
     record_property("tokens per target call", f"{ours:.2f}; by the next token that is {others}")
     assert ours >= 1.15

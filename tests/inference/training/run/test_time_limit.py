@@ -8,10 +8,10 @@ import pytest
 
 from rdchat.inference.training.data.shards import ShardFolder
 from rdchat.inference.training.head.trainer import Recipe
-from rdchat.inference.training.progress import Phase, TrainingProgress
 from rdchat.inference.training.run.time_limit import Costs, TimeLimit
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training.training_progress import Phase, TrainingProgress
 from tests.clocks import ManualClock
 from tests.inference.fakes import lenient_llama
 from tests.inference.training.short_runs import short_evaluation
@@ -49,7 +49,7 @@ def quick() -> Iterator[None]:
         yield
 
 
-SECONDS = 4000  # a wave looks at the clock some hundred times
+SECONDS = 4000  # a batch looks at the clock some hundred times
 
 
 class Training:
@@ -59,20 +59,20 @@ class Training:
         recipe = Recipe(epochs=1, batch=64, warm_up=5)
         self.clock = count()
         self.settings = TrainingSettings(
-            folder / "out", tokens=50_000, hours=seconds / 3600, lanes=4, vocabulary=32, recipe=recipe
+            folder / "out", tokens=50_000, hours=seconds / 3600, sequences=4, vocabulary=32, recipe=recipe
         )
         self.model = lenient_llama()
         self.plan = make_plan(self.model, self.settings, resume=False)
 
-    def run(self, stop_behind_waves: int | None = None) -> list[TrainingProgress]:
+    def run(self, stop_behind_batches: int | None = None) -> list[TrainingProgress]:
         events = []
         for event in DrafterTraining(self.model, self.plan, lambda: float(next(self.clock))).run():
             events.append(event)
-            if len(events) == stop_behind_waves:
+            if len(events) == stop_behind_batches:
                 break
         return events
 
-    def waves(self) -> int:
+    def batches(self) -> int:
         return len(ShardFolder(self.plan.folder / "shards", self.model.info.vocabulary_size))
 
 
@@ -80,7 +80,7 @@ def test_data_gets_what_the_phases_behind_it_leave(tmp_path: Path) -> None:
     training = Training(tmp_path, seconds=SECONDS)
     events = training.run()
     assert events[-1].phase is Phase.DONE
-    assert training.waves() > 1
+    assert training.batches() > 1
     made = [event for event in events if event.phase is Phase.DATA]
     assert 0 < made[0].fraction < made[-1].fraction <= 1
     assert next(training.clock) < SECONDS
@@ -90,10 +90,10 @@ def test_an_interruption_does_not_set_the_clock_back(tmp_path: Path, monkeypatch
     (tmp_path / "whole").mkdir()
     whole = Training(tmp_path / "whole", seconds=SECONDS)
     whole.run()
-    waves = whole.waves()
+    batches = whole.batches()
     monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "other"))
     (tmp_path / "parts").mkdir()
     parts = Training(tmp_path / "parts", seconds=SECONDS)
-    parts.run(stop_behind_waves=2)
+    parts.run(stop_behind_batches=2)
     assert parts.run()[-1].phase is Phase.DONE
-    assert 1 < parts.waves() <= waves
+    assert 1 < parts.batches() <= batches

@@ -23,7 +23,7 @@ from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.batched_decoding import LaneCache
+from rdchat.inference.training.data.batched_decoding import BatchCache
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.disks import small_disk
@@ -125,7 +125,7 @@ def test_what_was_settled_holds_for_every_run(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half the data fills half the room, and a template may name the day."""
-    settings = replace(settings, lanes=4, asked=("what is tea",))
+    settings = replace(settings, sequences=4, asked=("what is tea",))
     plan = begin(model, settings)
     disk_with(500_400_000, monkeypatch)
     monkeypatch.setattr(
@@ -149,25 +149,25 @@ def test_data_that_is_there_takes_no_more_room(
 
 
 def test_a_training_is_not_continued_in_another_precision(model: LoadedModel, settings: TrainingSettings) -> None:
-    begin(model, replace(settings, lanes=4))
+    begin(model, replace(settings, sequences=4))
     other = replace(model, info=replace(model.info, dtype="4bit"))
     with pytest.raises(RdchatError, match=r"begun with the model in float32.* --dtype float32"):
-        make_plan(other, replace(settings, lanes=4), resume=True)
+        make_plan(other, replace(settings, sequences=4), resume=True)
 
 
 def test_a_note_that_is_damaged_is_named(model: LoadedModel, settings: TrainingSettings) -> None:
-    plan = begin(model, replace(settings, lanes=4))
+    plan = begin(model, replace(settings, sequences=4))
     (plan.folder / "begun.json").write_text("{")
     with pytest.raises(RdchatError, match=r"begun\.json is damaged"):
-        make_plan(model, replace(settings, lanes=4), resume=True)
+        make_plan(model, replace(settings, sequences=4), resume=True)
 
 
-def test_lanes_are_fewer_where_memory_is_small(
+def test_sequences_are_fewer_where_memory_is_small(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rdchat.inference.training.run.budget.total_memory_bytes", lambda: 10 * LANE_BYTES)
     plan = make_plan(model, settings, resume=False)
-    assert plan.settings.lanes == 5  # 0.6 of it, logits counted as well
+    assert plan.settings.sequences == 5  # 0.6 of it, logits counted as well
     monkeypatch.undo()
 
 
@@ -182,8 +182,8 @@ def test_with_hours_the_disk_is_reckoned_for_what_can_be_made_in_them(
 ) -> None:
     """Not for the most tokens there may be: hidden states would be computed again and again for want of room."""
     disk_with(10**9, monkeypatch)
-    hours = replace(settings, tokens=10**7, hours=1.0, lanes=4)
-    clock = count(step=4)  # a step of four lanes takes as long
+    hours = replace(settings, tokens=10**7, hours=1.0, sequences=4)
+    clock = count(step=4)  # a step of four sequences takes as long
     budget = make_plan(model, hours, resume=False, now=lambda: float(next(clock))).budget
     assert budget.keep_states
     assert budget.disk_bytes == (3600 + 1) * (2 * 32 + 6) + 4 * LANE_BYTES
@@ -273,7 +273,7 @@ def of_family(name: str) -> LoadedModel:
 
 @pytest.mark.parametrize("name", ["qwen2", "gemma3", "phi3", "gpt_oss", "deepseek_v3", "mistral4", "gpt2", "cohere2"])
 def test_drafters_can_be_trained_for_many_families(name: str, settings: TrainingSettings) -> None:
-    """What each lane says is compared with what it says alone; DeepSeek's masks are numbers."""
+    """What each sequence says is compared with what it says alone; DeepSeek's masks are numbers."""
     make_plan(of_family(name), settings, resume=False)
 
 
@@ -293,12 +293,12 @@ def test_families_that_cannot_be_trained_for_are_refused(name: str, words: str, 
         make_plan(of_family(name), settings, resume=False)
 
 
-def test_lanes_that_say_something_else_than_alone_are_refused(
+def test_sequences_that_say_something_else_than_alone_are_refused(
     settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a family would that reads positions in a way of its own: here all lanes see the longest one's columns."""
+    """As a family would that reads positions in a way of its own: here all sequences see the longest one's columns."""
     monkeypatch.setattr(
-        LaneCache, "make_mask", lambda self, *_a, **_o: mx.ones((self.offset.shape[0], 1, 1, self.span), mx.bool_)
+        BatchCache, "make_mask", lambda self, *_a, **_o: mx.ones((self.offset.shape[0], 1, 1, self.span), mx.bool_)
     )
     with pytest.raises(ModelError, match="its logits came out different"):
         make_plan(tiny_llama(0), settings, resume=False)

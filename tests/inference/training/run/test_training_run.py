@@ -10,19 +10,19 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError, StorageFullError, StorageLockedError
+from rdchat.inference.benchmark import evaluation
 from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.head.trainer import Recipe, StepReport, Trainer
-from rdchat.inference.training.progress import Pace, Phase, TrainingProgress
 from rdchat.inference.training.run import train_phase
-from rdchat.inference.training.run.evaluate import Evaluation
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 from tests.disks import small_disk
 from tests.inference.fakes import END, lenient_llama
 from tests.inference.training.short_runs import short_evaluation
 
-LANES = 16
+SEQUENCES = 16
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,7 +39,7 @@ def model() -> LoadedModel:
 
 def settings_in(place: Path) -> TrainingSettings:
     recipe = Recipe(epochs=1, batch=64, warm_up=5)
-    return TrainingSettings(place / "out", tokens=1000, lanes=LANES, vocabulary=32, recipe=recipe)
+    return TrainingSettings(place / "out", tokens=1000, sequences=SEQUENCES, vocabulary=32, recipe=recipe)
 
 
 @pytest.fixture
@@ -204,8 +204,8 @@ def test_evaluation_goes_on_where_it_stopped(
 ) -> None:
     total = round(1 / train(model, settings, until=Phase.EVALUATE)[-1].fraction)
     decoded: list[int] = []
-    plain = Evaluation._decode
-    monkeypatch.setattr(Evaluation, "_decode", lambda *arguments: decoded.append(1) or plain(*arguments))
+    plain = evaluation.record
+    monkeypatch.setattr(evaluation, "record", lambda *arguments: decoded.append(1) or plain(*arguments))
     events = train(model, settings)
     assert phases(events) == [Phase.WATCH, Phase.EVALUATE, Phase.WRITE, Phase.DONE], "nothing is trained again"
     assert len(decoded) == total - 1 > 0
@@ -264,4 +264,4 @@ def test_a_model_that_ends_its_answers_at_once(settings: TrainingSettings, monke
     mute = lenient_llama()
     monkeypatch.setattr("rdchat.inference.training.data.sequences.sample", lambda *_: END)
     with pytest.raises(ModelError, match="nothing to learn from the answers of tiny"):
-        train(mute, replace(settings, lanes=128))
+        train(mute, replace(settings, sequences=128))

@@ -1,21 +1,21 @@
-"""One lane of a race: who runs, how fast, for how long, and what is written so far."""
+"""One reply of a race: who runs, how fast, for how long, and what is written so far."""
 
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QGridLayout, QPlainTextEdit, QProgressBar, QVBoxLayout, QWidget
 
-from rdchat.services.engine.race import Lane, LaneState
+from rdchat.services.engine.race import Replay, ReplayState
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 
 
-class LaneView(QWidget):
-    """Shows a `Lane` at the moment it is told."""
+class ReplayView(QWidget):
+    """Shows a `Replay` at the moment it is told."""
 
     def __init__(self, theme: Theme, name: str, placeholder: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._lane: Lane | None = None
+        self._replay: Replay | None = None
         self._characters = 0
         self.name = ElidedLabel(theme, name, bold=True)
         self.speed = ThemedLabel(theme, formatting.NONE, "muted", points_more=10, bold=True, tabular=True)
@@ -53,9 +53,9 @@ class LaneView(QWidget):
         self.text.setAccessibleName(f"Reply: {name}")
         self.progress.setAccessibleName(f"Progress: {name}")
 
-    def load(self, lane: Lane | None) -> None:
+    def load(self, replay: Replay | None) -> None:
         """Take another recorded reply, and show nothing of it yet."""
-        self._lane = lane
+        self._replay = replay
         self._rewind()
         self.speed.setText(formatting.NONE)
         self.speed.set_color("muted")
@@ -63,18 +63,18 @@ class LaneView(QWidget):
         self.progress.setValue(0)
 
     def show_moment(self, clock_ms: float) -> None:
-        """Show the lane as it was `clock_ms` after the request; going back is possible."""
-        if self._lane is None:
+        """Show the replay as it was `clock_ms` after the request; going back is possible."""
+        if self._replay is None:
             return
-        state = self._lane.at(clock_ms)
+        state = self._replay.at(clock_ms)
         if state.characters < self._characters:
             self._rewind()
-        self._write(self._lane.text[self._characters : state.characters])
+        self._write(self._replay.text[self._characters : state.characters])
         self._characters = state.characters
         self._show_figures(state)
 
-    def _show_figures(self, state: LaneState) -> None:
-        total = len(self._lane.run.token_ids) if self._lane else 0
+    def _show_figures(self, state: ReplayState) -> None:
+        total = len(self._replay.run.token_ids) if self._replay else 0
         self.speed.setText(formatting.rate(state.tokens_per_s))
         self.speed.set_color("muted" if state.tokens_per_s is None else "text")
         elapsed = f"{state.elapsed_ms / 1000:.2f} s"

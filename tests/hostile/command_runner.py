@@ -32,7 +32,7 @@ def environment_of(audit: Path) -> dict[str, str]:
     }
 
 
-class Trials:
+class CommandRunner:
     """Tries one case after the other; use it as a context.
 
     Args:
@@ -46,7 +46,7 @@ class Trials:
         self._runner: subprocess.Popen[bytes] | None = None
         self._orders, self._answers = -1, -1
 
-    def __enter__(self) -> "Trials":
+    def __enter__(self) -> "CommandRunner":
         self._place.mkdir(parents=True, exist_ok=True)
         return self
 

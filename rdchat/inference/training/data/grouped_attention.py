@@ -1,8 +1,8 @@
-"""Attention of one token a lane with fewer, larger products.
+"""Attention of one token per sequence of a batch, with the query heads of a group in one matrix product.
 
 Several query heads share a pair of keys and values. MLX's attention on a CPU multiplies each of them by itself, so most
-of its time goes into starting products of a single row; folded into the rows of one product they take two thirds of the
-time. On a GPU there is nothing to gain: MLX has a kernel for it.
+of its time goes into starting products of a single row; as the rows of one product they take two thirds of the time. On
+a GPU there is nothing to gain: MLX has a kernel for it.
 """
 
 import sys
@@ -15,22 +15,22 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from rdchat.inference.target.device import on_gpu
-from rdchat.inference.training.data.batched_decoding import LaneCache
+from rdchat.inference.training.data.batched_decoding import BatchCache
 
 _ATTENTION = "scaled_dot_product_attention"  # what the model families of mlx-lm call
 
 
-def lane_attention(network: nn.Module) -> AbstractContextManager[None]:
-    """Within, a network that is fed through `LaneCache`s attends in the way that is the faster one here."""
-    return nullcontext() if on_gpu() else folded_attention(network)
+def batch_attention(network: nn.Module) -> AbstractContextManager[None]:
+    """Use `grouped_attention` within the context where it is faster: on a CPU."""
+    return nullcontext() if on_gpu() else grouped_attention(network)
 
 
 @contextmanager
-def folded_attention(network: nn.Module) -> Iterator[None]:
-    """Within, a network that is fed through `LaneCache`s folds its query heads; other calls are left alone."""
+def grouped_attention(network: nn.Module) -> Iterator[None]:
+    """Within the context, calls through a `BatchCache` multiply all query heads of a group at once."""
     plain = {module: getattr(module, _ATTENTION) for module in _attending_modules(network)}
     for module, function in plain.items():
-        setattr(module, _ATTENTION, _folding(function))
+        setattr(module, _ATTENTION, _grouping(function))
     try:
         yield
     finally:
@@ -45,19 +45,19 @@ def _attending_modules(network: nn.Module) -> set[ModuleType]:
     return {module for module in modules if hasattr(module, _ATTENTION)}
 
 
-def _folding(plain: Callable[..., mx.array]) -> Callable[..., mx.array]:
+def _grouping(plain: Callable[..., mx.array]) -> Callable[..., mx.array]:
     def attention(  # noqa: PLR0917  mlx-lm's own signature
         queries: mx.array, keys: mx.array, values: mx.array, cache: Any, scale: float, mask: Any, sinks: Any = None
     ) -> mx.array:
         # a mask of numbers is added to the scores, and made for these heads: DeepSeek's, for one
-        foldable = isinstance(cache, LaneCache) and isinstance(mask, mx.array) and mask.dtype == mx.bool_
-        if not foldable or sinks is not None:
+        is_ours = isinstance(cache, BatchCache) and isinstance(mask, mx.array) and mask.dtype == mx.bool_
+        if not is_ours or sinks is not None:
             options = {} if sinks is None else {"sinks": sinks}
             return plain(queries, keys, values, cache=cache, scale=scale, mask=mask, **options)
-        lanes, heads, _, width = queries.shape
-        folded = (queries * scale).reshape(lanes, keys.shape[1], -1, width)
-        scores = mx.where(mask, folded @ keys.swapaxes(-1, -2), -mx.inf)
+        batch, heads, _, width = queries.shape
+        grouped = (queries * scale).reshape(batch, keys.shape[1], -1, width)
+        scores = mx.where(mask, grouped @ keys.swapaxes(-1, -2), -mx.inf)
         weighted = mx.softmax(scores, axis=-1, precise=True) @ values
-        return weighted.reshape(lanes, heads, 1, values.shape[-1])
+        return weighted.reshape(batch, heads, 1, values.shape[-1])
 
     return attention

@@ -1,4 +1,4 @@
-"""Where a training stands, as its events say it."""
+"""The progress events of a training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """What a training is doing."""
+    """The phases of a training, in order."""
 
     DATA = "data"
     PREPARE = "prepare"
@@ -19,13 +19,13 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Where a training stands.
+    """Progress of a training.
 
     Attributes:
         phase: What it is doing.
         fraction: Of the phase, from 0 to 1.
-        tokens_per_second: Answer tokens made, samples trained on, or tokens decoded, since the phase was begun or taken
-            up; None where it does not say.
+        tokens_per_second: Answer tokens made, samples trained on, or tokens decoded, since the phase was begun or
+            continued; None where it is not measured.
         loss: In nats, of the last steps; None outside of training.
         accuracy: Share of right tokens at each draft position of held-out answers, given that all before were right;
             empty where it was not looked at.
@@ -41,7 +41,7 @@ class TrainingProgress:
 
 
 class Pace:
-    """How fast a phase goes, and when it is time to say so again.
+    """Measures a phase's duration, and limits its events to one a second.
 
     Args:
         now: A clock, in seconds.
@@ -55,7 +55,7 @@ class Pace:
 
     @property
     def spent_s(self) -> float:
-        """Seconds since the phase was begun or taken up."""
+        """Seconds since the phase was begun or continued, at least 1e-6."""
         return max(self._now() - self._began, 1e-6)
 
     def due(self) -> bool:

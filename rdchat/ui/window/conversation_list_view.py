@@ -143,7 +143,7 @@ class ConversationDelegate(QStyledItemDelegate):
         model.setData(index, editor.text())
 
 
-class ConversationList(QListView):
+class ConversationListView(QListView):
     """Up and Down open the neighbours, F2 renames, Delete deletes, Return goes to the composer."""
 
     open_requested = Signal(int)

@@ -1,4 +1,4 @@
-"""What decoding with a drafter brought: sums that can be pooled, and kept on disk reply by reply."""
+"""What decoding with a drafter brought: counts that can be pooled, and kept on disk reply by reply."""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,31 +9,12 @@ from typing import Any
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines
 from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.requests import DraftSettings, Mode
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    """A way to draft.
-
-    Attributes:
-        width: Beam width; 0 where prompt lookup drafts alone.
-        length: Beam length, the root included.
-        lookup_branch: Whether a path from prompt lookup is offered as well.
-    """
-
-    width: int
-    length: int
-    lookup_branch: bool = False
-
-    def __str__(self) -> str:
-        if not self.width:
-            return f"lookup L{self.length}"
-        return f"W{self.width} L{self.length}" + (" + lookup" if self.lookup_branch else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What decoding prompts with one setup brought; sums, so that trials can be pooled.
+class DraftCounts:
+    """What decoding prompts with drafts of one shape brought; sums, so that counts can be pooled.
 
     Attributes:
         prompts: Number of prompts.
@@ -66,21 +47,21 @@ class Trial:
         ]
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "Trial":
+    def from_dict(cls, data: dict[str, Any]) -> "DraftCounts":
         """Read what `asdict` gave, back from JSON."""
         return cls(**data | {name: tuple(data[name]) for name in ("offered", "accepted")})
 
     @classmethod
-    def pooled(cls, trials: Sequence["Trial"]) -> "Trial":
-        """Return the sum of trials."""
+    def pooled(cls, counts: Sequence["DraftCounts"]) -> "DraftCounts":
+        """Return the sum of counts."""
         return cls(
-            sum(trial.prompts for trial in trials),
-            sum(trial.decoded for trial in trials),
-            sum(trial.target_calls for trial in trials),
-            _column_sums([trial.offered for trial in trials]),
-            _column_sums([trial.accepted for trial in trials]),
-            sum(trial.runs for trial in trials),
-            sum(trial.repeated_runs for trial in trials),
+            sum(each.prompts for each in counts),
+            sum(each.decoded for each in counts),
+            sum(each.target_calls for each in counts),
+            _column_sums([each.offered for each in counts]),
+            _column_sums([each.accepted for each in counts]),
+            sum(each.runs for each in counts),
+            sum(each.repeated_runs for each in counts),
         )
 
 
@@ -89,11 +70,23 @@ def _column_sums(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(sum(row[place] for row in rows if place < len(row)) for place in range(depth))
 
 
-Result = tuple[Prompt, Setup, Trial]
-"""What decoding a prompt with a setup brought."""
+Result = tuple[Prompt, DraftSettings, DraftCounts]
+"""What decoding a prompt with a draft brought."""
 
 
-class TrialFile:
+def draft_name(draft: DraftSettings) -> str:
+    """Return such as `W4 L5`, `W4 L5 + lookup` or `lookup L5`: stored, and printed as the setup."""
+    if draft.mode is Mode.LOOKUP:
+        return f"lookup L{1 + draft.draft_tokens}"
+    return f"W{draft.beam_width} L{draft.beam_length}" + (" + lookup" if draft.lookup_branch else "")
+
+
+def most_drafted(draft: DraftSettings) -> int:
+    """Return the most tokens of a draft, the root not counted."""
+    return draft.draft_tokens if draft.mode is Mode.LOOKUP else draft.beam_length - 1
+
+
+class CountsFile:
     """Results on disk, so that an interrupted measurement goes on where it stopped. To be closed.
 
     Args:
@@ -114,40 +107,41 @@ class TrialFile:
         elif lines[0] != facts:
             self._lines.close()
             raise RdchatError(f"{path} holds something else than results of this measurement.", "Name another file.")
-        self._trials = {line["key"]: Trial.from_dict(line["trial"]) for line in lines[1:]}
+        self._counts = {line["key"]: DraftCounts.from_dict(line["trial"]) for line in lines[1:]}
 
-    def find(self, prompt: Prompt, setup: Setup) -> Trial | None:
+    def find(self, prompt: Prompt, draft: DraftSettings) -> DraftCounts | None:
         """Return what was measured before."""
-        return self._trials.get(_key(prompt, setup))
+        return self._counts.get(_key(prompt, draft))
 
-    def add(self, prompt: Prompt, setup: Setup, trial: Trial) -> None:
+    def add(self, prompt: Prompt, draft: DraftSettings, counts: DraftCounts) -> None:
         """Keep a result."""
-        self._lines.append({"key": _key(prompt, setup), "trial": asdict(trial)})
+        self._lines.append({"key": _key(prompt, draft), "trial": asdict(counts)})
 
     def close(self) -> None:
         """Let go of the file."""
         self._lines.close()
 
 
-def _key(prompt: Prompt, setup: Setup) -> str:
+def _key(prompt: Prompt, draft: DraftSettings) -> str:
     """Name a result; prompts only by a hash, so that the file holds no text of anybody's."""
-    return f"{setup}: {hashlib.sha256(prompt.text.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    return f"{draft_name(draft)}: {hashlib.sha256(prompt.text.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 def report(results: Sequence[Result]) -> list[dict[str, object]]:
-    """Pool results by setup and group, `all` among them, as JSON holds them."""
+    """Pool results by draft and group, `all` among them, as JSON holds them."""
     rows: list[dict[str, object]] = []
-    for setup in dict.fromkeys(setup for _, setup, _ in results):
-        mine = [(prompt.group, trial) for prompt, own, trial in results if own == setup]
+    for draft in dict.fromkeys(draft for _, draft, _ in results):
+        mine = [(prompt.group, counts) for prompt, own, counts in results if own == draft]
         groups = [name for name in dict.fromkeys(group for group, _ in mine) if name]
+        alone = draft.mode is Mode.LOOKUP
         for group in [*groups, "all"]:
-            pooled = Trial.pooled([trial for name, trial in mine if group in {name, "all"}])
+            pooled = DraftCounts.pooled([counts for name, counts in mine if group in {name, "all"}])
             rows.append(
                 {
-                    "setup": str(setup),
-                    "beam_width": setup.width,
-                    "beam_length": setup.length,
-                    "lookup_branch": setup.lookup_branch,
+                    "setup": draft_name(draft),
+                    "beam_width": 0 if alone else draft.beam_width,
+                    "beam_length": 1 + most_drafted(draft),
+                    "lookup_branch": not alone and draft.lookup_branch,
                     "group": group,
                     "prompts": pooled.prompts,
                     "decoded_tokens": pooled.decoded,

@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
+from rdchat.inference.auto.estimates.acceptance_estimates import DraftValues, NodeRates
+from rdchat.inference.drafting.node_pool import HostPool, NodePool, children
 
-from rdchat.inference.auto.acceptance_estimates import ScoredNodes
-from rdchat.inference.auto.state import Followed
-from rdchat.inference.drafting.recurrent_beam import NodePool
-
-_FIRST = 8  # drafts that were offered, which are asked what other shapes would have brought
+_FIRST = 8  # drafts that were offered, by which drafts on the whole are judged
 _VALUED = 3  # of so many later ones, one is
 
 
@@ -20,31 +18,29 @@ class _Waiting:
     Attributes:
         start: Index in the text of the token after the root.
         pool: Its nodes.
-        width: Its beams.
         offered: Whether it was offered to the target.
-        valued: Whether other shapes are judged by it.
+        valued: Whether drafts on the whole are judged by it.
         drawn: Its nodes on the host, once they are looked at.
         node: The last one that the text took.
         depth: Where that is.
     """
 
     start: int
-    pool: NodePool
-    width: int
+    pool: NodePool[Any]
     offered: bool
     valued: bool
-    drawn: ScoredNodes | None = None
+    drawn: HostPool | None = None
     node: int = 0
     depth: int = 0
 
-    def told_by(self, text: Sequence[int], ended: bool) -> ScoredNodes | None:
+    def told_by(self, text: Sequence[int], ended: bool) -> HostPool | None:
         """Return the nodes once the text has left the draft, or passed it, or ended in it; None before."""
         if len(text) <= self.start + (not self.offered and not ended):  # the device may still be working on it
             return None
-        drawn = self.drawn = self.drawn or on_host(self.pool, self.width)
+        drawn = self.drawn = self.drawn or self.pool.fetch()
         while self.depth < drawn.levels and self.start + self.depth < len(text):
-            children = drawn.children(self.node)
-            right = children[drawn.tokens[children] == text[self.start + self.depth]]
+            below = children(drawn, self.node)
+            right = below[drawn.tokens[below] == text[self.start + self.depth]]
             if not right.size:
                 return drawn
             self.node, self.depth = int(right[0]), self.depth + 1
@@ -55,27 +51,26 @@ class DraftComparison:
     """Holds recurrent drafts back until the text has left them, or gone as far as they reach.
 
     Args:
-        followed: Learns from them.
+        nodes: Learn from them.
+        values: Likewise.
     """
 
-    def __init__(self, followed: Followed) -> None:
-        self._followed = followed
+    def __init__(self, nodes: NodeRates, values: DraftValues) -> None:
+        self._nodes, self._values = nodes, values
         self._waiting: list[_Waiting] = []
         self._offered = 0
 
-    def add(self, start: int, pool: NodePool, width: int, offered: bool, drawn: ScoredNodes | None = None) -> None:
+    def add(self, start: int, pool: NodePool[Any], offered: bool) -> None:
         """Take a draft, which the device may still be working on.
 
         Args:
             start: Number of tokens in the text, the draft's root included.
             pool: Its nodes.
-            width: Its beams.
             offered: Whether it was offered to the target.
-            drawn: Its nodes on the host, where they are there already.
         """
         self._offered += offered
         valued = not offered or self._offered <= _FIRST or self._offered % _VALUED == 0
-        self._waiting.append(_Waiting(start, pool, width, offered, valued, drawn))
+        self._waiting.append(_Waiting(start, pool, offered, valued))
 
     @property
     def waiting(self) -> int:
@@ -89,24 +84,12 @@ class DraftComparison:
             text: All tokens so far.
             ended: Whether there will be no more, so that drafts which it still follows tell what they told.
         """
-        still, followed = [], self._followed
+        still = []
         for waiting in self._waiting:
             if (drawn := waiting.told_by(text, ended)) is None:
                 still.append(waiting)
                 continue
-            followed.nodes.learn(drawn, text[waiting.start : waiting.start + drawn.levels])
+            self._nodes.learn(drawn, text[waiting.start : waiting.start + drawn.levels])
             if waiting.valued:
-                followed.values.learn(drawn, followed.nodes.chances(drawn))
+                self._values.learn(drawn, self._nodes.chances(drawn))
         self._waiting = still
-
-
-def on_host(pool: NodePool, width: int) -> ScoredNodes:
-    """Return what a search with so many beams kept; waits for the device unless it is evaluated."""
-    return ScoredNodes(
-        np.array(pool.tokens, dtype=np.int64),
-        np.array(pool.parents, dtype=np.int64),
-        np.array(pool.scores, dtype=np.float64),
-        pool.level_size,
-        pool.levels,
-        width,
-    )

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from tests.hostile.case import Call, Case, Kind, evil_mark
+from tests.hostile.command_runner import environment_of, fresh
 from tests.hostile.results import Result
 from tests.hostile.samples import ROOT, samples
-from tests.hostile.trial import environment_of, fresh
 from tests.hostile.watch import ending, is_readable, kill_tree, tree_bytes, watch
 
 LONGEST_GAP_MS = 100
@@ -22,7 +22,7 @@ def is_for_the_window(case: Case) -> bool:
     return case.kind not in _ON_THE_COMMAND_LINE_ONLY
 
 
-class WindowTrials:
+class WindowRunner:
     """Tries one case after the other in one window, which is opened anew where it was killed; use it as a context.
 
     Args:
@@ -34,7 +34,7 @@ class WindowTrials:
         self._audit = place / "audit"
         self._child: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> "WindowTrials":
+    def __enter__(self) -> "WindowRunner":
         self._place.mkdir(parents=True, exist_ok=True)
         return self
 

@@ -9,8 +9,8 @@ from math import exp, log
 
 import numpy as np
 
-from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.curve import PLAIN_STEP, ROWS, CallCurve, Costs, Floats, line
+from rdchat.inference.api.requests import BeamShape, Mode
+from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, ROWS, CallCurve, Costs, Floats, line
 from rdchat.inference.auto.plan import LENGTHS, WIDTHS, Plan
 
 _MEASURED = 8  # calls that a measured cost counts for, beside those of real replies
@@ -103,6 +103,10 @@ class CostModel:
         if self._beams is None:
             return np.outer(np.ones(len(WIDTHS)), np.array(LENGTHS) - 1) * _GUESSED_BEAMS * self._plain(0)
         return self._beams
+
+    def beam_ms(self, shape: BeamShape) -> float:
+        """Return what one recurrent draft costs, of a width in `WIDTHS`; a length between those costs as the next."""
+        return float(self.beams_ms()[WIDTHS.index(shape.width), np.searchsorted(LENGTHS, shape.length)])
 
     def draft_model_ms(self, steps: int, late: int) -> float:
         """Return what a draft model's draft costs.

@@ -7,10 +7,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance_estimates import NodeRates, ScoredNodes
-from rdchat.inference.auto.off_path_draft import DraftComparison
-from rdchat.inference.auto.state import Followed
-from rdchat.inference.drafting.recurrent_beam import NodePool
+from rdchat.inference.auto.estimates.acceptance_estimates import DraftValues, NodeRates
+from rdchat.inference.auto.estimates.draft_comparison import DraftComparison
+from rdchat.inference.drafting.node_pool import HostPool, NodePool
 
 PROMPT = [1, 2, 3]
 CHAIN = [10, 11, 12]  # tokens of the drafts
@@ -24,23 +23,23 @@ class Noted(NodeRates):
         self.texts: list[list[int]] = []
 
     @override
-    def learn(self, drawn: ScoredNodes, text: Sequence[int]) -> None:
+    def learn(self, drawn: HostPool, text: Sequence[int]) -> None:
         self.texts.append(list(text))
         super().learn(drawn, text)
 
 
-def pool(tokens: list[int]) -> NodePool:
+def pool(tokens: list[int]) -> NodePool[mx.array]:
     scores = -0.1 * np.arange(1 + len(tokens))
-    return NodePool(mx.array([0, *tokens]), mx.arange(-1, len(tokens)), mx.array(scores), 1, len(tokens))
+    return NodePool(mx.array([0, *tokens]), mx.arange(-1, len(tokens)), mx.array(scores), levels=len(tokens), width=1)
 
 
 def looks(text: list[int], offered: bool, drafts: tuple[list[int], ...] = (CHAIN,)) -> list[int]:
     """Add drafts below the prompt, one token after the other; return what was learnt from after each."""
     nodes, learnt = Noted(), []
-    comparison = DraftComparison(Followed(nodes=nodes))
+    comparison = DraftComparison(nodes, DraftValues())
     for length in range(len(text) + 1):
         if length < len(drafts):
-            comparison.add(len(PROMPT) + length, pool(drafts[length]), 1, offered)
+            comparison.add(len(PROMPT) + length, pool(drafts[length]), offered)
         comparison.look([*PROMPT, *text[:length]])
         learnt.append(len(nodes.texts))
         assert comparison.waiting == min(1 + length, len(drafts)) - len(nodes.texts)
@@ -58,7 +57,7 @@ def test_a_draft_that_the_text_leaves_is_learnt_from_at_once() -> None:
     assert looks([10, 99, 99], offered=True) == [0, 0, 1, 1]
 
 
-def test_a_shadow_is_not_waited_for() -> None:
+def test_an_off_path_draft_is_not_waited_for() -> None:
     """The device works on it behind the call for the next token."""
     assert looks([99, 99, 99], offered=False) == [0, 0, 1, 1]
 
@@ -71,8 +70,8 @@ def test_a_later_draft_need_not_wait_for_an_earlier_one() -> None:
 def test_a_draft_in_which_the_reply_ends_tells_as_much_as_came(offered: bool) -> None:
     """Of short replies only drafts that failed were learnt from: nine of ten that were right looked like none."""
     nodes = Noted()
-    comparison = DraftComparison(Followed(nodes=nodes))
-    comparison.add(3, pool(CHAIN), 1, offered)
+    comparison = DraftComparison(nodes, DraftValues())
+    comparison.add(3, pool(CHAIN), offered)
     comparison.look([*PROMPT, *CHAIN[:2]])
     assert not nodes.texts
     comparison.look([*PROMPT, *CHAIN[:2]], ended=True)

@@ -13,7 +13,7 @@ from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 _CHEVRON = 12
 
 
-class Figure(QWidget):
+class FigureRow(QWidget):
     """One row: a name, and its value in figures of one width at the right edge."""
 
     def __init__(self, theme: Theme, name: str, definition: str) -> None:
@@ -101,8 +101,8 @@ class Section(QWidget):
         self._rows.addWidget(row)
         return row
 
-    def add_figure(self, name: str, definition: str) -> Figure:
-        return self.add(Figure(self.theme, name, definition))
+    def add_figure(self, name: str, definition: str) -> FigureRow:
+        return self.add(FigureRow(self.theme, name, definition))
 
     def fold(self, folded: bool) -> None:
         """Fold it up or down without telling."""

@@ -12,7 +12,7 @@ from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.cache_file import write_cache_file
 from rdchat.files.foreign_files import read_json
-from rdchat.inference.auto.curve import Costs
+from rdchat.inference.auto.costs.cost_curve import Costs
 
 MEASUREMENTS = 3  # starts in which costs are measured: a machine that was busy once is not slow for ever
 _MOST_BYTES = 2**20

@@ -6,8 +6,8 @@ import random
 from dataclasses import asdict
 
 from rdchat.inference.training.data.foreign_texts import foreign_text, languages
-from rdchat.inference.training.data.prompt_source import PromptSource
-from rdchat.inference.training.data.seed_prompts import seed_prompts
+from rdchat.inference.training.data.seed_patterns import seed_patterns
+from rdchat.inference.training.data.seed_prompts import SeedPromptSource
 
 
 def digest(value: object) -> str:
@@ -16,7 +16,7 @@ def digest(value: object) -> str:
 
 def test_the_built_in_prompts_are_the_same_in_the_same_order() -> None:
     assert (
-        digest(list(asdict(seed_prompts()).items()))
+        digest(list(asdict(seed_patterns()).items()))
         == "0ab0a0c82043cb37a6213279e80fc803ace6e1d190e9acf08b1550df199cc845"
     )
     draw = random.Random(1)
@@ -26,8 +26,8 @@ def test_the_built_in_prompts_are_the_same_in_the_same_order() -> None:
 
 def test_a_seed_gives_the_same_prompts_as_ever() -> None:
     passages = [f"Passage {number}. It says more." for number in range(6)]
-    source = PromptSource(7, ["a question of the person's own"])
-    drawn = [asdict(source.opening(number, passages, number % 4 == 0)) for number in range(3000)]
+    source = SeedPromptSource(7, ["a question of the person's own"])
+    drawn = [asdict(source.seed_prompt(number, passages, number % 4 == 0)) for number in range(3000)]
     assert (
         digest([list(each.values()) for each in drawn])
         == "c03ec94f840e625dedec2a119625cc8aeb76d902d7a58e54264e096a743dbaff"

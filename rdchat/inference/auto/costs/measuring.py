@@ -10,12 +10,11 @@ from time import perf_counter
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.auto.curve import PLAIN_STEP, Costs
+from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Role, SamplingParams
+from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Costs
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
-from rdchat.inference.drafting.recurrent_beam import BeamShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
@@ -61,7 +60,6 @@ def measure_beams(model: LoadedModel, recurrent: RecurrentModel) -> Measurement:
     yield from scratch.fill(1)
     request = GenerationRequest((ChatMessage(Role.USER, "-"),))
     drafter = recurrent.drafter([0], request, RecurrentSettings(BeamShape(1, 2), lookup_branch=False))
-    drafter.propose(0, 0)  # it reads the hidden states of the last call
 
     def draft(width: int, length: int) -> float:
         began = perf_counter()

@@ -1,0 +1,170 @@
+"""Measures how far a target follows a recurrent drafter, on replies that are decoded plainly."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import override
+from zipfile import BadZipFile
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.files.atomic_file import atomic_file
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import BeamShape, GenerationRequest
+from rdchat.inference.auto.costs.cost_curve import Floats
+from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, NodeRates, promises, values_by_length
+from rdchat.inference.auto.plan import LONGEST, WIDEST, WIDTHS
+from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.node_pool import HostPool, NodePool
+from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.verifier import Verified
+
+_Compared = tuple[HostPool, list[int]]  # a draft, and the text that followed
+_NOWHERE = -1  # a token that is in no draft
+_PRIOR = 4.0  # promised nodes that came true, with which each depth begins
+_EVERY = 3  # tokens: neighbouring drafts tell much the same
+
+
+class DraftRecorder(Drafter):
+    """Offers nothing, so that decoding is plain, and keeps the longest drafts below the reply's tokens.
+
+    Args:
+        drafter: Drafts.
+        widths: Beams of the drafts that are kept below each of those tokens.
+        every: Tokens from one to the next of those.
+
+    Attributes:
+        pools: The drafts by width, from the reply's first token on.
+    """
+
+    name = "recorder"
+
+    def __init__(self, drafter: RecurrentDrafter, widths: Sequence[int], every: int = 1) -> None:
+        self._drafter, self._every = drafter, every
+        self._tokens = 0
+        self.pools: dict[int, list[HostPool]] = {width: [] for width in widths}
+
+    @override
+    def propose(self, root: int, limit: int) -> Draft:
+        """See `Drafter`."""
+        if self._tokens % self._every == 0:
+            for width, pools in self.pools.items():
+                pools.append(self._drafter.search(root, BeamShape(width, LONGEST)).fetch())
+        return Draft(PackedTree.chain(mx.array([root])))
+
+    @override
+    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
+        """See `Drafter`."""
+        self._tokens += 1
+        self._drafter.observe(root, tokens, verified, path)
+
+
+def record_drafts(
+    model: LoadedModel, recurrent: RecurrentModel, request: GenerationRequest, widths: Sequence[int], every: int = 1
+) -> tuple[list[int], list[int], dict[int, list[HostPool]]]:
+    """Answer plainly; return the prompt's and the reply's token ids, and what a `DraftRecorder` kept."""
+    prompt = model.encode_chat(request.messages, continue_last=False)
+    job = ReplyJob.fresh(model, prompt, request)
+    alone = recurrent.drafter(prompt, request, RecurrentSettings(lookup_branch=False), job.ledger)
+    recorder = DraftRecorder(alone, widths, every)
+    *_, end = RoundIterator(job, recorder)
+    assert isinstance(end, ReplyEnd)
+    return prompt, list(end.token_ids), recorder.pools
+
+
+class AcceptanceCalibration:
+    """Compares drafts of the largest shape with replies.
+
+    Args:
+        model: The target.
+        recurrent: Its drafter.
+    """
+
+    def __init__(self, model: LoadedModel, recurrent: RecurrentModel) -> None:
+        self._model = model
+        self._recurrent = recurrent
+        self._compared: list[_Compared] = []
+
+    def reply(self, request: GenerationRequest, file: Path) -> int:
+        """Decode a reply and compare drafts with it; return its number of tokens, 0 where the comparison was kept.
+
+        Args:
+            request: What to answer.
+            file: Keeps what the comparison showed (`.npz`), so that an interruption costs one reply.
+
+        Raises:
+            StorageFullError: If the disk is full.
+            StorageError: If the file cannot be written.
+        """
+        if (kept := _read(file)) is not None:
+            self._compared += kept
+            return 0
+        _, reply, pools = record_drafts(self._model, self._recurrent, request, (WIDEST,), _EVERY)
+        compared = []
+        for place, pool in enumerate(pools[WIDEST]):
+            text = reply[place * _EVERY + 1 :][: pool.levels]
+            compared.append((pool, [*text, *[_NOWHERE] * (pool.levels - len(text))]))
+        _keep(file, compared)
+        self._compared += compared
+        return len(reply)
+
+    @property
+    def acceptance(self) -> Acceptance | None:
+        """What all replies together show; None where there were no drafts to compare."""
+        compared = self._compared
+        if not compared:
+            return None
+        sums = np.zeros((LONGEST, 2))
+        for pool, text in compared:
+            for depth, (came, promised) in enumerate(promises(pool, text)):
+                sums[depth] += came, promised
+        told = int((sums[:, 1] > 0).sum())
+        rates = tuple(float((came + _PRIOR) / (promised + _PRIOR)) for came, promised in sums[:told])
+        calibrated = NodeRates(rates)
+        chances = [calibrated.chances(pool) for pool, _ in compared]
+        pairs = list(zip((pool for pool, _ in compared), chances, strict=True))
+        values = [np.mean([values_of_width(*pair, width) for pair in pairs], axis=0) for width in WIDTHS]
+        return Acceptance(rates, np.array(values))
+
+
+def values_of_width(pool: HostPool, chances: Floats, width: int) -> Floats:
+    """Return `values_by_length` of what a search with fewer beams would have kept, as far as can be told."""
+    kept = np.zeros(len(pool.tokens), dtype=bool)
+    kept[0] = True
+    live = np.array([0])
+    for depth in range(1, pool.levels + 1):
+        level = pool.level(depth)
+        grown = level.start + np.flatnonzero(np.isin(pool.parents[level], live))
+        grown = grown[: 2 * width if width > 1 else 1]
+        kept[grown] = True
+        live = grown[:width]
+    return values_by_length(replace(pool, scores=np.where(kept, pool.scores, -np.inf)), np.where(kept, chances, 0.0))
+
+
+def _keep(file: Path, drafts: list[_Compared]) -> None:
+    levels = LONGEST - 1
+    columns = {
+        "tokens": np.array([pool.tokens for pool, _ in drafts], dtype=np.int64),
+        "parents": np.array([pool.parents for pool, _ in drafts], dtype=np.int64),
+        "scores": np.array([pool.scores for pool, _ in drafts], dtype=np.float64),
+        "texts": np.array([text for _, text in drafts], dtype=np.int64).reshape(len(drafts), levels),
+    }
+    with atomic_file(file) as temporary:
+        np.savez(temporary, **columns)  # type: ignore[arg-type]
+
+
+def _read(file: Path) -> list[_Compared] | None:
+    try:
+        with np.load(file) as data:
+            columns = [data[name] for name in ("tokens", "parents", "scores", "texts")]
+    except (OSError, ValueError, KeyError, BadZipFile):
+        return None
+    return [
+        (NodePool(tokens, parents, scores, LONGEST - 1, WIDEST), text.tolist())
+        for tokens, parents, scores, text in zip(*columns, strict=True)
+    ]

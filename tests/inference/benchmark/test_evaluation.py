@@ -1,0 +1,76 @@
+"""Evaluation decodes: its counts are those of the rounds, and they add up."""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import pytest
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
+from rdchat.inference.benchmark.draft_counts import DraftCounts, Result, report
+from rdchat.inference.benchmark.evaluation import Evaluation, repeated_runs
+from rdchat.inference.drafting.drafter_folder import StoredDrafter, save_drafter
+from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.session import ChatSession
+from tests.inference.fakes import ALPHABET, tiny_llama
+
+PROMPTS = [Prompt("hello there", "a"), Prompt("abc abc abc", "b"), Prompt("more words", "a")]
+BEAMS = DraftSettings(Mode.RECURRENT, beam_width=3, beam_length=4)
+DRAFTS = [replace(BEAMS, beam_width=1, lookup_branch=False), BEAMS, DraftSettings(Mode.LOOKUP, draft_tokens=3)]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
+    model, folder = tiny_llama(0), tmp_path_factory.mktemp("drafter") / "drafter"
+    mx.random.seed(0)
+    head = RecurrentHead(HeadConfig(32, len(ALPHABET), exit_size=16, state_size=16))
+    save_drafter(folder, StoredDrafter(head, mx.arange(len(ALPHABET)), TargetBinding.of(model.info)), "card")
+    sampling = SamplingParams(temperature=0, max_tokens=40)
+    drafts = [replace(draft, drafter=str(folder)) for draft in DRAFTS]
+    return list(Evaluation(ChatSession(model), sampling).run(PROMPTS, drafts))
+
+
+def test_every_prompt_is_decoded_with_every_draft(results: list[Result]) -> None:
+    found = [(prompt, replace(draft, drafter=None)) for prompt, draft, _ in results]
+    assert found == [(prompt, draft) for prompt in PROMPTS for draft in DRAFTS]
+
+
+def test_all_drafts_decode_the_same_tokens(results: list[Result]) -> None:
+    for prompt in PROMPTS:
+        assert len({counts.decoded for own, _, counts in results if own == prompt}) == 1
+
+
+def test_counts_add_up(results: list[Result]) -> None:
+    for _, _, counts in results:
+        assert counts.target_calls <= counts.decoded <= counts.target_calls + sum(counts.accepted)
+        for position, (offered, accepted) in enumerate(zip(counts.offered, counts.accepted, strict=True)):
+            assert accepted <= offered
+            assert not position or offered <= counts.accepted[position - 1]
+
+
+def test_a_model_that_cannot_be_drafted_for_so_is_named() -> None:
+    evaluation = Evaluation(ChatSession(tiny_llama(0)), SamplingParams(max_tokens=4))
+    with pytest.raises(ModelError, match="There is no recurrent drafter for tiny"):
+        next(evaluation.run(PROMPTS, [BEAMS]))
+
+
+def test_runs_that_occurred_before_are_counted() -> None:
+    assert repeated_runs(list(range(20))) == (13, 0)
+    assert repeated_runs([*range(10), *range(10)]) == (13, 3)  # of the second ten: 0-7, 1-8, 2-9
+    assert repeated_runs([5] * 10) == (3, 2)
+    assert repeated_runs([1, 2, 3]) == (0, 0)
+
+
+def test_the_report_pools_sums_not_ratios() -> None:
+    few, many = DraftCounts(1, 10, 10, (10, 0), (0, 0)), DraftCounts(1, 100, 50, (50, 30), (30, 20))
+    rows = report([(Prompt("x", "a"), BEAMS, few), (Prompt("y", "b"), BEAMS, many)])
+    assert [row["group"] for row in rows] == ["a", "b", "all"]
+    assert rows[-1]["tokens_per_target_call"] == pytest.approx(110 / 60)
+    assert rows[-1]["acceptance_by_position"] == pytest.approx([30 / 60, 20 / 30])
+    assert rows[0]["acceptance_by_position"] == [0, None]
+
+
+def test_prompts_without_a_group_are_only_pooled() -> None:
+    assert [row["group"] for row in report([(Prompt("x"), BEAMS, DraftCounts(1, 4, 2, (2,), (2,)))])] == ["all"]
