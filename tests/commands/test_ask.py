@@ -1,10 +1,12 @@
 """`rdchat ask` on the real default model: what it prints, where, and with which exit status."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,6 @@ STATS_FIELDS = {
     "rounds", "drafted", "accepted", "target_calls", "verified_nodes", "host_syncs", "acceptance_rate",
     "tokens_per_target_call", "peak_memory_bytes", "ledger",
 }  # fmt: skip
-
-
-def rdchat(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "rdchat", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize(
@@ -134,21 +131,34 @@ def ask_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
     return printed_json(capsys, "ask", *arguments)
 
 
+@pytest.fixture(scope="module")
+def plain_report(default_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the default model, put where it is looked for, says without drafts."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+        patch.setenv("RDCHAT_CACHE_DIR", str(tmp_path_factory.mktemp("plain")))
+        paths.models_dir().mkdir(parents=True)
+        paths.default_model_dir().symlink_to(default_model_folder, target_is_directory=True)
+        assert main(["ask", QUESTION, "--mode", "off", "--temperature", "0", "--max-tokens", "32", "--json"]) == 0
+    report: dict[str, Any] = json.loads(printed.getvalue())
+    return report
+
+
 @pytest.mark.slow
-def test_json_has_every_field_and_its_figures_agree(default_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = ask_json(capsys, QUESTION, "--mode", "off", "--temperature", "0", "--max-tokens", "100")
+def test_json_has_every_field_and_its_figures_agree(plain_report: dict[str, Any], default_model_folder: Path) -> None:
+    report = plain_report
     assert report.keys() == JSON_FIELDS
     assert report["stats"].keys() >= STATS_FIELDS
-    assert report["model_path"] == str(default_model)
+    assert Path(report["model_path"]).resolve() == default_model_folder.resolve()
     assert (report["mode"], report["requested_mode"], report["mode_reason"]) == ("off", "off", None)
     assert "Rayleigh scattering" in report["text"]
-    assert report["finish_reason"] == "eos"
+    assert report["finish_reason"] == "length"
     stats = report["stats"]
     assert stats["generated_tokens"] == len(report["token_ids"])
     assert stats["target_calls"] == stats["generated_tokens"] - 1
     assert stats["tokens_per_target_call"] == 1
     assert (stats["rounds"], stats["drafted"], stats["accepted"], stats["verified_nodes"]) == (0, 0, 0, 0)
     assert stats["acceptance_rate"] is None
+    assert stats["choice"] is None
     assert stats["decode_tps"] == pytest.approx(1000 * stats["target_calls"] / stats["decode_ms"])
     assert stats["peak_memory_bytes"] > 300e6
     wanted = {"name", "depth", "parent", "calls", "mean_ms", "total_ms", "percent_of_parent"}
@@ -157,45 +167,16 @@ def test_json_has_every_field_and_its_figures_agree(default_model: Path, capsys:
 
 
 @pytest.mark.slow
-def test_recurrent_mode_finds_the_drafter_that_is_shipped(
-    default_model: Path, capsys: pytest.CaptureFixture[str]
+def test_recurrent_mode_finds_the_drafter_that_is_shipped_and_profile_times_it(
+    default_model: Path, plain_report: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = ask_json(capsys, QUESTION, "--mode", "recurrent", "--temperature", "0", "--max-tokens", "24")
+    options = ("--mode", "recurrent", "--profile", "--temperature", "0", "--max-tokens", "12")
+    report = ask_json(capsys, QUESTION, *options)
     assert (report["mode"], report["mode_reason"]) == ("recurrent", None)
     assert Path(report["drafter"]).name == "smollm2-135m-instruct"
     assert (Path(report["drafter"]) / "model.safetensors").is_file()
     assert report["stats"]["accepted"] > 0
-    plain = ask_json(capsys, QUESTION, "--mode", "off", "--temperature", "0", "--max-tokens", "24")
-    assert report["token_ids"] == plain["token_ids"]
-
-
-@pytest.mark.slow
-def test_the_automatic_mode_is_the_default_and_says_the_same(
-    default_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report = ask_json(capsys, QUESTION, "--temperature", "0", "--max-tokens", "24")
-    assert (report["mode"], report["requested_mode"], report["mode_reason"]) == ("auto", "auto", None)
-    assert "smollm2-135m-instruct" in report["drafter"]
-    assert "not measured yet" in report["stats"]["choice"]["words"]
-    plain = ask_json(capsys, QUESTION, "--mode", "off", "--temperature", "0", "--max-tokens", "24")
-    assert plain["stats"]["choice"] is None
-    assert report["token_ids"] == plain["token_ids"]
-
-
-@pytest.mark.slow
-def test_profile_shows_where_the_time_went(default_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    question = [QUESTION, "--mode", "recurrent", "--profile", "--temperature", "0", "--max-tokens", "12"]
-    assert main(["ask", *question]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith("The sky")
-    assert "beam search" not in shown.out
-    header, *table = shown.err[shown.err.index("stage ") :].splitlines()
-    assert header.split() == ["stage", "calls", "mean", "ms", "total", "ms", "%", "of", "parent"]
-    stages = [line[: header.index("calls")].rstrip() for line in table]
-    for stage in ("round", "  draft", "    lookup", "    beam search", "  verify", "  choose", "  accept", "  commit"):
-        assert stage in stages
-    assert "Exact times" in table[-1]
-    report = ask_json(capsys, *question)
+    assert report["token_ids"] == plain_report["token_ids"][:12]
     assert report["stats"]["ledger_exact"] is True
     rows = {(row["parent"], row["name"]): row for row in report["stats"]["ledger"]}
     search, draft = rows["round/draft", "beam search"], rows["round", "draft"]
@@ -206,69 +187,97 @@ def test_profile_shows_where_the_time_went(default_model: Path, capsys: pytest.C
 
 
 @pytest.mark.slow
-def test_same_seed_same_text_and_no_seed_is_drawn_and_told(
-    default_model: Path, capsys: pytest.CaptureFixture[str]
+def test_the_automatic_mode_is_the_default_and_says_the_same(
+    default_model: Path, plain_report: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    drawn = ask_json(capsys, QUESTION, "--max-tokens", "24", "--temperature", "1.2")
-    again = ask_json(capsys, QUESTION, "--max-tokens", "24", "--temperature", "1.2", "--seed", str(drawn["seed"]))
-    other = ask_json(capsys, QUESTION, "--max-tokens", "24", "--temperature", "1.2")
+    report = ask_json(capsys, QUESTION, "--temperature", "0", "--max-tokens", "12")
+    assert (report["mode"], report["requested_mode"], report["mode_reason"]) == ("auto", "auto", None)
+    assert "smollm2-135m-instruct" in report["drafter"]
+    assert "not measured yet" in report["stats"]["choice"]["words"]
+    assert report["token_ids"] == plain_report["token_ids"][:12]
+
+
+def test_profile_shows_where_the_time_went(small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    question = ["hello", "--model", str(small_model), "--mode", "lookup", "--temperature", "0", "--max-tokens", "12"]
+    assert main(["ask", *question]) == 0
+    plainly = capsys.readouterr().out
+    assert main(["ask", *question, "--profile"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == plainly
+    header, *table = shown.err[shown.err.index("stage ") :].splitlines()
+    assert header.split() == ["stage", "calls", "mean", "ms", "total", "ms", "%", "of", "parent"]
+    stages = [line[: header.index("calls")].rstrip() for line in table]
+    for stage in ("round", "  draft", "    lookup", "  verify", "  choose", "  accept", "  commit"):
+        assert stage in stages
+    assert "Exact times" in table[-1]
+
+
+def test_same_seed_same_text_and_no_seed_is_drawn_and_told(
+    small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    question = ("hello", "--model", str(small_model), "--max-tokens", "24", "--temperature", "1.2")
+    drawn = ask_json(capsys, *question)
+    again = ask_json(capsys, *question, "--seed", str(drawn["seed"]))
+    other = ask_json(capsys, *question)
     assert drawn["token_ids"] == again["token_ids"]
     assert drawn["seed"] != other["seed"]
     assert drawn["token_ids"] != other["token_ids"]
 
 
-@pytest.mark.slow
-def test_options_reach_the_engine(default_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    greedy = ask_json(capsys, QUESTION, "--temperature", "0", "--max-tokens", "30")
+def test_options_reach_the_engine(small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    question = ("What?", "--model", str(small_model), "--max-tokens", "30")
+    greedy = ask_json(capsys, *question, "--temperature", "0")
     assert greedy["finish_reason"] == "length"
     assert len(greedy["token_ids"]) == 30
-    assert ask_json(capsys, QUESTION, "--top-k", "1", "--max-tokens", "30")["text"] == greedy["text"]
-    assert ask_json(capsys, QUESTION, "--min-p", "1", "--max-tokens", "30")["text"] == greedy["text"]
-    stopped = ask_json(capsys, QUESTION, "--temperature", "0", "--max-tokens", "30", "--stop", "Rayleigh scat")
+    assert ask_json(capsys, *question, "--top-k", "1")["text"] == greedy["text"]
+    assert ask_json(capsys, *question, "--min-p", "1")["text"] == greedy["text"]
+    stop = greedy["text"][9:11]
+    stopped = ask_json(capsys, *question, "--temperature", "0", "--stop", stop)
     assert stopped["finish_reason"] == "stop_string"
-    assert stopped["text"] == greedy["text"].split("Rayleigh scat")[0]
-    pirate = ask_json(capsys, QUESTION, "--temperature", "0", "--max-tokens", "30", "--system", "Answer in one word.")
+    assert stopped["text"] == greedy["text"].split(stop)[0]
+    pirate = ask_json(capsys, *question, "--temperature", "0", "--system", "Answer in one word.")
     assert pirate["stats"]["prompt_tokens"] != greedy["stats"]["prompt_tokens"]
 
 
-@pytest.mark.slow
 def test_a_tiny_temperature_and_a_stop_string_at_once_are_answered(
-    default_model: Path, capsys: pytest.CaptureFixture[str]
+    small_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    greedy = ask_json(capsys, "Hi", "--temperature", "0", "--max-tokens", "12")
-    assert ask_json(capsys, "Hi", "--temperature", "1e-40", "--max-tokens", "12")["token_ids"] == greedy["token_ids"]
-    stopped = ask_json(capsys, "Hi", "--temperature", "0", "--stop", greedy["text"][:5])
+    question = ("What?", "--model", str(small_model), "--max-tokens", "12")
+    greedy = ask_json(capsys, *question, "--temperature", "0")
+    assert ask_json(capsys, *question, "--temperature", "1e-40")["token_ids"] == greedy["token_ids"]
+    stopped = ask_json(capsys, *question, "--temperature", "0", "--stop", greedy["text"][:1])
     assert (stopped["text"], stopped["finish_reason"]) == ("", "stop_string")
     assert (stopped["stats"]["target_calls"], stopped["stats"]["tokens_per_target_call"]) == (0, None)
 
 
-@pytest.mark.slow
-def test_text_streams_to_standard_output_and_nothing_else_does(default_model: Path, tmp_path: Path) -> None:
-    (tmp_path / "question.txt").write_text(QUESTION)
-    from_file = rdchat(
-        "ask", "--prompt-file", str(tmp_path / "question.txt"), "--temperature", "0", "--max-tokens", "8"
-    )
-    from_stdin = rdchat("ask", "--prompt-file", "-", "--temperature", "0", "--max-tokens", "8", stdin=QUESTION.encode())
-    assert from_file.stdout == from_stdin.stdout
-    assert from_file.stdout.startswith(b"The sky is blue")
-    assert from_file.stdout.endswith(b"\n")
-    assert from_file.stderr == b""
-
-
-@pytest.mark.slow
-def test_prompt_longer_than_the_context_is_refused_with_figures(
-    default_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_text_streams_to_standard_output_and_nothing_else_does(
+    small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "long.txt").write_text("word " * 9000)
-    assert main(["ask", "--prompt-file", str(tmp_path / "long.txt"), "--json"]) == 1
+    (tmp_path / "question.txt").write_text("What?")
+    options = ["--model", str(small_model), "--temperature", "0", "--max-tokens", "12"]
+    assert main(["ask", "--prompt-file", str(tmp_path / "question.txt"), *options]) == 0
+    from_file = capsys.readouterr()
+    with (tmp_path / "question.txt").open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert main(["ask", "--prompt-file", "-", *options]) == 0
+    assert capsys.readouterr() == from_file
+    assert len(from_file.out) > 4
+    assert from_file.out.endswith("\n")
+    assert from_file.err == ""
+
+
+def test_prompt_longer_than_the_context_is_refused_with_figures(
+    small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "long.txt").write_text("word " * 900)
+    assert main(["ask", "--prompt-file", str(tmp_path / "long.txt"), "--json", "--model", str(small_model)]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "tokens long; with the reply, smollm2-135m-instruct takes 8,192" in shown.err
+    assert "tokens long; with the reply, model takes 512" in shown.err
 
 
-@pytest.mark.slow
-def test_ctrl_c_prints_what_there_is_and_exits_130(default_model: Path) -> None:
-    command = [sys.executable, "-m", "rdchat", "ask", "Write a very long story.", "--temperature", "0"]
+def test_ctrl_c_prints_what_there_is_and_exits_130(small_model: Path) -> None:
+    command = [sys.executable, "-m", "rdchat", "ask", "hello", "--temperature", "0", "--model", str(small_model)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         first = os.read(process.stdout.fileno(), 1)
@@ -279,14 +288,15 @@ def test_ctrl_c_prints_what_there_is_and_exits_130(default_model: Path) -> None:
     assert errors == b""
 
 
-@pytest.mark.slow
-def test_ctrl_c_under_json_gives_the_partial_object(default_model: Path) -> None:
-    command = [sys.executable, "-m", "rdchat", "ask", "Write a very long story.", "--max-tokens", "4000", "--json"]
+def test_ctrl_c_under_json_gives_the_partial_object(small_model: Path) -> None:
+    """It comes once the tokenizer's process is there: while the model is loaded, or soon after."""
+    command = [sys.executable, "-m", "rdchat", "ask", "hello", "--json", "--model", str(small_model)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        try:
-            process.wait(12)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
+        while not psutil.Process(process.pid).children():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
+            assert process.returncode is None
+        process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=60)
     report = json.loads(out)
     assert process.returncode == 130, errors

@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 
+import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from rdchat.cli import main
 from rdchat.errors import ModelError
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import FIGURES, BenchRun
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Dtype
+from rdchat.inference.models.loading import load_model
 from tests.commands.running import check_refused, printed_json
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, record, written
 from tests.inference.benchmark.runs import run
+from tests.inference.drafting.drafter_folders import saved_random_drafter
 
 
 @pytest.mark.parametrize(
@@ -174,9 +177,15 @@ def test_of_two_failures_the_first_is_told(
     assert "cannot be had in this precision" in shown.err.splitlines()[-1]
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def drafter(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random drafter of the small model."""
+    place = tmp_path_factory.mktemp("drafter") / "random"
+    return saved_random_drafter(load_model(small_model), place, hidden_size=256)
+
+
 def test_json_has_every_mode_in_the_order_asked(
-    default_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small_model: Path, drafter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(
@@ -191,6 +200,10 @@ def test_json_has_every_mode_in_the_order_asked(
         "1",
         "--max-tokens",
         "4",
+        "--model",
+        str(small_model),
+        "--drafter",
+        str(drafter),
     )
     report = printed_json(capsys, "bench", *arguments, "--csv", str(tmp_path / "runs.csv"))
     assert report["environment"].keys() == {
@@ -220,13 +233,13 @@ def test_json_has_every_mode_in_the_order_asked(
     assert again["modes"] == modes
 
 
-@pytest.mark.slow
 def test_a_sweep_has_an_entry_for_each_cell(
-    default_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small_model: Path, drafter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "prompt.txt").write_text("Count to nine.")
     quick = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "4")
     arguments = ("--modes", "lookup,recurrent", "--beam-width", "1,2", "--draft-tokens", "2,4")
+    arguments += ("--model", str(small_model), "--drafter", str(drafter))
     report = printed_json(capsys, "bench", *quick, *arguments, "--no-mlx-lm", "--temperature", "0.7")
     shapes = [(mode.get("beam_width"), mode.get("beam_length"), mode.get("draft_tokens")) for mode in report["modes"]]
     assert shapes == [(None, None, 2), (None, None, 4), (1, 5, None), (2, 5, None)]
@@ -234,9 +247,10 @@ def test_a_sweep_has_an_entry_for_each_cell(
     assert all(mode["ratio_to_mlx_lm"] is None for mode in report["modes"])
 
 
-@pytest.mark.slow
-def test_ctrl_c_reports_what_was_run(default_model: Path) -> None:
-    command = [sys.executable, "-m", "rdchat", "bench", "--modes", "off", "--no-mlx-lm", "--json", "--max-tokens", "8"]
+def test_ctrl_c_reports_what_was_run(small_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "prompts.jsonl").write_text("".join(f'{{"prompt": "{number}"}}\n' for number in range(6)))
+    command = [sys.executable, "-m", "rdchat", "bench", "--modes", "off", "--no-mlx-lm", "--json"]
+    command += ["--model", str(small_model), "--prompts", str(tmp_path / "prompts.jsonl"), "--max-tokens", "200"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:

@@ -13,6 +13,7 @@ import pytest
 from rdchat import __version__, host, paths
 from rdchat.commands import doctor
 from rdchat.inference.target.diagnostics import EngineFacts
+from tests.commands.running import printed_json
 
 ENGINE = EngineFacts("Some CPU", "CPU", "OpenBLAS", "libopenblas.so.0", 250.0, "0.32.4", "0.32.2")
 WELL = doctor.Facts(
@@ -54,8 +55,8 @@ def test_json_holds_the_facts():
     assert {item["remedy"] for item in report["advice"]} >= {"rdchat models install-default"}
 
 
-def test_an_installed_model_is_found(default_model: Path):
-    report = json.loads(run_doctor("--json").stdout)
+def test_an_installed_model_is_found(default_model: Path, capsys: pytest.CaptureFixture[str]):
+    report = printed_json(capsys, "doctor")
     assert report["model_path"] == str(default_model)
 
 

@@ -10,7 +10,8 @@ import pytest
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from rdchat import paths
 from rdchat.cli import main
-from tests.inference.fakes import ALPHABET, lenient_llama
+from tests.inference.drafting.drafter_folders import saved_random_drafter
+from tests.inference.fakes import lenient_llama
 
 ROW = {
     "setup", "beam_width", "beam_length", "lookup_branch", "group", "prompts", "decoded_tokens", "target_calls",
@@ -21,18 +22,9 @@ ROW = {
 @pytest.fixture
 def drafter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A random drafter of the model that the command loads."""
-    import mlx.core as mx
-
-    from rdchat.inference.drafting.drafter_folder import StoredDrafter, save_drafter
-    from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
-    from rdchat.inference.models.fingerprint import TargetBinding
-
     model = lenient_llama()
     monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_: model)
-    mx.random.seed(1)
-    head = RecurrentHead(HeadConfig(32, len(ALPHABET), exit_size=16, state_size=16))
-    save_drafter(tmp_path / "d", StoredDrafter(head, mx.arange(len(ALPHABET)), TargetBinding.of(model.info)), "card")
-    return tmp_path / "d"
+    return saved_random_drafter(model, tmp_path / "d", hidden_size=32)
 
 
 @pytest.fixture

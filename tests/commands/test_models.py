@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdchat import paths
+from rdchat.cli import main
 from tests.inference.gguf_samples import write_gguf
 
 
@@ -91,26 +92,36 @@ def other_model(model: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_check_pair_tells_a_pair_from_strangers(model: Path, other_model: Path) -> None:
-    done = rdchat("models", "check-pair", str(model), str(model))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{model.name} can draft for {model.name}: both know the same 265 tokens.\n"
-    done = rdchat("models", "check-pair", str(model), str(other_model))
-    assert done.returncode == 1
-    assert done.stdout.startswith(f"other cannot draft for {model.name}: {model.name} knows 265 tokens, other knows")
+def check_pair(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Return exit status, standard output and standard error."""
+    status = main(["models", "check-pair", *map(str, arguments)])
+    shown = capsys.readouterr()
+    return status, shown.out, shown.err
 
 
-def test_check_pair_prints_one_json_object(model: Path, other_model: Path) -> None:
-    done = rdchat("models", "check-pair", str(model), str(other_model), "--json")
-    verdict = json.loads(done.stdout)
-    assert done.returncode == 1
+def test_check_pair_tells_a_pair_from_strangers(
+    model: Path, other_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = f"{model.name} can draft for {model.name}: both know the same 265 tokens.\n"
+    assert check_pair(capsys, model, model) == (0, told, "")
+    status, out, _ = check_pair(capsys, model, other_model)
+    assert status == 1
+    assert out.startswith(f"other cannot draft for {model.name}: {model.name} knows 265 tokens, other knows")
+
+
+def test_check_pair_prints_one_json_object(model: Path, other_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = check_pair(capsys, model, other_model, "--json")
+    verdict = json.loads(out)
+    assert status == 1
     assert (verdict["target"], verdict["draft"], verdict["compatible"]) == (model.name, "other", False)
     assert verdict["differences"][0].endswith("other knows 266.")
-    same = json.loads(rdchat("models", "check-pair", str(model), str(model), "--json").stdout)
+    same = json.loads(check_pair(capsys, model, model, "--json")[1])
     assert (same["compatible"], same["shared_tokens"], same["differences"]) == (True, 265, [])
 
 
-def test_check_pair_says_which_model_is_missing(model: Path, tmp_path: Path) -> None:
-    done = rdchat("models", "check-pair", str(model), str(tmp_path / "gone"))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"rdchat: There is no model at {tmp_path / 'gone'}.")
+def test_check_pair_says_which_model_is_missing(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = check_pair(capsys, model, tmp_path / "gone")
+    assert (status, out) == (1, "")
+    assert err.startswith(f"rdchat: There is no model at {tmp_path / 'gone'}.")

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
 from tests.commands.running import check_refused
 from tests.inference.fakes import CharacterTokenizer, lenient_llama
+from tests.inference.training.short_runs import short_evaluation
 
 
 @pytest.fixture
@@ -24,6 +26,12 @@ def model(monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     tiny = lenient_llama()
     monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_: tiny)
     return tiny
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with short_evaluation():
+        yield
 
 
 @pytest.fixture
@@ -155,19 +163,16 @@ def asked(model: LoadedModel) -> list[str]:
     return [model.decode(item.tokens[: item.answer_start]) for item in shards.read(0)]
 
 
-@pytest.mark.slow
-def test_chats_stay_out_of_it_unless_they_are_asked_for(model: LoadedModel, out: Path) -> None:
-    store_chat("zzz from a chat")
-    assert train(out, "--tokens", "1000") == 0
-    assert "chats" not in (out / "card.md").read_text(encoding="utf-8")
-    assert not [question for question in asked(model) if "zzz" in question]
-
-
-def test_hours_bound_the_whole(model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hours_bound_the_whole_and_chats_stay_out_of_it_unless_they_are_asked_for(
+    model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """So few that a single batch is made."""
+    store_chat("zzz from a chat")
     assert train(out, "--hours", "0.0001") == 0
     folder = next(paths.cache_dir().glob("training/*/*"))
     assert len(list((folder / "shards").glob("*.npz"))) == 1
     assert json.loads((folder / "time.json").read_text())["spent_s"] > 0
     assert "0.0001 hours" in capsys.readouterr().err
     assert load_drafter(out, model).target is not None
+    assert "chats" not in (out / "card.md").read_text(encoding="utf-8")
+    assert not [question for question in asked(model) if "zzz" in question]

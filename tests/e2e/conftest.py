@@ -5,9 +5,9 @@ import pytest
 from rdchat.inference.target.target import LoadedModel
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def model(default_model_folder: Path) -> LoadedModel:
-    """The real default model; loaded once a module."""
+    """The real default model; loaded once."""
     from rdchat.inference import load_model  # MLX, which not all of these tests need
 
     return load_model(default_model_folder)

@@ -20,7 +20,7 @@ _ERROR = 1e-3
 
 
 def request(prompt: str, sampling: dict[str, Any], **draft: Any) -> GenerationRequest:
-    params = SamplingParams(max_tokens=32, **sampling)
+    params = SamplingParams(max_tokens=20, **sampling)
     settings = DraftSettings(**{"mode": Mode.OFF, **draft})
     return GenerationRequest((ChatMessage(Role.USER, prompt),), params, seed=11, draft=settings)
 

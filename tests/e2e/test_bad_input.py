@@ -20,11 +20,9 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.app import open_store
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.settings import Settings
-from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.requests import Role
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.transcript.person_message import PersonMessage
 from tests.disks import SmallDisk, small_disk
@@ -36,6 +34,7 @@ from tests.e2e.windows import (
     press,
     running_app,
     shown_messages,
+    start_with,
     type_and_send,
     wait_for_words,
     words,
@@ -55,13 +54,6 @@ store = ConversationStore.open(Path(sys.argv[1]))
 print("open", flush=True)
 sys.stdin.read()
 """
-
-
-def start_with(model: Path, max_tokens: int = 12) -> None:
-    """Make this the model that the app starts with; greedy, so that it says the same every time."""
-    SettingsStore(paths.settings_path()).save(
-        Settings(model=str(model), sampling=SamplingParams(temperature=0, max_tokens=max_tokens))
-    )
 
 
 def copy_of(model: Path, folder: Path, **config: object) -> Path:

@@ -7,15 +7,40 @@ import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from rdchat import paths
+from rdchat.app import App
+from rdchat.chat.conversation import Message
+from rdchat.chat.reply_trace import ReplyTrace
+from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Mode, SamplingParams
+from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.engine.engine_events import EngineState
 from tests.e2e.windows import WAIT_MS, ask, running_app
 
 pytestmark = pytest.mark.slow
 
 
+def check_tokens_and_trees(app: App, trace: ReplyTrace | None, reply: Message) -> None:
+    """Look into a drafted reply as a person does."""
+    assert trace is not None
+    app.window.actions_.tokens.trigger()
+    drafts = app.window.windows.drafts
+    assert "".join(token.text for token in trace.tokens) == reply.text
+    assert all(token.log_prob is not None and token.log_prob < 0.01 for token in trace.tokens)
+    assert reply.drafting is not None
+    assert reply.drafting.mode is Mode.RECURRENT
+    assert reply.statistics is not None
+    assert len(trace.rounds) == reply.statistics.rounds
+    for number, traced in enumerate(trace.rounds, start=1):
+        assert traced.tree is not None
+        drafts.tokens.move_to(traced.first)
+        assert drafts.heading.text().startswith(f"Round {number} of {len(trace.rounds)}")
+    assert {token.drafter for token in trace.tokens} > {""}
+
+
 def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: QtBot, default_model: Path) -> None:
-    with running_app(qapp, qtbot) as app:
+    store = ConversationStore.open(paths.database_path())
+    with running_app(qapp, qtbot, store) as app:
         controller, window = app.controller, app.window
         sampling = SamplingParams(temperature=0, max_tokens=24)
         controller.preferences.change(replace(controller.preferences.settings, sampling=sampling, seed=7))
@@ -38,5 +63,7 @@ def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: Q
         drafts = window.panel.drafts
         assert drafts.rounds.value.text() == str(reply.statistics.rounds)
         assert sum(int(bar.value) for bar in drafts.lengths.bars) == reply.statistics.rounds
+        qtbot.waitUntil(lambda: store.trace(reply.id) is not None, timeout=WAIT_MS)
+        check_tokens_and_trees(app, TraceRecorder(store).trace(reply.id), reply)
         stages = {(row.parent, row.name) for row in controller.time_ledger.rows}
         assert {("", "prefill"), ("", "round"), ("round", "verify"), ("round", "draft")} <= stages

@@ -21,8 +21,10 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.app import App, local_engine
 from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.settings import Settings
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.transcript.message_widget import MessageWidget
 
@@ -42,6 +44,13 @@ def running_app(qapp: QApplication, qtbot: QtBot, store: ConversationStore | Non
         app.window.close()
         assert app.finish()
         app.window.deleteLater()
+
+
+def start_with(model: Path, max_tokens: int = 12) -> None:
+    """Make this the model that the app starts with; greedy, so that it says the same every time."""
+    SettingsStore(paths.settings_path()).save(
+        Settings(model=str(model), sampling=SamplingParams(temperature=0, max_tokens=max_tokens))
+    )
 
 
 def type_and_send(qtbot: QtBot, app: App, text: str) -> None:

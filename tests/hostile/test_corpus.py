@@ -36,7 +36,7 @@ _OFTEN = {
     Kind.ARGUMENTS: ("0 closed",),
 }  # fmt: skip
 _IN_THE_WINDOW = {
-    Kind.TEMPLATES: ("two loops of 90,000",),
+    Kind.TEMPLATES: ("a string doubled 60 times",),
     Kind.STORES: ("a circle of two",),
 }
 

@@ -25,6 +25,7 @@ from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
+from tests.inference.families import CHAINS, TREES, network_of
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
 END = 0
@@ -106,6 +107,19 @@ def tiny_llama(seed: int = 0, sliding_window: int | None = None, context_length:
     network.update(tree_map(lambda array: array + 0.3 * mx.random.normal(array.shape), network.parameters()))
     network.eval()
     return loaded(network, context_length)
+
+
+@cache
+def shared_llama(seed: int = 0, sliding_window: int | None = None, context_length: int = 512) -> LoadedModel:
+    """Return a `tiny_llama` that is made once for all tests of a process: none may change it."""
+    return tiny_llama(seed, sliding_window, context_length)
+
+
+@cache
+def shared_family(name: str) -> LoadedModel:
+    """Return a small model of one of `families`, of the alphabet's vocabulary; made once, so none may change it."""
+    module, options = (TREES | CHAINS)[name]
+    return loaded(network_of(module, {**options, "vocab_size": len(ALPHABET)}))
 
 
 def lenient_llama() -> LoadedModel:

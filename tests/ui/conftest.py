@@ -27,6 +27,7 @@ class Chat:
 
     controller: ChatController
     engine: ScriptedEngine
+    client: EngineClient
     store: ConversationStore
     qtbot: QtBot
 
@@ -63,7 +64,7 @@ def chat(qtbot: QtBot, tmp_path: Path) -> Iterator[Chat]:
     store = ConversationStore.open(tmp_path / "conversations.db")
     client = EngineClient(lambda: engine, nullcontext)
     controller = ChatController(store, SettingsStore(tmp_path / "settings.json"), client)
-    yield Chat(controller, engine, store, qtbot)
+    yield Chat(controller, engine, client, store, qtbot)
     engine.gate.open()
     engine.load_gate.open()
     controller.close()

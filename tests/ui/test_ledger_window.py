@@ -11,6 +11,7 @@ from PySide6.QtTest import QAbstractItemModelTester, QTest
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
+from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.ledger_tree import ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.services.engine.engine_events import ReplyProgress
@@ -74,7 +75,12 @@ def ledger(chat: Chat, window: MainWindow) -> LedgerWindow:
 
 
 def _measure(chat: Chat) -> None:
-    chat.controller._engine.reply_progressed.emit(ReplyProgress(1, "", Statistics(ledger=_ENTRIES)))
+    chat.client.reply_progressed.emit(ReplyProgress(1, "", Statistics(ledger=_ENTRIES)))
+
+
+def _end(chat: Chat, tps: float) -> None:
+    statistics = Statistics(generated_tokens=11, target_calls=10, decode_ms=10_000 / tps, ledger=_ENTRIES)
+    chat.client.reply_finished.emit(ReplyEnd(1, "", (), "", FinishReason.EOS, statistics))
 
 
 def test_it_fills_while_a_reply_is_written_and_empties_on_reset(chat: Chat, ledger: LedgerWindow) -> None:
@@ -94,9 +100,11 @@ def test_exact_times_are_switched_there_and_their_cost_is_told(chat: Chat, ledge
     assert chat.controller.drafting.exact_times
     _measure(chat)
     chat.qtbot.waitUntil(lambda: ledger.note.text().startswith("Exact times"))
-    ledger._ledger._rates = {(ledger._ledger._mode, True): 30.0, (ledger._ledger._mode, False): 40.0}
-    ledger._show_rows()
-    assert ledger.cost.text() == "With exact times: 0.75x, 30.0 instead of 40.0 tokens/s in the last replies."
+    _end(chat, tps=30.0)
+    ledger.exact.click()
+    _end(chat, tps=40.0)
+    told = "With exact times: 0.75x, 30.0 instead of 40.0 tokens/s in the last replies."
+    chat.qtbot.waitUntil(lambda: ledger.cost.text() == told)
 
 
 def test_the_table_is_saved_as_csv(chat: Chat, ledger: LedgerWindow, tmp_path: Path) -> None:

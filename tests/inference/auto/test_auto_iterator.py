@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -33,9 +34,17 @@ from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from scripts.chips import Chip
 from tests.inference.auto.simulation import Drafting, Simulation
-from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, random_drafter, tiny_llama
-from tests.inference.families import CHAINS, TREES, network_of
-from tests.inference.plain_replies import SAMPLINGS, plain
+from tests.inference.fakes import (
+    ALPHABET,
+    ask,
+    chains_only,
+    random_drafter,
+    shared_family,
+    shared_llama,
+    tiny_llama,
+)
+from tests.inference.families import CHAINS, TREES
+from tests.inference.plain_replies import ENDING_SEEDS, SAMPLINGS, plain
 
 
 class RandomPlanner(Planner):
@@ -94,7 +103,7 @@ def automatic(
     model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0
 ) -> tuple[list[GenerationEvent], KVCache, KVCache | None]:
     recurrent = random_drafter(model) if Mode.RECURRENT in modes else None
-    small = DraftModel(model, tiny_llama(seed=3), len(ALPHABET)) if Mode.SPECULATIVE in modes else None
+    small = DraftModel(model, shared_llama(seed=3), len(ALPHABET)) if Mode.SPECULATIVE in modes else None
     state = state_of(model, AvailableDrafters(recurrent, None, small), request)
     state.planner = RandomPlanner(state.costs, modes, seed)
     cache = KVCache(model.network)
@@ -128,12 +137,9 @@ ALL = (Mode.LOOKUP, Mode.RECURRENT, Mode.SPECULATIVE)
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 @pytest.mark.parametrize("modes", [*[(mode,) for mode in ALL], ALL], ids="+".join)
-@pytest.mark.parametrize("window", [None, 12])
-def test_the_text_is_that_of_plain_decoding(
-    sampling: dict[str, float], modes: tuple[Mode, ...], window: int | None
-) -> None:
-    model = tiny_llama(sliding_window=window)
-    for seed in range(2):
+def test_the_text_is_that_of_plain_decoding(sampling: dict[str, float], modes: tuple[Mode, ...]) -> None:
+    for seed, window in enumerate([None, 12]):
+        model = shared_llama(sliding_window=window)
         end = check_same(model, ask("abcabcabc", seed=5, max_tokens=40, **sampling), modes, seed)
         statistics = end.statistics
         assert statistics.rounds > 0 or modes == (Mode.LOOKUP,), "a random text hardly repeats itself"
@@ -163,16 +169,13 @@ def test_nothing_is_queued_before_the_first_token_is_known(mode: Mode) -> None:
     assert end.statistics.target_calls == 8 or mode is Mode.AUTO
 
 
-@pytest.mark.parametrize(("name", "options"), [*TREES.values(), *CHAINS.values()], ids=[*TREES.keys(), *CHAINS.keys()])
-def test_the_text_is_that_of_plain_decoding_in_other_families(name: str, options: dict[str, Any]) -> None:
-    model = loaded(network_of(name, {**options, "vocab_size": len(ALPHABET)}))
-    for seed in range(2):
-        check_same(model, ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.LOOKUP,), seed)
+@pytest.mark.parametrize("name", [*TREES, *CHAINS])
+def test_the_text_is_that_of_plain_decoding_in_other_families(name: str) -> None:
+    check_same(shared_family(name), ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.LOOKUP,))
 
 
 def test_the_text_is_that_of_plain_decoding_where_only_chains_are_taken() -> None:
-    model = tiny_llama()
-    chains = chains_only(model)
+    chains = chains_only(shared_llama())
     for seed in range(4):
         end = check_same(chains, ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.RECURRENT,), seed)
         assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
@@ -181,7 +184,7 @@ def test_the_text_is_that_of_plain_decoding_where_only_chains_are_taken() -> Non
 @pytest.mark.parametrize("length", range(1, 12))
 def test_max_tokens_cut_anywhere(length: int) -> None:
     for seed in range(3):
-        check_same(tiny_llama(), ask("abcabcabc", temperature=1, max_tokens=length), ALL, seed)
+        check_same(shared_llama(), ask("abcabcabc", temperature=1, max_tokens=length), ALL, seed)
 
 
 def test_a_drafted_token_that_ends_the_reply_was_accepted_as_any_other() -> None:
@@ -201,18 +204,18 @@ def test_a_drafted_token_that_ends_the_reply_was_accepted_as_any_other() -> None
 
 
 def test_an_end_token_and_a_stop_string_cut_anywhere() -> None:
-    model = tiny_llama()
+    model = shared_llama()
     text = plain(model, ask("abcabcabc", temperature=1, max_tokens=24)).text
     for start in range(1, 18, 2):
         check_same(model, ask("abcabcabc", temperature=1, max_tokens=24, stop=(text[start : start + 3],)), ALL, start)
-    for seed in range(20):
+    for seed in ENDING_SEEDS:
         check_same(model, ask(seed=seed, temperature=1.5, max_tokens=60), ALL, seed)
 
 
 def test_a_trace_tells_the_log_probability_of_every_token() -> None:
     request = ask("abcabcabc", temperature=1, max_tokens=30)
     traced = GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(trace=True))
-    events, *_ = automatic(tiny_llama(), traced, ALL)
+    events, *_ = automatic(shared_llama(), traced, ALL)
     tokens = [event for event in events if isinstance(event, TokenEvent)]
     assert all(event.log_prob is not None and event.log_prob <= 0 for event in tokens)
     assert {event.tree is None for event in tokens if event.round} == {False}
@@ -251,12 +254,16 @@ class _Watched(Controller):
 
 
 def watched(
-    monkeypatch: pytest.MonkeyPatch, better: bool, profile: bool = False, laps: list[tuple[str, bool]] | None = None
+    monkeypatch: pytest.MonkeyPatch,
+    better: bool,
+    profile: bool = False,
+    laps: list[tuple[str, bool]] | None = None,
+    length: int = 300,
 ) -> list[tuple[str, bool]]:
     laps = [] if laps is None else laps
     monkeypatch.setattr(_Watched, "laps", laps, raising=False)
     monkeypatch.setattr("rdchat.inference.auto.drafter.Controller", _Watched)
-    model, request = tiny_llama(), ask("abcabcabc", temperature=1, max_tokens=300)
+    model, request = tiny_llama(), ask("abcabcabc", temperature=1, max_tokens=length)
     request = replace(request, draft=DraftSettings(Mode.AUTO, profile=profile))
     model.tokenizer.eos_token_ids = frozenset()
     state = AutoState(model)
@@ -267,11 +274,15 @@ def watched(
     return laps
 
 
-def test_the_time_of_an_off_path_draft_is_not_taken_for_that_of_plain_steps(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@cache
+def usual_laps(better: bool) -> tuple[tuple[str, bool], ...]:
+    with pytest.MonkeyPatch.context() as patch:
+        return tuple(watched(patch, better))
+
+
+def test_the_time_of_an_off_path_draft_is_not_taken_for_that_of_plain_steps() -> None:
     """The device works on it between two calls: it was the step after the next that took longer, and was learnt."""
-    laps = watched(monkeypatch, better=False)
+    laps = usual_laps(better=False)
     drafts = [place for place, (what, _) in enumerate(laps) if what == "off path"]
     assert len(drafts) >= 6
     for place in drafts:
@@ -280,11 +291,9 @@ def test_the_time_of_an_off_path_draft_is_not_taken_for_that_of_plain_steps(
     assert sum(usual for what, usual in laps if what == "step") > 50
 
 
-def test_the_last_of_some_plain_steps_is_not_taken_for_one_that_waits_for_a_whole_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_last_of_some_plain_steps_is_not_taken_for_one_that_waits_for_a_whole_call() -> None:
     """With no call queued behind it, it may have been computed already: drafts looked dear beside such steps."""
-    laps = watched(monkeypatch, better=True)
+    laps = usual_laps(better=True)
     last = [usual for (what, usual), (then, _) in pairwise(laps) if (what, then) == ("step", "round")]
     assert len(last) >= 3
     assert not any(last)
@@ -319,12 +328,12 @@ def test_the_time_of_a_call_for_a_wrong_token_is_not_learnt(monkeypatch: pytest.
 @pytest.mark.parametrize("better", [True, False])
 def test_exact_times_are_not_learnt_from(monkeypatch: pytest.MonkeyPatch, better: bool) -> None:
     """Each stage is waited for then, so that plain steps look dearer than they are."""
-    assert not any(usual for _, usual in watched(monkeypatch, better, profile=True))
+    assert not any(usual for _, usual in watched(monkeypatch, better, profile=True, length=120))
 
 
-def test_plain_steps_among_many_rounds_are_learnt_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_steps_among_many_rounds_are_learnt_from() -> None:
     """An off-path draft used to be made in the very step that was made to see what plain steps cost."""
-    laps = watched(monkeypatch, better=True)
+    laps = usual_laps(better=True)
     rounds = sum(what == "round" for what, _ in laps)
     looks = sum(lap == ("step", True) for lap in laps[2:])
     assert rounds > 100

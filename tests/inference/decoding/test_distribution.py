@@ -4,6 +4,7 @@ The target remembers one token, so its probabilities are one small matrix, and e
 is a sample of two tokens that follow a third.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import mlx.core as mx
@@ -26,7 +27,7 @@ from rdchat.inference.target.target import LoadedModel
 
 SIZE, WIDTH = 8, 16
 TEMPERATURE = 0.8
-REPLY, SAMPLES = 400, 20_000
+REPLY, SAMPLES, DECODED = 400, 20_000, 1200
 
 
 class Endless(fakes.CharacterTokenizer):
@@ -43,7 +44,7 @@ class Trunk(nn.Module):
 
 
 class OneTokenMemory(nn.Module):
-    """What follows depends on the last token alone; no layers, no cache, so twenty thousand samples take seconds."""
+    """What follows depends on the last token alone; no layers and no cache, so samples are cheap."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,22 +74,28 @@ def drafter(target: LoadedModel) -> RecurrentModel:
     return RecurrentModel(target, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32), None))
 
 
-def sample(
-    target: LoadedModel, drafter: RecurrentModel | None, settings: RecurrentSettings, count: int, first_seed: int
-) -> tuple[np.ndarray, float]:
-    """Return (8, 8, 8) counts of what followed what in replies of different seeds, and tokens per target call."""
-    counts = np.zeros((SIZE,) * 3)
-    calls = 0
-    for seed in range(first_seed, first_seed + count // REPLY):
+def decoded(
+    target: LoadedModel, drafter: RecurrentModel | None, settings: RecurrentSettings, samples: int
+) -> list[ReplyEnd]:
+    """Return replies of the seeds from 0 on, which have so many windows of three tokens."""
+    ends = []
+    for seed in range(samples // REPLY):
         request = fakes.ask(seed=seed, temperature=TEMPERATURE, top_p=1.0, max_tokens=REPLY + 2)
         job = ReplyJob.fresh(target, [seed % SIZE], request)
         draft = drafter and drafter.drafter(job.prompt, request, settings)
         *_, end = RoundIterator(job, draft) if draft else AutoregressiveIterator(job)
         assert isinstance(end, ReplyEnd)
-        ids = np.array(end.token_ids)
+        ends.append(end)
+    return ends
+
+
+def counted(replies: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return (8, 8, 8) counts of what followed what."""
+    counts = np.zeros((SIZE,) * 3)
+    for reply in replies:
+        ids = np.array(reply)
         np.add.at(counts, (ids[:-2], ids[1:-1], ids[2:]), 1)
-        calls += end.statistics.target_calls
-    return counts, counts.sum() / calls
+    return counts
 
 
 def variation(target: LoadedModel, counts: np.ndarray) -> tuple[float, float]:
@@ -105,24 +112,42 @@ def variation(target: LoadedModel, counts: np.ndarray) -> tuple[float, float]:
     return np.abs(counts / n - exact).sum() / 2, expected + 1.5 / np.sqrt(n)
 
 
-@pytest.mark.slow
+def by_definition(target: LoadedModel, seed: int) -> list[int]:
+    """Return the reply of a seed as the rule of choosing gives it, all its places at once.
+
+    A token depends on its place and on the token before it alone, so each of the eight is chosen after, at each place.
+    """
+    logits = target.network(mx.arange(SIZE)[None])[0]
+    places = mx.arange(1, REPLY + 3)
+    request = fakes.ask(temperature=TEMPERATURE, top_p=1.0)
+    chooser = TokenChooser(request.sampling, seed, SIZE)
+    chosen = chooser.choose(mx.tile(logits, (len(places), 1)), mx.repeat(places, SIZE), None)
+    reply, last = list[int](), seed % SIZE
+    for following in np.array(chosen).reshape(-1, SIZE):
+        last = int(following[last])
+        reply.append(last)
+    return reply
+
+
+def test_replies_are_distributed_as_the_target_says(target: LoadedModel) -> None:
+    counts = counted([by_definition(target, seed) for seed in range(SAMPLES // REPLY)])
+    assert counts.sum() == SAMPLES
+    found, limit = variation(target, counts)
+    assert found < limit
+    for seed, end in enumerate(decoded(target, None, RecurrentSettings(), 2 * REPLY)):
+        assert list(end.token_ids) == by_definition(target, seed)
+        assert end.statistics.tokens_per_target_call == 1
+
+
 @pytest.mark.parametrize(("width", "branch"), [(1, False), (4, True)])
-def test_drafted_replies_are_distributed_as_the_target_says(
+def test_drafted_replies_are_those_whose_distribution_is_right(
     target: LoadedModel, drafter: RecurrentModel, width: int, branch: bool
 ) -> None:
-    settings = RecurrentSettings(BeamShape(width, 4), branch)
-    counts, per_call = sample(target, drafter, settings, SAMPLES, first_seed=1000 * width)
-    assert counts.sum() == SAMPLES
-    assert per_call > 1.3, "drafts were accepted"
-    found, limit = variation(target, counts)
+    ends = decoded(target, drafter, RecurrentSettings(BeamShape(width, 4), branch), DECODED)
+    assert all(end.statistics.tokens_per_target_call > 1.3 for end in ends), "drafts were accepted"
+    found, limit = variation(target, counted([end.token_ids for end in ends]))
     assert found < limit
-
-
-def test_plain_replies_are_distributed_as_the_target_says(target: LoadedModel) -> None:
-    counts, per_call = sample(target, None, RecurrentSettings(), SAMPLES, first_seed=0)
-    found, limit = variation(target, counts)
-    assert found < limit
-    assert per_call == pytest.approx(1, abs=0.01)
+    assert [list(end.token_ids) for end in ends] == [by_definition(target, seed) for seed in range(len(ends))]
 
 
 def without_noise(
@@ -142,8 +167,8 @@ def with_one_noise_a_round(
 def test_wrong_rules_of_acceptance_show(
     target: LoadedModel, drafter: RecurrentModel, monkeypatch: pytest.MonkeyPatch, rule: object
 ) -> None:
-    """The test above can fail: a tenth of its samples is enough."""
+    """The tests above can fail: as many samples as the drafted replies have are enough."""
     monkeypatch.setattr(TokenChooser, "choose_quickly", rule)
-    counts, _ = sample(target, drafter, RecurrentSettings(BeamShape(4, 4), False), SAMPLES // 10, first_seed=0)
-    found, limit = variation(target, counts)
+    ends = decoded(target, drafter, RecurrentSettings(BeamShape(4, 4), False), DECODED)
+    found, limit = variation(target, counted([end.token_ids for end in ends]))
     assert found > limit

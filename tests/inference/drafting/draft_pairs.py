@@ -1,6 +1,7 @@
 """A target with a draft model, small ones, and their caches: what the tests of draft models share."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import mlx.core as mx
 import numpy as np
@@ -14,7 +15,7 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.fakes import ALPHABET, positions, tiny_llama
+from tests.inference.fakes import ALPHABET, positions, shared_llama, tiny_llama
 
 SIZE = len(ALPHABET)
 CHAIN, TREE = DraftShape(4), DraftShape(4, (2, 1, 0, 2))
@@ -29,6 +30,12 @@ def near(model: LoadedModel, distance: float = 0.03) -> LoadedModel:
     copy.network.update(tree_map(lambda array, error: array + error, model.network.parameters(), noise))
     mx.eval(copy.network.parameters())
     return copy
+
+
+@cache
+def shared_near(distance: float = 0.03) -> LoadedModel:
+    """Return a model `near` the shared one; made once for all tests of a process, so none may change it."""
+    return near(shared_llama(), distance)
 
 
 @dataclass

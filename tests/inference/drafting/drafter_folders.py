@@ -7,7 +7,7 @@ from pathlib import Path
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from rdchat.inference.drafting.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.drafter_folder import StoredDrafter, save_drafter
 from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.target import LoadedModel
@@ -27,6 +27,15 @@ def stored(target: LoadedModel, config: HeadConfig = CONFIG) -> StoredDrafter:
     """Return a drafter of five tokens with random weights, made for the target."""
     vocabulary = mx.array([1, 4, 9, 16, 25], mx.int32)
     return StoredDrafter(RecurrentHead(config), vocabulary, TargetBinding.of(target.info))
+
+
+def saved_random_drafter(target: LoadedModel, folder: Path, hidden_size: int) -> Path:
+    """Write a drafter of the target's whole vocabulary, with random weights, made for the target."""
+    size = target.info.vocabulary_size
+    mx.random.seed(1)
+    head = RecurrentHead(HeadConfig(hidden_size, size, exit_size=16, state_size=16))
+    save_drafter(folder, StoredDrafter(head, mx.arange(size), TargetBinding.of(target.info)), "card")
+    return folder
 
 
 def apple_checkpoint(

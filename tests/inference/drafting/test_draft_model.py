@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -15,21 +14,22 @@ from rdchat.inference.api.requests import DraftSettings, SamplingParams
 from rdchat.inference.drafting.candidates import CandidateRanker
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.capability import Capability, DraftKind
-from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, near
-from tests.inference.fakes import ask, chains_only, loaded, positions, tiny_llama
+from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, near, shared_near
+from tests.inference.fakes import ask, chains_only, loaded, positions, shared_llama, tiny_llama
 from tests.inference.families import CHAINS, network_of
 from tests.inference.plain_replies import plain
 
 
 @pytest.mark.parametrize("sampling", FILTERS, ids=str)
 @pytest.mark.parametrize("temperature", [0, 0.7, 1.3])
-@pytest.mark.parametrize("shape", [DraftShape(1), CHAIN, TREE, DraftShape.of_size(8, 16)], ids=str)
-def test_the_text_is_that_of_plain_decoding(shape: DraftShape, temperature: float, sampling: dict[str, float]) -> None:
-    target = tiny_llama()
+def test_the_text_is_that_of_plain_decoding(temperature: float, sampling: dict[str, float]) -> None:
+    """Each shape meets each temperature, and most filters."""
+    target = shared_llama()
+    shapes = (DraftShape(1), CHAIN, TREE, DraftShape.of_size(8, 16))
+    shape = shapes[(FILTERS.index(sampling) + int(2 * temperature)) % len(shapes)]
     request = ask(temperature=temperature, max_tokens=30, **({"top_p": 1.0} | sampling))
-    pair = Pair.of(target, near(target))
+    pair = Pair.of(target, shared_near())
     expected, drafted = plain(target, request), pair.reply(request, shape)
     assert drafted.token_ids == expected.token_ids
     assert drafted.text == expected.text
@@ -44,10 +44,10 @@ def test_a_draft_model_that_is_the_target_has_every_draft_accepted(
     temperature: float, sampling: dict[str, float]
 ) -> None:
     """mlx-lm's rule, independent sampling and an equality check, reaches 1.4 tokens a round of 4 there."""
-    target = tiny_llama()
-    for seed in range(6):
+    target = shared_llama()
+    for seed in range(2):
         request = ask(temperature=temperature, max_tokens=41, seed=seed, **({"top_p": 1.0} | sampling))
-        statistics = Pair.of(target, tiny_llama()).reply(request, CHAIN).statistics
+        statistics = Pair.of(target, shared_near(0.0)).reply(request, CHAIN).statistics
         if statistics.drafted:  # else the first token was the last
             assert statistics.generated_tokens > 1
             cut = statistics.drafted - statistics.accepted  # where the reply ended inside the last round
@@ -56,7 +56,7 @@ def test_a_draft_model_that_is_the_target_has_every_draft_accepted(
 
 
 def test_one_model_in_both_parts_needs_no_second_copy() -> None:
-    target = tiny_llama()
+    target = shared_llama()
     request = ask(temperature=1.0, top_p=1.0, max_tokens=21)
     end = Pair.of(target, target).reply(request, TREE)
     assert end.token_ids == plain(target, request).token_ids
@@ -64,10 +64,10 @@ def test_one_model_in_both_parts_needs_no_second_copy() -> None:
 
 
 def test_runner_ups_are_accepted_and_leave_the_cache_in_step() -> None:
-    target = tiny_llama()
-    pairs = {shape: Pair.of(target, near(target, 0.06)) for shape in (CHAIN, TREE)}
+    target = shared_llama()
+    pairs = {shape: Pair.of(target, shared_near(0.06)) for shape in (CHAIN, TREE)}
     accepted = dict.fromkeys(pairs, 0)
-    for seed in range(8):
+    for seed in range(5):
         for shape, pair in pairs.items():
             accepted[shape] += pair.reply(ask(temperature=1.0, seed=seed), shape).statistics.accepted
             pair.assert_in_step()
@@ -75,26 +75,26 @@ def test_runner_ups_are_accepted_and_leave_the_cache_in_step() -> None:
 
 
 def test_a_target_that_verifies_chains_only_gets_chains() -> None:
-    target = chains_only(tiny_llama())
+    target = chains_only(shared_llama())
     request = ask(temperature=1.0)
-    end = Pair.of(target, near(target)).reply(request, TREE)
+    end = Pair.of(target, shared_near()).reply(request, TREE)
     assert end.token_ids == plain(target, request).token_ids
     assert end.statistics.verified_nodes == end.statistics.drafted + end.statistics.rounds
 
 
 def test_measured_costs_may_choose_between_a_chain_and_runner_ups() -> None:
-    target = tiny_llama()
+    target = shared_llama()
     chains = chains_only(target)
-    shapes = DraftModel(target, near(target), SIZE).shapes(4)
+    shapes = DraftModel(target, shared_near(), SIZE).shapes(4)
     assert [shape.nodes for shape in shapes] == [5, 8, 16]
     assert all(DraftShape.of_size(shape.draft_tokens, shape.nodes) == shape for shape in shapes), "a plan has these two"
-    assert DraftModel(chains, near(target), SIZE).shapes(4) == shapes[:1]
+    assert DraftModel(chains, shared_near(), SIZE).shapes(4) == shapes[:1]
 
 
 def test_new_settings_count_from_the_next_round_on() -> None:
-    target = tiny_llama()
+    target = shared_llama()
     request = ask(temperature=1.0, top_p=1.0, max_tokens=60, seed=3)
-    pair = Pair.of(target, tiny_llama())
+    pair = Pair.of(target, shared_near(0.0))
     iterator = pair.start(request, DraftShape(2))
     rounds = []
     for event in iterator:
@@ -132,14 +132,14 @@ def test_a_draft_may_end_at_any_token_for_what_is_known_of_it(stateful: bool) ->
 
 
 def test_a_draft_model_whose_rows_cannot_be_taken_back_is_refused() -> None:
-    target = tiny_llama()
+    target = shared_llama()
     draft = replace(tiny_llama(), try_out=lambda: Capability(DraftKind.NONE, "its cache type is not known"))
     with pytest.raises(ModelError, match="tiny cannot draft: its cache type is not known"):
         DraftModel(target, draft, SIZE)
 
 
 def test_drafts_end_where_the_draft_models_own_context_does() -> None:
-    target = tiny_llama()
+    target = shared_llama()
     for context in (8, 40, 47):
         draft = tiny_llama(context_length=context)
         pair = Pair.of(target, draft)
@@ -149,7 +149,7 @@ def test_drafts_end_where_the_draft_models_own_context_does() -> None:
 
 
 def test_tokens_that_only_the_draft_models_padding_has_are_never_offered() -> None:
-    target = tiny_llama()
+    target = shared_llama()
     args = replace(llama.ModelArgs(**vars(target.network.args)), vocab_size=SIZE + 9, tie_word_embeddings=False)
     network = llama.Model(args)
     network.lm_head.weight[SIZE:] = 100 * mx.ones((9, 32))  # their logits are extreme: half of the time the largest
@@ -171,17 +171,3 @@ def test_weights_that_are_not_numbers_are_an_error_that_names_model_and_layer() 
     with pytest.raises(ModelError, match=r"draft model small-one .* Layer model\.layers\.1\.mlp\.up_proj is damaged"):
         pair.reply(ask())
     assert (pair.draft.cache.tokens, pair.cache.tokens) == ([], [])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sampling", [{"temperature": 1.0, "top_p": 1.0}, {"temperature": 0.7, "top_p": 0.95}], ids=str)
-def test_the_real_model_accepts_its_own_drafts(default_model: Path, sampling: dict[str, float]) -> None:
-    """Rows computed alone and in a batch differ in their last bits, so now and then a near-tie falls the other way."""
-    target = load_model(default_model)
-    pair = Pair.of(target, target, target.info.vocabulary_size)
-    request = ask("Describe a harbour in the early morning.", max_tokens=60, **sampling)
-    end = pair.reply(request, CHAIN)
-    assert end.statistics.acceptance_rate is not None
-    assert end.statistics.acceptance_rate > 0.95
-    assert pair.draft.cache.tokens == pair.cache.tokens
-    assert end.token_ids == plain(target, request).token_ids

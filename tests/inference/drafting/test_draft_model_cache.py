@@ -13,15 +13,15 @@ from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.target.round_cache import RoundKVCache, RoundShape, RowBuffer
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.drafting.draft_pairs import CHAIN, SIZE, TREE, Pair, near
-from tests.inference.fakes import ask, loaded, positions, tiny_llama
-from tests.inference.plain_replies import plain
+from tests.inference.drafting.draft_pairs import CHAIN, SIZE, TREE, Pair, shared_near
+from tests.inference.fakes import ask, loaded, positions, shared_llama
+from tests.inference.plain_replies import ENDING_SEEDS, plain
 
 
 @pytest.mark.parametrize("max_tokens", range(1, 13))
 def test_the_caches_are_in_step_after_a_cut_at_every_place_of_a_round(max_tokens: int) -> None:
-    target = tiny_llama()
-    for draft in (target, near(target)):
+    target = shared_llama()
+    for draft in (target, shared_near()):
         pair = Pair.of(target, draft)
         end = pair.reply(ask(temperature=1.0, max_tokens=max_tokens))
         assert len(end.token_ids) == max_tokens
@@ -29,12 +29,13 @@ def test_the_caches_are_in_step_after_a_cut_at_every_place_of_a_round(max_tokens
 
 
 def test_the_caches_are_in_step_after_an_end_token_and_after_a_stop_string() -> None:
-    target = tiny_llama()
+    target = shared_llama()
     text = plain(target, ask(temperature=0.7)).text
     ends = set()
-    for seed, stop in [*((seed, ()) for seed in range(12)), *((1, (text[at : at + 2],)) for at in range(1, 14))]:
-        pair = Pair.of(target, near(target))
-        request = ask(temperature=0.7, seed=seed, stop=stop, max_tokens=60)
+    requests = [ask(temperature=1.5, seed=seed, max_tokens=60) for seed in ENDING_SEEDS[:7]]
+    requests += [ask(temperature=0.7, stop=(text[at : at + 2],)) for at in range(1, 14, 2)]
+    for request in requests:
+        pair = Pair.of(target, shared_near())
         end = pair.reply(request)
         assert (end.token_ids, end.text) == (plain(target, request).token_ids, plain(target, request).text)
         pair.assert_in_step()
@@ -45,8 +46,8 @@ def test_the_caches_are_in_step_after_an_end_token_and_after_a_stop_string() -> 
 @pytest.mark.parametrize("events", range(20))
 @pytest.mark.parametrize("by", ["cancel", "close"])
 def test_the_caches_are_in_step_after_a_cancel_in_every_phase(by: str, events: int) -> None:
-    target = tiny_llama()
-    pair = Pair.of(target, near(target))
+    target = shared_llama()
+    pair = Pair.of(target, shared_near())
     request = ask("a prompt that is longer than one chunk of prefill", temperature=0.7)
     iterator = pair.start(request)
     begun = [next(iterator) for _ in range(events)]
@@ -62,8 +63,8 @@ def test_the_caches_are_in_step_after_a_cancel_in_every_phase(by: str, events: i
 
 
 def test_a_cancel_while_the_draft_model_reads_the_prompt_keeps_what_it_read() -> None:
-    target = tiny_llama()
-    pair = Pair.of(target, near(target))
+    target = shared_llama()
+    pair = Pair.of(target, shared_near())
     prompt = target.encode_chat(ask("several chunks of prompt please").messages, continue_last=False)
     drafter = pair.draft.drafter(prompt, ask(), TREE)
     looks = iter([False, False, True])
@@ -76,8 +77,8 @@ def test_a_cancel_while_the_draft_model_reads_the_prompt_keeps_what_it_read() ->
 
 @pytest.mark.parametrize("failing_call", [0, 3, 9, 14])
 def test_the_draft_cache_is_empty_after_an_error(failing_call: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tiny_llama()
-    pair = Pair.of(target, near(target))
+    target = shared_llama()
+    pair = Pair.of(target, shared_near())
     whole = type(pair.draft.model.network).__call__
     calls = iter(range(1000))
 
@@ -97,8 +98,8 @@ def test_the_draft_cache_is_empty_after_an_error(failing_call: int, monkeypatch:
 def test_a_further_turn_reads_only_what_is_new_and_an_edit_what_follows_it(
     writes: list[tuple[RowBuffer, int]],
 ) -> None:
-    target = tiny_llama()
-    pair = Pair.of(target, near(target))
+    target = shared_llama()
+    pair = Pair.of(target, shared_near())
     first = ask("who are you", temperature=0.7)
     reply = pair.reply(first).text.rstrip("\0")
     rows = pair.draft.cache.layers[0].buffer
@@ -120,8 +121,8 @@ def test_a_further_turn_reads_only_what_is_new_and_an_edit_what_follows_it(
 
 
 def test_a_wrapped_window_in_the_draft_model_is_taken_back_exactly() -> None:
-    target = tiny_llama()
-    pair = Pair.of(target, tiny_llama(sliding_window=7))
+    target = shared_llama()
+    pair = Pair.of(target, shared_llama(sliding_window=7))
     for seed in range(3):
         request = ask("a prompt longer than the window", seed=seed, temperature=1.0, max_tokens=60)
         assert pair.reply(request).token_ids == plain(target, request).token_ids
@@ -148,7 +149,7 @@ def test_a_draft_model_with_recurrent_state_reads_accepted_tokens_again(family: 
     request = ask(temperature=1.0, top_p=1.0, max_tokens=41)
     end = Pair.of(target, draft).reply(request, CHAIN)
     assert end.statistics.acceptance_rate == 1
-    attentive = tiny_llama()
+    attentive = shared_llama()
     pair = Pair.of(attentive, draft)
     for seed in range(4):
         request = ask(temperature=1.0, seed=seed)

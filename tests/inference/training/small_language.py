@@ -28,7 +28,7 @@ _ADJECTIVES = ("red", "small", "old", "quick", "happy")
 _NOUNS = ("fox", "cat", "house", "river", "child", "garden")
 _VERBS = ("sees", "finds", "likes", "follows")
 _LENGTH = 96
-_STEPS = 350
+_STEPS = 200
 
 
 def sentence(draw: random.Random) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QTimer
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MessageStatus
@@ -57,10 +58,18 @@ def test_a_long_trace_is_packed_in_slices(
     recorder.begin(reply_id, 0)
     recorder.add(reply_id, drafted_events(5))
     recorder.end(reply_id)
-    recorder._pack_some()
-    recorder._pack_some()
-    assert store.trace(reply_id) is None
+    turns = 0
+    clock = QTimer()
+
+    def count() -> None:
+        nonlocal turns
+        turns += store.trace(reply_id) is None
+
+    clock.timeout.connect(count)
+    clock.start(0)
     qtbot.waitUntil(lambda: store.trace(reply_id) is not None)
+    clock.stop()
+    assert turns > 2
     assert recorder.trace(reply_id) == drafted_trace(5)
 
 

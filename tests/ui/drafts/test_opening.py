@@ -6,6 +6,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.drafts import DraftsWindow
 from rdchat.ui.window.main_window import MainWindow
+from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
 
 
@@ -16,17 +17,17 @@ def test_the_menu_shows_the_last_reply(qtbot: QtBot, window: MainWindow, chat: C
     window.actions_.tokens.trigger()
     (drafts,) = window.findChildren(DraftsWindow)
     qtbot.waitUntil(drafts.isVisible)
-    assert [token.text for token in drafts.tokens._trace.tokens] == ["Hello", ",", " you", "!"]
+    assert drafts.tokens.accessibleDescription().startswith("Token 1 of 4, Hello")
 
 
 def test_a_reply_of_the_transcript_shows_its_own(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.engine.replies = [Reply(tokens=("One", " two")), Reply()]
     chat.start()
     chat.say("Hi")
     chat.say("And again")
     first = chat.controller.messages[1]
     window.conversation.transcript.tokens_requested.emit(first.id)
-    assert window.windows.drafts._message_id == first.id
-    assert len(window.windows.drafts.tokens._trace.tokens) == 4
+    assert window.windows.drafts.tokens.accessibleDescription().startswith("Token 1 of 2, One")
 
 
 def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
@@ -36,11 +37,12 @@ def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWi
     chat.controller.send("Hi")
     qtbot.waitUntil(lambda: chat.controller.messages[-1].text == "Hello")
     window.actions_.tokens.trigger()
-    assert len(window.windows.drafts.tokens._lines.runs) == 1
+    tokens = window.windows.drafts.tokens
+    assert tokens.accessibleDescription().startswith("Token 1 of 1, Hello")
     chat.engine.gate.open()
     chat.wait_for(EngineState.IDLE)
-    qtbot.waitUntil(lambda: len(window.windows.drafts.tokens._lines.runs) == 4)
-    assert window.windows.drafts.tokens.current == 3
+    qtbot.waitUntil(lambda: tokens.accessibleDescription().startswith("Token 4 of 4, !"))
+    assert tokens.current == 3
 
 
 def test_it_closes_with_the_chat_it_shows(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:

@@ -1,6 +1,7 @@
 """Making data: what a batch holds, and that an interrupted run makes what an uninterrupted one makes."""
 
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
@@ -56,6 +57,20 @@ def model() -> LoadedModel:
     return tiny_llama(2)
 
 
+@pytest.fixture(scope="module")
+def whole(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight batches that were made without interruption; not to be changed."""
+    folder = tmp_path_factory.mktemp("whole")
+    make(model, folder, 8)
+    return folder
+
+
+def read(folder: Path, batches: int) -> list[list[TrainingConversation]]:
+    """Return the first batches of a folder."""
+    shards = ShardFolder(folder, len(ALPHABET))
+    return [shards.read(number) for number in range(batches)]
+
+
 def test_the_template_is_found_around_the_question(model: LoadedModel) -> None:
     template = chat_template(model)
     assert model.decode(list(template.before)) == "user: "
@@ -68,9 +83,9 @@ def test_a_model_without_a_chat_template_is_refused(monkeypatch: pytest.MonkeyPa
         chat_template(tiny_llama(2))
 
 
-def test_conversations_begin_with_the_template_and_their_opening(model: LoadedModel, tmp_path: Path) -> None:
+def test_conversations_begin_with_the_template_and_their_opening(model: LoadedModel, whole: Path) -> None:
     template = chat_template(model)
-    for item in make(model, tmp_path, 1)[0]:
+    for item in read(whole, 1)[0]:
         assert tuple(item.tokens[: len(template.before)]) == template.before
         question_end = item.answer_start - len(template.after)
         assert tuple(item.tokens[question_end : item.answer_start]) == template.after
@@ -80,14 +95,14 @@ def test_conversations_begin_with_the_template_and_their_opening(model: LoadedMo
         assert 0 <= len(question) - len(begun) <= (5 if item.number % 2 else 0)
 
 
-def test_every_eighth_batch_asks_about_long_passages(model: LoadedModel, tmp_path: Path) -> None:
-    batches = make(model, tmp_path, 8)
+def test_every_eighth_batch_asks_about_long_passages(model: LoadedModel, whole: Path) -> None:
+    batches = read(whole, 8)
     long = [any("long" in model.decode(item.tokens[: item.answer_start]) for item in batch) for batch in batches]
     assert long == [False] * 7 + [True]
 
 
-def test_greedy_answers_are_the_targets_own(model: LoadedModel, tmp_path: Path) -> None:
-    greedy = [item for item in make(model, tmp_path, 1)[0] if item.temperature == 0]
+def test_greedy_answers_are_the_targets_own(model: LoadedModel, whole: Path) -> None:
+    greedy = [item for item in read(whole, 1)[0] if item.temperature == 0]
     assert greedy
     for item in greedy:
         logits = model.network(mx.array([item.tokens]), cache=make_prompt_cache(model.network))[0]
@@ -95,9 +110,9 @@ def test_greedy_answers_are_the_targets_own(model: LoadedModel, tmp_path: Path) 
         assert item.answer == chosen[item.answer_start - 1 : -1].tolist()
 
 
-def test_the_kept_states_are_those_the_answers_were_chosen_from(model: LoadedModel, tmp_path: Path) -> None:
-    made = make(model, tmp_path, 1)[0]
-    states = ShardFolder(tmp_path, len(ALPHABET)).states(0)
+def test_the_kept_states_are_those_the_answers_were_chosen_from(model: LoadedModel, whole: Path) -> None:
+    made = read(whole, 1)[0]
+    states = ShardFolder(whole, len(ALPHABET)).states(0)
     assert states is not None
     start = 0
     for item in made:
@@ -109,21 +124,21 @@ def test_the_kept_states_are_those_the_answers_were_chosen_from(model: LoadedMod
     assert start == len(states)
 
 
-def test_states_that_were_not_kept_are_computed_again(model: LoadedModel, tmp_path: Path) -> None:
-    made = make(model, tmp_path, 1)[0]
-    kept = ShardFolder(tmp_path, len(ALPHABET)).states(0)
+def test_states_that_were_not_kept_are_computed_again(model: LoadedModel, whole: Path) -> None:
+    made = read(whole, 1)[0]
+    kept = ShardFolder(whole, len(ALPHABET)).states(0)
     assert kept is not None
     np.testing.assert_allclose(answer_states(model, made), kept, atol=5e-3)
 
 
-def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(model: LoadedModel, tmp_path: Path) -> None:
-    whole = make(model, tmp_path / "whole", 3)
+def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(
+    model: LoadedModel, tmp_path: Path, whole: Path
+) -> None:
     first = make(model, tmp_path / "parts", 1)
     (tmp_path / "parts" / "part-00001.states.npy").write_bytes(b"cut short")  # what a power loss may leave behind
     (tmp_path / "parts" / "00001.states.npy").write_bytes(b"without its tokens")
-    assert first + make(model, tmp_path / "parts", 2) == whole
-    folder = ShardFolder(tmp_path / "parts", len(ALPHABET))
-    assert [folder.read(number) for number in range(len(folder))] == whole
+    assert first + make(model, tmp_path / "parts", 2) == read(whole, 3)
+    assert read(tmp_path / "parts", 3) == read(whole, 3)
 
 
 def put_aside(model: LoadedModel, folder: Path, steps: int) -> None:
@@ -139,40 +154,40 @@ def put_aside(model: LoadedModel, folder: Path, steps: int) -> None:
 
 @pytest.mark.parametrize("steps", [1, 40, 70])
 def test_a_batch_goes_on_from_where_it_was_put_aside(
-    model: LoadedModel, tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+    model: LoadedModel, tmp_path: Path, whole: Path, steps: int
 ) -> None:
     """To the bit, and without doing again what was done; long batches would cost minutes on a slow machine."""
-    whole = make(model, tmp_path / "whole", 2)
-    assert make(model, tmp_path / "parts", 1) == whole[:1]
+    first, second = read(whole, 2)
+    assert make(model, tmp_path / "parts", 1) == [first]
     put_aside(model, tmp_path / "parts", steps)
-    asked: list[int] = []
-    monkeypatch.setattr(DataMaker, "_begin", lambda *_: asked.append(1))
-    assert make(model, tmp_path / "parts", 1) == whole[1:]
-    assert not asked
-    expected, found = (ShardFolder(tmp_path / name, len(ALPHABET)).states(1) for name in ("whole", "parts"))
+    making = maker(model, tmp_path / "parts")
+    making.resume()
+    counts = list(making.make_shard())
+    assert read(tmp_path / "parts", 2) == [first, second]
+    assert counts[0] > steps, "what was put aside counts"
+    expected, found = (ShardFolder(folder, len(ALPHABET)).states(1) for folder in (whole, tmp_path / "parts"))
     assert expected is not None
     assert found is not None
     np.testing.assert_array_equal(found, expected)
     assert not (tmp_path / "parts" / "wave.safetensors").exists()
 
 
-def cut(path: Path) -> None:
+def cut(path: Path, _whole: Path | None = None) -> None:
     path.write_bytes(path.read_bytes()[:-50])
 
 
-def another_batch(path: Path) -> None:
+def another_batch(path: Path, whole: Path) -> None:
     """As if a kill had come between writing a shard and deleting what was put aside of its batch."""
-    (path.parent / "00000.npz").write_bytes((path.parent.parent / "whole" / "00000.npz").read_bytes())
+    (path.parent / "00000.npz").write_bytes((whole / "00000.npz").read_bytes())
 
 
 @pytest.mark.parametrize(("harm", "batches"), [(cut, 2), (another_batch, 1)])
 def test_a_batch_that_cannot_go_on_is_made_again(
-    model: LoadedModel, tmp_path: Path, harm: Callable[[Path], None], batches: int
+    model: LoadedModel, tmp_path: Path, whole: Path, harm: Callable[[Path, Path], None], batches: int
 ) -> None:
-    whole = make(model, tmp_path / "whole", 2)
     put_aside(model, tmp_path / "parts", 20)
-    harm(tmp_path / "parts" / "wave.safetensors")
-    assert make(model, tmp_path / "parts", batches) == whole[-batches:]
+    harm(tmp_path / "parts" / "wave.safetensors", whole)
+    assert make(model, tmp_path / "parts", batches) == read(whole, 2)[-batches:]
 
 
 def test_states_of_a_run_that_kept_them_are_not_taken_for_those_of_one_that_does_not(
@@ -184,8 +199,9 @@ def test_states_of_a_run_that_kept_them_are_not_taken_for_those_of_one_that_does
 
 
 @pytest.mark.parametrize("name", ["00000.npz", "00000.states.npy"])
-def test_damaged_shards_are_named(model: LoadedModel, tmp_path: Path, name: str) -> None:
-    make(model, tmp_path, 1)
+def test_damaged_shards_are_named(whole: Path, tmp_path: Path, name: str) -> None:
+    for file in whole.glob("00000.*"):
+        shutil.copy(file, tmp_path)
     cut(tmp_path / name)
     shards = ShardFolder(tmp_path, len(ALPHABET))
     with pytest.raises(StorageError, match=f"{name} is damaged"):
@@ -204,10 +220,10 @@ def test_a_template_that_marks_no_turns_is_refused(
         chat_template(model)
 
 
-def test_answers_that_go_round_in_circles_are_cut(model: LoadedModel, tmp_path: Path) -> None:
+def test_answers_that_go_round_in_circles_are_cut(whole: Path) -> None:
     """A greedy tiny model loops for ever: no run of 8 tokens may come again more than 8 times in a row."""
     cut = 0
-    for item in make(model, tmp_path, 1)[0]:
+    for item in read(whole, 1)[0]:
         runs = [tuple(item.answer[i : i + 8]) for i in range(len(item.answer) - 7)]
         repeated = [run in runs[:place] for place, run in enumerate(runs)]
         cut += repeated[-8:] == [True] * 8

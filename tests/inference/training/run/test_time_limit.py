@@ -1,5 +1,6 @@
 """Hours: counted over interruptions, and divided by measured speeds."""
 
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.inference.training.training_progress import Phase, TrainingProgress
 from tests.clocks import ManualClock
 from tests.inference.fakes import lenient_llama
+from tests.inference.training.short_runs import short_evaluation
 
 
 def test_time_between_two_runs_does_not_count(tmp_path: Path) -> None:
@@ -42,9 +44,9 @@ def test_what_follows_the_data_grows_with_it() -> None:
 
 
 @pytest.fixture(autouse=True)
-def short_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rdchat.inference.training.run.training_run._EVALUATED", 1)
-    monkeypatch.setattr("rdchat.inference.training.run.training_run._EVALUATED_TOKENS", 8)
+def quick() -> Iterator[None]:
+    with short_evaluation(questions=1):
+        yield
 
 
 SECONDS = 4000  # a batch looks at the clock some hundred times

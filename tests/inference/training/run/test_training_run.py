@@ -1,7 +1,9 @@
 """A training over several runs: what is taken up again, what is not, and what goes wrong on the way."""
 
 import json
-from dataclasses import replace
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mlx.core as mx
@@ -18,16 +20,16 @@ from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 from tests.disks import small_disk
 from tests.inference.fakes import END, lenient_llama
+from tests.inference.training.short_runs import short_evaluation
 
 SEQUENCES = 16
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rdchat.inference.training.run.training_run._EVALUATED", 2)
-    monkeypatch.setattr("rdchat.inference.training.run.training_run._EVALUATED_TOKENS", 8)
-    monkeypatch.setattr("rdchat.inference.training.run.training_run._CALIBRATION_PROMPTS", 2)
-    monkeypatch.setattr(Pace, "EVERY", 0.0)
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with short_evaluation() as patch:
+        patch.setattr(Pace, "EVERY", 0.0)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +37,38 @@ def model() -> LoadedModel:
     return lenient_llama()
 
 
+def settings_in(place: Path) -> TrainingSettings:
+    recipe = Recipe(epochs=1, batch=64, warm_up=5)
+    return TrainingSettings(place / "out", tokens=1000, sequences=SEQUENCES, vocabulary=32, recipe=recipe)
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> TrainingSettings:
-    recipe = Recipe(epochs=1, batch=64, warm_up=5)
-    return TrainingSettings(tmp_path / "out", tokens=1000, sequences=SEQUENCES, vocabulary=32, recipe=recipe)
+    return settings_in(tmp_path)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A training that was never interrupted, with a cache of its own."""
+
+    place: Path
+    settings: TrainingSettings
+    events: list[TrainingProgress]
+
+    def copied_to(self, place: Path) -> TrainingSettings:
+        """Copy the drafter and all that is kept of its training; return settings that go on there."""
+        for name in ("cache", "out"):
+            shutil.copytree(self.place / name, place / name)
+        return settings_in(place)
+
+
+@pytest.fixture(scope="module")
+def finished(quick: None, model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    place = tmp_path_factory.mktemp("finished")
+    settings = settings_in(place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RDCHAT_CACHE_DIR", str(place / "cache"))
+        return Finished(place, settings, train(model, settings))
 
 
 def train(model: LoadedModel, settings: TrainingSettings, until: Phase = Phase.DONE) -> list[TrainingProgress]:
@@ -75,8 +105,8 @@ def train_elsewhere(model: LoadedModel, settings: TrainingSettings, tmp_path: Pa
         train(model, settings)
 
 
-def test_every_event_says_where_its_phase_stands(model: LoadedModel, settings: TrainingSettings) -> None:
-    events = train(model, settings)
+def test_every_event_says_where_its_phase_stands(finished: Finished) -> None:
+    events = finished.events
     assert phases(events) == list(Phase)
     for phase in (Phase.DATA, Phase.TRAIN, Phase.EVALUATE):
         mine = [event for event in events if event.phase is phase]
@@ -103,36 +133,30 @@ def test_the_log_holds_every_event_and_drops_a_line_that_was_cut_short(
     assert all(line["at"] > 0 for line in lines)
 
 
-def test_a_weight_takes_two_bytes(model: LoadedModel, settings: TrainingSettings) -> None:
+def test_a_weight_takes_two_bytes(finished: Finished) -> None:
     """Whatever precision the target has, in which the drafter was evaluated."""
-    train(model, settings)
-    floats = [array for name, array in weights(settings).items() if "vocabulary" not in name]
+    floats = [array for name, array in weights(finished.settings).items() if "vocabulary" not in name]
     assert {array.dtype for array in floats} == {mx.float16}
 
 
-def test_more_tokens_make_more_data(model: LoadedModel, settings: TrainingSettings, tmp_path: Path) -> None:
+def test_more_tokens_make_more_data(model: LoadedModel, finished: Finished, tmp_path: Path) -> None:
     """A training that was finished before must not be handed out again for what was asked this time."""
-    train(model, settings)
-    more = replace(settings, tokens=4000)
+    more = replace(finished.copied_to(tmp_path), tokens=2500)
     assert Phase.DATA in phases(train(model, more))
     whole = replace(more, out=tmp_path / "whole")
     train_elsewhere(model, whole, tmp_path)
     check_same(whole, more)
 
 
-def test_fewer_tokens_take_the_first_ones(model: LoadedModel, settings: TrainingSettings, tmp_path: Path) -> None:
-    train(model, replace(settings, tokens=4000), until=Phase.PREPARE)
+def test_fewer_tokens_take_the_first_ones(model: LoadedModel, settings: TrainingSettings, finished: Finished) -> None:
+    train(model, replace(settings, tokens=2500), until=Phase.PREPARE)
     assert Phase.DATA not in phases(train(model, settings))
-    alone = replace(settings, out=tmp_path / "alone")
-    train_elsewhere(model, alone, tmp_path)
-    check_same(alone, settings)
+    check_same(finished.settings, settings)
 
 
-def test_another_recipe_begins_its_training_anew(
-    model: LoadedModel, settings: TrainingSettings, tmp_path: Path
-) -> None:
+def test_another_recipe_begins_its_training_anew(model: LoadedModel, finished: Finished, tmp_path: Path) -> None:
     """Its checkpoints are no use: the learning rate would jump, or sizes would not fit."""
-    train(model, settings)
+    settings = finished.copied_to(tmp_path)
     other = replace(settings, size=48, recipe=replace(settings.recipe, epochs=2))
     assert phases(train(model, other)) == list(Phase)[1:]
     alone = replace(other, out=tmp_path / "alone")
@@ -145,16 +169,14 @@ def checkpoint(model: LoadedModel, settings: TrainingSettings) -> Path:
 
 
 def test_a_damaged_checkpoint_costs_the_steps_and_no_more(
-    model: LoadedModel, settings: TrainingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: LoadedModel, settings: TrainingSettings, finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train_phase, "_SAVE_EVERY", 0.0)
     train(model, settings, until=Phase.TRAIN)
     path = checkpoint(model, settings)
     path.write_bytes(path.read_bytes()[:-100])
     train(model, settings)
-    alone = replace(settings, out=tmp_path / "alone")
-    train_elsewhere(model, alone, tmp_path)
-    check_same(alone, settings)
+    check_same(finished.settings, settings)
 
 
 def test_a_checkpoint_of_another_head_is_not_taken_for_one_of_this(
@@ -207,10 +229,8 @@ def test_a_disk_that_fills_up_is_named_and_once_there_is_room_all_goes_on(
     assert load_drafter(settings.out, model).target is not None
 
 
-def test_a_full_disk_leaves_an_older_drafter_whole(
-    model: LoadedModel, settings: TrainingSettings, tmp_path: Path
-) -> None:
-    train(model, settings)
+def test_a_full_disk_leaves_an_older_drafter_whole(model: LoadedModel, finished: Finished, tmp_path: Path) -> None:
+    settings = finished.copied_to(tmp_path)
     before = weights(settings)
     other = replace(settings, seed=1)
     train(model, other, until=Phase.WRITE)
@@ -244,4 +264,4 @@ def test_a_model_that_ends_its_answers_at_once(settings: TrainingSettings, monke
     mute = lenient_llama()
     monkeypatch.setattr("rdchat.inference.training.data.sequences.sample", lambda *_: END)
     with pytest.raises(ModelError, match="nothing to learn from the answers of tiny"):
-        train(mute, settings)
+        train(mute, replace(settings, sequences=128))
