@@ -27,7 +27,7 @@ import numpy as np
 
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams
-from rdchat.inference.benchmark.halves import Halves, write_accepted
+from rdchat.inference.benchmark.draft_verify_split import Halves, write_accepted
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.drafter_folder import load_drafter

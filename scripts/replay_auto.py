@@ -28,10 +28,10 @@ from chips import CHIPS, Chip
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.prompt_files import read_prompts
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.control_loop import Done, decode
 from rdchat.inference.auto.controller import OFF_PATH
 from rdchat.inference.auto.costs.cost_model import CostModel
-from rdchat.inference.auto.drafter import AutoDrafter
 from rdchat.inference.auto.estimates.acceptance_calibration import record_drafts
 from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates
 from rdchat.inference.auto.estimates.acceptance_file import read_acceptance

@@ -10,7 +10,7 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.auto.drafter import AutoDrafter
+from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger

@@ -12,8 +12,8 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import DraftOptions
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
-from rdchat.inference.auto.drafter import AutoDrafter
-from rdchat.inference.auto.iterator import AutoIterator
+from rdchat.inference.auto.auto_drafter import AutoDrafter
+from rdchat.inference.auto.auto_iterator import AutoIterator
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger

@@ -10,7 +10,7 @@ from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.costs.cost_curve import ROWS, Floats
 from rdchat.inference.auto.costs.cost_model import CostModel
 from rdchat.inference.auto.estimates.acceptance_estimates import DRAFTED, DraftValues
-from rdchat.inference.auto.estimates.rates import ChainRates, Rate
+from rdchat.inference.auto.estimates.lookup_and_chain_rates import ChainRates, Rate
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.node_pool import Ints

@@ -17,7 +17,7 @@ from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import AutoChoice, RoundStatistics, Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
-from rdchat.inference.benchmark.halves import Halves
+from rdchat.inference.benchmark.draft_verify_split import Halves
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel

@@ -9,7 +9,7 @@ import numpy as np
 from rdchat.inference.api.events import PrefillProgress, TokenEvent
 from rdchat.inference.api.reply_statistics import RoundStatistics
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.decoding.acceptance import accepted_path, seen_on_paths
+from rdchat.inference.decoding.accepted_path import accepted_path, seen_on_paths
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator

@@ -1,4 +1,4 @@
-"""Which requests are under way and which of them were stopped: beside `Outbox` the only state that both threads touch."""
+"""Which requests run and which of them were stopped: beside `Outbox` the only state that both threads touch."""
 
 import threading
 from typing import Protocol

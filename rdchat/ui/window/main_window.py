@@ -25,9 +25,9 @@ from rdchat.ui.window.draft_menu import DraftMenu
 from rdchat.ui.window.header import Header, ModelButton
 from rdchat.ui.window.menus import WindowActions, fill_menu_bar
 from rdchat.ui.window.model_folders import ModelFolders
+from rdchat.ui.window.side_windows import Windows
 from rdchat.ui.window.sidebar import Sidebar
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
-from rdchat.ui.window.windows import Windows
 
 _SCHEMES = {
     Appearance.SYSTEM: Qt.ColorScheme.Unknown,

@@ -9,7 +9,7 @@ from rdchat.inference.auto.estimates.acceptance_estimates import (
     value_by_nodes,
     values_by_length,
 )
-from rdchat.inference.auto.estimates.rates import ChainRates, LookupRates, Rate
+from rdchat.inference.auto.estimates.lookup_and_chain_rates import ChainRates, LookupRates, Rate
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS
 from rdchat.inference.drafting.lookup_index import Before, Guess
 from rdchat.inference.drafting.node_pool import NodePool, step_probs

@@ -12,14 +12,14 @@ import pytest
 
 from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.auto.auto_drafter import AutoDrafter
+from rdchat.inference.auto.auto_iterator import AutoIterator
 from rdchat.inference.auto.controller import Controller
 from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Floats
 from rdchat.inference.auto.costs.cost_model import CostModel, Part
 from rdchat.inference.auto.draft_table import ChainSource, DraftTable
-from rdchat.inference.auto.drafter import AutoDrafter
 from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates, DraftValues, NodeRates
-from rdchat.inference.auto.estimates.rates import ChainRates
-from rdchat.inference.auto.iterator import AutoIterator
+from rdchat.inference.auto.estimates.lookup_and_chain_rates import ChainRates
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
@@ -262,7 +262,7 @@ def watched(
 ) -> list[tuple[str, bool]]:
     laps = [] if laps is None else laps
     monkeypatch.setattr(_Watched, "laps", laps, raising=False)
-    monkeypatch.setattr("rdchat.inference.auto.drafter.Controller", _Watched)
+    monkeypatch.setattr("rdchat.inference.auto.auto_drafter.Controller", _Watched)
     model, request = tiny_llama(), ask("abcabcabc", temperature=1, max_tokens=length)
     request = replace(request, draft=DraftSettings(Mode.AUTO, profile=profile))
     model.tokenizer.eos_token_ids = frozenset()

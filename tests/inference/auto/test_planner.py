@@ -10,7 +10,7 @@ from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Floats
 from rdchat.inference.auto.costs.cost_model import CostModel, Part
 from rdchat.inference.auto.draft_table import ChainSource, DraftTable, lookup_table
 from rdchat.inference.auto.estimates.acceptance_estimates import DraftValues
-from rdchat.inference.auto.estimates.rates import ChainRates
+from rdchat.inference.auto.estimates.lookup_and_chain_rates import ChainRates
 from rdchat.inference.auto.exploration_budget import ExplorationBudget
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Planner, in_words

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rdchat.inference.auto.costs.cost_curve import Floats
-from rdchat.inference.auto.estimates.rates import ChainRates, LookupRates, Rate
+from rdchat.inference.auto.estimates.lookup_and_chain_rates import ChainRates, LookupRates, Rate
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
 from rdchat.inference.drafting.node_pool import HostPool, children, step_probs
 

@@ -11,7 +11,7 @@ from time import perf_counter
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.decoding.acceptance import accepted_path
+from rdchat.inference.decoding.accepted_path import accepted_path
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.prefill import read_prompt

@@ -9,8 +9,8 @@ import mlx.core as mx
 
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import BeamShape, DraftSettings
+from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.control_loop import Done, decode
-from rdchat.inference.auto.drafter import AutoDrafter
 from rdchat.inference.decoding.autoregressive import PlainSteps, Step
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
