@@ -77,9 +77,8 @@ def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: f
     simulation.run(300)
     values = drafting.true_values()
     speed = np.mean([worth(chip, simulation.last, values) for _ in range(100) if simulation.run(1)])
-    best = best_of_all(chip, values)
+    assert speed > 0.9 * best_of_all(chip, values)
     assert speed > 0.97
-    assert speed > 0.93 * best or best < 1.15, "so little is not begun with where going over costs a tenth of a step"
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
