@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus
@@ -29,7 +30,8 @@ _LEAST, _MOST, _MOST_ENTRIES = 1e-9, 2**53, 1000  # of the counters of a reply: 
 _END_OF_DATES = 253_402_214_400  # 31 December 9999, a day before the last one of any time zone
 
 
-def conversation_from(row: Sequence[Any]) -> Conversation:
+@lru_cache(maxsize=2**13)  # the list is read anew with each message, and hardly a row of it is another one
+def conversation_from(row: tuple[Any, ...]) -> Conversation:
     """Read a row of `CONVERSATION_COLUMNS`."""
     return Conversation(
         id=row[0],

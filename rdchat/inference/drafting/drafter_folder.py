@@ -23,6 +23,7 @@ from rdchat.inference.target.target import LoadedModel
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
 ACCEPTANCE = "acceptance.json"  # may be missing; see `rdchat.inference.auto.estimates.acceptance_file`
+_MOST_CONFIG_BYTES = 2**20
 _FORMAT = 1
 _VOCABULARY = "draft_vocabulary"  # the tensor of token ids beside the head's weights
 _WHOLE_NUMBERS = {"I32", "I64", "U32"}
@@ -176,7 +177,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.exists() and not path.is_symlink():
         raise ModelError(f"There is no drafter at {folder}: it has no {CONFIG}.", _HINT)
-    config = read_json(path, _HINT)
+    config = read_json(path, _HINT, _MOST_CONFIG_BYTES)
     if not isinstance(config, dict):
         raise ModelError(f"{path} is damaged: it describes no drafter.", _HINT)
     return config
