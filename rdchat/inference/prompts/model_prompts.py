@@ -132,7 +132,7 @@ class TokenizerProcess:
         except FrameTooLongError as error:
             raise PromptTooLongError("The conversation is longer than any model takes.", _LENGTH_HINT) from error
         except ChildError as error:
-            raise ModelError(f"{what} {error.words}, so it was ended.", _MODEL_HINT) from error
+            raise ModelError(f"{what} {error.words}.", _MODEL_HINT) from error
 
 
 class ModelPrompts:

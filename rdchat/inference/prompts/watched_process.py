@@ -135,9 +135,9 @@ class WatchedProcess:
                         return answer
                 waiting()
                 if time.monotonic() > deadline:
-                    raise ChildError(f"took longer than {seconds:.0f} seconds")
+                    raise ChildError(f"took longer than {seconds:.0f} seconds, so it was ended")
                 if memory_bytes is not None and _memory_bytes(process.pid) > before + memory_bytes:
-                    raise ChildError(f"took more than {memory_bytes / 1e9:.1f} GB of memory")
+                    raise ChildError(f"took more than {memory_bytes / 1e9:.1f} GB of memory, so it was ended")
 
 
 def _written(descriptor: int, data: memoryview) -> int:
@@ -146,14 +146,14 @@ def _written(descriptor: int, data: memoryview) -> int:
     except BlockingIOError:
         return 0
     except BrokenPipeError as error:
-        raise ChildError("ended by itself") from error
+        raise ChildError("crashed the process that reads it") from error
 
 
 def _received(descriptor: int, got: bytearray) -> dict[str, Any] | None:
     """Take in what has come; return the answer once it is whole."""
     chunk = os.read(descriptor, 2**20)
     if not chunk:
-        raise ChildError("ended by itself")
+        raise ChildError("crashed the process that reads it")
     got += chunk
     if len(got) < LENGTH_BYTES:
         return None

@@ -58,7 +58,7 @@ def test_a_normaliser_that_grows_its_input_ends_the_child_alone(
 ) -> None:
     monkeypatch.setattr("rdchat.inference.prompts.model_prompts._LOAD_S", 1.0)
     folder = changed(small_model, tmp_path / "grow", "tokenizer.json", lambda tok: tok.update(normalizer=GROWTH))
-    with pytest.raises(ModelError, match=r"The tokenizer of grow .* so it was ended|cannot be used"):
+    with pytest.raises(ModelError, match=r"The tokenizer of grow .* (so it was ended|crashed)|cannot be used"):
         prompts_of(folder, process)
 
 
@@ -96,7 +96,7 @@ def test_a_search_pattern_without_end_is_ended_as_a_template_is(
     folder = changed(small_model, tmp_path / "slow", "tokenizer.json", lambda tok: tok.update(pre_tokenizer=split))
     prompts = prompts_of(folder, process)
     monkeypatch.setattr("rdchat.inference.prompts.model_prompts._ENCODE_S", 0.5)
-    with pytest.raises(ModelError, match=r"slow (took longer|cannot be used)"):
+    with pytest.raises(ModelError, match=r"slow (took longer|crashed|cannot be used)"):
         prompts.encode([ChatMessage(Role.USER, "x" * 5000)], None, 512)
 
 
