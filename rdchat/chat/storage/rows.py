@@ -15,7 +15,8 @@ from rdchat.inference.api.requests import Role, SamplingParams
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-CONVERSATION_COLUMNS = "id, title, created_at, updated_at, system_prompt, sampling"
+# a title that was tampered with may be of any length, and would take the list a second for each 2 MB
+CONVERSATION_COLUMNS = "id, substr(title, 1, 1000), created_at, updated_at, system_prompt, sampling"
 
 MESSAGE_COLUMNS = (
     "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, statistics,"

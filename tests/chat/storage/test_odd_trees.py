@@ -146,6 +146,16 @@ def test_words_that_rdchat_never_wrote_leave_the_text_to_be_read(
     assert store.select_sibling(1, 1) == [first, second]
 
 
+def test_of_a_title_of_megabytes_the_beginning_is_shown(
+    open_store: OpenStore, make_chat: MakeChat, database: Path
+) -> None:
+    """Laying it out held the window for four seconds."""
+    chat_id = make_chat({1: None})
+    with closing(sqlite3.connect(database)) as by_hand, by_hand:
+        by_hand.execute("UPDATE conversations SET title = hex(zeroblob(5000000))")
+    assert open_store().conversation(chat_id).title == "0" * 1000
+
+
 @pytest.mark.parametrize("date", [1e300, -1e300, -1.0, float("inf"), float("-inf"), 2.6e11])
 def test_dates_that_no_calendar_has_are_unknown_and_come_last(
     open_store: OpenStore, make_chat: MakeChat, database: Path, date: float
