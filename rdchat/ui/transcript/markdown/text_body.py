@@ -54,6 +54,7 @@ class TextBody(QTextBrowser):
         self._stream = BlockStream(parser)
         self._work = Work.NONE
         self._unread = False  # the stream has not seen all of the text
+        self._natural: tuple[int, int] | None = None  # the most that was asked for, and the width, as it is drawn now
         self._headers: dict[int, CodeHeader] = {}
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -109,6 +110,7 @@ class TextBody(QTextBrowser):
         cursor = self.textCursor()
         anchor, position = cursor.anchor(), cursor.position()
         self._writer.update(update.first, update.blocks, update.more)
+        self._natural = None
         self._restore_selection(anchor, position)
         for number in update.closed:
             self._request_colours(number)
@@ -147,6 +149,7 @@ class TextBody(QTextBrowser):
         self._stream = BlockStream(self._parser)
         self._highlighter.clear()
         self._writer.restyle()
+        self._natural = None
         self._place_headers()
         self._unread = bool(self._text)
         self._work = Work.READY if self._text else Work.NONE
@@ -169,8 +172,10 @@ class TextBody(QTextBrowser):
         """Return the width of the longest line, up to `most`."""
         if not self.is_rendered:
             return most
-        self.document().setTextWidth(most)
-        return min(most, round(self.document().idealWidth() + 0.99))
+        if self._natural is None or self._natural[0] != most:  # laid out once, not with each token of a reply below
+            self.document().setTextWidth(most)
+            self._natural = most, min(most, round(self.document().idealWidth() + 0.99))
+        return self._natural[1]
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
