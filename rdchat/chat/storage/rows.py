@@ -31,8 +31,7 @@ _LEAST, _MOST, _MOST_ENTRIES = 1e-9, 2**53, 1000  # of the counters of a reply: 
 _END_OF_DATES = 253_402_214_400  # 31 December 9999, a day before the last one of any time zone
 
 
-@lru_cache(maxsize=2**13)  # the list is read anew with each message, and hardly a row of it is another one
-def conversation_from(row: tuple[Any, ...]) -> Conversation:
+def conversation_from(row: Sequence[Any]) -> Conversation:
     """Read a row of `CONVERSATION_COLUMNS`."""
     return Conversation(
         id=row[0],
@@ -40,8 +39,13 @@ def conversation_from(row: tuple[Any, ...]) -> Conversation:
         created_at=_date(row[2]),
         updated_at=_date(row[3]),
         system_prompt=row[4],
-        sampling=_from_json(SamplingParams(), row[5]),
+        sampling=_sampling(row[5]),
     )
+
+
+@lru_cache(maxsize=256)  # the list of all chats is read anew with each message, and most of them have the same
+def _sampling(text: str | None) -> SamplingParams | None:
+    return _from_json(SamplingParams(), text)
 
 
 def message_from(row: Sequence[Any]) -> Message:

@@ -47,15 +47,17 @@ class AutoDrafter(Drafter):
         self._draft_model = model = small.drafter(prompt, request, ledger=ledger) if small else None
         self._parts: list[Drafter] = [part for part in (self._recurrent, self._draft_model) if part]
         shapes = [shape for steps in DRAFT_TOKENS for shape in small.shapes(steps)] if small else []
-        width = state.planner.beam_width(estimates.known, len(prompt)) if state.trees else 1
-        branches = estimates.branches if state.trees else None
-        beams = RecurrentSource(estimates.values(width), costs, width, branches, state.padding)
+        beams: RecurrentSource | None = None
+        if recurrent:
+            width = state.planner.beam_width(estimates.known, len(prompt)) if state.trees else 1
+            branches = estimates.branches if state.trees else None
+            beams = RecurrentSource(estimates.values(width), costs, width, branches, state.padding)
         self._drafted: mx.array  # a draft model's tokens in the last round
         self.controller = Controller(
             state.planner,
             estimates,
             prompt,
-            beams if recurrent else None,
+            beams,
             ChainSource(estimates.chains, costs, shapes, lambda: model.late) if model else None,
         )
 

@@ -40,8 +40,8 @@ class NodePool[Array]:
 
     def fetch(self) -> "NodePool[npt.NDArray[Any]]":
         """Return it on the host; waits for the device unless it is evaluated."""
-        tokens, parents = (np.array(column, dtype=np.int64) for column in (self.tokens, self.parents))
-        return NodePool(tokens, parents, np.array(self.scores, dtype=np.float64), self.levels, self.width)
+        tokens, parents = (np.asarray(column, dtype=np.int64) for column in (self.tokens, self.parents))
+        return NodePool(tokens, parents, np.asarray(self.scores, dtype=np.float64), self.levels, self.width)
 
 
 HostPool = NodePool[npt.NDArray[Any]]
