@@ -8,7 +8,7 @@ from tests.hostile.case import Call, Case, Kind
 
 TEXTS: Mapping[str, str] = {
     "5,000 quotes in one another": ">" * 5000 + " a",
-    "lists in one another": "\n".join("  " * depth + "- a" for depth in range(2000)),
+    "lists in one another": "\n".join("  " * depth + "- a" for depth in range(1000)),
     "numbered lists in one another": "\n".join("   " * depth + "1. a" for depth in range(500)),
     "emphasis without end": "*a **b " * 20_000,
     "stars only": "*" * 200_000,

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,12 +29,20 @@ from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Mode, SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from tests.hostile.heartbeat import Heartbeat, Script, either, wait
-from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.fakes import Gate, Reply, ScriptedEngine
 
 _LOADING_S, _WRITING_S, _STOPPING_S, _LOOKING_S = 50.0, 3.0, 3.0, 1.0
 _ADMISSIONS = ("something unexpected", "a mistake", "Traceback")
 _PIECE = 200  # characters of a token, where a text is streamed
 _CHATS_LOOKED_AT = 3
+_TOKEN_S = 0.0005
+
+
+class _FastDevice(Gate):
+    """Has a token every half millisecond, and leaves Python to others meanwhile, as a wait for the GPU does."""
+
+    def wait(self, is_cancelled: Callable[[], bool] = lambda: False) -> None:
+        time.sleep(_TOKEN_S)
 
 
 class Visitor(QObject):
@@ -145,7 +154,9 @@ class Visitor(QObject):
         text = order["text"]
         pieces = tuple(text[at : at + _PIECE] for at in range(0, len(text or ""), _PIECE))
         try:
-            opened = self._open(Path(order["store"]), lambda: ScriptedEngine([Reply(pieces or ("Hello",))]))
+            opened = self._open(
+                Path(order["store"]), lambda: ScriptedEngine([Reply(pieces or ("Hello",))], gate=_FastDevice())
+            )
         except RdchatError as error:
             self._judge(str(error))
             return

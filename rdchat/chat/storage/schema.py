@@ -91,7 +91,37 @@ CREATE TABLE message_traces (
 # Offsets in `text`, as JSON; NULL where that was not kept, as of replies that broke off.
 _VERSION_3 = "ALTER TABLE messages ADD COLUMN control_offsets TEXT;"
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
+# Only the beginning of a text is searched: indexing a million words held the window up when a reply ended.
+_SEARCHED = 200_000  # characters of a message
+_VERSION_4 = f"""
+DROP TRIGGER messages_added;
+DROP TRIGGER messages_removed;
+DROP TRIGGER messages_changed;
+DROP TABLE messages_index;
+CREATE VIEW messages_searched AS
+    SELECT id, substr(text, 1, {_SEARCHED}) AS text FROM messages WHERE status <> 'streaming';
+CREATE VIRTUAL TABLE messages_index USING fts5 (
+    text, content = 'messages_searched', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2',
+    prefix = '1 2 3'
+);
+CREATE TRIGGER messages_added AFTER INSERT ON messages WHEN new.status <> 'streaming' BEGIN
+    INSERT INTO messages_index (rowid, text) VALUES (new.id, substr(new.text, 1, {_SEARCHED}));
+END;
+CREATE TRIGGER messages_removed AFTER DELETE ON messages WHEN old.status <> 'streaming' BEGIN
+    INSERT INTO messages_index (messages_index, rowid, text)
+        VALUES ('delete', old.id, substr(old.text, 1, {_SEARCHED}));
+END;
+CREATE TRIGGER messages_changed AFTER UPDATE OF text, status ON messages
+WHEN old.status <> 'streaming' OR new.status <> 'streaming' BEGIN
+    INSERT INTO messages_index (messages_index, rowid, text)
+        SELECT 'delete', old.id, substr(old.text, 1, {_SEARCHED}) WHERE old.status <> 'streaming';
+    INSERT INTO messages_index (rowid, text)
+        SELECT new.id, substr(new.text, 1, {_SEARCHED}) WHERE new.status <> 'streaming';
+END;
+INSERT INTO messages_index (messages_index) VALUES ('rebuild');
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 
 

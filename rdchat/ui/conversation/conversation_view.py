@@ -93,15 +93,15 @@ class ConversationView(Ground):
         self._show_messages()
 
     def _show_messages(self) -> None:
+        self._show_page()  # first: the transcript gets its width, for which messages are laid out
         self.transcript.set_messages(self._controller.messages)
-        self._show_page()
 
     def _add_message(self, message: Message) -> None:
         self._draft_of = message.conversation_id  # a new chat becomes a conversation with its first message
+        self._show_page()
         self.transcript.add_message(message)
         if message.status is MessageStatus.STREAMING and self._controller.state is EngineState.LOADING:
             self.transcript.set_waiting(message.id, "Waiting for the model to load…")
-        self._show_page()
 
     def _show_state(self) -> None:
         state = self._controller.state

@@ -13,6 +13,7 @@ from rdchat.ui.transcript.message_editor import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 _WIDEST = 0.82  # of the column
+_LONG = 4000  # characters: such a text fills its lines, and is laid out once only
 
 
 class PersonMessage(MessageWidget):
@@ -36,7 +37,8 @@ class PersonMessage(MessageWidget):
             self._editor.setGeometry(0, 0, width, height)
             return height + SMALL
         widest = round(width * _WIDEST) - 2 * (MEDIUM + 2)
-        text_width = self.body.natural_width(widest)
+        is_short = len(self.message.text) < _LONG
+        text_width = self.body.natural_width(widest) if is_short else widest
         height = self.body.height_for(text_width)
         left = width - text_width - MEDIUM - 2
         self.body.setGeometry(left, SMALL + 2, text_width, height)

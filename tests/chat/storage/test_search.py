@@ -105,3 +105,22 @@ def test_the_index_agrees_with_the_text_it_indexes(library: ConversationStore) -
         # raises where index and text differ
         connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
         connection.execute("INSERT INTO titles_index (titles_index, rank) VALUES ('integrity-check', 1)")
+
+
+def test_only_the_beginning_of_a_very_long_text_is_searched(store: ConversationStore) -> None:
+    chat = store.create_conversation("chat")
+    store.add_message(chat.id, None, Role.USER, "first " + "word " * 60_000 + "last")
+    assert found(store, "first") == {"chat"}
+    assert found(store, "last") == set()
+
+
+def test_the_index_made_anew_leaves_out_replies_that_are_being_written(store: ConversationStore) -> None:
+    chat = store.create_conversation("chat")
+    message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
+    store.save_text(message.id, "alpha")
+    store._database.rebuild_search()
+    store.finish_message(message.id, "beta", MessageStatus.COMPLETE)
+    assert found(store, "alpha") == set()
+    assert found(store, "beta") == {"chat"}
+    with store._database.writing() as connection:
+        connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")

@@ -1,3 +1,5 @@
+import random
+import re
 from typing import Any
 
 import pytest
@@ -85,9 +87,11 @@ class CountingParser(MarkdownParser):
     """Counts the characters that it is given: the work of a step, whatever machine does it."""
 
     characters = 0
+    lines = 0
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
         self.characters += len(source)
+        self.lines += source.count("\n")
         return super().parse(source, first_code, references, number)
 
 
@@ -112,17 +116,38 @@ class CountingParser(MarkdownParser):
     ids=lambda text: repr(text[:6]),
 )
 def test_hostile_text_is_taken_in_short_steps(text: str) -> None:
-    assert len(text) > LONGEST_OPEN
+    characters, lines = LONGEST_OPEN
+    assert len(text) > characters
     parser = CountingParser()
     stream = BlockStream(parser)
     steps = []
     more = True
     while more:
-        parser.characters = 0
+        parser.characters, parser.lines = 0, 0
         more = stream.advance(text, final=True).more
         steps.append(parser.characters)
-    assert max(steps) <= 3 * LONGEST_OPEN
-    assert sum(steps) <= 3 * len(text) + 2 * LONGEST_OPEN
+        assert parser.lines <= 3 * lines
+    assert max(steps) <= 3 * characters
+    assert sum(steps) <= 3 * len(text) + 2 * characters
+
+
+def test_a_long_table_is_taken_a_thousand_cells_at_a_time() -> None:
+    text = "|a" * 300 + "\n" + "|-" * 300 + "\n" + ("|b" * 300 + "\n") * 30
+    stream = BlockStream(MarkdownParser())
+    updates = [stream.advance(text, final=True)]
+    while updates[-1].more:
+        updates.append(stream.advance(text, final=True))
+    assert len(updates) > 10
+    shown = "\n".join(run.text for update in updates for block in update.blocks for run in block.runs)
+    assert shown.count("b") == 30 * 300
+
+
+def test_plain_text_takes_a_short_way_to_the_same_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(7)
+    texts = ["".join(chance.choices(["a", "b c", " ", "  ", "\n", "\t", "é", ".", "1)"], k=12)) for _ in range(500)]
+    short = [MarkdownParser().parse(text, 0, {}, None).blocks for text in texts]
+    monkeypatch.setattr("rdchat.ui.transcript.markdown.parser.PLAIN", re.compile("(?!)"))
+    assert short == [MarkdownParser().parse(text, 0, {}, None).blocks for text in texts]
 
 
 def test_a_code_line_that_is_cut_is_marked_as_one_line() -> None:

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
-from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import FIRST_SHOWN, TextBody, Work
 from tests.links import click, collected_links
 from tests.ui.transcript.conftest import button
@@ -62,6 +62,21 @@ def test_growing_text_draws_the_same_document_as_the_whole(qtbot: QtBot, theme: 
     draw(qtbot, grown)
     assert grown.document().toHtml() == whole.document().toHtml()
     assert grown.height_for(500) == whole.height_for(500)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_growing_text_is_made_safe_wherever_it_is_cut(
+    step: int, qtbot: QtBot, theme: Theme, library: LexerLibrary
+) -> None:
+    text = "one\r\ntwo\rthree\r\r\n\nfour\0\ud800\r\n"
+    body = TextBody(PlainParser(), theme, library)
+    qtbot.addWidget(body)
+    for end in range(0, len(text), step):
+        body.set_text(text[:end], final=False)
+        draw(qtbot, body)
+    body.set_text(text, final=True)
+    draw(qtbot, body)
+    assert body.toPlainText() == "one\ntwo\nthree\n\n\nfour\ufffd\ufffd"
 
 
 def test_a_web_link_opens_only_after_a_click(make_body: MakeBody, opened: list[str]) -> None:
@@ -194,9 +209,11 @@ def test_odd_text_is_drawn(make_body: MakeBody, text: str) -> None:
 
 
 def test_of_a_very_long_message_the_first_part_is_shown(qtbot: QtBot, make_body: MakeBody) -> None:
-    text = "A paragraph of a very long message.\n\n" * 5000
+    text = "A paragraph of a very long message.\n\n" * 2500
     body = make_body(text)
-    assert body.hidden_characters == len(text) - FIRST_SHOWN
+    shown = len(text) - body.hidden_characters
+    assert 0.4 * FIRST_SHOWN < shown < FIRST_SHOWN  # its line feeds take room too
+    assert body.toPlainText().strip() == text[:shown].replace("\n\n", "\n").strip()
     before = body.height_for(600)
     body.show_more()
     draw(qtbot, body)

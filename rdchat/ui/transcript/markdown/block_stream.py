@@ -7,9 +7,11 @@ from typing import Any
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.parser import FENCE, Parsed, Parser, code_line
 
-STEP = 4096  # characters parsed in a step, unless a block is longer
-LONGEST_OPEN = 8_192  # characters of a block that stays open; a longer one is closed where it stands
-_LONG_LIST = 2048  # characters of an open list whose items but the last are settled
+# characters and lines
+STEP = 4096, 60  # parsed in a step, unless a block is longer
+LONGEST_OPEN = 8192, 240  # of a block that stays open; a longer one is closed where it stands
+_LONG_LIST = 2048, 40  # of an open list whose items but the last are settled
+_MOST_CELLS = 1000  # in what is parsed at once, as far as a line's end allows
 _LINES_A_STEP = 100
 
 
@@ -70,6 +72,7 @@ class BlockStream:
         self._number: int | None = None
         self._known = len(self._references)
         self._checked = -1
+        self._last: tuple[tuple[str, int, int | None], Parsed] | None = None
 
     def advance(self, text: str, final: bool) -> Update:
         """Take one step.
@@ -124,10 +127,10 @@ class BlockStream:
 
     def _parsed(self, text: str, final: bool, blocks: list[Block], closed: list[int]) -> list[Block] | None:
         """Settle what cannot change any more; return the open tail, or None when there is more to do."""
-        window = text[self._offset : self._offset + STEP]
+        window = self._window(text, STEP)
         if self._offset + len(window) < len(text) and self._settle(window, blocks, closed):
             return None
-        window = text[self._offset : self._offset + LONGEST_OPEN]
+        window = self._window(text, LONGEST_OPEN)
         if self._offset + len(window) < len(text):
             if not self._settle(window, blocks, closed):
                 self._close_here(window, blocks, closed)
@@ -149,8 +152,20 @@ class BlockStream:
             return []
         return parsed.blocks
 
+    def _window(self, text: str, size: tuple[int, int]) -> str:
+        """Return what comes next of the text, up to so many characters and lines, and not too many table cells."""
+        window = text[self._offset : self._offset + size[0]]
+        if window.count("\n") > size[1]:
+            window = window[: _line_start(window, size[1])]
+        while window.count("|") > _MOST_CELLS and (half := window.rfind("\n", 0, len(window) * 3 // 4)) >= 0:
+            window = window[: half + 1]
+        return window
+
     def _parse(self, source: str) -> Parsed:
-        return self._parser.parse(source, self._codes, self._references, self._number)
+        key = source, self._codes, self._number
+        if self._last is None or self._last[0] != key:  # a block that is too long is parsed, then closed as it is
+            self._last = key, self._parser.parse(source, self._codes, self._references, self._number)
+        return self._last[1]
 
     def _settle(self, window: str, blocks: list[Block], closed: list[int]) -> bool:
         """Settle the blocks before the last one that a complete line starts. Whether there were any."""
@@ -163,7 +178,7 @@ class BlockStream:
         line, count, number = 0, 0, None
         if len(parsed.starts) > 1:
             line, count = parsed.starts[-1]
-        elif parsed.last_item and len(complete) > _LONG_LIST:
+        elif parsed.last_item and (len(complete) > _LONG_LIST[0] or complete.count("\n") > _LONG_LIST[1]):
             line, count, number = parsed.last_item
         if not line:
             return False
@@ -191,10 +206,15 @@ class BlockStream:
         closed += [number for number in parsed.closed if number < self._codes]
         self._references = parsed.references
         self._number = None
+        self._last = None
 
 
 def _lines_from(source: str, line: int) -> str:
+    return source[_line_start(source, line) :]
+
+
+def _line_start(source: str, line: int) -> int:
     start = 0
     for _ in range(line):
         start = source.index("\n", start) + 1
-    return source[start:]
+    return start

@@ -16,6 +16,7 @@ from rdchat.ui.look.theme import SyntaxColors
 COMMON = ("python", "bash", "javascript", "typescript", "json", "html", "css", "c", "cpp", "java", "rust", "go",
           "swift", "sql", "yaml", "console", "diff")  # fmt: skip
 _LONGEST_LINE, _MOST_LINES = 2000, 5000  # beyond these, code stays in one colour
+_LINES_AT_ONCE = 100
 
 _STYLES: dict[_TokenType, str] = {
     Keyword: "keyword",
@@ -84,6 +85,7 @@ class _Job:
     tokens: Iterator[tuple[int, _TokenType, str]] | None = None
     line: int = 0
     column: int = 0
+    shown: int = 0
     spans: dict[int, list[tuple[int, int, QColor]]] = field(default_factory=dict)
 
 
@@ -130,7 +132,10 @@ class CodeHighlighter:
             self._collect(job, _color(kind, colors), text)
             if count % 16 == 0 and time.perf_counter() >= deadline:
                 return False
-        self._show(job)
+        while job.shown < len(job.lines):
+            self._show(job)
+            if time.perf_counter() >= deadline:
+                return False
         return True
 
     def _collect(self, job: _Job, color: QColor | None, text: str) -> None:
@@ -144,14 +149,15 @@ class CodeHighlighter:
             job.column += length
 
     def _show(self, job: _Job) -> None:
-        block = job.first
-        for line in range(len(job.lines)):
-            formats = [_span(*span) for span in job.spans.get(line, [])]
-            if formats:
-                # as QSyntaxHighlighter does: laid over the text, which keeps selections and the document as they are
-                block.layout().setFormats(formats)
-                self._document.markContentsDirty(block.position(), block.length())
+        """Lay the colours over the next lines, as QSyntaxHighlighter does: selections and text stay as they are."""
+        block = self._document.findBlockByNumber(job.first.blockNumber() + job.shown)
+        first, end = block.position(), block.position()
+        for line in range(job.shown, min(job.shown + _LINES_AT_ONCE, len(job.lines))):
+            block.layout().setFormats([_span(*span) for span in job.spans.get(line, [])])
+            end = block.position() + block.length()
             block = block.next()
+        self._document.markContentsDirty(first, end - first)
+        job.shown += _LINES_AT_ONCE
 
 
 def _span(start: int, length: int, color: QColor) -> QTextLayout.FormatRange:

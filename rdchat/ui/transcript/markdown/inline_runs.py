@@ -12,16 +12,25 @@ _BARE_ADDRESS = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]*]", re.IGN
 
 
 def inline_runs(tokens: list[Token]) -> tuple[Run, ...]:
-    """Return the runs of a paragraph; neighbours of one look are one run."""
-    merged: list[Run] = []
-    for run in _runs(tokens):
+    """Return the runs of a paragraph."""
+    return merged(_runs(tokens))
+
+
+def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """Return the runs with neighbours of one look made one, and empty ones left out."""
+    looks: list[tuple[Run, list[str]]] = []
+    for run in runs:
         if not run.text:
             continue
-        if merged and replace(merged[-1], text=run.text) == run:
-            merged[-1] = replace(run, text=merged[-1].text + run.text)
+        if looks and _look(looks[-1][0]) == _look(run):
+            looks[-1][1].append(run.text)
         else:
-            merged.append(run)
-    return tuple(merged)
+            looks.append((run, [run.text]))
+    return tuple(run if len(texts) == 1 else replace(run, text="".join(texts)) for run, texts in looks)
+
+
+def _look(run: Run) -> tuple[bool, bool, bool, bool, str, str]:
+    return run.bold, run.italic, run.strike, run.code, run.href, run.refused
 
 
 def _runs(tokens: list[Token]) -> Iterator[Run]:

@@ -10,13 +10,16 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
-from rdchat.ui.transcript.markdown.inline_runs import inline_runs
+from rdchat.ui.transcript.markdown.inline_runs import inline_runs, merged
 
 FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
 _TASK = re.compile(r"\[([ xX])\] +")
 # beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets
 _INLINE_LIMIT, _BRACKET_LIMIT = 6000, 200
 _BULLETS = "•◦▪"
+_MOST_COLUMNS, _MOST_CELLS = 40, 800  # beyond these, a table is shown row by row: Qt needs seconds to lay it out
+PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&])+", re.IGNORECASE)  # a paragraph that is only text
+_BREAK = re.compile(r" *\n[ \t]*")
 
 
 def code_line(line: str, code: int, language: str, first: bool) -> list[Block]:
@@ -95,6 +98,8 @@ class MarkdownParser:
     def _runs(self, content: str, env: dict[str, Any]) -> tuple[Run, ...]:
         if len(content) > _INLINE_LIMIT or content.count("[") > _BRACKET_LIMIT:
             return (Run(content),)
+        if PLAIN.fullmatch(content):
+            return (Run(_BREAK.sub("\n", content)),)
         children: list[Token] = []
         self._markdown.inline.parse(content, self._markdown, env, children)
         return inline_runs(children)
@@ -251,4 +256,9 @@ class _Walk:
         width = len(self._alignments)
         rows = tuple(tuple([*row, *[()] * width][:width]) for row in self._rows)
         self._rows = []
-        self._add(Block(Kind.TABLE, rows=rows, alignments=tuple(self._alignments)))
+        if width <= _MOST_COLUMNS and width * len(rows) <= _MOST_CELLS:
+            self._add(Block(Kind.TABLE, rows=rows, alignments=tuple(self._alignments)))
+            return
+        for place, row in enumerate(rows):
+            runs = merged(run for cell in row for run in (*cell, Run(" | ")))
+            self._add(Block(Kind.TEXT, runs, tight=place > 0))

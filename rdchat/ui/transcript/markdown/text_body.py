@@ -24,6 +24,7 @@ from rdchat.ui.transcript.markdown.metrics import CODE_PAD, QUOTE_INDENT, code_h
 from rdchat.ui.transcript.markdown.parser import Parser
 
 FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
+_LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
 
 _MOST_BARS = 40  # of nested quotes
@@ -49,8 +50,9 @@ class TextBody(QTextBrowser):
         super().__init__(parent)
         self._theme = theme
         self._parser = parser
+        self._source = ""  # as it was given
         self._text, self._final = "", False
-        self._shown = FIRST_SHOWN
+        self._room, self._end = FIRST_SHOWN, 0  # how much may be shown, and where that ends in the text
         self._stream = BlockStream(parser)
         self._work = Work.NONE
         self._unread = False  # the stream has not seen all of the text
@@ -74,21 +76,29 @@ class TextBody(QTextBrowser):
 
     def set_text(self, text: str, final: bool) -> None:
         """Take the whole text; where it continues the text before, only its end is worked on."""
-        text = safe_text(text)
-        if (text, final) == (self._text, self._final):
+        if (text, final) == (self._source, self._final):
             return
-        if not text.startswith(self._text) or self._final:
+        grows = text.startswith(self._source)
+        safe = self._text + self._safe_end(text) if grows else safe_text(text)
+        if not grows or self._final:
             self._stream = BlockStream(self._parser)
-        self._text, self._final = text, final
+        self._source, self._text, self._final = text, safe, final
+        self._end = _end_of(safe, self._room)
         self._unread, self._work = True, Work.READY
+
+    def _safe_end(self, text: str) -> str:
+        """Return what a text adds to the source, safe; a line feed may have been cut from its carriage return."""
+        end = text[len(self._source) :]
+        return safe_text(end[1:] if self._source.endswith("\r") and end.startswith("\n") else end)
 
     @property
     def hidden_characters(self) -> int:
         """How much of a very long text is not shown."""
-        return max(0, len(self._text) - self._shown)
+        return len(self._text) - self._end
 
     def show_more(self) -> None:
-        self._shown += SHOWN_MORE
+        self._room += SHOWN_MORE
+        self._end = _end_of(self._text, self._room)
         self._unread, self._work = True, Work.READY
 
     @property
@@ -105,7 +115,7 @@ class TextBody(QTextBrowser):
         return self._work
 
     def _step(self, deadline: float) -> Work:
-        text = self._text[: self._shown]
+        text = self._text[: self._end]
         update = self._stream.advance(text, self._final and not self.hidden_characters)
         cursor = self.textCursor()
         anchor, position = cursor.anchor(), cursor.position()
@@ -160,7 +170,7 @@ class TextBody(QTextBrowser):
         """Return the height the text takes at a width; a guess before it is rendered."""
         if not self.is_rendered:
             line = self.fontMetrics().lineSpacing() * 1.3
-            return round(line * (1 + len(self._text[: self._shown]) * self.fontMetrics().averageCharWidth() / width))
+            return round(line * (1 + self._end * self.fontMetrics().averageCharWidth() / width))
         document = self.document()
         if document.textWidth() != width:
             document.setTextWidth(width)
@@ -289,3 +299,12 @@ class TextBody(QTextBrowser):
             event.ignore()
         else:
             super().keyPressEvent(event)
+
+
+def _end_of(text: str, room: int) -> int:
+    """Return where the part of a text ends that has room."""
+    place = 0
+    while (feed := text.find("\n", place)) >= 0 and feed + 1 + _LINE_FEED <= room:
+        room -= _LINE_FEED
+        place = feed + 1
+    return min(len(text), max(place, room))
