@@ -28,6 +28,7 @@ _LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even 
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
 
 _MOST_BARS = 40  # of nested quotes
+_MOST_HEADERS = 100  # code blocks beyond these have no header: each is a widget with buttons
 
 
 class Work(IntEnum):
@@ -189,7 +190,8 @@ class TextBody(QTextBrowser):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._place_headers()
+        if event.size().width() != event.oldSize().width():
+            self._place_headers()
 
     def sizeHint(self) -> QSize:
         return self.size()
@@ -244,9 +246,9 @@ class TextBody(QTextBrowser):
         for number in [number for number in self._headers if number not in spans]:
             self._headers.pop(number).deleteLater()
         for number, span in spans.items():
-            if span.last < first and number in self._headers:
-                continue
             header = self._headers.get(number)
+            if (header and span.last < first) or (header is None and len(self._headers) >= _MOST_HEADERS):
+                continue
             if header is None:
                 header = CodeHeader(span.language, self._theme, self.viewport())
                 header.copy_requested.connect(lambda number=number: self._copy_code(number))
