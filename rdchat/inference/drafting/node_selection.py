@@ -24,6 +24,12 @@ def best_nodes(pool: NodePool[mx.array], count: int, branch: Sequence[int] = ())
 
     Returns:
         The tree of `min(count, nodes)` nodes; and (nodes,) bool: which of them the branch alone offers.
+
+    Example: three nodes of two levels of two, of which the best path is root, a, c.
+
+        tokens  root a b c d      scores 0 -0.1 -2 -0.3 -1.5      parents -1 0 0 1 1
+        without a branch          root a c        parents -1 0 1
+        five, with branch [b, e]  root a b c e    parents -1 0 0 1 2, of which the branch alone offers e
     """
     drafted = pool.tokens.shape[0]
     tokens, parents, scores = _with_branch(pool, branch)

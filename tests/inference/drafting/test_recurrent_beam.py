@@ -150,6 +150,16 @@ SMALL = pool_of(  # two levels of four nodes
 )
 
 
+def test_the_worked_example_of_best_nodes() -> None:
+    root, a, b, c, d, e = range(6)
+    pool = pool_of([0, -0.1, -2, -0.3, -1.5], [-1, 0, 0, 1, 1], [root, a, b, c, d], level_size=2)
+    tree, looked_up = best_nodes(pool, 3)
+    assert (tree.tokens.tolist(), tree.parents.tolist()) == ([root, a, c], [-1, 0, 1])
+    tree, looked_up = best_nodes(pool, 5, [b, e])
+    assert (tree.tokens.tolist(), tree.parents.tolist()) == ([root, a, b, c, e], [-1, 0, 0, 1, 2])
+    assert looked_up.tolist() == [False, False, False, False, True]
+
+
 @pytest.mark.parametrize("count", range(1, 10))
 def test_the_selected_nodes_are_the_best_subtree(count: int) -> None:
     scores, parents = SMALL.scores.tolist(), SMALL.parents.tolist()
