@@ -175,27 +175,6 @@ def _cached_snapshot(repository: str) -> Path:
     return Path(config).parent
 
 
-def installed_models() -> list[tuple[str, Path]]:
-    """Return name and folder of each model that is on this machine: rdchat's own, then the hub's cache.
-
-    The hub's cache holds other things than language models too: `check_model_folder` tells.
-    """
-    from huggingface_hub import scan_cache_dir  # noqa: PLC0415  takes a third of a second
-    from huggingface_hub.errors import CacheNotFound  # noqa: PLC0415
-
-    own = sorted(paths.models_dir().iterdir()) if paths.models_dir().is_dir() else []
-    found = [(path.name, path) for path in own if path.is_dir() and not path.name.startswith(".")]
-    try:
-        repositories = scan_cache_dir().repos
-    except CacheNotFound:
-        return found
-    for repository in sorted(repositories, key=lambda item: item.repo_id):
-        for revision in repository.revisions:
-            if repository.repo_type == "model" and "main" in revision.refs:
-                found.append((repository.repo_id, revision.snapshot_path))
-    return found
-
-
 def check_model_folder(folder: Path) -> ModelFiles:
     """Check a model folder by its headers alone, in milliseconds.
 
