@@ -16,10 +16,10 @@ NOT_QUICK := auto/test_auto_iterator auto/test_planner.py::test_learning benchma
 # The tests draw into memory; QT_QPA_PLATFORM=xcb or =cocoa shows their windows.
 QT_QPA_PLATFORM ?= offscreen
 
-CHECKS := check-format check-lint check-types check-layers check-shell check-files check-constraints
+CHECKS := check-format check-lint check-types check-layers check-shell check-files check-workflow check-constraints
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick check bench hostile constraints format $(CHECKS)
+.PHONY: help setup run test quick check bench hostile app constraints format $(CHECKS)
 
 help: ## List the commands
 	@echo "rdchat"
@@ -40,7 +40,7 @@ quick: setup ## Run the fast, exact tests in under a minute: no real model, no w
 		$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart=0 -q -m 'not slow' \
 		$(NOT_QUICK:%='--deselect=tests/inference/%') $(QUICK) $(ARGS)
 
-check: setup ## Check format, lint, types, layers, scripts, files and constraints
+check: setup ## Check format, lint, types, layers, scripts, files, the workflow and constraints
 	@$(MAKE) --no-print-directory -k $(CHECKS)
 
 bench: setup ## Measure speed against mlx-lm, what a round costs, and the window's smoothness
@@ -52,6 +52,10 @@ bench: setup ## Measure speed against mlx-lm, what a round costs, and the window
 
 hostile: setup ## Try hostile folders, files, texts and calls, and kill the app; make hostile ARGS="--only templates"
 	@PYTHONPATH=. $(BIN)/python -m tests.hostile $(ARGS)
+
+app: ## Build the double-clickable app and its disk image, on a Mac
+	@[ "$$(uname -s)" != Darwin ] || $(MAKE) --no-print-directory setup
+	@bash scripts/build-app.sh
 
 format: ## Format the code and mend what ruff can
 	@$(BIN)/ruff check --fix .
@@ -82,3 +86,6 @@ check-files:
 
 check-constraints:
 	@$(BIN)/python scripts/constraints.py --check
+
+check-workflow:
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
