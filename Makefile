@@ -1,7 +1,7 @@
 # The command menu: `make` lists it. Works with the make 3.81 that macOS has.
 
 BIN := .venv/bin
-# More for pytest: make test ARGS="-m 'not slow' -x"
+# More for pytest: make test ARGS="-x tests/ui"
 ARGS ?=
 # Two test files at a time, each on one core; make test JOBS=0 runs one after the other in this process.
 # A test process that crashes ends the run: pytest-xdist would wait for ever for the rest of its file.
@@ -15,11 +15,13 @@ NOT_QUICK := auto/test_auto_iterator auto/test_planner.py::test_learning benchma
 	drafting/test_draft_model drafting/test_recurrent_drafter.py::test_the_text_is
 # The tests draw into memory; QT_QPA_PLATFORM=xcb or =cocoa shows their windows.
 QT_QPA_PLATFORM ?= offscreen
+PYTEST = QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart=0
 
 CHECKS := check-format check-lint check-types check-layers check-shell check-files check-workflow check-constraints
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick check bench hostile app constraints format $(CHECKS)
+.PHONY: help setup run test test-slow quick check bench hostile app constraints format $(CHECKS)
 
 help: ## List the commands
 	@echo "rdchat"
@@ -31,14 +33,14 @@ setup: ## Install everything: system packages, .venv, the default model
 run: setup ## Open the app
 	@$(BIN)/rdchat
 
-test: setup ## Run all tests, with coverage
-	@QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart=0 --cov --cov-report=term $(ARGS)
+test: setup ## Run the tests, but for the long ones, with coverage
+	@$(PYTEST) -m 'not slow' --cov --cov-report=term $(ARGS)
+
+test-slow: setup ## Run the long tests: real models, whole trainings, kills
+	@$(PYTEST) -m slow $(ARGS)
 
 quick: setup ## Run the fast, exact tests in under a minute: no real model, no window
-	@QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart=0 -q -m 'not slow' \
-		$(NOT_QUICK:%='--deselect=tests/inference/%') $(QUICK) $(ARGS)
+	@$(PYTEST) -q -m 'not slow' $(NOT_QUICK:%='--deselect=tests/inference/%') $(QUICK) $(ARGS)
 
 check: setup ## Check format, lint, types, layers, scripts, files, the workflow and constraints
 	@$(MAKE) --no-print-directory -k $(CHECKS)

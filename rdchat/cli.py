@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rdchat import __version__, host, log, paths
-from rdchat.commands import ask, bench, doctor, eval_drafter, models, train_drafter
+from rdchat.commands import ask, bench, doctor, eval_drafter, models, report, train_drafter
 from rdchat.commands.interrupt import INTERRUPTED
 from rdchat.errors import InvalidSettingError, RdchatError, one_line
 
@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="rdchat", description="Chat with language models on your own machine. Without a command, opens the window."
     )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for command in (ask, bench, models, train_drafter, eval_drafter, doctor):
+    for command in (ask, bench, models, train_drafter, eval_drafter, report, doctor):
         command.add_parser(subparsers)
     return parser
 

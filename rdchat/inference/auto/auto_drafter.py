@@ -50,8 +50,7 @@ class AutoDrafter(Drafter):
         beams: RecurrentSource | None = None
         if recurrent:
             width = state.planner.beam_width(estimates.known, len(prompt)) if state.trees else 1
-            branches = estimates.branches if state.trees else None
-            beams = RecurrentSource(estimates.values(width), costs, width, branches, state.padding)
+            beams = RecurrentSource(estimates.values(width), costs, width, state.padding)
         self._drafted: mx.array  # a draft model's tokens in the last round
         self.controller = Controller(
             state.planner,
@@ -140,7 +139,6 @@ class AutoDrafter(Drafter):
     def _beams(self, root: int, limit: int) -> Draft:
         controller, recurrent = self.controller, self._recurrent
         assert recurrent is not None
-        branch = self._look_up(controller.plan.branch) if controller.plan.branch else []
         pool = recurrent.search(root, controller.beams(limit))
         if controller.cuts:
             with self._ledger.stage("wait"):
@@ -151,5 +149,5 @@ class AutoDrafter(Drafter):
         else:
             mx.async_eval(pool.tokens, pool.parents, pool.scores)
             controller.compare(pool, offered=True)
-        offered = recurrent.offer(pool, controller.plan.nodes, branch)
+        offered = recurrent.offer(pool, controller.plan.nodes)
         return Draft(offered.tree, offered.looked_up, controller.rows, Mode.RECURRENT.value)

@@ -161,7 +161,7 @@ class Controller:
     @property
     def cuts(self) -> bool:
         """Whether a recurrent draft is looked at before it is verified: not by what calls are guessed to cost."""
-        return not self.plan.branch and self._costs.measured
+        return self._costs.measured
 
     def cut(self, pool: HostPool) -> None:
         """Take a recurrent draft, and plan with as many nodes of it as pay, perhaps the root alone."""
@@ -247,7 +247,6 @@ class Controller:
             usual: Whether nothing else was done in it.
         """
         self._take(tokens)
-        accepted = len(tokens) - 1
         self._budget.earn(len(tokens))
         made = self._made
         assert made is not None
@@ -257,9 +256,6 @@ class Controller:
             self._trial = False
         if usual and self._usual:
             self._costs.learn(made.plan, ms / made.ms)
-        if made.plan.branch:
-            branches = self._estimates.branches
-            branches.learn(accepted, (made.tokens - 1) / branches.value)
 
     def took_step(self, token: int, ms: float, usual: bool) -> None:
         """Take a plain step; arguments as for `took_round`."""
@@ -296,8 +292,6 @@ class Controller:
         path = path[:limit]
         steady = [table for source in self._sources if (table := source.table(limit)) is not None]
         passing = [table] if (table := lookup_table(path, limit)) else []
-        if self._recurrent and passing and steady and steady[-1].mode is Mode.RECURRENT:
-            passing += self._recurrent.with_branches(steady[-1], path, limit)
         return self._planner.choose(len(self.text), steady, passing)
 
     def _path(self, limit: int) -> Floats:

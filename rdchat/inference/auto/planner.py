@@ -138,7 +138,7 @@ def _best(table: DraftTable, ms: Floats, rows: Rows, plain_ms: float, rate: floa
     """
     draft, nodes = np.unravel_index(int(np.argmax(table.accepted - rate * ms)), ms.shape)
     width, length = table.shapes[int(draft)]
-    plan = Plan(table.mode, width, length, int(nodes), int(rows[nodes]), table.branch)
+    plan = Plan(table.mode, width, length, int(nodes), int(rows[nodes]))
     return Choice(plan, 1 + float(table.accepted[draft, nodes]), float(ms[draft, nodes]), plain_ms, rate)
 
 

@@ -65,7 +65,7 @@ class RandomPlanner(Planner):
         picked = self._rng.integers(len(drafts))
         width, length = table.shapes[drafts[picked]]
         rows = min(int(nodes[picked]) + int(self._rng.integers(0, 6)), MOST_ROWS)
-        plan = Plan(mode, width, length, int(nodes[picked]), rows, table.branch)
+        plan = Plan(mode, width, length, int(nodes[picked]), rows)
         return Choice(plan, 1.5, 1.5, 1.0, rate=float(self._rng.choice([-9.0, 11.0])))  # a gain of 5, or -5
 
     def goes_on(self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float]) -> bool:

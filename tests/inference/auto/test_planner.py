@@ -27,7 +27,7 @@ def recurrent_choice(chip: Chip, values: Floats, path: Floats | None = None, *, 
     drafter = source(costs, values, trees)
     table = drafter.table(MOST_ROWS)
     assert table is not None
-    passing = [] if path is None else [looked_up(path), *drafter.with_branches(table, path, MOST_ROWS)]
+    passing = [] if path is None else [looked_up(path)]
     choice = Planner(costs).choose(128, [table], passing)
     assert choice is not None
     return choice
@@ -137,7 +137,6 @@ def test_a_target_that_takes_chains_gets_chains() -> None:
     path = np.cumprod(np.full(MOST_ROWS - 1, 0.5))
     choice = recurrent_choice(M2_ULTRA, values, path, trees=False)
     assert choice.plan.width == 1
-    assert choice.plan.branch == 0
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
@@ -284,24 +283,6 @@ def test_a_draft_model_is_tried_left_and_tried_again_after_enough_other_text() -
         rates.go_untried()
         plain_steps += 1
     assert 50 < plain_steps < 400
-
-
-def test_trees_with_a_branch_that_break_their_promise_are_trusted_less() -> None:
-    costs, path = M2_ULTRA.costs(), np.cumprod(np.full(8, 0.5))
-    drafter, planner = source(costs, Drafting(0.4).true_values()), Planner(costs)
-    assert drafter.branches is not None
-
-    def best() -> Choice:
-        table = drafter.table(8)
-        assert table is not None
-        choice = planner.choose(128, [table], [looked_up(path), *drafter.with_branches(table, path, 8)])
-        assert choice is not None
-        return choice
-
-    assert best().plan.branch
-    for _ in range(30):
-        drafter.branches.learn(0, 1.5)
-    assert not best().plan.branch
 
 
 def test_nothing_is_chosen_where_no_cost_is_known() -> None:

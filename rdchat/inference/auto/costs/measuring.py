@@ -3,7 +3,7 @@
 Each function is a generator that rests between two slices; what it returns in the end are the costs.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from time import perf_counter
 
@@ -30,21 +30,26 @@ _Works = dict[tuple[int, int], Callable[[], float]]
 NEAR, FAR = 128, 1024  # tokens in the cache
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 15, 16, 20, 24, 28, MOST_ROWS)
 _ROWS_FAR = (1, 4, 8, 16, MOST_ROWS)
+_CALLS = ((NEAR, _ROWS), (FAR, _ROWS_FAR))
 _BEAMS = ((1, 2), (1, 6), (4, 2), (4, 6), (8, 2), (8, 6))
 _FED = (1, 4, 16)  # rows that a draft model is fed
 _TRIALS = 3
 _SLOW_MS = 40  # steps above this are measured once in a slice, not more: a prompt may be waiting
 
 
-def measure_calls(model: LoadedModel) -> Measurement:
-    """Measure plain steps and rounds' calls by their rows, near the beginning of a text and further on.
+def measure_calls(model: LoadedModel, wanted: Sequence[tuple[int, Sequence[int]]] = _CALLS) -> Measurement:
+    """Measure plain steps and rounds' calls by their rows, by default near the beginning of a text and further on.
 
     A model that cannot verify drafts gets its plain steps measured.
+
+    Args:
+        model: The target.
+        wanted: Tokens in the cache, each with the rows of calls to measure there; rising, left out beyond the context.
     """
     kind = model.capability.kind
     yield
     scratch, costs = _Scratch(model), _Found()
-    for depth, rows in ((NEAR, _ROWS), (FAR, _ROWS_FAR)):
+    for depth, rows in wanted:
         if depth + 2 * MOST_ROWS > model.info.context_length:
             break
         yield from scratch.fill(depth)

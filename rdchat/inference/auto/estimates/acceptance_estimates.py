@@ -21,7 +21,6 @@ _PRIOR_DRAFTS = 50  # that what is known of a drafter beforehand counts for
 _PRIOR_TEXTS = 2  # likewise: people ask other things than a model does
 _TEXT_WEIGHT = 0.1  # of a text among those before it
 _LARGEST_CHANGE = 2.0  # of the value of lengths that a draft tells nothing of
-_BRANCH_WEIGHT = 16.0  # tokens for which a tree with a branch is taken at its word: its worth is reckoned roughly
 DRAFTED = np.array(LENGTHS) - 1  # tokens of the longest path below the root
 
 
@@ -183,12 +182,11 @@ class AcceptanceEstimates:
         lookup: Of prompt lookup.
         chains: Of a draft model.
         nodes: Of a recurrent drafter's nodes.
-        branches: Accepted over expected tokens of recurrent drafts with a branch from prompt lookup.
     """
 
     def __init__(self, known: Acceptance | None = None) -> None:
         self.known = known
-        self.lookup, self.chains, self.branches = LookupRates(), ChainRates(), Rate(1.0, _BRANCH_WEIGHT)
+        self.lookup, self.chains = LookupRates(), ChainRates()
         self.nodes = NodeRates(known.rates) if known else NodeRates()
         self._values: dict[int, DraftValues] = {}
 
@@ -204,4 +202,3 @@ class AcceptanceEstimates:
         self.chains.begin_text()
         for values in self._values.values():
             values.begin_text()
-        self.branches.fade(0.5)
