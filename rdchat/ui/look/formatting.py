@@ -68,6 +68,13 @@ def percent(share: float | None) -> str:
     return NONE if share is None else f"{share * 100:.0f}\N{NARROW NO-BREAK SPACE}%"
 
 
+def share(part: float | None) -> str:
+    """Return a share of a whole, with a decimal below ten percent so that small ones can be told: `71 %`, `0.4 %`."""
+    if part is None:
+        return NONE
+    return f"{part * 100:.{1 if part < 0.0995 else 0}f}\N{NARROW NO-BREAK SPACE}%"
+
+
 def decimal(number: float | None) -> str:
     """Return two decimals, one from ten on: `2.14`, `12.0`."""
     if number is None:
