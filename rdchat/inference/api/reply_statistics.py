@@ -145,9 +145,13 @@ class Statistics:
     def speedup_error(self) -> float:
         """How far `speedup` may lie from the truth, as a share of it.
 
-        The baseline is older than the reply, and each call of a short reply counts for much.
+        The baseline is older than the reply, and each call of a short reply counts for much. No call is cheaper than a
+        plain one, so a ratio above the tokens per call is the baseline's error.
         """
-        return self.plain_error * sqrt(1 + 1 / max(self.target_calls, 1))
+        error = self.plain_error * sqrt(1 + 1 / max(self.target_calls, 1))
+        if not self.speedup or not self.tokens_per_target_call:
+            return error
+        return max(error, self.speedup / self.tokens_per_target_call - 1)
 
     @property
     def prefill_tps(self) -> float | None:

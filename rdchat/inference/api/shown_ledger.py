@@ -45,6 +45,19 @@ class _Place:
     counts: bool = True
 
 
+@dataclass(slots=True)
+class _Part:
+    """A row: calls of recorded stages that count, the most calls of any, and milliseconds."""
+
+    counted: int = 0
+    most: int = 0
+    ms: float = 0.0
+
+    @property
+    def calls(self) -> int:
+        return self.counted or self.most
+
+
 _DRAFT_WAIT = "Wait for the draft"
 _PREPARE, _BOTH, _ALL = "Prepare calls", "Forward and choice", "Draft, forward and choice"
 _PLACES = {
@@ -109,25 +122,26 @@ def shown(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     recorded = added_up(entries)
     if not recorded:
         return ()
-    parts: dict[Spent, dict[str, list[float]]] = defaultdict(dict)  # name -> [calls, milliseconds]
+    parts: dict[Spent, dict[str, _Part]] = defaultdict(dict)
     exact, old = any(path in recorded for path in _EXACT), NOT_MEASURED not in recorded
     for path, own_ms in _own_times(recorded).items():
         place = _BEFORE_WAITS.get(path, _place(path)) if old else _place(path)
         if exact and place.name == _BOTH:
             place = replace(place, name="Choice")  # the forward pass had been waited for
-        part = parts[place.spent].setdefault(place.name, [0, 0.0])
-        part[0] += recorded[path].calls * place.counts
-        part[1] += own_ms
+        part, calls = parts[place.spent].setdefault(place.name, _Part()), recorded[path].calls
+        part.counted += calls * place.counts
+        part.most = max(part.most, calls)
+        part.ms += own_ms
     replies = recorded["template and tokenize"].calls if "template and tokenize" in recorded else 1
     rows = []
     for spent in (spent for spent in Spent if spent in parts):
         below = parts[spent]
         named = [recorded[path].calls for path in _CALLS.get(spent, ()) if path in recorded]
-        calls = sum(named) or max(int(calls) for calls, _ in below.values())
-        rows.append(LedgerEntry(spent, REPLY, calls, sum(ms for _, ms in below.values())))
+        calls = sum(named) or max(part.calls for part in below.values())
+        rows.append(LedgerEntry(spent, REPLY, calls, sum(part.ms for part in below.values())))
         if len(below) > 1:
             inside = f"{REPLY}{PATH_SEPARATOR}{spent}"
-            rows += [LedgerEntry(name, inside, int(calls), ms) for name, (calls, ms) in below.items()]
+            rows += [LedgerEntry(name, inside, part.calls, part.ms) for name, part in below.items()]
     whole = sum(row.total_ms for row in rows if row.parent == REPLY)
     return (LedgerEntry(REPLY, "", replies, whole), *rows)
 

@@ -54,8 +54,12 @@ def rate(tokens_per_second: float | None) -> str:
     """Return tokens a second with three significant figures or so: `8.31`, `42.5`, `1,204`."""
     if tokens_per_second is None:
         return NONE
-    digits = 2 if tokens_per_second < 10 else 1 if tokens_per_second < 100 else 0
-    return f"{tokens_per_second:,.{digits}f}"
+    return f"{tokens_per_second:,.{rate_digits(tokens_per_second)}f}"
+
+
+def rate_digits(tokens_per_second: float) -> int:
+    """Return how many decimals `rate` shows."""
+    return 2 if tokens_per_second < 10 else 1 if tokens_per_second < 100 else 0
 
 
 def ratio(times: float) -> str:

@@ -10,6 +10,7 @@ from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.speed.section import FigureRow
 from rdchat.ui.speed.sparkline import Sparkline
 
+_ROUNDING = 1e-9  # of a ratio that is just as far from 1 as its error
 _ALIKE = 0.02  # a ratio this near to 1 is neither a gain nor a loss, however well the baseline is known
 
 
@@ -80,7 +81,7 @@ class SpeedSection(QWidget):
         self.ratio.setToolTip(wrapped(f"{definitions.RATIO}{within}"))
         self.ratio.setAccessibleName(f"{ratio:.2f} times as fast as plain decoding")
         sure = 1 + max(error, _ALIKE)
-        self.ratio.set_color("success" if ratio > sure else "warning" if ratio < 1 / sure else "text")
+        self.ratio.set_color("success" if ratio > sure + _ROUNDING else "warning" if ratio < 1 / sure else "text")
 
 
 class Tile(QWidget):
@@ -109,4 +110,5 @@ def _plain_words(statistics: Statistics) -> str:
     plain, error = statistics.plain_tps, statistics.plain_error
     if plain is None:
         return formatting.NONE
-    return f"{formatting.rate(plain)}{f' ± {plain * error:.1f}' if error else ''} tokens/s"
+    within = f" ± {plain * error:.{formatting.rate_digits(plain)}f}" if error else ""
+    return f"{formatting.rate(plain)}{within} tokens/s"

@@ -16,6 +16,7 @@ from rdchat.ui.speed.section import Section
 from rdchat.ui.speed.time_bar import TimeBar, time_color
 
 _SWATCH = 10  # pixels
+_LEAST_MS = 0.5  # less is shown as nothing
 _WHOLE = "From the request to the last token. The stages above sum up to it."
 
 
@@ -45,7 +46,7 @@ class TimeSection(Section):
         self.bar.show_times(milliseconds)
         for spent, row in self.rows.items():
             share = milliseconds.get(spent, 0.0) / whole if whole else 0.0
-            row.setVisible(spent in milliseconds)
+            row.setVisible(milliseconds.get(spent, 0.0) >= _LEAST_MS)
             row.show_time(milliseconds.get(spent, 0.0), share)
         self.whole.show_time(whole, 1.0 if whole else None)
 

@@ -135,7 +135,7 @@ def test_stages_of_another_version_are_host_work_and_their_waits_the_target_call
     recorded = ledger(("new", 3, 9.0), ("new/wait", 3, 8.0), ("not measured", 1, 0.0))
     assert as_rows(recorded) == [
         (0, "Reply", 1, 9.0),
-        (1, "Target call", 0, 8.0),
+        (1, "Target call", 3, 8.0),
         (1, "Host work", 3, 1.0),
         (1, "Not measured", 1, 0.0),
     ]

@@ -322,6 +322,15 @@ def test_the_ratio_is_coloured_only_beyond_the_error_of_its_baseline(
     assert ("baseline is older" in panel.speed.ratio.toolTip()) == bool(error)
 
 
+def test_rounds_that_gained_no_token_are_no_gain_in_speed(chat: Chat, panel: SpeedPanel) -> None:
+    """Prompt lookup that found nothing once showed 1.17x in green: other programs had slowed the baseline down."""
+    chat.start()
+    nothing = replace(_DRAFTED, target_calls=100, rounds=100, accepted=0, accepted_lengths=(100,), plain_error=0.1)
+    chat.controller.statistics_changed.emit(replace(nothing, plain_step_ms=46.8))
+    chat.qtbot.waitUntil(panel.speed.ratio.isVisible)
+    assert (panel.speed.ratio.text(), panel.speed.ratio._color) == ("1.17x", "text")
+
+
 def test_a_reply_decoded_plainly_has_no_ratio_to_plain_decoding(chat: Chat, panel: SpeedPanel) -> None:
     """A plain reply of 40 tokens once showed 0.87x, as its baseline was measured while the machine did nothing else."""
     chat.start()
