@@ -26,6 +26,7 @@ from rdchat.inference.api.requests import (
     check_seed,
     fresh_seed,
 )
+from rdchat.inference.api.shown_ledger import shown
 
 _MOST_PROMPT_BYTES = 64 * 2**20
 
@@ -113,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     elif not answer.cancelled or answer.end is not None:
         print()
     if args.profile and not args.json and answer.end is not None:
-        print(ledger_table(ledger_rows(answer.end.statistics.ledger)), file=sys.stderr)
+        print(ledger_table(ledger_rows(shown(answer.end.statistics.ledger))), file=sys.stderr)
     return INTERRUPTED if answer.cancelled else 0
 
 

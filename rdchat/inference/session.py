@@ -70,8 +70,17 @@ class ChatSession:
         self._check_length(len(prompt))
         mx.reset_peak_memory()
         self.cache.keep_prefix_of(prompt)
-        plain_ms = self.drafters.auto.costs.plain_ms
-        job = ReplyJob(self.model, self.cache, prompt, request, ledger, clock, plain_ms=plain_ms)
+        costs = self.drafters.auto.costs
+        job = ReplyJob(
+            self.model,
+            self.cache,
+            prompt,
+            request,
+            ledger,
+            clock,
+            plain_ms=costs.plain_ms,
+            plain_error=lambda: costs.plain_error,
+        )
         ready = None if reason else self.drafters.drafter(prompt, request, ledger)
         if ready is None:
             self._running = AutoregressiveIterator(replace(job, mode_reason=reason))

@@ -104,7 +104,8 @@ class RoundIterator(ReplyIterator):
             log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if self._settings.trace else None
             traced = log_probs.arrays if log_probs else ()
             shape = (packed.tokens, packed.parents, packed.depths)
-            mx.eval(*shape, chosen, sure, verified.hidden, draft.looked_up, *traced)
+            with self._ledger.waiting():
+                mx.eval(*shape, chosen, sure, verified.hidden, draft.looked_up, *traced)
             self._reply.counters.host_syncs += 1
             tree, tokens, certain = packed.fetch(), np.array(chosen).astype(np.int32), np.array(sure)
             while unsure := [node for node in accepted_path(tree, tokens) if not certain[node]]:
@@ -112,7 +113,8 @@ class RoundIterator(ReplyIterator):
                 exact = self._chooser.choose(
                     verified.logits[rows], start + packed.depths[rows], None if seen is None else seen[rows]
                 )
-                tokens[unsure], certain[unsure] = np.array(exact), True
+                with self._ledger.waiting():
+                    tokens[unsure], certain[unsure] = np.array(exact), True
                 self._reply.counters.host_syncs += 1
             if log_probs and (tokens != np.array(chosen)).any():
                 log_probs = TreeLogProbs.of(verified.logits, packed, mx.array(tokens))

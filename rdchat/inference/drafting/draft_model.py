@@ -210,8 +210,7 @@ class DraftModelDrafter(Drafter):
             layer.begin(RoundShape(mx.arange(most)))
         for step in range(1, most):
             if self._goes_on is not None:
-                with self._ledger.stage("wait"):
-                    self._ledger.wait(margin := self._margins[-1])
+                self._ledger.wait(margin := self._margins[-1])
                 if not self._goes_on(float(np.array(margin))):
                     break
             token = ranked[-1][:1]
@@ -280,7 +279,7 @@ class DraftModelDrafter(Drafter):
             ranked, margin = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
             found = [ranked] if self._goes_on is None else [ranked, margin]
             self._margins += found[1:]
-            mx.async_eval(*found)  # the device works on it while the next step's graph is built
+            self._ledger.queue(*found)  # the device works on it while the next step's graph is built
             self._ledger.synchronize(*found)
         return ranked
 

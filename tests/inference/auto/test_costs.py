@@ -216,3 +216,15 @@ def test_a_folder_that_cannot_be_written_costs_only_time(file: CostFile) -> None
 def test_files_are_plain_json(file: CostFile) -> None:
     file.add(CALLS)
     assert len(json.loads(written().read_text())["costs"]) == len(CALLS)
+
+
+def test_the_baseline_is_as_sure_as_plain_steps_were_predicted() -> None:
+    model = measured(CALLS)
+    begun = model.plain_error
+    assert 0.05 < begun < 0.2
+    for _ in range(100):
+        model.learn_plain(100, 40.0)
+    assert model.plain_error < 0.01
+    for step in range(100):
+        model.learn_plain(100, 40 * (1.2 if step % 2 else 0.8))
+    assert model.plain_error > 0.25

@@ -20,6 +20,8 @@ _PACE = 0.15  # of a surprise that tells of the machine's pace: heat, and what e
 _SHARED = 0.8  # of a surprise that tells of other rounds, where nothing was measured
 _LARGEST_SURPRISE = 0.4  # in log: a single call that was held up says little
 _LARGEST_GUESS = 1.1  # in log: how far a call may lie from what is only guessed
+_DOUBTED = 0.05  # in log: how far plain steps are thought to lie from predictions before any did
+_SURE = 2.0  # mean deviations within which nearly all plain steps lie
 _PLEASANT = 0.2  # in log: a surprise after which larger calls may be tried
 
 # In plain steps: dearer than most of Apple's GPUs, cheaper than 4-bit weights on a CPU.
@@ -62,6 +64,7 @@ class CostModel:
         self._most_rows = 2  # of calls that were met then, and hardly dearer than guessed
         self._beams: Floats | None = None
         self._draft_model: dict[int, float] = {}
+        self._deviation = _DOUBTED  # mean distance in log of plain steps from what was predicted, fading
         self._pace = 0.0  # log of real over predicted of all that was measured
         self._corrections: dict[Mode, Floats] = {mode: np.zeros(len(ROWS)) for mode in Mode}  # beyond that, by rows
         self._seen: dict[tuple[Mode, int], tuple[int, int]] = {}  # how many calls, and when the last one was
@@ -88,6 +91,11 @@ class CostModel:
     def plain_ms(self, depth: int) -> float:
         """Return what a plain step costs with `depth` tokens in the cache; 0 where that is not known."""
         return self._plain(depth) * exp(self._pace + float(self._corrections[Mode.OFF][1]))
+
+    @property
+    def plain_error(self) -> float:
+        """How far plain steps may lie from `plain_ms`, as a share of it."""
+        return round(exp(_SURE * self._deviation) - 1, 4)
 
     def calls_ms(self, mode: Mode, depth: int) -> Floats:
         """Return what a round's call costs by rows, host time included; entry 0 means nothing."""
@@ -125,8 +133,11 @@ class CostModel:
 
     def learn_plain(self, depth: int, ms: float) -> None:
         """Take the time of a real plain step."""
+        if predicted := self.plain_ms(depth):
+            off = min(abs(log(ms / predicted)), _LARGEST_SURPRISE)
+            self._deviation += _WEIGHT * (off - self._deviation)
         if self.measured:
-            self._learn(Mode.OFF, 1, ms / self.plain_ms(depth))
+            self._learn(Mode.OFF, 1, ms / predicted)
             return
         self._met += 1
         known = self._met_plain or ms
