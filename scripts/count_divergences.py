@@ -7,21 +7,19 @@ two tokens all but tie, one may win here and the other there. Two replies that r
 so they are not compared. A reply is decoded with drafts (W4 L5 with the lookup branch), then plain decoding is led
 along its tokens, and each place counts where it would have taken another one. Sampling is the app's, with its default
 filters. The gap is what separates the two tokens under plain decoding: the difference of their final scores or, where a
-filter drops the reply's token there, its distance from the filter's border.
+filter drops the reply's token there, its distance from the filter's border. Behind each is what rounding makes of
+scores there.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 
 # isort: split
-import mlx.core as mx
-import numpy as np
-
+from rdchat.inference.api.bench_results import Difference
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import (
     ChatMessage,
@@ -32,13 +30,10 @@ from rdchat.inference.api.requests import (
     Role,
     SamplingParams,
 )
-from rdchat.inference.benchmark.differences import gap_of
+from rdchat.inference.benchmark.differences import divergences
 from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
-from rdchat.inference.decoding.prefill import read_prompt
-from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 DTYPES = (Dtype.FLOAT32, Dtype.FLOAT16, Dtype.BFLOAT16, Dtype.FOUR_BIT)
@@ -46,37 +41,18 @@ DTYPES = (Dtype.FLOAT32, Dtype.FLOAT16, Dtype.BFLOAT16, Dtype.FOUR_BIT)
 
 @dataclass(frozen=True)
 class Count:
-    """One precision and temperature: the tokens that were compared, and the gaps where plain decoding differs."""
+    """One precision and temperature: the tokens that were compared, and where plain decoding differs."""
 
     dtype: str
     temperature: float
     tokens: int
-    gaps: tuple[float, ...]
-
-
-def plain_logits(model: LoadedModel, prompt: list[int], reply: tuple[int, ...]) -> Iterator[mx.array]:
-    """Yield plain decoding's logits, (1, vocabulary), of every token of a reply but the first."""
-    cache = KVCache(model.network)
-    read_prompt(model, cache, prompt)
-    for token in reply[:-1]:
-        yield model.network(mx.array([[token]]), cache=cache.layers)[:, -1]
-
-
-def compare(model: LoadedModel, request: GenerationRequest, reply: tuple[int, ...]) -> Iterator[float]:
-    """Lead plain decoding along a drafted reply; yield the gap wherever it would have left it."""
-    prompt = model.encode_chat(request.messages, False)
-    chooser = TokenChooser(request.sampling, request.seed, model.info.vocabulary_size)
-    for index, logits in enumerate(plain_logits(model, prompt, reply), start=1):
-        position = len(prompt) + index
-        plain = int(np.array(chooser.choose(logits, mx.array([position])))[0])
-        if plain != reply[index]:
-            yield gap_of(logits, position, request, plain, reply[index])
+    found: tuple[Difference, ...]
 
 
 def count(model: LoadedModel, temperature: float, replies: int, tokens: int) -> Count:
     """Decode replies with drafts and compare them."""
     session, compared = ChatSession(model), 0
-    gaps: list[float] = []
+    found: list[Difference] = []
     for number in range(replies):
         message = ChatMessage(Role.USER, EVERYDAY_PROMPTS[number % len(EVERYDAY_PROMPTS)].text)
         sampling = SamplingParams(temperature, max_tokens=tokens)
@@ -85,20 +61,20 @@ def count(model: LoadedModel, temperature: float, replies: int, tokens: int) -> 
         assert isinstance(end, ReplyEnd)
         if end.mode is not Mode.RECURRENT:
             sys.exit(end.mode_reason)
-        gaps += compare(model, request, end.token_ids)
+        found += divergences(model, request, end.token_ids)
         compared += len(end.token_ids) - 1
-        print(f"{model.info.dtype}, temperature {temperature:g}: {len(gaps)} of {compared:,} tokens", file=sys.stderr)
-    return Count(model.info.dtype, temperature, compared, tuple(gaps))
+        print(f"{model.info.dtype}, temperature {temperature:g}: {len(found)} of {compared:,} tokens", file=sys.stderr)
+    return Count(model.info.dtype, temperature, compared, tuple(found))
 
 
 def show(counts: list[Count]) -> None:
     """Print them as Markdown."""
-    print("| precision | temperature | tokens | divergences | per 1,000 | gaps, in nats |")
+    print("| precision | temperature | tokens | divergences | per 1,000 | gaps (rounding), in nats |")
     print("|---|---|---|---|---|---|")
     for row in counts:
-        gaps = ", ".join(f"{gap:.1e}" for gap in sorted(row.gaps)) or "-"
-        rate = 1000 * len(row.gaps) / max(row.tokens, 1)
-        print(f"| {row.dtype} | {row.temperature:g} | {row.tokens:,} | {len(row.gaps)} | {rate:.1f} | {gaps} |")
+        gaps = ", ".join(f"{one.gap:.1e} ({one.rounding:.1e})" for one in row.found) or "-"
+        rate = 1000 * len(row.found) / max(row.tokens, 1)
+        print(f"| {row.dtype} | {row.temperature:g} | {row.tokens:,} | {len(row.found)} | {rate:.1f} | {gaps} |")
 
 
 def main() -> None:
