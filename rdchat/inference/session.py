@@ -28,8 +28,8 @@ from rdchat.inference.target.target import LoadedModel
 class ChatSession:
     """Makes replies, one at a time, each prefilling only what differs from the conversation before.
 
-    The text of a reply is a function of the request alone: the cache is trimmed to the common prefix of its tokens and
-    the prompt's, so after a further turn only the new tokens are read, after an edit those behind it.
+    The text of a reply is a function of the request alone, up to rounding: the cache is trimmed to the common prefix of
+    its tokens and the prompt's, so after a further turn only the new tokens are read, after an edit those behind it.
 
     Args:
         model: The target.

@@ -11,7 +11,7 @@ from rdchat.inference.target.target import LoadedModel
 from tests.e2e.model_replies import CODE, check_same, reply, request
 from tests.inference.plain_replies import plain
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.across_rows]
 
 COPY = "Repeat this line three times: the quick brown fox jumps over the lazy dog and runs into the forest."
 GREEDY: dict[str, Any] = {"temperature": 0}

@@ -1,4 +1,8 @@
-"""Decoding with drafts: draft, verify, accept, commit - one target call a round, and the text plain decoding gives."""
+"""Decoding with drafts: draft, verify, accept, commit - one target call a round, and the text plain decoding gives.
+
+The text is the same up to rounding: a device that adds up otherwise for several rows than for one may choose another
+token where two all but tie. Nothing here depends on that: what is accepted is what the round's own logits choose.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

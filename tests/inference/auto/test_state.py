@@ -25,6 +25,8 @@ from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import ALPHABET, ask, loaded, positions, random_drafter, tiny_llama
 from tests.inference.families import CHAINS, network_of
 
+pytestmark = pytest.mark.across_rows
+
 
 def finished(measurement: object) -> dict[tuple[int, int], float]:
     try:
