@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat import paths
+from rdchat import machine, paths
 from rdchat.services.app.garbage_collector import collect_if_due
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -93,6 +93,13 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tests away from the person's own conversations, settings and cache."""
     monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let costs be measured whatever else this machine does, and on battery."""
+    monkeypatch.setattr(machine, "others_seconds", lambda: 0.0)
+    monkeypatch.setattr(machine, "on_battery", lambda: False)
 
 
 @pytest.fixture(scope="session")

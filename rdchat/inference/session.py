@@ -85,7 +85,7 @@ class ChatSession:
         if ready is None:
             self._running = AutoregressiveIterator(replace(job, mode_reason=reason))
         else:
-            job = replace(job, mode=request.draft.mode, drafter=ready.source)
+            job = replace(job, mode=request.draft.mode, drafter=ready.source, rows_for=ready.rows_for)
             self._running = _drafting(job, ready.drafter)
         return self._running
 

@@ -54,6 +54,7 @@ class RoundIterator(ReplyIterator):
         self._drafter = drafter
         self._verifier = Verifier(job.model, job.cache)
         self._settings = job.request.draft
+        self._rows_for = job.rows_for
 
     def update(self, settings: DraftSettings) -> None:
         self._settings = settings
@@ -100,7 +101,7 @@ class RoundIterator(ReplyIterator):
     def _verify(self, draft: Draft) -> _Round:
         packed, start = draft.tree, self._verifier.position + 1
         with self._ledger.stage("verify"):
-            verified = self._verifier.verify(packed, draft.rows)
+            verified = self._verifier.verify(packed, draft.rows or self._rows_for(len(packed), start - 1))
             self._ledger.synchronize(verified.logits, verified.hidden)
             seen = None if self._seen is None else seen_on_paths(self._seen, packed)
         with self._ledger.stage("choose"):
