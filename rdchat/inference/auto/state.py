@@ -12,7 +12,13 @@ from rdchat.files.foreign_files import entries_of
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.auto.costs.cost_file import MEASUREMENTS, CostFile
 from rdchat.inference.auto.costs.cost_model import CostModel, Part, usable
-from rdchat.inference.auto.costs.measuring import Measurement, measure_beams, measure_calls, measure_draft_model
+from rdchat.inference.auto.costs.measuring import (
+    Measurement,
+    measure_beams,
+    measure_calls,
+    measure_draft_model,
+    measure_waits,
+)
 from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates
 from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
 from rdchat.inference.auto.planner import Planner
@@ -129,6 +135,11 @@ class AutoState:
             works[Part.DRAFT_MODEL] = _identity(draft.model), lambda: measure_draft_model(draft)
             if whole := model.info.weights_bytes:
                 self.costs.draft_model_share = draft.model.info.weights_bytes / whole
+        drafters = works.keys() - {Part.CALLS}
+        if drafters:
+            either = " ".join(works[part][0] for part in sorted(drafters))
+            beams = recurrent if Part.BEAMS in drafters else None
+            works[Part.WAITS] = either, lambda: measure_waits(model, beams, draft)
         again: dict[Part, Callable[[], Measurement]] = {}
         self._running, self._missing = None, {}
         for part in Part:

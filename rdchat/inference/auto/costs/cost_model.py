@@ -11,6 +11,7 @@ import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, ROWS, CallCurve, Costs, Floats, line
+from rdchat.inference.auto.costs.wait_costs import Wait, WaitCosts
 from rdchat.inference.auto.plan import LENGTHS, WIDTHS, Plan
 
 _MEASURED = 8  # calls that a measured cost counts for, beside those of real replies
@@ -34,6 +35,7 @@ class Part(StrEnum):
     CALLS = "calls"  # see `Call`
     BEAMS = "beams"  # width and length of a recurrent draft
     DRAFT_MODEL = "draft model"  # rows that it is fed, and 0
+    WAITS = "waits"  # see `Wait`, and 1 for the work with them, 0 for the same without
 
 
 def usable(part: Part, costs: Costs) -> bool:
@@ -45,6 +47,8 @@ def usable(part: Part, costs: Costs) -> bool:
             return bool(costs)
         case Part.DRAFT_MODEL:
             return (1, 0) in costs
+        case Part.WAITS:
+            return any((wait, 0) in costs and (wait, 1) in costs for wait in Wait)
 
 
 class CostModel:
@@ -52,10 +56,12 @@ class CostModel:
 
     Attributes:
         draft_model_share: What a draft model's step is guessed to cost, in plain steps.
+        waits: What waits of the host cost.
     """
 
     def __init__(self) -> None:
         self.draft_model_share = _GUESSED_DRAFT_MODEL
+        self.waits = WaitCosts()
         self._curve: CallCurve | None = None
         self._met_plain = 0.0  # geometric mean of the plain steps that were met, where nothing was measured
         self._met = 0  # how many those were
@@ -79,6 +85,8 @@ class CostModel:
                 self._beams = _beam_table(costs) if costs else None
             case Part.DRAFT_MODEL:
                 self._draft_model = {rows: ms for (rows, _), ms in costs.items()}
+            case Part.WAITS:
+                self.waits = WaitCosts.of(costs)
 
     @property
     def measured(self) -> bool:

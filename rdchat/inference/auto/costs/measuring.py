@@ -12,10 +12,16 @@ import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Call, Costs
+from rdchat.inference.auto.costs.wait_costs import STEPS, Wait
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
+from rdchat.inference.drafting.recurrent_drafter import (
+    DEFAULT_SHAPE,
+    RecurrentDrafter,
+    RecurrentModel,
+    RecurrentSettings,
+)
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
@@ -80,13 +86,30 @@ def measure_draft_model(draft: DraftModel) -> Measurement:
     return costs
 
 
-def _in_turns(works: _Works, costs: _Found) -> Generator[None]:
+def measure_waits(model: LoadedModel, recurrent: RecurrentModel | None, draft: DraftModel | None) -> Measurement:
+    """Measure what a wait costs in the middle of a round: the same work without and with it; see `WaitCosts`."""
+    works, costs = _Works(), _Found()
+    if recurrent is not None:
+        scratch = _Scratch(model)
+        yield from scratch.fill(NEAR)
+        request = GenerationRequest((ChatMessage(Role.USER, "-"),))
+        drafter = recurrent.drafter([0], request, RecurrentSettings(lookup_branch=False))
+        works |= {(Wait.BEFORE_CALL, waits): partial(scratch.drafted_call, drafter, bool(waits)) for waits in (0, 1)}
+    if draft is not None:
+        small = _Scratch(draft.model)
+        yield from small.fill(NEAR)
+        works |= {(Wait.BETWEEN_STEPS, waits): partial(small.steps, bool(waits)) for waits in (0, 1)}
+    yield from _in_turns(works, costs, 2 * _TRIALS)  # what counts is a small difference
+    return costs
+
+
+def _in_turns(works: _Works, costs: _Found, trials: int = _TRIALS) -> Generator[None]:
     """Do all works a few times in turn, as a machine's speed drifts; put the shortest times into `costs`.
 
     What else the machine does can only make a time longer.
     """
     times: dict[tuple[int, int], list[float]] = {key: [] for key in works}
-    for trial in range(1 + _TRIALS):
+    for trial in range(1 + trials):
         for key, work in works.items():
             ms = work()
             if trial:  # the first time, kernels may be compiled
@@ -133,6 +156,29 @@ class _Scratch:
         ended = perf_counter()
         self._verifier.rollback()
         return (ended - began) * 1000
+
+    def drafted_call(self, drafter: RecurrentDrafter, waits: bool) -> float:
+        """Return the milliseconds of a draft and the call that verifies it; `waits`: for the draft, in between."""
+        began = perf_counter()
+        tree = drafter.draft(0, DEFAULT_SHAPE, MOST_ROWS // 4).tree
+        if waits:
+            mx.eval(*tree.arrays)
+            tree.fetch()
+        else:
+            mx.async_eval(*tree.arrays)
+        self.call(tree)
+        return (perf_counter() - began) * 1000
+
+    def steps(self, waits: bool) -> float:
+        """Return the milliseconds of some steps, each for the token before; `waits`: for that, before it is built."""
+        began = perf_counter()
+        running = self._step(mx.array([0]))
+        for _ in range(STEPS):
+            if waits:
+                mx.eval(running)
+            running = self._step(running)
+        mx.eval(running)
+        return (perf_counter() - began) * 1000
 
     def plain_step(self) -> float:
         """Return the milliseconds of a plain step, each next one queued before the last is read.
