@@ -72,7 +72,9 @@ class Planner:
         best = max(choices, key=lambda choice: choice.speedup, default=None)
         return best.plan.width if best else _USUAL_WIDTH
 
-    def goes_on(self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float]) -> bool:
+    def goes_on(
+        self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float], drafted: bool = False
+    ) -> bool:
         """Tell whether a draft model should draft another token: whether some number of them is worth its time.
 
         Args:
@@ -80,9 +82,11 @@ class Planner:
             depth: Tokens in the target's cache.
             nodes: Nodes of the draft as it is, and with one token more, two, and so on.
             accepted: Likewise, the expected accepted length.
+            drafted: Whether they are drafted already, so that only their rows cost anything.
         """
         ms, _ = self._calls(Mode.SPECULATIVE, depth)
-        spent = np.arange(len(nodes)) * self.costs.draft_model_step_ms + ms[list(nodes)]
+        step_ms = 0.0 if drafted else self.costs.draft_model_step_ms
+        spent = np.arange(len(nodes)) * step_ms + ms[list(nodes)]
         worth = np.array(accepted) - choice.rate * spent
         return bool(np.any(worth[1:] > worth[0]))
 
@@ -104,6 +108,11 @@ class Planner:
         plan = replace(choice.plan, nodes=nodes, rows=int(rows[nodes]))
         took = choice.ms + float(ms[nodes] - ms[choice.plan.nodes])
         return replace(choice, plan=plan, tokens=1 + float(accepted[nodes]), ms=took)
+
+    def cut_gain(self, choice: Choice, depth: int, accepted: Floats) -> float:
+        """Return the tokens that `sized` gains over verifying a draft as it was planned."""
+        planned = float(accepted[min(choice.plan.nodes, len(accepted) - 1)])
+        return self.sized(choice, depth, accepted).gain - replace(choice, tokens=1 + planned).gain
 
     def switch_tokens(self, depth: int) -> float:
         """Return what one change between rounds and plain steps costs, in tokens: a step with nothing queued before.

@@ -21,6 +21,7 @@ from rdchat.inference.auto.costs.measuring import (
     measure_calls,
     measure_deep_calls,
     measure_draft_model,
+    measure_waits,
     wired,
 )
 from rdchat.inference.auto.costs.other_programs import OtherPrograms
@@ -178,6 +179,11 @@ class AutoState:
         if draft := available.draft_model:
             works[Part.DRAFT_MODEL] = _identity(draft.model), lambda: measure_draft_model(draft, others)
             self.costs.draft_model_share = self._share_of(draft)
+        drafters = works.keys() - {Part.CALLS, Part.DEEP_CALLS}
+        if drafters:
+            either = " ".join(works[part][0] for part in sorted(drafters))
+            beams = recurrent if Part.BEAMS in drafters else None
+            works[Part.WAITS] = either, lambda: measure_waits(model, beams, draft, others)
         again: dict[Part, Callable[[], Measurement]] = {}
         self._running, self._missing = None, {}
         for part in Part:

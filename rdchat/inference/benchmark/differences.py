@@ -10,7 +10,8 @@ from rdchat.inference.api.bench_results import Difference
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.prefill import prefill, read_prompt
-from rdchat.inference.decoding.sampling import TokenChooser, filter_border, softmax_denominator
+from rdchat.inference.decoding.reductions import log_denominator
+from rdchat.inference.decoding.sampling import TokenChooser, filter_border
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
@@ -95,7 +96,7 @@ def gap_of(logits: mx.array, position: int, request: GenerationRequest, chosen: 
     if math.isfinite(gap) or sampling.greedy:
         return gap
     logits = logits.astype(mx.float32)
-    border = filter_border(mx.sort(logits, axis=-1)[:, ::-1], softmax_denominator(logits), sampling)
+    border = filter_border(mx.sort(logits, axis=-1)[:, ::-1], log_denominator(logits), sampling)
     return abs(_number(border[0, 0]) - _number(logits[0, other])) / sampling.temperature
 
 

@@ -44,7 +44,9 @@ class RandomPlanner(Planner):
         plan = Plan(mode, width, length, int(nodes[picked]), rows)
         return Choice(plan, 1.5, 1.5, 1.0, rate=float(self._rng.choice([-9.0, 11.0])))  # a gain of 5, or -5
 
-    def goes_on(self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float]) -> bool:
+    def goes_on(
+        self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float], drafted: bool = False
+    ) -> bool:
         assert len(nodes) == len(accepted) > 1
         return bool(self._rng.random() < 0.6)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, ROWS, CallCurve, Costs, Floats, line
+from rdchat.inference.auto.costs.wait_costs import Wait, WaitCosts
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Plan
 
 _MEASURED = 8  # calls that a measured cost counts for, beside those of real replies
@@ -37,6 +38,7 @@ class Part(StrEnum):
     BEAMS = "beams"  # width and length of a recurrent draft
     DRAFT_MODEL = "draft model"  # rows that it is fed, and 0
     DEEP_CALLS = "deep calls"  # further on in a text; see `Call`
+    WAITS = "waits"  # see `Wait`, and 1 for the work with them, 0 for the same without
 
 
 def usable(part: Part, costs: Costs) -> bool:
@@ -50,6 +52,8 @@ def usable(part: Part, costs: Costs) -> bool:
             return bool(costs)
         case Part.DRAFT_MODEL:
             return (1, 0) in costs
+        case Part.WAITS:
+            return any((wait, 0) in costs and (wait, 1) in costs for wait in Wait)
 
 
 class CostModel:
@@ -57,11 +61,13 @@ class CostModel:
 
     Attributes:
         draft_model_share: What a draft model's step is guessed to cost, in plain steps.
+        waits: What waits of the host cost.
     """
 
     def __init__(self) -> None:
         self.draft_model_share = _GUESSED_DRAFT_MODEL
         self._calls: dict[Part, Costs] = {}  # near and deep ones
+        self.waits = WaitCosts()
         self._curve: CallCurve | None = None
         self._met_plain = 0.0  # geometric mean of the plain steps that were met, where nothing was measured
         self._met = 0  # how many those were
@@ -88,6 +94,8 @@ class CostModel:
                 self._beams = _beam_table(costs) if costs else None
             case Part.DRAFT_MODEL:
                 self._draft_model = {rows: ms for (rows, _), ms in costs.items()}
+            case Part.WAITS:
+                self.waits = WaitCosts.of(costs)
 
     @property
     def measured(self) -> bool:

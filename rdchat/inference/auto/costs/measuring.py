@@ -15,10 +15,16 @@ import numpy as np
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Call, Costs
 from rdchat.inference.auto.costs.other_programs import OtherPrograms
+from rdchat.inference.auto.costs.wait_costs import STEPS, Wait
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
+from rdchat.inference.drafting.recurrent_drafter import (
+    DEFAULT_SHAPE,
+    RecurrentDrafter,
+    RecurrentModel,
+    RecurrentSettings,
+)
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.device import wired_memory
 from rdchat.inference.target.kv_cache import KVCache
@@ -145,7 +151,25 @@ def wired(measurement: Measurement) -> Measurement:
     return measured
 
 
-def _in_turns(works: _Works, others: OtherPrograms) -> Measurement:
+def measure_waits(
+    model: LoadedModel, recurrent: RecurrentModel | None, draft: DraftModel | None, others: OtherPrograms
+) -> Measurement:
+    """Measure what a wait costs in the middle of a round: the same work without and with it; see `WaitCosts`."""
+    works = _Works()
+    if recurrent is not None:
+        scratch = _Scratch(model)
+        yield from scratch.fill(NEAR)
+        request = GenerationRequest((ChatMessage(Role.USER, "-"),))
+        drafter = recurrent.drafter([0], request, RecurrentSettings(lookup_branch=False))
+        works |= {(Wait.BEFORE_CALL, waits): partial(scratch.drafted_call, drafter, bool(waits)) for waits in (0, 1)}
+    if draft is not None:
+        small = _Scratch(draft.model)
+        yield from small.fill(NEAR)
+        works |= {(Wait.BETWEEN_STEPS, waits): partial(small.steps, bool(waits)) for waits in (0, 1)}
+    return (yield from _in_turns(works, others, 2 * _TRIALS))  # what counts is a small difference
+
+
+def _in_turns(works: _Works, others: OtherPrograms, trials: int = _TRIALS) -> Measurement:
     """Do all works a few times in turn, as a machine's speed drifts; return the shortest times.
 
     Before a turn it waits while other programs take the machine, but not for ever. A turn that they disturbed is done
@@ -153,7 +177,7 @@ def _in_turns(works: _Works, others: OtherPrograms) -> Measurement:
     """
     kept: dict[bool, list[dict[_Key, float]]] = {True: [], False: []}  # turns by whether they were quiet
     spent_ms, warm = 0.0, False
-    while len(kept[True]) < _TRIALS and len(kept[False]) < _DISTURBED:
+    while len(kept[True]) < trials and len(kept[False]) < max(trials, _DISTURBED):
         while others.busy and others.may_rest:
             yield from others.rest()
         turn: dict[_Key, float] = {}
@@ -229,6 +253,29 @@ class _Scratch:
         ended = perf_counter()
         self._verifier.rollback()
         return (ended - began) * 1000
+
+    def drafted_call(self, drafter: RecurrentDrafter, waits: bool) -> float:
+        """Return the milliseconds of a draft and the call that verifies it; `waits`: for the draft, in between."""
+        began = perf_counter()
+        tree = drafter.draft(0, DEFAULT_SHAPE, MOST_ROWS // 4).tree
+        if waits:
+            mx.eval(*tree.arrays)
+            tree.fetch()
+        else:
+            mx.async_eval(*tree.arrays)
+        self.call(tree)
+        return (perf_counter() - began) * 1000
+
+    def steps(self, waits: bool) -> float:
+        """Return the milliseconds of some steps, each for the token before; `waits`: for that, before it is built."""
+        began = perf_counter()
+        running = self._step(mx.array([0]))
+        for _ in range(STEPS):
+            if waits:
+                mx.eval(running)
+            running = self._step(running)
+        mx.eval(running)
+        return (perf_counter() - began) * 1000
 
     def plain_step(self) -> float:
         """Return the milliseconds of a plain step, each next one queued before the last is read.
