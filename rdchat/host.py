@@ -21,6 +21,7 @@ OLDEST_MACOS = (14, 4)
 THREAD_STACK_BYTES = 16 * 2**20
 """For a thread that Qt starts: what CPython asks for its own on macOS, where any other gets 512 KiB."""
 CHILD_OPTION = "--child"
+_TF32 = "MLX_ENABLE_TF32"
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
 
@@ -101,6 +102,21 @@ def prefer_fast_blas() -> bool:
             continue
         return True
     return False
+
+
+def switch_tf32_off() -> None:
+    """Have MLX multiply float32 as float32, unless a person's environment says otherwise.
+
+    By default it rounds the factors to 10 bits (TF32) where the GPU has units for that, as M5's and NVIDIA's do. MLX
+    reads this variable once, at its first product. Not yet tried on a Mac.
+    """
+    if "mlx.core" not in sys.modules:
+        os.environ.setdefault(_TF32, "0")
+
+
+def tf32_is_off() -> bool:
+    """Tell whether MLX multiplies float32 as float32 on every device."""
+    return os.environ.get(_TF32) == "0"
 
 
 def flush_to_disk(path: Path) -> None:

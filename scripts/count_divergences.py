@@ -22,10 +22,11 @@ DTYPES = (Dtype.FLOAT32, Dtype.FLOAT16, Dtype.BFLOAT16, Dtype.FOUR_BIT)
 
 def show(counts: list[Divergences]) -> None:
     """Print them as Markdown."""
-    print("| precision | temperature | tokens | divergences | per 1,000 | gaps, in nats |")
+    print("| precision | temperature | tokens | divergences | per 1,000 | gaps (rounding), in nats |")
     print("|---|---|---|---|---|---|")
     for row in counts:
-        gaps = ", ".join(f"{gap:.1e}" for gap in sorted(row.gaps)) or "-"
+        pairs = zip(row.gaps, row.rounding, strict=True)
+        gaps = ", ".join(f"{gap:.1e} ({rounding:.1e})" for gap, rounding in pairs) or "-"
         counts_of = f"{row.tokens:,} | {len(row.gaps)} | {row.per_thousand:.1f}"
         print(f"| {row.dtype} | {row.temperature:g} | {counts_of} | {gaps} |")
 

@@ -24,7 +24,7 @@ if __name__ == "__main__":
     child = context.Process(target=print, args=("spawned",))
     child.start()
     child.join()
-    del lock
+    del lock  # before the tracker ends, which would say that it leaks
     resource_tracker._resource_tracker._stop()
     print("status", child.exitcode)
 """

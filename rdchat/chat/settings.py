@@ -38,7 +38,7 @@ class Settings:
         drafts: How replies are drafted, per model; the one changed last comes first.
         models_folder: Folder that 'Open folder...' starts in; empty for the home folder.
         panel_visible: Whether the speed panel is shown.
-        panel_collapsed: Names of its sections that are folded up.
+        panel_collapsed: Names of its sections that are folded up; at first those that say more than how fast it is.
         sidebar_visible: Whether the list of conversations is shown.
         window_geometry: Qt's own blob, base64.
         window_state: Splitter sizes, base64.
@@ -58,7 +58,7 @@ class Settings:
     drafts: tuple[ModelDraft, ...] = ()
     models_folder: str = ""
     panel_visible: bool = True
-    panel_collapsed: tuple[str, ...] = ()
+    panel_collapsed: tuple[str, ...] = ("Drafts", "Reply", "Memory", "Model")
     sidebar_visible: bool = True
     window_geometry: str = ""
     window_state: str = ""

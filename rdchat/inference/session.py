@@ -28,8 +28,8 @@ from rdchat.inference.target.target import LoadedModel
 class ChatSession:
     """Makes replies, one at a time, each prefilling only what differs from the conversation before.
 
-    The text of a reply is a function of the request alone: the cache is trimmed to the common prefix of its tokens and
-    the prompt's, so after a further turn only the new tokens are read, after an edit those behind it.
+    The text of a reply is a function of the request alone, up to rounding: the cache is trimmed to the common prefix of
+    its tokens and the prompt's, so after a further turn only the new tokens are read, after an edit those behind it.
 
     Args:
         model: The target.
@@ -70,13 +70,22 @@ class ChatSession:
         self._check_length(len(prompt))
         mx.reset_peak_memory()
         self.cache.keep_prefix_of(prompt)
-        plain_ms = self.drafters.auto.costs.plain_ms
-        job = ReplyJob(self.model, self.cache, prompt, request, ledger, clock, plain_ms=plain_ms)
+        costs = self.drafters.auto.costs
+        job = ReplyJob(
+            self.model,
+            self.cache,
+            prompt,
+            request,
+            ledger,
+            clock,
+            plain_ms=costs.plain_ms,
+            plain_error=lambda: costs.plain_error,
+        )
         ready = None if reason else self.drafters.drafter(prompt, request, ledger)
         if ready is None:
             self._running = AutoregressiveIterator(replace(job, mode_reason=reason))
         else:
-            job = replace(job, mode=request.draft.mode, drafter=ready.source)
+            job = replace(job, mode=request.draft.mode, drafter=ready.source, rows_for=ready.rows_for)
             self._running = _drafting(job, ready.drafter)
         return self._running
 

@@ -17,7 +17,7 @@ from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.engine.engine_events import EngineState
 from tests.e2e.windows import WAIT_MS, ask, running_app
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.across_rows]
 
 
 def check_tokens_and_trees(app: App, trace: ReplyTrace | None, reply: Message) -> None:
@@ -65,5 +65,8 @@ def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: Q
         assert sum(int(bar.value) for bar in drafts.lengths.bars) == reply.statistics.rounds
         qtbot.waitUntil(lambda: store.trace(reply.id) is not None, timeout=WAIT_MS)
         check_tokens_and_trees(app, TraceRecorder(store).trace(reply.id), reply)
-        stages = {(row.parent, row.name) for row in controller.time_ledger.rows}
-        assert {("", "prefill"), ("", "round"), ("round", "verify"), ("round", "draft")} <= stages
+        rows = {row.name: row for row in controller.time_ledger.rows}
+        assert rows["Reply"].calls == 2
+        assert rows["Target call"].percent_of_parent is not None
+        times = [rows[name].total_ms for name in ("Target call", "Draft and target call", "Draft", "Host work")]
+        assert sum(times[:2]) > sum(times[2:]), "the model takes most of the time"

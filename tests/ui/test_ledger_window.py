@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.ledger_tree import ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+from rdchat.inference.api.shown_ledger import shown
 from rdchat.services.engine.engine_events import ReplyProgress
 from rdchat.ui.ledger import LedgerWindow
 from rdchat.ui.ledger.model import SHARE_ROLE, LedgerModel
@@ -50,7 +51,7 @@ def test_the_tree_follows_the_rows(qtbot: QtBot) -> None:
     ]
     verify = model.index(1, 4, model.index(1, 0))
     assert verify.data(SHARE_ROLE) == pytest.approx(0.75)
-    assert model.headerData(0, Qt.Orientation.Horizontal) == "Function"
+    assert model.headerData(0, Qt.Orientation.Horizontal) == "Stage"
     model.show_rows(ledger_rows(_ENTRIES[1:2]))
     assert _table(model) == [["round", "4", "50.00", "200.0", ""]]
     del tester
@@ -87,9 +88,10 @@ def test_it_fills_while_a_reply_is_written_and_empties_on_reset(chat: Chat, ledg
     assert ledger.note.text().startswith("Nothing was measured yet")
     assert not ledger.export.isEnabled()
     _measure(chat)
-    chat.qtbot.waitUntil(lambda: len(ledger.model.rows) == 4)
-    assert ledger.note.text().startswith("Host-side times")
-    assert ledger.view.isExpanded(ledger.model.index(1, 0))
+    chat.qtbot.waitUntil(lambda: len(ledger.model.rows) == 5)
+    assert ledger.note.text().startswith("What is computed in one go")
+    assert [row.name for row in ledger.model.rows] == ["Reply", "Prompt", "Draft", "Target call", "Host work"]
+    assert ledger.view.isExpanded(ledger.model.index(0, 0))
     ledger.reset.click()
     chat.qtbot.waitUntil(lambda: ledger.model.rows == ())
 
@@ -109,12 +111,12 @@ def test_exact_times_are_switched_there_and_their_cost_is_told(chat: Chat, ledge
 
 def test_the_table_is_saved_as_csv(chat: Chat, ledger: LedgerWindow, tmp_path: Path) -> None:
     _measure(chat)
-    chat.qtbot.waitUntil(lambda: len(ledger.model.rows) == 4)
+    chat.qtbot.waitUntil(lambda: len(ledger.model.rows) == 5)
     ledger.save(str(tmp_path / "ledger.csv"))
     with (tmp_path / "ledger.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["name"] for row in rows] == ["prefill", "round", "draft", "verify"]
-    assert float(rows[3]["percent_of_parent"]) == pytest.approx(75.0)
+    assert [row["name"] for row in rows] == ["Reply", "Prompt", "Draft", "Target call", "Host work"]
+    assert float(rows[3]["percent_of_parent"]) == pytest.approx(60.0)
 
 
 def test_a_file_that_cannot_be_written_is_said_so(chat: Chat, ledger: LedgerWindow, tmp_path: Path) -> None:
@@ -126,15 +128,15 @@ def test_a_file_that_cannot_be_written_is_said_so(chat: Chat, ledger: LedgerWind
 
 
 def test_the_panels_button_opens_it(chat: Chat, window: MainWindow) -> None:
-    window.panel.ledger.click()
+    window.panel.time.ledger.click()
     assert window.windows.ledger.isVisible()
 
 
 def test_names_can_be_read_in_a_small_window(chat: Chat, ledger: LedgerWindow) -> None:
     _measure(chat)
-    chat.qtbot.waitUntil(lambda: len(ledger.model.rows) == 4)
+    chat.qtbot.waitUntil(lambda: len(ledger.model.rows) == 5)
     ledger.resize(ledger.minimumSize())
-    longest = ledger.view.fontMetrics().horizontalAdvance("verify") + 2 * ledger.view.indentation()
+    longest = ledger.view.fontMetrics().horizontalAdvance("Target call") + 2 * ledger.view.indentation()
     ledger.view.setColumnWidth(1, 50)
     ledger.resize(ledger.width() + 5, ledger.height())
     assert ledger.view.columnWidth(1) == 50, "what the person drew otherwise stays"
@@ -144,11 +146,10 @@ def test_names_can_be_read_in_a_small_window(chat: Chat, ledger: LedgerWindow) -
 
 def test_stages_say_what_they_are(qtbot: QtBot) -> None:
     model = LedgerModel()
-    model.show_rows(ledger_rows((*_ENTRIES, LedgerEntry("new stage", "", 1, 1.0))))
-    assert "Drafted tokens and the one before them go through the model" in model.index(1, 0, model.index(1, 0)).data(
-        Qt.ItemDataRole.ToolTipRole
-    )
-    assert "new stage" in model.index(2, 0).data(Qt.ItemDataRole.ToolTipRole)
+    model.show_rows(ledger_rows(shown((*_ENTRIES, LedgerEntry("new stage", "", 1, 1.0)))))
+    assert "The device computes the model" in model.index(2, 0, model.index(0, 0)).data(Qt.ItemDataRole.ToolTipRole)
+    host = model.index(3, 0, model.index(0, 0))
+    assert "new stage" in model.index(1, 0, host).data(Qt.ItemDataRole.ToolTipRole)
 
 
 def test_the_usual_key_closes_it(chat: Chat, ledger: LedgerWindow) -> None:

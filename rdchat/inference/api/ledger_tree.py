@@ -67,10 +67,10 @@ def ledger_csv(rows: Iterable[LedgerRow]) -> str:
 
 
 def ledger_note(exact: bool) -> str:
-    """Return a sentence that says whether the times are exact or host time only."""
+    """Return a sentence that says whether stages waited for their results."""
     if exact:
         return "Exact times: each stage waited for its results, so the reply took longer than it does otherwise."
-    return "Host-side times: MLX computes in the background, so a stage that waits is charged for what others began."
+    return "What is computed in one go is waited for once, and stands in one line; exact times tell its parts apart."
 
 
 def added_up(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:

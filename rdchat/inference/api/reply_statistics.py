@@ -1,8 +1,16 @@
 """Counters of rounds and replies: plain frozen data. Rates are derived from them where they are shown."""
 
 from dataclasses import dataclass
+from math import sqrt
 
 PATH_SEPARATOR = "/"  # between the names of stages
+
+# Stages of the time ledger that are no work of their own; `shown_ledger` tells where they count.
+QUEUE = "queue"  # handing work to the device, and waiting until its queue has room
+WAIT = "wait"  # for what the device computes
+WAIT_WITH_DRAFT = "wait with draft"  # for a target call and a draft that was queued with it
+HAND_OVER = "hand over"  # of tokens to who reads the reply
+NOT_MEASURED = "not measured"  # what no stage took; a stored ledger of version 0.1 lacks it
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,7 @@ class Statistics:
         ledger: Time by stage.
         plain_step_ms: Measured time of a plain target call at this context; 0 where it was not measured.
         choice: Of the automatic mode; None in other modes.
+        plain_error: How far plain steps may lie from `plain_step_ms`, as a share of it; 0 where that is not known.
     """
 
     prompt_tokens: int = 0
@@ -112,6 +121,7 @@ class Statistics:
     ledger: tuple[LedgerEntry, ...] = ()
     plain_step_ms: float = 0.0
     choice: AutoChoice | None = None
+    plain_error: float = 0.0
 
     @property
     def decode_tps(self) -> float | None:
@@ -130,6 +140,18 @@ class Statistics:
         """How many times as fast as plain decoding this reply is; None where plain decoding was not measured."""
         decode, plain = self.decode_tps, self.plain_tps
         return decode / plain if decode and plain else None
+
+    @property
+    def speedup_error(self) -> float:
+        """How far `speedup` may lie from the truth, as a share of it.
+
+        The baseline is older than the reply, and each call of a short reply counts for much. No call is cheaper than a
+        plain one, so a ratio above the tokens per call is the baseline's error.
+        """
+        error = self.plain_error * sqrt(1 + 1 / max(self.target_calls, 1))
+        if not self.speedup or not self.tokens_per_target_call:
+            return error
+        return max(error, self.speedup / self.tokens_per_target_call - 1)
 
     @property
     def prefill_tps(self) -> float | None:

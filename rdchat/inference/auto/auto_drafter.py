@@ -102,7 +102,7 @@ class AutoDrafter(Drafter):
         """Draft below the last token, to compare it with the text."""
         assert self._recurrent is not None
         pool = self._recurrent.search(self.controller.text[-1], shape)
-        mx.async_eval(pool.tokens, pool.parents, pool.scores)
+        self._ledger.queue(pool.tokens, pool.parents, pool.scores)
         self.controller.compare(pool, offered=False)
 
     def _look_up(self, length: int) -> list[int]:
@@ -141,13 +141,12 @@ class AutoDrafter(Drafter):
         assert recurrent is not None
         pool = recurrent.search(root, controller.beams(limit))
         if controller.cuts:
-            with self._ledger.stage("wait"):
-                self._ledger.wait(pool.tokens, pool.parents, pool.scores)
+            self._ledger.wait(pool.tokens, pool.parents, pool.scores)
             drawn = pool.fetch()
             controller.cut(drawn)
             controller.compare(drawn, offered=True)
         else:
-            mx.async_eval(pool.tokens, pool.parents, pool.scores)
+            self._ledger.queue(pool.tokens, pool.parents, pool.scores)
             controller.compare(pool, offered=True)
         offered = recurrent.offer(pool, controller.plan.nodes)
         return Draft(offered.tree, offered.looked_up, controller.rows, Mode.RECURRENT.value)

@@ -114,6 +114,29 @@ class Planner:
         alone = float(self.costs.calls_ms(Mode.OFF, depth)[1])
         return max(alone / plain_ms - 1, 0.0) if plain_ms else 0.0
 
+    def rows_for(self, mode: Mode, nodes: int, depth: int) -> int:
+        """Return the rows to verify so many nodes with: more of them where they were measured as cheaper.
+
+        Args:
+            mode: A drafting mode that was chosen by hand.
+            nodes: Of its draft, the root included.
+            depth: Tokens in the target's cache.
+        """
+        if not self.costs.measured or nodes > MOST_ROWS:
+            return nodes
+        return int(self._calls(mode, depth)[1][nodes])
+
+    def best_size(self, drafts: Sequence[tuple[int, float]], draft_ms: float, depth: int) -> int:
+        """Return which draft of a draft model brings the most tokens for its time, as one is made in any case.
+
+        Args:
+            drafts: Of each its nodes, up to `MOST_ROWS`, and its expected accepted length.
+            draft_ms: What drafting takes: the same for all, which differ by their runner-ups.
+            depth: Tokens in the target's cache.
+        """
+        ms, _ = self._calls(Mode.SPECULATIVE, depth)
+        return int(np.argmax([(1 + accepted) / (draft_ms + ms[nodes]) for nodes, accepted in drafts]))
+
     def _calls(self, mode: Mode, depth: int) -> tuple[Floats, Rows]:
         """Return by nodes, (`MOST_ROWS` + 1,), the cost of verifying them and the rows to do it with."""
         ms = self.costs.calls_ms(mode, depth)
@@ -151,7 +174,7 @@ def in_words(choice: Choice | None, drafts: bool, measured: bool) -> str:
         measured: Whether it was measured what calls cost.
     """
     if not measured:
-        return "What drafting costs on this machine is not measured yet."
+        return "What drafting costs on this machine is not measured yet: that is done between replies, not on battery."
     if choice is None:
         return "There is nothing to draft with here."
     figures = f"{choice.tokens:.1f} tokens per call, a call of {choice.plan.rows} costs {choice.cost:.1f}"

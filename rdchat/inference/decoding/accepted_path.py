@@ -1,7 +1,7 @@
 """The one acceptance rule: a drafted node is accepted when it is the very token that the target chooses there.
 
 `TokenChooser` makes that choice, a function of logits, position and seed alone, so a reply's text does not depend on
-its drafts, at any temperature.
+its drafts, at any temperature, but for what the number of rows makes of a logit's last digits.
 """
 
 import mlx.core as mx

@@ -81,7 +81,7 @@ class PlainSteps:
                 token = self._chooser.choose(logits, mx.array([position]), seen)
                 self._slowly = max(self._slowly - 1, 0)
             log_prob = token_log_probs(logits, token) if self.trace else None
-            mx.async_eval(token, sure, log_prob)
+            self._ledger.queue(token, sure, log_prob)
             self._ledger.synchronize(token, sure)
         return Step(position, logits, self._hooks.hidden, seen, token, sure, log_prob)
 
@@ -103,7 +103,7 @@ class PlainSteps:
             The token's event, and the step that follows, where it was queued.
         """
         following = self._call(step.token, step.position, step.seen) if queue else None
-        with self._ledger.stage("wait for token"):
+        with self._ledger.stage("wait for token"), self._ledger.waiting():
             token_id, sure, log_prob = self._read(step)
         if following is not None:
             if not sure:

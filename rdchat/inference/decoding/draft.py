@@ -20,7 +20,7 @@ class Draft:
         tree: Its root is the token the target chose last. Its tokens and its shape may be lazy.
         looked_up: (nodes,) bool, perhaps lazy: the nodes that prompt lookup offers, and not the drafter that is named;
             None where there are none.
-        rows: Rows to verify it with, where padding makes the call cheaper; 0 for no padding.
+        rows: Rows to verify it with, where padding makes the call cheaper; 0 leaves that to what was measured.
         drafter: What drafted it, where the reply's drafter has several; empty stands for its own name.
     """
 

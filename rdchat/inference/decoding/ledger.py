@@ -6,14 +6,25 @@ from time import perf_counter_ns
 
 import mlx.core as mx
 
-from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry
+from rdchat.inference.api.reply_statistics import (
+    HAND_OVER,
+    NOT_MEASURED,
+    PATH_SEPARATOR,
+    QUEUE,
+    WAIT,
+    WAIT_WITH_DRAFT,
+    LedgerEntry,
+)
+
+_DRAFTS = {"beam search", "feed", "rank"}  # stages whose results the device works on as a draft
 
 
 class Ledger:
     """Counts calls and nanoseconds per stage, each under the stages that were open when it began.
 
-    MLX is lazy, so a stage holds host time, building graphs and waiting for others' results, unless stages
-    `synchronize` what they made before they end.
+    MLX is lazy: what a stage builds is computed when a later one waits. So a stage holds the host's time, and its waits
+    are stages of their own inside it: `QUEUE` where work is handed to the device, `WAIT` where the host waits for
+    results, and `WAIT_WITH_DRAFT` where these include a draft that nobody had waited for.
 
     Attributes:
         exact: Whether `synchronize` waits: the setting `profile`. It may change at any time.
@@ -21,8 +32,11 @@ class Ledger:
 
     def __init__(self) -> None:
         self.exact = False
+        self._began = perf_counter_ns()
         self._totals: dict[str, list[int]] = {}  # path -> [calls, nanoseconds]
         self._path = ""  # of the stage that is open
+        self._draft_queued = False  # a draft that was not waited for
+        self._handed_over = 0  # when the reply's reader got the last event; 0 while the next one is made
         self._waits = 0
 
     @contextmanager
@@ -43,21 +57,61 @@ class Ledger:
         """Evaluate the open stage's results where `exact` is set, so that their time counts for it."""
         if self.exact:
             self.wait(*arrays)
+        elif self._path.rpartition(PATH_SEPARATOR)[2] in _DRAFTS:
+            self._draft_queued = True
 
     def wait(self, *arrays: mx.array | None) -> None:
         """Evaluate arrays within the open stage, and count one wait of the host."""
-        mx.eval(*arrays)
+        with self.waiting():
+            mx.eval(*arrays)
         self._waits += 1
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Time what happens inside as a wait of the open stage for the device."""
+        within_draft = "draft" in self._path.split(PATH_SEPARATOR)
+        with self.stage(WAIT_WITH_DRAFT if self._draft_queued and not within_draft else WAIT):
+            yield
+        self._draft_queued = False
+
+    def queue(self, *arrays: mx.array | None) -> None:
+        """Have the device begin with arrays; where its queue is full, that takes until there is room."""
+        with self.stage(QUEUE):
+            mx.async_eval(*arrays)
 
     def take_waits(self) -> int:
         """Return the number of waits since the last call."""
         waits, self._waits = self._waits, 0
         return waits
 
-    def entries(self) -> tuple[LedgerEntry, ...]:
-        """Return all stages, parents first."""
+    def hand_over(self) -> None:
+        """Charge the time from now until `take_back` to `HAND_OVER`: an event goes to the reply's reader."""
+        self._handed_over = perf_counter_ns()
+
+    def take_back(self) -> None:
+        """See `hand_over`."""
+        if self._handed_over:
+            total = self._totals.setdefault(HAND_OVER, [0, 0])
+            total[0] += 1
+            total[1] += perf_counter_ns() - self._handed_over
+            self._handed_over = 0
+
+    def entries(self, until: int = 0) -> tuple[LedgerEntry, ...]:
+        """Return all stages, parents first.
+
+        Args:
+            until: A moment of `perf_counter_ns` at which no stage is open. The stages at the top and one more,
+                `NOT_MEASURED`, then sum up to the time from the ledger's making to that moment. 0 adds nothing.
+        """
+        totals = dict(self._totals)
+        if until:
+            if 0 < self._handed_over < until:
+                calls, nanoseconds = totals.get(HAND_OVER, (0, 0))
+                totals[HAND_OVER] = [calls + 1, nanoseconds + until - self._handed_over]
+            known = sum(nanoseconds for path, (_, nanoseconds) in totals.items() if PATH_SEPARATOR not in path)
+            totals[NOT_MEASURED] = [1, max(until - self._began - known, 0)]
         return tuple(
             LedgerEntry(name, parent, calls, nanoseconds / 1e6)
-            for path, (calls, nanoseconds) in self._totals.items()
+            for path, (calls, nanoseconds) in totals.items()
             for parent, _, name in [path.rpartition(PATH_SEPARATOR)]
         )

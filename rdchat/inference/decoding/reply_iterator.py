@@ -37,7 +37,11 @@ class ReplyIterator(ABC):
         return self
 
     def __next__(self) -> GenerationEvent:
-        return next(self._events)
+        self._ledger.take_back()
+        try:
+            return next(self._events)
+        finally:
+            self._ledger.hand_over()
 
     @abstractmethod
     def update(self, settings: DraftSettings) -> None:

@@ -1,4 +1,8 @@
-"""Decoding with drafts: draft, verify, accept, commit - one target call a round, and the text plain decoding gives."""
+"""Decoding with drafts: draft, verify, accept, commit - one target call a round, and the text plain decoding gives.
+
+The text is the same up to rounding: a device that adds up otherwise for several rows than for one may choose another
+token where two all but tie. Nothing here depends on that: what is accepted is what the round's own logits choose.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -50,6 +54,7 @@ class RoundIterator(ReplyIterator):
         self._drafter = drafter
         self._verifier = Verifier(job.model, job.cache)
         self._settings = job.request.draft
+        self._rows_for = job.rows_for
 
     def update(self, settings: DraftSettings) -> None:
         self._settings = settings
@@ -96,7 +101,7 @@ class RoundIterator(ReplyIterator):
     def _verify(self, draft: Draft) -> _Round:
         packed, start = draft.tree, self._verifier.position + 1
         with self._ledger.stage("verify"):
-            verified = self._verifier.verify(packed, draft.rows)
+            verified = self._verifier.verify(packed, draft.rows or self._rows_for(len(packed), start - 1))
             self._ledger.synchronize(verified.logits, verified.hidden)
             seen = None if self._seen is None else seen_on_paths(self._seen, packed)
         with self._ledger.stage("choose"):
@@ -104,7 +109,8 @@ class RoundIterator(ReplyIterator):
             log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if self._settings.trace else None
             traced = log_probs.arrays if log_probs else ()
             shape = (packed.tokens, packed.parents, packed.depths)
-            mx.eval(*shape, chosen, sure, verified.hidden, draft.looked_up, *traced)
+            with self._ledger.waiting():
+                mx.eval(*shape, chosen, sure, verified.hidden, draft.looked_up, *traced)
             self._reply.counters.host_syncs += 1
             tree, tokens, certain = packed.fetch(), np.array(chosen).astype(np.int32), np.array(sure)
             while unsure := [node for node in accepted_path(tree, tokens) if not certain[node]]:
@@ -112,7 +118,8 @@ class RoundIterator(ReplyIterator):
                 exact = self._chooser.choose(
                     verified.logits[rows], start + packed.depths[rows], None if seen is None else seen[rows]
                 )
-                tokens[unsure], certain[unsure] = np.array(exact), True
+                with self._ledger.waiting():
+                    tokens[unsure], certain[unsure] = np.array(exact), True
                 self._reply.counters.host_syncs += 1
             if log_probs and (tokens != np.array(chosen)).any():
                 log_probs = TreeLogProbs.of(verified.logits, packed, mx.array(tokens))

@@ -5,7 +5,7 @@ with the same noise at the same position, so where both models agree on the dist
 every temperature.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import override
 
@@ -65,31 +65,40 @@ class DraftModel:
         request: GenerationRequest,
         shape: DraftShape | None = None,
         ledger: Ledger | None = None,
+        shape_of: Callable[[int], DraftShape] | None = None,
     ) -> "DraftModelDrafter":
         """Return the drafter of one reply.
 
         Args:
             prompt: Token ids.
             request: Sampling, reply seed and draft settings.
-            shape: Of its drafts; None is the usual one. A target that verifies chains only gets the chain of it.
+            shape: Of its drafts; None is what `shape_of` gives. A target that verifies chains only gets the chain of
+                it.
             ledger: Takes the time of its stages; None keeps none.
+            shape_of: Gives the shape of drafts of so many tokens; None is `usual_shape`.
         """
+        shape_of = shape_of or self.usual_shape
         if shape is None or not self._trees:
-            shape = self.usual_shape(shape.draft_tokens if shape else request.draft.draft_tokens)
-        return DraftModelDrafter(self, prompt, request, shape, ledger or Ledger())
+            shape = shape_of(shape.draft_tokens if shape else request.draft.draft_tokens)
+        return DraftModelDrafter(self, prompt, request, shape, shape_of=shape_of, ledger=ledger or Ledger())
 
     def usual_shape(self, draft_tokens: int) -> DraftShape:
-        """Return a shape of that depth, with runner-ups where they are all but free.
+        """Return a shape of that depth where it is not measured what the target's calls cost.
 
-        On a CPU products of 16 rows are as quick as those of 5 to 15. What more rows cost a GPU depends on the chip and
-        on the weights' precision, so there the shape is a chain.
+        On many a CPU products of 16 rows are as quick as those of 5 to 15, so there it has runner-ups; a Xeon's are
+        not. What more rows cost a GPU depends on the chip and on the weights' precision, so there it is a chain.
         """
         return DraftShape.of_size(draft_tokens, _CPU_NODES if self._trees and not on_gpu() else 0)
 
-    def shapes(self, draft_tokens: int) -> list[DraftShape]:
-        """Return the shapes of that depth among which measured costs may decide: a chain, and ones with runner-ups."""
-        sizes = [size for size in _SIZES if self._trees and size > draft_tokens + 1]
-        return [DraftShape.of_size(draft_tokens, size) for size in (0, *sizes)]
+    def shapes(self, draft_tokens: int, sizes: Iterable[int] = _SIZES) -> list[DraftShape]:
+        """Return the shapes of that depth among which measured costs may decide: a chain, and ones with runner-ups.
+
+        Args:
+            draft_tokens: The depth.
+            sizes: Nodes of those with runner-ups, the root included; fewer than the chain's are left out.
+        """
+        larger = [size for size in sizes if self._trees and size > draft_tokens + 1]
+        return [DraftShape.of_size(draft_tokens, size) for size in (0, *larger)]
 
 
 def load_draft_model(
@@ -144,13 +153,21 @@ class DraftModelDrafter(Drafter):
         prompt: The prompt's tokens.
         request: Its sampling and reply seed are used.
         shape: Depth of the drafts, and their runner-ups.
+        shape_of: Gives the shape for another number of draft tokens.
         ledger: Takes the time of its stages.
     """
 
     name = "speculative"
 
     def __init__(
-        self, draft: DraftModel, prompt: list[int], request: GenerationRequest, shape: DraftShape, ledger: Ledger
+        self,
+        draft: DraftModel,
+        prompt: list[int],
+        request: GenerationRequest,
+        shape: DraftShape,
+        *,
+        shape_of: Callable[[int], DraftShape],
+        ledger: Ledger,
     ) -> None:
         sampling, seed = request.sampling, request.seed
         chooser = TokenChooser(sampling, seed, draft.shared_tokens)
@@ -158,6 +175,7 @@ class DraftModelDrafter(Drafter):
         self._model = draft.model
         self._cache = draft.cache
         self._shape = shape
+        self._shape_of = shape_of
         self._ledger = ledger
         self._committed = list(prompt)  # before the root
         self._read = False  # whether the prompt was, but for its last token
@@ -180,7 +198,7 @@ class DraftModelDrafter(Drafter):
 
     @override
     def update(self, settings: DraftSettings) -> None:
-        self.take_shape(self._draft.usual_shape(settings.draft_tokens))
+        self.take_shape(self._shape_of(settings.draft_tokens))
 
     def take_shape(self, shape: DraftShape, goes_on: Callable[[float], bool] | None = None) -> None:
         """Draft in another shape from the next round on.
@@ -210,8 +228,7 @@ class DraftModelDrafter(Drafter):
             layer.begin(RoundShape(mx.arange(most)))
         for step in range(1, most):
             if self._goes_on is not None:
-                with self._ledger.stage("wait"):
-                    self._ledger.wait(margin := self._margins[-1])
+                self._ledger.wait(margin := self._margins[-1])
                 if not self._goes_on(float(np.array(margin))):
                     break
             token = ranked[-1][:1]
@@ -280,7 +297,7 @@ class DraftModelDrafter(Drafter):
             ranked, margin = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
             found = [ranked] if self._goes_on is None else [ranked, margin]
             self._margins += found[1:]
-            mx.async_eval(*found)  # the device works on it while the next step's graph is built
+            self._ledger.queue(*found)  # the device works on it while the next step's graph is built
             self._ledger.synchronize(*found)
         return ranked
 

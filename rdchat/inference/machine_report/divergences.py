@@ -9,18 +9,12 @@ counts where it would have taken another one. Sampling is the app's, with its de
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import mlx.core as mx
-import numpy as np
-
+from rdchat.inference.api.bench_results import Difference
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
-from rdchat.inference.benchmark.differences import gap_of
+from rdchat.inference.benchmark.differences import divergences
 from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
-from rdchat.inference.decoding.prefill import read_prompt
-from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.target import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +29,7 @@ class Divergences:
         gaps: What separates the two tokens under plain decoding, in nats, for each place where it would have taken
             another one: the difference of their final scores or, where a filter drops the reply's token there, its
             distance from the filter's border.
+        rounding: What other calls make of the scores at each of these places, in nats: see `Difference`.
     """
 
     dtype: str
@@ -42,6 +37,7 @@ class Divergences:
     mode: Mode
     tokens: int
     gaps: tuple[float, ...]
+    rounding: tuple[float, ...]
 
     @property
     def per_thousand(self) -> float:
@@ -59,7 +55,7 @@ def count_divergences(session: ChatSession, mode: Mode, temperature: float, toke
         tokens: Of a reply, at most.
     """
     model, compared = session.model, 0
-    gaps: list[float] = []
+    found: list[Difference] = []
     for number, prompt in enumerate(EVERYDAY_PROMPTS):
         message = ChatMessage(Role.USER, prompt.text)
         sampling = SamplingParams(temperature, max_tokens=tokens)
@@ -68,25 +64,7 @@ def count_divergences(session: ChatSession, mode: Mode, temperature: float, toke
         *_, end = session.generate(request)
         assert isinstance(end, ReplyEnd)
         if end.mode is mode:
-            gaps += _gaps(model, request, end.token_ids)
+            found += divergences(model, request, end.token_ids)
             compared += len(end.token_ids) - 1
-        yield Divergences(model.info.dtype, temperature, mode, compared, tuple(gaps))
-
-
-def _gaps(model: LoadedModel, request: GenerationRequest, reply: tuple[int, ...]) -> Iterator[float]:
-    """Lead plain decoding along a drafted reply; yield the gap wherever it would have left it."""
-    prompt = model.encode_chat(request.messages, continue_last=False)
-    chooser = TokenChooser(request.sampling, request.seed, model.info.vocabulary_size)
-    for index, logits in enumerate(_plain_logits(model, prompt, reply), start=1):
-        position = len(prompt) + index
-        plain = int(np.array(chooser.choose(logits, mx.array([position])))[0])
-        if plain != reply[index]:
-            yield gap_of(logits, position, request, plain, reply[index])
-
-
-def _plain_logits(model: LoadedModel, prompt: list[int], reply: tuple[int, ...]) -> Iterator[mx.array]:
-    """Yield plain decoding's logits, (1, vocabulary), of every token of a reply but the first."""
-    cache = KVCache(model.network)
-    read_prompt(model, cache, prompt)
-    for token in reply[:-1]:
-        yield model.network(mx.array([[token]]), cache=cache.layers)[:, -1]
+        gaps, rounding = (tuple(getattr(one, name) or 0.0 for one in found) for name in ("gap", "rounding"))
+        yield Divergences(model.info.dtype, temperature, mode, compared, gaps, rounding)

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Costs
-from rdchat.inference.auto.costs.measuring import Measurement, measure_calls
+from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP
+from rdchat.inference.auto.costs.measuring import Measured, Measurement, measure_rows
+from rdchat.inference.auto.costs.other_programs import OtherPrograms
 from rdchat.inference.target.target import LoadedModel
 
 DEPTHS = 128, 1024, 4096, 16384  # tokens in the cache
@@ -20,23 +21,30 @@ def cost_by_rows(model: LoadedModel, depth: int, out_of_time: Callable[[], bool]
         out_of_time: Looked at between calls.
 
     Returns:
-        Milliseconds by rows, and of a plain step; no figures where the time was too short for all of them.
+        Milliseconds by rows, and of a plain step, and whether other programs left the machine alone; no figures where
+        the time was too short for all of them.
     """
-    costs = _finish(measure_calls(model, ((depth, ROWS),)), out_of_time)
+    measured = _finish(measure_rows(model, depth, ROWS, OtherPrograms()), out_of_time)
+    costs = measured.costs
     if not costs:
         return {}
     plain = costs[PLAIN_STEP, depth]
     ms = {rows: costs[rows, depth] for rows in ROWS if (rows, depth) in costs}
-    return {"plain_step_ms": plain, "call_ms": ms, "in_plain_steps": {rows: cost / plain for rows, cost in ms.items()}}
+    return {
+        "plain_step_ms": plain,
+        "call_ms": ms,
+        "in_plain_steps": {rows: cost / plain for rows, cost in ms.items()},
+        "quiet": measured.quiet,
+    }
 
 
-def _finish(measurement: Measurement, out_of_time: Callable[[], bool]) -> Costs:
+def _finish(measurement: Measurement, out_of_time: Callable[[], bool]) -> Measured:
     """Run a measurement to its end; return nothing where the time is up before."""
     while not out_of_time():
         try:
             next(measurement)
         except StopIteration as end:
-            found: Costs = end.value
+            found: Measured = end.value
             return found
     measurement.close()
-    return {}
+    return Measured({}, quiet=True)

@@ -8,6 +8,7 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.ledger_tree import LedgerRow, added_up, ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry
 from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.shown_ledger import shown
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import Failure, ReplyProgress
@@ -54,9 +55,14 @@ class TimeLedger(QObject):
         drafting.exact_times_changed.connect(self._begin_other_kind)
 
     @property
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """All stages as recorded; what has the same path is to be added up."""
+        return (*self._ended, *self._new())
+
+    @property
     def rows(self) -> tuple[LedgerRow, ...]:
-        """All stages, each directly followed by those inside it."""
-        return ledger_rows((*self._ended, *self._new()))
+        """What the time was spent on, as people read it, each row directly followed by its parts."""
+        return ledger_rows(shown(self.entries))
 
     @property
     def cost(self) -> ProfileCost | None:
@@ -73,7 +79,8 @@ class TimeLedger(QObject):
 
     def _new(self) -> tuple[LedgerEntry, ...]:
         """Return what the reply under way spent since the last reset."""
-        return tuple(left for entry in self._running if (left := _without(entry, self._spent.get(entry.path))).calls)
+        left = [_without(entry, self._spent.get(entry.path)) for entry in self._running]
+        return tuple(entry for entry in left if entry.calls or entry.total_ms)
 
     @Slot()
     def _begin_other_kind(self) -> None:

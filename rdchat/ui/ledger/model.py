@@ -8,8 +8,8 @@ from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistent
 
 from rdchat.inference.api.ledger_tree import LedgerRow
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR
-from rdchat.ui.ledger.stages import stage_words
 from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.stage_words import stage_words
 
 _Index = QModelIndex | QPersistentModelIndex
 _ROOT = QModelIndex()
@@ -17,11 +17,11 @@ _ROOT = QModelIndex()
 NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
 SHARE_ROLE = Qt.ItemDataRole.UserRole  # of the parent's time, from 0 to 1; None at the top
 _HEADERS = (
-    ("Function", "What ran, inside of what."),
+    ("Stage", "What the time was spent on, and the parts of that."),
     ("Calls", "How often it ran."),
-    ("Mean ms", "Time of one call, what is inside included."),
-    ("Total ms", "Time of all calls, what is inside included."),
-    ("% of parent", "Share of the time of the function around it."),
+    ("Mean ms", "Time of one call, its parts included."),
+    ("Total ms", "Time of all calls, its parts included."),
+    ("% of parent", "Share of the time of the stage above it."),
 )
 
 
@@ -43,7 +43,7 @@ class LedgerModel(QAbstractItemModel):
         self._nodes: dict[str, _Node] = {"": self._root}
 
     def show_rows(self, rows: Iterable[LedgerRow]) -> None:
-        """Take new figures; functions that are new are added at the end of their parent's."""
+        """Take new figures; stages that are new are added at the end of their parent's."""
         self.rows = tuple(rows)
         paths = [_path(row) for row in self.rows]
         if self._nodes.keys() - {"", *paths}:

@@ -1,4 +1,4 @@
-"""The time ledger: a live tree of functions with calls, mean, total and percent of parent."""
+"""The time ledger: a live tree of what replies spend their time on, with calls, mean, total and percent of parent."""
 
 import logging
 from pathlib import Path
@@ -131,7 +131,7 @@ class LedgerWindow(QDialog):
         self._show_rows()
 
     def _unfold(self, parent: QModelIndex) -> None:
-        """Show what is new, below a function that had nothing inside it before too."""
+        """Show what is new, below a stage that had nothing inside it before too."""
         if parent.isValid() and self.model.rowCount(parent) == 1:
             self.view.expand(parent)
 

@@ -7,7 +7,8 @@ SPEED = (
 RATIO = "How many times as fast as plain decoding this reply is."
 PLAIN = (
     "What the reply would be written at without drafting, from what a plain call of the model was measured to take at "
-    "this length of context. It is measured while the app is idle, after the first reply."
+    "this length of context. It is measured while the app is idle, after the first reply, and corrected by the plain "
+    "calls of later ones; behind ± is how far those lay from what was expected of them."
 )
 TTFT = "From the request until the first token of the reply is known."
 DECODE_TIME = "From the first token of the reply to its last one so far."

@@ -54,8 +54,12 @@ def rate(tokens_per_second: float | None) -> str:
     """Return tokens a second with three significant figures or so: `8.31`, `42.5`, `1,204`."""
     if tokens_per_second is None:
         return NONE
-    digits = 2 if tokens_per_second < 10 else 1 if tokens_per_second < 100 else 0
-    return f"{tokens_per_second:,.{digits}f}"
+    return f"{tokens_per_second:,.{rate_digits(tokens_per_second)}f}"
+
+
+def rate_digits(tokens_per_second: float) -> int:
+    """Return how many decimals `rate` shows."""
+    return 2 if tokens_per_second < 10 else 1 if tokens_per_second < 100 else 0
 
 
 def ratio(times: float) -> str:
@@ -66,6 +70,13 @@ def ratio(times: float) -> str:
 def percent(share: float | None) -> str:
     """Return `62 %`."""
     return NONE if share is None else f"{share * 100:.0f}\N{NARROW NO-BREAK SPACE}%"
+
+
+def share(part: float | None) -> str:
+    """Return a share of a whole, with a decimal below ten percent so that small ones can be told: `71 %`, `0.4 %`."""
+    if part is None:
+        return NONE
+    return f"{part * 100:.{1 if part < 0.0995 else 0}f}\N{NARROW NO-BREAK SPACE}%"
 
 
 def decimal(number: float | None) -> str:

@@ -9,6 +9,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QCheckBox, QFileDialog, QGridLayout, QLabel, QPushButton, QWidget
 
 from rdchat.inference.api.events import ModeOption
+from rdchat.inference.api.reply_statistics import AutoChoice
 from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, DraftSettings, Mode
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.look import formatting
@@ -18,6 +19,7 @@ from rdchat.ui.speed.fields import CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.section import Section
 
 _COPIED_MS = 1600
+_CHOICE_LINES = 3
 _COPY = "Copy training command"
 _WHO = "Who proposes tokens for the model to verify. It changes how fast a reply comes, never what it says."
 
@@ -29,8 +31,8 @@ class DraftControls(Section):
         super().__init__(theme, "Drafting")
         self._drafting = drafting
         self._build_mode()
-        self._build_grid()
-        self.lookup_branch = self.add(QCheckBox("Lookup branch"))
+        self._build_numbers()
+        self._build_pickers()
         self.applies = self.add(ThemedLabel(theme, "", "muted", -1))
         self._used_in: dict[QWidget, tuple[Mode, ...]] = {
             self.width_: (Mode.RECURRENT,),
@@ -51,6 +53,13 @@ class DraftControls(Section):
         for mode in Mode:
             self.mode.addItem(mode.words, mode)
         self.explanation = self._add_words("muted")
+        self.choice = self._add_words("muted")
+        self.choice.setAlignment(Qt.AlignmentFlag.AlignTop)
+        room = self.choice.fontMetrics().lineSpacing() * _CHOICE_LINES
+        self.choice.setMinimumHeight(room)  # it changes many times in a reply, and what stands below keeps its place
+        self.choice.setToolTip(
+            wrapped("What the automatic mode does at this moment, and why. 4 x 5 is beam width 4 and beam length 5.")
+        )
         self.problem = self._add_words("warning")
         self.copy = self.add(QPushButton(_COPY))
         self.copy.setAutoDefault(False)
@@ -63,35 +72,42 @@ class DraftControls(Section):
         label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         return label
 
-    def _build_grid(self) -> None:
-        self.drafter = FolderPicker("Model's own", lambda: self._drafting.recent_drafters)
-        self.draft_model = FolderPicker("None", lambda: self._drafting.recent_draft_models)
+    def _build_numbers(self) -> None:
         self.width_, self.length = CalmSpinBox(1, MOST_BEAM_ROWS), CalmSpinBox(2, MOST_BEAM_ROWS)
         self.draft_tokens = CalmSpinBox(1, MOST_DRAFT_TOKENS)
-        self._grid = QGridLayout(grid := QWidget())
-        self._grid.setContentsMargins(0, TIGHT, 0, 0)
-        self._grid.setHorizontalSpacing(SMALL)
-        self._grid.setVerticalSpacing(TIGHT + 2)
-        self._grid.setColumnStretch(1, 1)
+        self.lookup_branch = QCheckBox("Lookup branch")
         self._labels: dict[QWidget, QLabel] = {}
-        for row, (name, field) in enumerate(
-            (
-                ("Drafter", self.drafter),
-                ("Draft model", self.draft_model),
-                ("Beam width", self.width_),
-                ("Beam length", self.length),
-                ("Draft tokens", self.draft_tokens),
-            )
-        ):
-            label = self._labels[field] = QLabel(name)
-            label.setBuddy(field)
-            field.setAccessibleName(name)
-            self._grid.addWidget(label, row, 0)
-            if isinstance(field, CalmSpinBox):
-                self._grid.addWidget(field, row, 1, Qt.AlignmentFlag.AlignRight)
-            else:
-                self._grid.addWidget(field, row, 1)
-        self.add(grid)
+        grid = self._add_grid()
+        self._add_field(grid, "Beam width", self.width_, 0)
+        self._add_field(grid, "Beam length", self.length, 1)
+        self._add_field(grid, "Draft tokens", self.draft_tokens, 2)
+        grid.addWidget(self.lookup_branch, 3, 0, 1, 2)
+
+    def _build_pickers(self) -> None:
+        self.drafter = FolderPicker("Model's own", lambda: self._drafting.recent_drafters)
+        self.draft_model = FolderPicker("None", lambda: self._drafting.recent_draft_models)
+        grid = self._add_grid()
+        self._add_field(grid, "Drafter", self.drafter, 0)
+        self._add_field(grid, "Draft model", self.draft_model, 1)
+
+    def _add_grid(self) -> QGridLayout:
+        grid = QGridLayout(area := QWidget())
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(SMALL)
+        grid.setVerticalSpacing(TIGHT)
+        grid.setColumnStretch(1, 1)
+        self.add(area)
+        return grid
+
+    def _add_field(self, grid: QGridLayout, label: str, field: QWidget, row: int) -> None:
+        words = self._labels[field] = QLabel(label)
+        words.setBuddy(field)
+        field.setAccessibleName(label)
+        grid.addWidget(words, row, 0)
+        if isinstance(field, CalmSpinBox):
+            grid.addWidget(field, row, 1, Qt.AlignmentFlag.AlignRight)
+        else:
+            grid.addWidget(field, row, 1)
 
     def _explain(self) -> None:
         self.lookup_branch.setAccessibleName("Lookup branch")
@@ -149,9 +165,11 @@ class DraftControls(Section):
             used = self._drafting.ready and settings.mode in modes
             used = used and (not missing or isinstance(field, FolderPicker))  # what is picked may be what is missing
             used = used and (field is not self.width_ or option is None or option.trees)
+            shown = not isinstance(field, FolderPicker) or settings.mode in modes
             for part in (field, self._labels.get(field)):
                 if part is not None:
                     part.setEnabled(used)
+                    part.setVisible(shown)
         self._show_words(settings.mode)
 
     def _show_beams(self, settings: DraftSettings) -> None:
@@ -166,6 +184,7 @@ class DraftControls(Section):
     def _show_words(self, mode: Mode) -> None:
         option = self._drafting.option(mode)
         self.explanation.setText(formatting.MODE_EXPLANATIONS[mode])
+        self._show_choice()
         problem, serious = self._problem(option)
         self.problem.setText(problem)
         self.problem.set_color("warning" if serious else "muted")
@@ -175,6 +194,19 @@ class DraftControls(Section):
         applies = self._drafting.applies
         self.applies.setText(f"Applies {applies}." if applies else "")
         self.applies.setVisible(bool(applies))
+
+    def show_choice(self, choice: AutoChoice | None) -> None:
+        """Show what the automatic mode does at this moment; None where no reply tells."""
+        text = f"{_chosen(choice)}. {choice.words}" if choice else ""
+        if text != self.choice.text():
+            self.choice.setText(text)
+            self._show_choice()
+
+    def _show_choice(self) -> None:
+        """What the mode does now takes the place of what it is."""
+        told = bool(self.choice.text()) and self._drafting.settings.mode is Mode.AUTO
+        self.choice.setVisible(told)
+        self.explanation.setVisible(not told)
 
     def _problem(self, option: ModeOption | None) -> tuple[str, bool]:
         """Return what there is to say of the mode, and whether it keeps it from running."""
@@ -202,3 +234,13 @@ class DraftControls(Section):
             QGuiApplication.clipboard().setText(option.command)
             self.copy.setText("Copied")
             self._copied.start()
+
+
+def _chosen(choice: AutoChoice) -> str:
+    """Return what the automatic mode does: `Auto: Recurrent, 4 x 5` or `Auto: Prompt lookup, 6 tokens`."""
+    mode = Mode(choice.mode)
+    if mode is Mode.OFF:
+        return "Auto: plain decoding"
+    tokens = formatting.counted(choice.length - 1, "token")
+    shape = f"{choice.width} x {choice.length}" if mode is Mode.RECURRENT else tokens
+    return f"Auto: {mode.words}, {shape}"

@@ -15,8 +15,6 @@ class DraftFigures(Section):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Drafts")
-        self.acceptance = self.add_figure("Acceptance rate", definitions.ACCEPTANCE)
-        self.per_call = self.add_figure("Tokens per target call", definitions.TOKENS_PER_CALL)
         self.rounds = self.add_figure("Rounds", definitions.ROUNDS)
         self.nodes = self.add_figure("Verified nodes per round", definitions.NODES)
         self.syncs = self.add_figure("Host syncs per round", definitions.HOST_SYNCS)
@@ -31,8 +29,6 @@ class DraftFigures(Section):
 
     def show_statistics(self, statistics: Statistics) -> None:
         rounds, calls = statistics.rounds, statistics.target_calls
-        self.acceptance.show_value(formatting.percent(statistics.acceptance_rate))
-        self.per_call.show_value(formatting.decimal(statistics.tokens_per_target_call))
         self.rounds.show_value(formatting.count(rounds))
         self.nodes.show_value(formatting.decimal(statistics.verified_nodes / rounds if rounds else None))
         self.syncs.show_value(formatting.decimal(statistics.host_syncs / calls if calls and rounds else None))

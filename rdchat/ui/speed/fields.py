@@ -34,7 +34,7 @@ class CalmSpinBox(QSpinBox):
         self.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.setKeyboardTracking(False)  # of 12, the 1 is not a value
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setFixedWidth(72)
+        self.setFixedWidth(60)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if self.hasFocus():

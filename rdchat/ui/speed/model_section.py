@@ -1,12 +1,12 @@
-"""Which model runs, and what it is doing."""
+"""What the engine is doing, and which model runs."""
 
-from PySide6.QtWidgets import QProgressBar
+from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
 
 from rdchat.inference.api.events import LoadProgress, ModelInfo, PrefillProgress
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.section import Section
 
 _STATE_WORDS = {
@@ -18,33 +18,29 @@ _STATE_WORDS = {
 }
 
 
-class ModelSection(Section):
-    """The model's name, the engine's state with its progress, and what the model is."""
+class StatusLine(QWidget):
+    """The engine's state, with its progress while it loads or reads."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Model")
-        self.model_name = self.add(ElidedLabel(theme, bold=True))
-        self.state = self.add(ElidedLabel(theme, "", "muted"))
+        super().__init__()
+        self.state = ElidedLabel(theme, "", "muted")
         self.state.setFont(ThemedLabel(theme, tabular=True).font())
-        self.progress = self.add(QProgressBar(textVisible=False, maximum=1000))
+        self.progress = QProgressBar(textVisible=False, maximum=1000)
         self.progress.setAccessibleName("Progress")
-        self.progress.setFixedHeight(6)
+        self.progress.setFixedHeight(4)
         policy = self.progress.sizePolicy()
         policy.setRetainSizeWhenHidden(True)  # what stands below keeps its place
         self.progress.setSizePolicy(policy)
-        self.dtype = self.add_figure("Precision", "The format the model's weights are held in.")
-        self.device = self.add_figure("Runs on", "The processor that computes the model.")
-        self.parameters = self.add_figure("Parameters", "Number of weights of the model.")
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(TIGHT)
+        column.addWidget(self.state)
+        column.addWidget(self.progress)
 
-    def show_state(self, state: EngineState, model: ModelInfo | None) -> None:
+    def show_state(self, state: EngineState) -> None:
         self.state.setText(_STATE_WORDS[state])
         self.progress.setVisible(state in (EngineState.LOADING, EngineState.PREFILL))
         self.progress.setRange(0, 0)
-        none = "None" if state is EngineState.NO_MODEL else formatting.NONE
-        self.model_name.setText(model.name if model else none)
-        self.dtype.show_value(formatting.dtype_words(model.dtype) if model else formatting.NONE)
-        self.device.show_value(model.device if model else formatting.NONE)
-        self.parameters.show_value(formatting.parameters(model.parameters) if model else formatting.NONE)
 
     def show_load(self, progress: LoadProgress) -> None:
         self.state.setText(formatting.load_words(progress))
@@ -56,3 +52,21 @@ class ModelSection(Section):
         self.state.setText(f"Reading the prompt {progress.processed:,} of {progress.total:,}")
         self.progress.setRange(0, max(progress.total, 1))
         self.progress.setValue(progress.processed)
+
+
+class ModelSection(Section):
+    """The model's name, and what it is."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "Model")
+        self.model_name = self.add(ElidedLabel(theme))
+        self.dtype = self.add_figure("Precision", "The format the model's weights are held in.")
+        self.device = self.add_figure("Runs on", "The processor that computes the model.")
+        self.parameters = self.add_figure("Parameters", "Number of weights of the model.")
+
+    def show_model(self, state: EngineState, model: ModelInfo | None) -> None:
+        none = "None" if state is EngineState.NO_MODEL else formatting.NONE
+        self.model_name.setText(model.name if model else none)
+        self.dtype.show_value(formatting.dtype_words(model.dtype) if model else formatting.NONE)
+        self.device.show_value(model.device if model else formatting.NONE)
+        self.parameters.show_value(formatting.parameters(model.parameters) if model else formatting.NONE)

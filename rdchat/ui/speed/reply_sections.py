@@ -1,4 +1,4 @@
-"""The reply's tokens, and the memory that model and context take."""
+"""The reply's tokens and times, and the memory that model and context take."""
 
 from PySide6.QtWidgets import QProgressBar
 
@@ -8,11 +8,12 @@ from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.section import Section
 
+_FEW_TOKENS = 8  # a prefill shorter than this is one call, and its rate says nothing
 _WHY_ENDED = "Why the reply ended."
 
 
 class ReplySection(Section):
-    """Counts of the reply's and the prompt's tokens."""
+    """Counts and times of the reply and of reading the prompt."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Reply")
@@ -21,12 +22,24 @@ class ReplySection(Section):
         self.cached = self.add_figure(
             "Kept from before", "Prompt tokens that were in the cache already and were not read again."
         )
+        self.prefill = self.add_figure(
+            "Prefill",
+            "Prompt tokens read a second, until the first token is known. Tokens kept from the turn before do not "
+            "count.",
+        )
+        self.ttft = self.add_figure("Time to first token", definitions.TTFT)
+        self.decode_time = self.add_figure("Decode time", definitions.DECODE_TIME)
         self.finish = self.add_figure("Ended", _WHY_ENDED)
 
     def show_statistics(self, statistics: Statistics) -> None:
         self.tokens.show_value(formatting.count(statistics.generated_tokens))
         self.prompt.show_value(formatting.count(statistics.prompt_tokens))
         self.cached.show_value(formatting.count(statistics.cached_prompt_tokens))
+        read = statistics.prompt_tokens - statistics.cached_prompt_tokens
+        prefill = formatting.rate(statistics.prefill_tps if read >= _FEW_TOKENS else None)
+        self.prefill.show_value(prefill if prefill == formatting.NONE else f"{prefill} tokens/s")
+        self.ttft.show_value(formatting.duration(statistics.ttft_ms))
+        self.decode_time.show_value(formatting.duration(statistics.decode_ms))
 
     def show_finish(self, reason: FinishReason | None) -> None:
         self.finish.show_value(formatting.FINISH_WORDS[reason] if reason else formatting.NONE)

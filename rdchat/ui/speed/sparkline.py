@@ -49,7 +49,7 @@ class Sparkline(QWidget):
         theme.changed.connect(self.update)
 
     def sizeHint(self) -> QSize:
-        return QSize(120, 56)
+        return QSize(120, 40)
 
     def add(self, statistics: Statistics) -> None:
         self.samples.add(statistics)

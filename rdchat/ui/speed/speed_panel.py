@@ -1,10 +1,13 @@
-"""The right side: which model runs, how it drafts, and how fast, with each figure's definition as its tooltip."""
+"""The right side: how fast the model writes, how it drafts, and where the time goes, each figure with its definition.
+
+Speed, drafting and time are seen without scrolling in a window of 1180 x 780; what is below them begins folded.
+"""
 
 from dataclasses import replace
 from typing import Protocol
 
 from PySide6.QtCore import QSize, Qt, Signal, SignalInstance
-from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.events import ModelInfo
@@ -14,14 +17,15 @@ from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.labels import Ground, Separator
-from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
+from rdchat.ui.look.theme import LARGE, MEDIUM, PANEL_WIDTH, SMALL, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.speed.draft_figures import DraftFigures
-from rdchat.ui.speed.model_section import ModelSection
+from rdchat.ui.speed.model_section import ModelSection, StatusLine
 from rdchat.ui.speed.reply_sections import MemorySection, ReplySection
 from rdchat.ui.speed.section import Section
 from rdchat.ui.speed.speed_section import SpeedSection
+from rdchat.ui.speed.time_section import TimeSection
 
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
 
@@ -63,20 +67,22 @@ class SpeedPanel(QScrollArea):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setAccessibleName("Speed panel")
-        self.setMinimumWidth(220)
-        self.model = ModelSection(theme)
+        self.setMinimumWidth(240)
+        self.status = StatusLine(theme)
         self.speed = SpeedSection(theme)
         self.drafting = DraftControls(drafting, theme)
+        self.time = TimeSection(theme)
         self.drafts = DraftFigures(theme)
         self.reply = ReplySection(theme)
         self.memory = MemorySection(theme)
+        self.model = ModelSection(theme)
         self.sections: tuple[Section, ...] = (
-            self.model,
-            self.speed,
             self.drafting,
+            self.time,
             self.drafts,
             self.reply,
             self.memory,
+            self.model,
         )
         self.setWidget(self._build_column())
         self._connect()
@@ -87,20 +93,16 @@ class SpeedPanel(QScrollArea):
         ground = Ground(self._theme, "window")
         column = QVBoxLayout(ground)
         column.setContentsMargins(LARGE - 4, MEDIUM + TIGHT, LARGE - 4, MEDIUM)
-        column.setSpacing(MEDIUM)
+        column.setSpacing(SMALL)
+        column.addWidget(self.status)
+        column.addWidget(self.speed)
         collapsed = self._preferences.settings.panel_collapsed
         for section in self.sections:
-            if section is not self.sections[0]:
-                column.addWidget(Separator(self._theme))
+            column.addWidget(Separator(self._theme))
             column.addWidget(section)
             section.fold(section.name in collapsed)
             section.folded.connect(self._remember_fold)
-        self.ledger = QPushButton("Time ledger…")
-        self.ledger.setToolTip("Show where the time of the replies went, stage by stage")
-        self.ledger.setAutoDefault(False)
-        self.ledger.clicked.connect(self.ledger_requested)
-        column.addWidget(Separator(self._theme))
-        column.addWidget(self.ledger)
+        self.time.ledger_requested.connect(self.ledger_requested)
         column.addStretch(1)
         return ground
 
@@ -112,13 +114,13 @@ class SpeedPanel(QScrollArea):
         self.drafting.mode.setFocus()
 
     def sizeHint(self) -> QSize:
-        return QSize(280, 600)
+        return QSize(PANEL_WIDTH, 600)
 
     def _connect(self) -> None:
         replies = self._replies
         replies.state_changed.connect(self._show_state)
-        replies.load_progressed.connect(self.model.show_load)
-        replies.prefill_progressed.connect(self.model.show_prefill)
+        replies.load_progressed.connect(self.status.show_load)
+        replies.prefill_progressed.connect(self.status.show_prefill)
         replies.statistics_changed.connect(self._note_statistics)
         replies.message_changed.connect(self._note_message)
         self.throttle.due.connect(self._show_pending)
@@ -128,7 +130,8 @@ class SpeedPanel(QScrollArea):
         if state is EngineState.PREFILL and self._state is not state:
             self._begin(Statistics())  # another reply, or the same one again
         self._state = state
-        self.model.show_state(state, model)
+        self.status.show_state(state)
+        self.model.show_model(state, model)
         self.memory.show_model(model)
 
     def _note_statistics(self, statistics: Statistics) -> None:
@@ -164,6 +167,8 @@ class SpeedPanel(QScrollArea):
 
     def _show_statistics(self, statistics: Statistics) -> None:
         self.speed.show_statistics(statistics)
+        self.drafting.show_choice(statistics.choice)
+        self.time.show_statistics(statistics)
         self.drafts.show_statistics(statistics)
         self.reply.show_statistics(statistics)
         self.memory.show_statistics(statistics)

@@ -103,10 +103,10 @@ def _speed(statistics: Statistics) -> list[Fact]:
 def _baseline(statistics: Statistics) -> list[Fact]:
     if not statistics.speedup:
         return []
-    return [
-        Fact("Plain decoding", f"{formatting.rate(statistics.plain_tps)} tokens/s", definitions.PLAIN),
-        Fact("Ratio to plain decoding", formatting.ratio(statistics.speedup), definitions.RATIO),
-    ]
+    plain = Fact("Plain decoding", f"{formatting.rate(statistics.plain_tps)} tokens/s", definitions.PLAIN)
+    if not statistics.rounds:  # it was decoded plainly itself, and later than that was measured
+        return [plain]
+    return [plain, Fact("Ratio to plain decoding", formatting.ratio(statistics.speedup), definitions.RATIO)]
 
 
 def _drafts(statistics: Statistics) -> list[Fact]:

@@ -132,6 +132,23 @@ def test_rows_are_padded_up_to_a_cheaper_number_where_that_can_be() -> None:
     assert unpadded.plan.rows == unpadded.plan.nodes
 
 
+def test_drafts_of_a_mode_that_is_chosen_by_hand_get_the_cheapest_rows_that_were_measured() -> None:
+    measured = Planner(CPU.costs())
+    assert [measured.rows_for(Mode.LOOKUP, nodes, 128) for nodes in (1, 4, 9, 12, 16, 20, 40)] == [
+        1,
+        4,
+        16,
+        16,
+        16,
+        20,
+        40,
+    ]
+    assert Planner(CPU.costs(), padding=False).rows_for(Mode.LOOKUP, 12, 128) == 12
+    guessing = CostModel()
+    guessing.learn_plain(128, STEP_MS)
+    assert Planner(guessing).rows_for(Mode.LOOKUP, 12, 128) == 12
+
+
 def test_a_target_that_takes_chains_gets_chains() -> None:
     values = Drafting(0.49).true_values()
     path = np.cumprod(np.full(MOST_ROWS - 1, 0.5))

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Callable
 
 import mlx.core as mx
 import pytest
@@ -10,6 +11,7 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.ledger_tree import LedgerRow, ledger_csv, ledger_note, ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api.shown_ledger import REPLY, Spent, shown
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import ask, tiny_llama
@@ -90,7 +92,7 @@ def test_the_csv_can_be_read_back() -> None:
 
 def test_the_note_says_whether_times_are_exact() -> None:
     assert ledger_note(exact=True).startswith("Exact times")
-    assert ledger_note(exact=False).startswith("Host-side times")
+    assert ledger_note(exact=False).startswith("What is computed in one go")
 
 
 @pytest.mark.parametrize("profile", [False, True])
@@ -126,3 +128,92 @@ def test_settling_waits_only_where_exact_times_are_asked_for(monkeypatch: pytest
     ledger.synchronize(mx.array(1), None)
     assert waited == [2]
     assert (ledger.take_waits(), ledger.take_waits()) == (1, 0)
+
+
+class DeviceClock:
+    """A clock that goes on only while MLX is asked to compute: a second for each time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1
+        for module in ("ledger", "reply"):
+            monkeypatch.setattr(f"rdchat.inference.decoding.{module}.perf_counter_ns", lambda: self.now)
+        for name in ("eval", "async_eval"):
+            monkeypatch.setattr(mx, name, self._timed(getattr(mx, name)))
+
+    def _timed(self, compute: Callable[..., None]) -> Callable[..., None]:
+        def timed(*arrays: object) -> None:
+            compute(*arrays)
+            self.now += 10**9
+
+        return timed
+
+
+def shown_ms(statistics: Statistics) -> dict[str, float]:
+    return {entry.name: entry.total_ms for entry in shown(statistics.ledger) if entry.parent == REPLY}
+
+
+@pytest.mark.parametrize("profile", [False, True])
+def test_what_the_device_takes_is_the_target_calls_time(monkeypatch: pytest.MonkeyPatch, profile: bool) -> None:
+    """94 % of a plain reply were once charged to choosing, since the host happened to wait there."""
+    DeviceClock(monkeypatch)
+    statistics = statistics_of(Mode.OFF, profile)
+    times = shown_ms(statistics)
+    assert times[Spent.TARGET] >= 1000 * statistics.target_calls > 0
+    assert times[Spent.HOST] == 0
+    assert times[Spent.TARGET] + times[Spent.PROMPT] == sum(times.values())
+
+
+def test_a_round_with_a_draft_that_was_looked_up_waits_for_the_target_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    DeviceClock(monkeypatch)
+    statistics = statistics_of(Mode.LOOKUP, profile=False)
+    times = shown_ms(statistics)
+    assert times[Spent.TARGET] == 1000 * statistics.rounds
+    assert Spent.TOGETHER not in times
+    assert times[Spent.HOST] == times[Spent.DRAFT] == 0
+
+
+def test_a_draft_that_was_queued_is_waited_for_with_the_call() -> None:
+    ledger = Ledger()
+    with ledger.stage("draft"), ledger.stage("beam search"):
+        ledger.synchronize(mx.array(1))
+    for _ in range(2):
+        with ledger.stage("choose"), ledger.waiting():
+            pass
+    with ledger.stage("draft"):
+        with ledger.stage("beam search"):
+            ledger.synchronize(mx.array(1))
+        ledger.wait(mx.array(1))
+    with ledger.stage("choose"), ledger.waiting():
+        pass
+    waits = {entry.path: entry.calls for entry in ledger.entries() if entry.name.startswith("wait")}
+    assert waits == {"choose/wait with draft": 1, "choose/wait": 2, "draft/wait": 1}
+
+
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.LOOKUP, Mode.AUTO])
+@pytest.mark.parametrize("profile", [False, True])
+def test_the_stages_sum_up_to_the_whole_reply(mode: Mode, profile: bool) -> None:
+    statistics = statistics_of(mode, profile)
+    times = {entry.path: entry.total_ms for entry in shown(statistics.ledger)}
+    top = sum(entry.total_ms for entry in statistics.ledger if not entry.parent)
+    assert times[REPLY] == pytest.approx(top)
+    assert times[REPLY] >= statistics.decode_ms
+    for entry in shown(statistics.ledger):
+        parts = [each.total_ms for each in shown(statistics.ledger) if each.parent == entry.path]
+        assert not parts or sum(parts) == pytest.approx(entry.total_ms)
+    assert times[f"{REPLY}/{Spent.TARGET}"] > 0
+
+
+def test_time_that_no_stage_took_and_the_readers_time_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = DeviceClock(monkeypatch)
+    ledger = Ledger()
+    with ledger.stage("prefill"):
+        clock.now += 5_000_000
+    clock.now += 1_000_000
+    ledger.hand_over()
+    clock.now += 2_000_000
+    ledger.take_back()
+    ledger.hand_over()
+    clock.now += 3_000_000
+    told = {entry.name: (entry.calls, entry.total_ms) for entry in ledger.entries(clock.now)}
+    assert told == {"prefill": (1, 5.0), "hand over": (2, 5.0), "not measured": (1, 1.0)}
+    assert [entry.name for entry in ledger.entries()] == ["prefill", "hand over"]

@@ -6,6 +6,7 @@ import pytest
 
 from rdchat.chat.settings import Settings
 from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.ledger_tree import added_up
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.services.chat.draft_control import DraftControl
@@ -34,7 +35,8 @@ class Desk:
 
     @property
     def verify(self) -> tuple[int, float]:
-        return next(((row.calls, row.total_ms) for row in self.ledger.rows if row.name == "verify"), (0, 0.0))
+        found = [entry for entry in added_up(self.ledger.entries).values() if entry.name == "verify"]
+        return (found[0].calls, found[0].total_ms) if found else (0, 0.0)
 
 
 def _entries(rounds: int, verify_ms: float) -> tuple[LedgerEntry, ...]:
@@ -53,10 +55,22 @@ def test_replies_add_up_the_one_under_way_included(desk: Desk) -> None:
     desk.finish(3, 30.0)
     desk.progress(1, 5.0)
     assert desk.verify == (4, 35.0)
-    assert [(row.name, row.depth, row.percent_of_parent) for row in desk.ledger.rows] == [
-        ("round", 0, None),
-        ("verify", 1, 50.0),
+    assert [(row.name, row.depth, row.total_ms) for row in desk.ledger.rows] == [
+        ("Reply", 0, 70.0),
+        ("Target call", 1, 35.0),
+        ("Host work", 1, 35.0),
     ]
+
+
+def test_time_that_was_not_measured_is_kept_over_a_reset(desk: Desk) -> None:
+    def progress(ms: float) -> None:
+        entries = (*_entries(1, 5.0), LedgerEntry("not measured", "", 1, ms))
+        desk.engine.reply_progressed.emit(ReplyProgress(1, "", Statistics(ledger=entries)))
+
+    progress(2.0)
+    desk.ledger.reset()
+    progress(5.0)
+    assert [(row.name, row.total_ms) for row in desk.ledger.rows] == [("Reply", 3.0), ("Not measured", 3.0)]
 
 
 def test_a_reset_midway_counts_from_then_on(desk: Desk) -> None:

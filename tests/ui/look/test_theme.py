@@ -4,7 +4,8 @@ from PySide6.QtGui import QColor, QPalette
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.look.theme import DARK, LIGHT, Colors, Theme, control_font
+from rdchat.inference.api.shown_ledger import Spent
+from rdchat.ui.look.theme import DARK, DARK_TIMES, LIGHT, LIGHT_TIMES, Colors, Theme, TimeColors, control_font
 
 
 def _contrast(one: QColor, other: QColor) -> float:
@@ -27,6 +28,14 @@ def test_text_can_be_read_on_every_ground(colors: Colors) -> None:
     for ink in (colors.danger, colors.warning, colors.success, colors.accent):
         assert _contrast(ink, colors.surface) >= 4.5, ink.name()
     assert _contrast(colors.on_accent, colors.accent) >= 4.5
+
+
+@pytest.mark.parametrize(("colors", "times"), [(LIGHT, LIGHT_TIMES), (DARK, DARK_TIMES)], ids=["light", "dark"])
+def test_what_time_is_spent_on_can_be_told_from_the_ground(colors: Colors, times: TimeColors) -> None:
+    drawn = {spent: getattr(times, spent.name.lower()) for spent in Spent}
+    assert len({color.name() for color in drawn.values()}) == len(Spent)
+    for spent, color in drawn.items():
+        assert spent is Spent.NOT_MEASURED or _contrast(color, colors.window) >= 3, spent
 
 
 def test_a_forced_scheme_holds_where_the_platform_has_none(qtbot: QtBot, qapp: QApplication, theme: Theme) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, ROWS, CallCurve, Costs, Floats, line
-from rdchat.inference.auto.plan import LENGTHS, WIDTHS, Plan
+from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Plan
 
 _MEASURED = 8  # calls that a measured cost counts for, beside those of real replies
 _WEIGHT = 0.06  # of a call among those before it, so that old ones fade
@@ -20,6 +20,8 @@ _PACE = 0.15  # of a surprise that tells of the machine's pace: heat, and what e
 _SHARED = 0.8  # of a surprise that tells of other rounds, where nothing was measured
 _LARGEST_SURPRISE = 0.4  # in log: a single call that was held up says little
 _LARGEST_GUESS = 1.1  # in log: how far a call may lie from what is only guessed
+_DOUBTED = 0.05  # in log: how far plain steps are thought to lie from predictions before any did
+_SURE = 2.0  # mean deviations within which nearly all plain steps lie
 _PLEASANT = 0.2  # in log: a surprise after which larger calls may be tried
 
 # In plain steps: dearer than most of Apple's GPUs, cheaper than 4-bit weights on a CPU.
@@ -29,18 +31,21 @@ _GUESSED_DRAFT_MODEL = 0.5
 
 
 class Part(StrEnum):
-    """What is measured together, and what its costs go by."""
+    """What is measured together, in this order, and what its costs go by."""
 
-    CALLS = "calls"  # see `Call`
+    CALLS = "calls"  # near the beginning of a text; see `Call`
     BEAMS = "beams"  # width and length of a recurrent draft
     DRAFT_MODEL = "draft model"  # rows that it is fed, and 0
+    DEEP_CALLS = "deep calls"  # further on in a text; see `Call`
 
 
 def usable(part: Part, costs: Costs) -> bool:
     """Tell whether costs hold what predictions begin with, which those of a damaged file may not."""
     match part:
-        case Part.CALLS:
-            return bool(costs) and all((PLAIN_STEP, depth) in costs for _, depth in costs)
+        case Part.CALLS | Part.DEEP_CALLS:
+            return bool(costs) and all(
+                (PLAIN_STEP, depth) in costs and 0 <= rows <= MOST_ROWS and depth > 0 for rows, depth in costs
+            )
         case Part.BEAMS:
             return bool(costs)
         case Part.DRAFT_MODEL:
@@ -56,12 +61,14 @@ class CostModel:
 
     def __init__(self) -> None:
         self.draft_model_share = _GUESSED_DRAFT_MODEL
+        self._calls: dict[Part, Costs] = {}  # near and deep ones
         self._curve: CallCurve | None = None
         self._met_plain = 0.0  # geometric mean of the plain steps that were met, where nothing was measured
         self._met = 0  # how many those were
         self._most_rows = 2  # of calls that were met then, and hardly dearer than guessed
         self._beams: Floats | None = None
         self._draft_model: dict[int, float] = {}
+        self._deviation = _DOUBTED  # mean distance in log of plain steps from what was predicted, fading
         self._pace = 0.0  # log of real over predicted of all that was measured
         self._corrections: dict[Mode, Floats] = {mode: np.zeros(len(ROWS)) for mode in Mode}  # beyond that, by rows
         self._seen: dict[tuple[Mode, int], tuple[int, int]] = {}  # how many calls, and when the last one was
@@ -70,8 +77,10 @@ class CostModel:
     def use(self, part: Part, costs: Costs) -> None:
         """Take what was measured of a part, in place of what was known of it; empty forgets it."""
         match part:
-            case Part.CALLS:
-                self._curve = CallCurve(costs) if costs else None
+            case Part.CALLS | Part.DEEP_CALLS:
+                self._calls[part] = costs
+                near, deep = self._calls.get(Part.CALLS), self._calls.get(Part.DEEP_CALLS)
+                self._curve = CallCurve({**near, **(deep or {})}) if near else None
                 self._pace, self._now = 0.0, 0
                 self._corrections = {mode: np.zeros(len(ROWS)) for mode in Mode}
                 self._seen.clear()
@@ -88,6 +97,11 @@ class CostModel:
     def plain_ms(self, depth: int) -> float:
         """Return what a plain step costs with `depth` tokens in the cache; 0 where that is not known."""
         return self._plain(depth) * exp(self._pace + float(self._corrections[Mode.OFF][1]))
+
+    @property
+    def plain_error(self) -> float:
+        """How far plain steps may lie from `plain_ms`, as a share of it."""
+        return round(exp(_SURE * self._deviation) - 1, 4)
 
     def calls_ms(self, mode: Mode, depth: int) -> Floats:
         """Return what a round's call costs by rows, host time included; entry 0 means nothing."""
@@ -125,8 +139,11 @@ class CostModel:
 
     def learn_plain(self, depth: int, ms: float) -> None:
         """Take the time of a real plain step."""
+        if predicted := self.plain_ms(depth):
+            off = min(abs(log(ms / predicted)), _LARGEST_SURPRISE)
+            self._deviation += _WEIGHT * (off - self._deviation)
         if self.measured:
-            self._learn(Mode.OFF, 1, ms / self.plain_ms(depth))
+            self._learn(Mode.OFF, 1, ms / predicted)
             return
         self._met += 1
         known = self._met_plain or ms

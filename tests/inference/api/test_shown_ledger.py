@@ -1,0 +1,153 @@
+"""The time ledger in people's words: each recorded stage's own time goes to what it was spent on."""
+
+from rdchat.inference.api.ledger_tree import ledger_rows
+from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+from rdchat.inference.api.shown_ledger import Spent, shown, spent_ms
+
+
+def ledger(*stages: tuple[str, int, float]) -> tuple[LedgerEntry, ...]:
+    """Return entries of paths, calls and milliseconds."""
+    return tuple(LedgerEntry(path.rpartition("/")[2], path.rpartition("/")[0], calls, ms) for path, calls, ms in stages)
+
+
+PLAIN = ledger(
+    ("template and tokenize", 1, 2.0),
+    ("prefill", 2, 20.0),
+    ("choose", 1, 3.0),
+    ("choose/queue", 1, 2.0),
+    ("wait for token", 10, 41.0),
+    ("wait for token/wait", 10, 40.0),
+    ("queue step", 9, 30.0),
+    ("queue step/forward", 9, 9.0),
+    ("queue step/choose", 9, 20.0),
+    ("queue step/choose/queue", 9, 18.0),
+    ("detokenize", 10, 1.0),
+    ("hand over", 10, 2.0),
+    ("not measured", 1, 1.0),
+)
+ROUNDS = ledger(
+    ("template and tokenize", 1, 2.0),
+    ("prefill", 2, 20.0),
+    ("prefill of the drafter", 1, 5.0),
+    ("prefill of the drafter/prefill", 2, 4.0),
+    ("first token", 1, 1.0),
+    ("first token/detokenize", 1, 0.5),
+    ("round", 4, 100.0),
+    ("round/draft", 4, 20.0),
+    ("round/draft/beam search", 4, 8.0),
+    ("round/draft/wait", 1, 10.0),
+    ("round/verify", 4, 6.0),
+    ("round/choose", 4, 70.0),
+    ("round/choose/wait", 1, 20.0),
+    ("round/choose/wait with draft", 3, 48.0),
+    ("round/accept", 4, 2.0),
+    ("round/accept/detokenize", 9, 1.0),
+    ("round/commit", 4, 1.0),
+    ("not measured", 1, 0.0),
+)
+
+
+def as_rows(recorded: tuple[LedgerEntry, ...]) -> list[tuple[int, str, int, float]]:
+    return [(row.depth, row.name, row.calls, round(row.total_ms, 6)) for row in ledger_rows(shown(recorded))]
+
+
+def test_a_plain_reply() -> None:
+    assert as_rows(PLAIN) == [
+        (0, "Reply", 1, 100.0),
+        (1, "Prompt", 1, 25.0),
+        (2, "Chat template and tokens", 1, 2.0),
+        (2, "Prefill", 2, 20.0),
+        (2, "First token", 1, 3.0),
+        (1, "Target call", 10, 59.0),
+        (1, "Host work", 10, 15.0),
+        (2, "Prepare calls", 9, 12.0),
+        (2, "Text", 10, 1.0),
+        (2, "Hand over tokens", 10, 2.0),
+        (1, "Not measured", 1, 1.0),
+    ]
+
+
+def test_a_reply_in_rounds() -> None:
+    assert as_rows(ROUNDS) == [
+        (0, "Reply", 1, 128.0),
+        (1, "Prompt", 1, 28.0),
+        (2, "Chat template and tokens", 1, 2.0),
+        (2, "Prefill", 2, 20.0),
+        (2, "Prefill of the drafter", 1, 5.0),
+        (2, "First token", 1, 1.0),
+        (1, "Draft", 4, 20.0),
+        (2, "Prepare drafts", 4, 2.0),
+        (2, "Beam search", 4, 8.0),
+        (2, "Wait for the draft", 1, 10.0),
+        (1, "Draft and target call", 3, 48.0),
+        (1, "Target call", 1, 20.0),
+        (1, "Host work", 9, 12.0),
+        (2, "Prepare calls", 4, 9.0),
+        (2, "Accept", 4, 1.0),
+        (2, "Text", 9, 1.0),
+        (2, "Commit", 4, 1.0),
+        (1, "Not measured", 1, 0.0),
+    ]
+
+
+def test_exact_times_tell_the_forward_pass_and_the_choice_apart() -> None:
+    recorded = ledger(
+        ("round", 2, 20.0),
+        ("round/draft", 2, 6.0),
+        ("round/draft/feed", 6, 5.0),
+        ("round/draft/feed/wait", 6, 4.0),
+        ("round/verify", 2, 9.0),
+        ("round/verify/wait", 2, 8.0),
+        ("round/choose", 2, 5.0),
+        ("round/choose/wait", 2, 4.0),
+        ("not measured", 1, 0.0),
+    )
+    assert as_rows(recorded)[1:] == [
+        (1, "Draft", 2, 6.0),
+        (2, "Prepare drafts", 2, 1.0),
+        (2, "Draft model", 6, 5.0),
+        (1, "Target call", 2, 12.0),
+        (2, "Forward", 2, 8.0),
+        (2, "Choice", 2, 4.0),
+        (1, "Host work", 2, 2.0),
+        (1, "Not measured", 1, 0.0),
+    ]
+
+
+def test_a_ledger_of_version_0_1_charges_its_waits_to_the_target_call() -> None:
+    old = Statistics(
+        ttft_ms=22.0,
+        decode_ms=88.0,
+        ledger=ledger(
+            ("template and tokenize", 1, 2.0),
+            ("prefill", 1, 20.0),
+            ("queue step", 9, 80.0),
+            ("queue step/forward", 9, 5.0),
+            ("queue step/choose", 9, 74.0),
+            ("wait for token", 10, 1.0),
+            ("detokenize", 10, 1.0),
+        ),
+    )
+    assert spent_ms(old) == {Spent.PROMPT: 22.0, Spent.TARGET: 81.0, Spent.HOST: 1.0, Spent.NOT_MEASURED: 6.0}
+
+
+def test_stages_of_another_version_are_host_work_and_their_waits_the_target_calls() -> None:
+    recorded = ledger(("new", 3, 9.0), ("new/wait", 3, 8.0), ("not measured", 1, 0.0))
+    assert as_rows(recorded) == [
+        (0, "Reply", 1, 9.0),
+        (1, "Target call", 3, 8.0),
+        (1, "Host work", 3, 1.0),
+        (1, "Not measured", 1, 0.0),
+    ]
+
+
+def test_nothing_recorded_is_nothing_shown() -> None:
+    assert shown(()) == ()
+    assert spent_ms(Statistics(ttft_ms=5.0)) == {}
+
+
+def test_names_of_any_kind_in_a_damaged_store_are_read() -> None:
+    for name in ("", "/", "wait", "queue", "draft", "draft/wait", "//draft//wait", "round/draft/", "rank/queue"):
+        recorded = (LedgerEntry(name, "", 1, 1.0), LedgerEntry(name, name, 1, 9.0))
+        assert shown(recorded)[0].name == "Reply"
+        assert all(ms >= 0 for ms in spent_ms(Statistics(ledger=recorded)).values())
