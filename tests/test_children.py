@@ -40,7 +40,9 @@ def program(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return sys.executable
 
 
+@pytest.mark.parametrize("program", ["bundled"], indirect=True)
 def test_the_tokenizers_child_answers(program: str, small_model: Path) -> None:
+    """Unbundled, the tests of prompts start it."""
     process = TokenizerProcess()
     try:
         assert process.read(small_model)["<|im_start|>"] == 1
@@ -59,7 +61,7 @@ def test_the_pip_child_runs_pip_and_ends_with_the_one_who_asked(program: str) ->
 
 
 def test_pythons_own_helpers_are_begun_too(tmp_path: Path) -> None:
-    """In a bundle `-c` would open a window, and did: multiprocessing starts its resource tracker and children so."""
+    """multiprocessing starts its resource tracker and children by `-c`, which a bundle's program does not know."""
     script = tmp_path / "spawning.py"
     script.write_text(MULTIPROCESSING)
     command = [sys.executable, str(script), str(write_stub(tmp_path))]
