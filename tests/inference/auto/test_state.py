@@ -33,18 +33,11 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.target import LoadedModel
+from tests.inference.auto.measurements import finished
 from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, positions, random_drafter, tiny_llama
 from tests.inference.families import CHAINS, network_of
 
 pytestmark = pytest.mark.across_rows
-
-
-def finished(measurement: Measurement) -> Measured:
-    try:
-        while True:
-            next(measurement)
-    except StopIteration as end:
-        return end.value
 
 
 def measured_wholly(state: AutoState) -> int:

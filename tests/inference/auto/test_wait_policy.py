@@ -9,6 +9,7 @@ from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP
 from rdchat.inference.auto.costs.cost_model import CostModel, Part
 from rdchat.inference.auto.costs.measuring import measure_waits
+from rdchat.inference.auto.costs.other_programs import OtherPrograms
 from rdchat.inference.auto.costs.wait_costs import STEPS, Wait, WaitCosts
 from rdchat.inference.auto.draft_table import DraftTable, RecurrentSource
 from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, DraftValues
@@ -18,9 +19,9 @@ from rdchat.inference.auto.wait_policy import WaitPolicy
 from rdchat.inference.drafting.draft_model import DraftModel
 from scripts.chips import M1_MAX
 from scripts.device_stand_in import DeviceStandIn, DeviceTimes
+from tests.inference.auto.known_drafts import reply_with_drafts
+from tests.inference.auto.measurements import finished
 from tests.inference.auto.simulation import Drafting, Simulation
-from tests.inference.auto.test_auto_iterator import reply_with_drafts
-from tests.inference.auto.test_state import finished
 from tests.inference.fakes import ALPHABET, random_drafter, tiny_llama
 
 ROUND = Plan(Mode.RECURRENT, 4, 5, 8, 8)
@@ -51,8 +52,13 @@ def test_a_wait_costs_what_the_same_work_takes_longer_with_it() -> None:
 def test_waits_are_measured_where_there_is_something_to_wait_for() -> None:
     model = tiny_llama()
     drafter, small = random_drafter(model), DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
-    assert set(finished(measure_waits(model, drafter, small))) == {(wait, n) for wait in Wait for n in (0, 1)}
-    assert set(finished(measure_waits(model, None, small))) == {(Wait.BETWEEN_STEPS, 0), (Wait.BETWEEN_STEPS, 1)}
+    assert set(finished(measure_waits(model, drafter, small, OtherPrograms())).costs) == {
+        (wait, n) for wait in Wait for n in (0, 1)
+    }
+    assert set(finished(measure_waits(model, None, small, OtherPrograms())).costs) == {
+        (Wait.BETWEEN_STEPS, 0),
+        (Wait.BETWEEN_STEPS, 1),
+    }
 
 
 def test_on_a_device_that_leaves_the_host_alone_a_wait_costs_what_could_have_been_built_meanwhile() -> None:
@@ -62,7 +68,7 @@ def test_on_a_device_that_leaves_the_host_alone_a_wait_costs_what_could_have_bee
     device = DeviceStandIn(model.network, times=times)
     drafter = random_drafter(model)
     with device.working("rdchat.inference.auto.costs.measuring.perf_counter"):
-        costs = finished(measure_waits(model, drafter, None))
+        costs = finished(measure_waits(model, drafter, None, OtherPrograms())).costs
     assert WaitCosts.of(costs).before_call_ms > times.wait
 
 
