@@ -110,21 +110,19 @@ def _logits(network: object, cache: KVCache, tokens: list[int]) -> np.ndarray:
 
 
 def test_a_benchmark_and_a_race_call_near_ties_so_and_blame_nobody() -> None:
-    """At temperature 0.2 the gaps are five times those of the logits."""
     model = lenient(shared_llama())
     model = replace(model, info=replace(model.info, dtype="bfloat16"))
-    cells = [BenchCell(DraftSettings(mode), 0.2) for mode in (Mode.OFF, Mode.LOOKUP)]
-    prompts = tuple(Prompt(f"{word} {word} {word}") for word in ("abc", "hello", "say it", "one two"))
-    plan = BenchPlan(tuple(cells), prompts, max_tokens=60, trials=1, seed=3, mlx_lm=False, overhead=False)
+    cells = tuple(BenchCell(DraftSettings(mode)) for mode in (Mode.OFF, Mode.LOOKUP))
+    plan = BenchPlan(cells, (Prompt("abc abc abc"),), max_tokens=40, trials=1, mlx_lm=False, overhead=False)
     with coarse_rounding_by_rows():
         session = ChatSession(model)
         runs = [event for event in InterleavedRunner(plan, lambda _: session) if isinstance(event, BenchRun)]
     plain = {run.prompt: run for run in runs if run.cell == 0}
-    assert [run.difference for run in runs if run.cell == 1] == [None] * 4, "plain decoding again"
+    assert [run.difference for run in runs if run.cell == 1] == [None], "plain decoding again"
     parted = [(plain[run.prompt], run, run.difference) for run in runs if run.difference is not None]
     assert parted, "rounding by rows lets some replies part"
     for baseline, run, difference in parted:
-        assert difference.near_tie("bfloat16")
-        verdict = RaceResult(Replay(baseline), Replay(run), "Drafting", 1.0, difference).verdict
-        assert "a near-tie, which rounding in bfloat16 decides" in verdict
+        result = RaceResult(Replay(baseline), Replay(run), "Drafting", 1.0, difference)
+        assert result.parted_by_rounding
+        assert "a near-tie, which rounding in bfloat16 decides" in result.verdict
     assert [report.identical_text for report in summarise(plan, runs)] == [True, False]

@@ -57,7 +57,7 @@ class Mode(StrEnum):
 
 
 class Dtype(StrEnum):
-    """In which precision a model's weights are held; `auto` lets the device decide."""
+    """In which precision a model's weights are held; `auto` is what a model is stored in, on a CPU float32."""
 
     AUTO = "auto"
     FLOAT16 = "float16"

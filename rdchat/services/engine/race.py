@@ -91,6 +91,11 @@ class RaceResult:
         return f"{self.name} wrote {self.ratio:.2f}x as fast." if self.ratio else ""
 
     @property
+    def parted_by_rounding(self) -> bool:
+        """Whether the texts part at a near-tie, which is nobody's mistake."""
+        return self.difference is not None and self.difference.near_tie(self.drafted.run.dtype)
+
+    @property
     def verdict(self) -> str:
         """Whether the texts are the same, and if not, where they part and by how little."""
         if self.difference is None:

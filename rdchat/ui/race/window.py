@@ -220,7 +220,8 @@ class RaceWindow(QDialog):
     def _show_outcome(self) -> None:
         if self._result is not None:
             self.speed_up.setText(self._result.speed_words)
-            self.verdict.set_color("success" if self._result.difference is None else "warning")
+            parted = "muted" if self._result.parted_by_rounding else "warning"
+            self.verdict.set_color("success" if self._result.difference is None else parted)
             self.verdict.setText(self._result.verdict)
 
     def _on_stopped(self) -> None:

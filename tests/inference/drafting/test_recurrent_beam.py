@@ -96,6 +96,7 @@ def paths_of(tokens: list[int], parents: list[int]) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("width", "length", "kept"), [(1, 2, 1), (1, 5, 1), (3, 4, 3), (3, 5, 6), (8, 3, 8), (10, 2, 10)]
 )
+@pytest.mark.across_rows
 def test_beam_search_finds_what_plain_python_finds(
     sampling: SamplingParams, width: int, length: int, kept: int
 ) -> None:

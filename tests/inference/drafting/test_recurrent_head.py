@@ -95,6 +95,7 @@ def test_the_head_computes_the_formulas(changes: dict) -> None:
 
 
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
+@pytest.mark.across_rows
 def test_leading_axes_are_free(changes: dict) -> None:
     """Training runs (batch, positions), drafting (beams,): each row is as if it were alone."""
     mx.random.seed(4)
@@ -147,6 +148,7 @@ def test_a_missing_size_is_refused() -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("bits", [0, 8])
+@pytest.mark.across_rows
 def test_the_targets_output_rows_give_its_own_logits(tied: bool, bits: int) -> None:
     model = tiny_llama()
     if not tied:

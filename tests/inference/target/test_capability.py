@@ -104,7 +104,7 @@ def forget_a_row(network: nn.Module) -> None:
 
     def forgetful(self: nn.Module, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
         if x.shape[1] == 6:
-            mask = cache.make_mask(6, return_array=True)
+            mask = cache.make_mask(6, window_size=None, return_array=True)
             mask = mask & (mx.arange(mask.shape[1])[None] != mx.arange(mask.shape[1] - 6, mask.shape[1])[:, None] - 1)
         return attention.__call__(self, x, mask, cache)  # type: ignore[no-any-return]
 

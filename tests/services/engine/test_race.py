@@ -95,9 +95,10 @@ def test_the_program_is_not_blamed_for_what_rounding_may_have_done(dtype: str, m
     """TF32 rounds float32 where a person switched it on; in 16 bits other experts may have been picked."""
     monkeypatch.delenv("MLX_ENABLE_TF32", raising=False)
     parted = replace(bench_run(1, 10, difference=Difference(0, 2, "a", "b", 1.25, 0.01)), dtype=dtype)
-    verdict = RaceResult(Replay(bench_run(0, 20)), Replay(parted), "Auto", 1.0, parted.difference).verdict
-    assert "Please report" not in verdict
-    assert ("TF32" in verdict) == (dtype == "float32")
+    result = RaceResult(Replay(bench_run(0, 20)), Replay(parted), "Auto", 1.0, parted.difference)
+    assert not result.parted_by_rounding
+    assert "Please report" not in result.verdict
+    assert ("TF32" in result.verdict) == (dtype == "float32")
 
 
 def test_a_gap_is_held_against_the_rounding_that_was_seen_there() -> None:
