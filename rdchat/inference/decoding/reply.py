@@ -15,6 +15,8 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
+_FREE_BUFFERS_EVERY = 256  # tokens; MLX keeps freed buffers for reuse, which grow with the context
+
 
 @dataclass(slots=True)
 class Counters:
@@ -123,6 +125,8 @@ class Reply:
     def take(self, token_id: int) -> TokenEvent:
         """Add one token and return its event; sets `finish_reason` where it is the last."""
         self.clock.mark_token()
+        if len(self.token_ids) % _FREE_BUFFERS_EVERY == 0:
+            mx.clear_cache()
         self.token_ids.append(token_id)
         self._taken.append((self.clock.last_token, self.counters.copy()))
         text = ""
