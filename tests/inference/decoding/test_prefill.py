@@ -40,7 +40,7 @@ def test_the_text_is_the_same_in_chunks_of_any_length(name: str, temperature: fl
 
 
 def test_the_next_chunk_follows_from_the_time_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([0.0, 0.1, 1.0, 1.3, 2.0, 2.6, 3.0, 3.1, 4.0, 4.1])  # chunks of 0.1, 0.3, 0.6, 0.1 and 0.1 seconds
+    times = iter([0.0, 0.1, 1.0, 1.3, 2.0, 2.5, 3.0, 3.1, 4.0, 4.1])  # chunks of 0.1, 0.3, 0.5, 0.1 and 0.1 seconds
     monkeypatch.setattr(prefill, "perf_counter", lambda: next(times))
     model = replace(shared_llama(), pace=PrefillPace(32, 8, 64))
     found = events(model, ask("a" * 180, temperature=0, max_tokens=2))
