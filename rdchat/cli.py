@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 from rdchat import __version__, host, log, paths
 from rdchat.commands import ask, bench, doctor, eval_drafter, models, report, train_drafter
 from rdchat.commands.interrupt import INTERRUPTED
-from rdchat.errors import InvalidSettingError, RdchatError, one_line
+from rdchat.commands.tight_memory import LOAD_ANYWAY
+from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
 
 # What writing to standard output runs into; such errors name no file.
 _OUTPUT_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
@@ -116,5 +117,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _complain(error: RdchatError, status: int) -> int:
-    print(f"rdchat: {one_line(error)}", file=sys.stderr)
+    otherwise = f" {LOAD_ANYWAY} tries it all the same." if isinstance(error, DoesNotFitError) else ""
+    print(f"rdchat: {one_line(error)}{otherwise}", file=sys.stderr)
     return status

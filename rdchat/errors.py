@@ -39,7 +39,11 @@ class ModelError(RdchatError):
 
 
 class OutOfMemoryError(ModelError):
-    """Weights and cache would not fit into this machine's memory."""
+    """This machine's memory is not enough."""
+
+
+class DoesNotFitError(OutOfMemoryError):
+    """Something was not begun, as it needs more memory than there is; the person may have it begun all the same."""
 
 
 class PromptTooLongError(RdchatError):

@@ -12,7 +12,10 @@ _LAYOUTS = (("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "mem
 
 
 def available_bytes() -> int:
-    """Return the memory that is free, within the limits that a container or a service sets."""
+    """Return the memory that is free, within the limits that a container or a service sets.
+
+    On macOS that is what is free or inactive: the system would give back more, of caches and of other apps' memory.
+    """
     return min(int(psutil.virtual_memory().available), *room_in_control_groups(_OWN_GROUPS, _CONTROL_GROUPS))
 
 

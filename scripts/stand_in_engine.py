@@ -23,7 +23,9 @@ class StandInEngine:
     def __init__(self, reply: Callable[[int], TokenIterator]) -> None:
         self._reply = reply
 
-    def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
+    def load(
+        self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
+    ) -> ModelInfo:
         return ModelInfo("stand-in", Path(), "none", "none", "CPU", 8192, 100, 1000, 4000, 0.0)
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> TokenIterator:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
+from rdchat.commands.tight_memory import add_load_anyway, tell_warning
 from rdchat.errors import InvalidSettingError, RdchatError, one_line
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.ledger_tree import LedgerRow, ledger_note, ledger_rows
@@ -40,6 +41,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--prompt-file", metavar="FILE", help="read the question from a file; - is standard input")
     parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
     parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights")
+    add_load_anyway(parser)
     parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
     parser.add_argument(
         "--temperature", type=float, default=defaults.temperature, help="0 takes the most probable token"
@@ -108,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     answer = _Answer(sampling, seed, draft, args.json)
     try:
         system = [ChatMessage(Role.SYSTEM, args.system)] if args.system else []
-        answer.make((*system, ChatMessage(Role.USER, _read_prompt(args))), args.model, Dtype(args.dtype))
+        answer.make((*system, ChatMessage(Role.USER, _read_prompt(args))), args)
     except KeyboardInterrupt:
         answer.cancelled = True
     if args.json:
@@ -178,15 +180,17 @@ class _Answer:
         self.end: ReplyEnd | None = None
         self.cancelled = False
 
-    def make(self, messages: tuple[ChatMessage, ...], model: str | None, dtype: Dtype) -> None:
+    def make(self, messages: tuple[ChatMessage, ...], args: argparse.Namespace) -> None:
+        from rdchat.inference.drafters import Drafters  # noqa: PLC0415
         from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
         with ProgressLine(sys.stderr) as progress:
-            loaded = load_model(model, dtype, progress.show)
+            loaded = load_model(args.model, Dtype(args.dtype), progress.show, anyway=args.load_anyway)
             self._info = loaded.info
-            session = ChatSession(loaded)
+            session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
             session.drafters.load(self._draft, progress.show)
+        tell_warning(loaded.info)
         request = GenerationRequest(messages, self._sampling, self._seed, draft=self._draft)
         iterator = session.generate(request)
         with ctrl_c_calls(lambda: self._cancel(iterator)):

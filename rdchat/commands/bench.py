@@ -13,6 +13,7 @@ from rdchat.commands.bench_pictures import check_pictures, save_pictures
 from rdchat.commands.bench_table import bench_table
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
+from rdchat.commands.tight_memory import add_load_anyway, tell_warning
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchProgress, BenchRecord, BenchRun
@@ -48,6 +49,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--trials", type=int, default=3, metavar="T", help="runs of each mode on each prompt (default: 3)"
     )
     parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
+    add_load_anyway(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the replies (default: 0)")
     parser.add_argument("--no-mlx-lm", action="store_true", help="leave stock mlx-lm out")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -156,7 +158,8 @@ class _Bench:
         # what libraries have to say, as mlx-lm of large models, is no part of the report
         with redirect_stdout(sys.stderr), ProgressLine(sys.stderr, verbose=True) as progress:
             engine = LocalEngine()
-            info = engine.load(args.model, args.dtype[0], progress.show)
+            info = engine.load(args.model, args.dtype[0], progress.show, args.load_anyway)
+            tell_warning(info)
             self._environment = environment(info)
             self._plan = self._make_plan(args.modes or _modes_to_be_had(engine, args))
             with closing(engine.benchmark(self._plan)) as runner, ctrl_c_calls(lambda: self._cancel(runner.cancel)):

@@ -130,7 +130,7 @@ def advise(facts: Facts) -> list[Advice]:
         )
     if not facts.display:
         advice.append(Advice("There is no display to show the window on.", "xvfb-run -a make run"))
-    if facts.memory_available_bytes < _ENOUGH_MEMORY_BYTES:
+    if facts.memory_available_bytes < _ENOUGH_MEMORY_BYTES and not host.MACOS:  # which would give back more
         advice.append(
             Advice(f"Only {_gib(facts.memory_available_bytes)} of memory is free.", "Close other apps, or add memory.")
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rdchat import __version__, paths
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
+from rdchat.commands.tight_memory import add_load_anyway, tell_warning
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.prompt_files import Prompt, by_group, first_of_each_group, read_prompts
@@ -40,6 +41,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--prompts", required=True, metavar="FILE", help="a prompt a line, or JSON lines")
     parser.add_argument("--per-group", type=int, default=0, metavar="N", help="the first N prompts of each group only")
     parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights")
+    add_load_anyway(parser)
     parser.add_argument("--beam-width", type=int, nargs="+", default=[1, 4], metavar="W", help="widths to measure")
     parser.add_argument("--beam-length", type=int, nargs="+", default=[5], metavar="L", help="lengths to measure")
     parser.add_argument("--max-tokens", type=int, default=128, help="longest reply")
@@ -69,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
     from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
     with ProgressLine(sys.stderr, verbose=True) as progress:
-        model = load_model(args.model, Dtype(args.dtype), progress.show)
+        model = load_model(args.model, Dtype(args.dtype), progress.show, anyway=args.load_anyway)
+        tell_warning(model.info)
         session = ChatSession(model)
         folder = _load_drafter(args.drafter, session)
         drafts = [replace(draft, drafter=str(folder)) for draft in drafts]

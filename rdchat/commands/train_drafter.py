@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from rdchat import paths
 from rdchat.commands.progress import ProgressLine
+from rdchat.commands.tight_memory import add_load_anyway, tell_warning
 from rdchat.inference.api.requests import Dtype
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the drafter")
     parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the model")
+    add_load_anyway(parser)
     limits = parser.add_mutually_exclusive_group()
     limits.add_argument("--tokens", type=int, metavar="N", help=f"answer tokens to make (default: {_DEFAULT_TOKENS:,})")
     limits.add_argument("--hours", type=float, metavar="H", help="make as much data as that leaves time for")
@@ -46,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
     from rdchat.inference.training.run.training_run import DrafterTraining  # noqa: PLC0415
 
     with ProgressLine(sys.stderr) as progress:
-        model = load_model(args.model, Dtype(args.dtype), progress.show)
+        model = load_model(args.model, Dtype(args.dtype), progress.show, anyway=args.load_anyway)
+    tell_warning(model.info)
     plan = make_plan(model, settings, args.resume)
     print(_budget(plan, args.resume), file=sys.stderr)
     try:
@@ -71,7 +74,12 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
         recipe = replace(recipe, epochs=args.epochs)
     tokens = (_DEFAULT_TOKENS if args.hours is None else _MOST_TOKENS) if args.tokens is None else args.tokens
     settings = TrainingSettings(
-        out=paths.expanded(args.out, "--out").absolute(), tokens=tokens, hours=args.hours, seed=args.seed, recipe=recipe
+        out=paths.expanded(args.out, "--out").absolute(),
+        tokens=tokens,
+        hours=args.hours,
+        seed=args.seed,
+        recipe=recipe,
+        anyway=args.load_anyway,
     )
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
     return replace(settings, prompts=tuple(given), asked=tuple(_asked_in_chats()) if args.from_my_chats else ())

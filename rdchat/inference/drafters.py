@@ -64,13 +64,15 @@ class Drafters:
 
     Args:
         model: The target.
+        load_anyway: Whether a draft model is loaded also where it seems too large for the memory.
 
     Attributes:
         auto: What the automatic mode knows.
     """
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(self, model: LoadedModel, load_anyway: bool = False) -> None:
         self._model = model
+        self._load_anyway = load_anyway
         self._draft_models: dict[str, DraftModel] = {}
         self._recurrent: tuple[Path, RecurrentModel] | None = None  # the last one, and its folder
         self.auto = AutoState(model)
@@ -187,7 +189,8 @@ class Drafters:
         if name is None:
             return NO_DRAFT_MODEL
         if name not in self._draft_models:
-            self._draft_models = {name: load_draft_model(name, self._model, on_progress=on_progress)}
+            draft = load_draft_model(name, self._model, on_progress=on_progress, anyway=self._load_anyway)
+            self._draft_models = {name: draft}
         return None
 
     def _load_recurrent(self, named: str | None) -> tuple[Path, RecurrentModel] | None:

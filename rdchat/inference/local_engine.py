@@ -15,8 +15,10 @@ from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.benchmark.runner import InterleavedRunner
+from rdchat.inference.drafters import Drafters
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
+from rdchat.inference.target.device import unwire_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class _Chosen:
 
     model: str | None
     dtype: Dtype
+    anyway: bool
     info: ModelInfo
 
 
@@ -35,10 +38,12 @@ class LocalEngine:
         self._session: ChatSession | None = None
         self._chosen: _Chosen | None = None
 
-    def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
+    def load(
+        self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
+    ) -> ModelInfo:
         self._chosen = None
-        info = self._open(model, dtype, on_progress)
-        self._chosen = _Chosen(model, dtype, info)
+        info = self._open(model, dtype, anyway, on_progress)
+        self._chosen = _Chosen(model, dtype, anyway, info)
         return info
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
@@ -62,7 +67,7 @@ class LocalEngine:
         if precision == chosen.info.dtype:
             self._go_back()
         elif self._session is None or self._session.model.info.dtype != precision:
-            self._open(chosen.model, dtype, lambda _: None)
+            self._open(chosen.model, dtype, chosen.anyway)
         return self._loaded().fork()
 
     def _go_back(self) -> None:
@@ -70,14 +75,21 @@ class LocalEngine:
         chosen = self._chosen
         assert chosen is not None
         if self._session is None or self._session.model.info.dtype != chosen.info.dtype:
-            self._open(chosen.model, chosen.dtype, lambda _: None)
+            self._open(chosen.model, chosen.dtype, chosen.anyway)
 
-    def _open(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
+    def _open(
+        self,
+        model: str | None,
+        dtype: Dtype,
+        anyway: bool,
+        on_progress: Callable[[LoadProgress], None] = lambda _: None,
+    ) -> ModelInfo:
         self._unload()  # first: two models may not fit
-        loaded = load_model(model, dtype, on_progress)
+        loaded = load_model(model, dtype, on_progress, anyway=anyway)
         on_progress(LoadProgress("Warming up", None))
-        self._session = ChatSession(loaded)
-        self._session.warm_up()
+        session = ChatSession(loaded, Drafters(loaded, anyway))
+        session.warm_up()
+        self._session = session
         return loaded.info
 
     def _loaded(self) -> ChatSession:
@@ -92,4 +104,5 @@ class LocalEngine:
 
     def _unload(self) -> None:
         self._session = None
+        unwire_memory()
         mx.clear_cache()

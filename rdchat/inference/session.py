@@ -3,7 +3,8 @@
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
 import mlx.core as mx
@@ -22,7 +23,11 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.memory_errors import memory_errors
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.warming import warm
+
+_LOG = logging.getLogger(__name__)
 
 
 class ChatSession:
@@ -47,6 +52,7 @@ class ChatSession:
         self.drafters = drafters or Drafters(model)
         self._options = ModeOptions(model, self.drafters)
         self._running: TokenIterator | None = None
+        self._warming: Generator[None] | None = None
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         """Begin a reply; one still running is closed first.
@@ -61,9 +67,11 @@ class ChatSession:
             ModelError: If the chat template refuses the conversation.
             StoppedError: If `stopped` said so.
         """
+        self._warming = None
         if self._running is not None:
             self._running.close()
-        reason = self.drafters.try_load(request.draft)
+        with memory_errors("for what drafts"):
+            reason = self.drafters.try_load(request.draft)
         clock, ledger = Clock(), Ledger()
         with ledger.stage("template and tokenize"):
             prompt = self.model.encode_chat(request.messages, request.continue_last, lambda: _go_on(stopped))
@@ -95,7 +103,21 @@ class ChatSession:
 
     def idle(self) -> bool:
         """Do a slice of what can wait; see `Engine.idle`. Nothing is measured before the first reply."""
+        if self._warming is not None:
+            return self._warm()
         return self._running is not None and self.drafters.auto.measure()
+
+    def _warm(self) -> bool:
+        """Do a slice of warming; return whether there is more. A model may fail in its own ways, and its reply says."""
+        assert self._warming is not None
+        try:
+            next(self._warming)
+        except StopIteration:
+            self._warming = None
+        except Exception:
+            _LOG.exception("Warming up broke off")
+            self._warming = None
+        return self._warming is not None
 
     def fork(self) -> "ChatSession":
         """Return another session of the same model and drafters, with an empty KV cache of its own."""
@@ -109,11 +131,16 @@ class ChatSession:
         self.drafters.forget()
 
     def warm_up(self) -> None:
-        """Run the network once, so that kernels are compiled, and load what the usual mode drafts with."""
-        cache = KVCache(self.model.network)
-        for tokens in ([0] * 8, [0]):
-            mx.eval(self.model.network(mx.array([tokens]), cache=cache.layers))
-        self.drafters.try_load(DraftSettings())
+        """Run the network once, so that the model can be used, and load what the usual mode drafts with.
+
+        What else a first reply compiles is compiled by `idle`, until there is one.
+        """
+        with memory_errors(f"to run {self.model.info.name}"):
+            cache = KVCache(self.model.network)
+            for tokens in ([0] * 8, [0]):
+                mx.eval(self.model.network(mx.array([tokens]), cache=cache.layers))
+            self.drafters.try_load(DraftSettings())
+        self._warming = warm(self.model, self.drafters)
 
     def _check_length(self, length: int) -> None:
         context = self.model.info.context_length

@@ -99,7 +99,7 @@ def test_apples_files_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[st
 class _TalkativeEngine:
     """Has one run to tell of, and libraries that print."""
 
-    def load(self, _model: str | None, _dtype: Dtype, _show: object) -> ModelInfo:
+    def load(self, _model: str | None, _dtype: Dtype, _show: object, _anyway: bool) -> ModelInfo:
         sys.stdout.write("loading, with a warning\n")
         return ModelInfo("m", Path("m"), "llama", "float32", "CPU", 512, 30, 0, 0, 0.0)
 

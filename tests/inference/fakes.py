@@ -23,6 +23,7 @@ from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.prefill_pace import PrefillPace
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
@@ -154,7 +155,7 @@ def loaded(network: nn.Module, context_length: int = 512) -> LoadedModel:
     hooks = ModelHooks(network)
     tokenizer = CharacterTokenizer()
     try_out = cache(partial(check_capability, network, hooks, len(ALPHABET)))
-    return LoadedModel(network, tokenizer, info, 8, hooks, try_out, CharacterPrompts(tokenizer))
+    return LoadedModel(network, tokenizer, info, PrefillPace.fixed(8), hooks, try_out, CharacterPrompts(tokenizer))
 
 
 def positions(cache: KVCache) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rdchat.errors import ModelError
+from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchEvent
 from rdchat.inference.api.events import (
@@ -93,6 +93,7 @@ class ScriptedEngine:
     load_gate: Gate = field(default_factory=Gate)
     requests: list[GenerationRequest] = field(default_factory=list)
     loads: list[tuple[str | None, Dtype]] = field(default_factory=list)
+    loaded_anyway: list[str | None] = field(default_factory=list)
     closings: int = 0
     options: DraftOptions = field(
         default_factory=lambda: DraftOptions(Path(), tuple(ModeOption(m, True) for m in Mode))
@@ -104,17 +105,23 @@ class ScriptedEngine:
     bench_events: tuple[BenchEvent, ...] = ()
     threads: set[int] = field(default_factory=set)
     loaded: ModelInfo | None = None
+    warning: str = ""
 
-    def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
+    def load(
+        self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
+    ) -> ModelInfo:
         self.threads.add(threading.get_ident())
         self.loads.append((model, dtype))
         self.loaded = None
         on_progress(LoadProgress("Reading weights", 0.0))
         self.load_gate.wait()
         on_progress(LoadProgress("Reading weights", 1.0))
-        if error := self.load_errors.get(model):
+        error = self.load_errors.get(model)
+        if error and not (anyway and isinstance(error, DoesNotFitError)):
             raise error
-        self.loaded = replace(MODEL, name=model or "tiny", path=Path(model or "tiny"))
+        if anyway:
+            self.loaded_anyway.append(model)
+        self.loaded = replace(MODEL, name=model or "tiny", path=Path(model or "tiny"), warning=self.warning)
         return self.loaded
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> "ScriptedReply":

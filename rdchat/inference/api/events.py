@@ -33,6 +33,7 @@ class ModelInfo:
         parameters: Number of weights.
         weights_bytes: Bytes they take in memory.
         load_ms: Time of loading.
+        warning: A sentence that says that memory is tight; empty where it is not.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ModelInfo:
     parameters: int
     weights_bytes: int
     load_ms: float
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

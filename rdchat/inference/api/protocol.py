@@ -48,13 +48,16 @@ class TokenIterator(Protocol):
 class Engine(Protocol):
     """The engine as its thread drives it. Every method but `TokenIterator.cancel` runs on that one thread."""
 
-    def load(self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None]) -> ModelInfo:
+    def load(
+        self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
+    ) -> ModelInfo:
         """Replace the loaded model. Frees the old one first.
 
         Args:
             model: A model folder, a hub id in the hub's cache, or None for the default model.
             dtype: Precision of the weights.
             on_progress: Called now and then while it loads.
+            anyway: Load it also where it seems too large for the memory (`DoesNotFitError`).
 
         Raises:
             RdchatError: What is wrong with the model and what to do. No model is loaded then.
@@ -79,7 +82,8 @@ class Engine(Protocol):
         """
 
     def idle(self) -> bool:
-        """Do a slice, under 200 ms, of what can wait, such as measuring what target calls cost.
+        """Do a slice, under 200 ms, of what can wait: running what a first reply would otherwise have to compile, and
+        measuring what target calls cost.
 
         Returns:
             Whether there is more to do now: what waits for a charger is looked at again after the next reply. Never

@@ -22,7 +22,6 @@ from rdchat.inference.auto.costs.measuring import (
     measure_deep_calls,
     measure_draft_model,
     measure_waits,
-    wired,
 )
 from rdchat.inference.auto.costs.other_programs import OtherPrograms
 from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates
@@ -154,7 +153,7 @@ class AutoState:
             return False
         if self._running is None:
             part = next(iter(self._missing))
-            self._running = part, wired(self._missing.pop(part)())
+            self._running = part, self._missing.pop(part)()
         part, work = self._running
         try:
             next(work)

@@ -18,7 +18,6 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.decoding.tracing import token_log_probs
 from rdchat.inference.target.step_back import can_step_back, remember, step_back
 
-_FREE_BUFFERS_EVERY = 256  # tokens; MLX keeps freed buffers for reuse, which grow with the context
 _SLOWLY, _SLOWLY_AT_MOST = 4, 64  # tokens that are chosen by the definition after a quick choice that was not sure
 
 
@@ -164,8 +163,6 @@ class PlainSteps:
         if index:  # the first one comes with the prefill
             reply.counters.target_calls += 1
             reply.counters.host_syncs += waits
-        if index % _FREE_BUFFERS_EVERY == 0:
-            mx.clear_cache()
         return reply.take(token_id)
 
 

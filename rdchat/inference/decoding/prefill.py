@@ -1,6 +1,7 @@
 """Reading the prompt into the cache, chunk by chunk."""
 
 from collections.abc import Callable, Iterator
+from time import perf_counter
 
 import mlx.core as mx
 
@@ -28,11 +29,13 @@ def prefill(
     yield done
     while done < len(prompt) - 1 and not cancelled():
         chunk = prompt[done : min(done + model.prefill_chunk, len(prompt) - 1)]
+        began = perf_counter()
         with ledger.stage("prefill"):
             model.network(mx.array(chunk)[None], cache=cache.layers)
             cache.evaluate()
             cache.tokens += chunk
             mx.clear_cache()
+        model.pace.note(len(chunk), perf_counter() - began)
         done += len(chunk)
         yield done
 

@@ -16,6 +16,7 @@ from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 RowsFor = Callable[[int, int], int]  # rows of a call, for the nodes of a draft and the tokens in the cache
+_FREE_BUFFERS_EVERY = 256  # tokens; MLX keeps freed buffers for reuse, which grow with the context
 
 
 @dataclass(slots=True)
@@ -129,6 +130,8 @@ class Reply:
     def take(self, token_id: int) -> TokenEvent:
         """Add one token and return its event; sets `finish_reason` where it is the last."""
         self.clock.mark_token()
+        if len(self.token_ids) % _FREE_BUFFERS_EVERY == 0:
+            mx.clear_cache()
         self.token_ids.append(token_id)
         self._taken.append((self.clock.last_token, self.counters.copy()))
         text = ""

@@ -14,7 +14,7 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.prefill import prefill
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.target.device import wired_memory
+from rdchat.inference.target.memory_errors import memory_errors
 
 
 class ReplyIterator(ABC):
@@ -39,7 +39,8 @@ class ReplyIterator(ABC):
     def __next__(self) -> GenerationEvent:
         self._ledger.take_back()
         try:
-            return next(self._events)
+            with memory_errors("for this reply"):
+                return next(self._events)
         finally:
             self._ledger.hand_over()
 
@@ -64,11 +65,10 @@ class ReplyIterator(ABC):
     def _run(self) -> Generator[GenerationEvent]:
         in_order = False
         try:
-            with wired_memory():
-                yield from self._prefill()
-                if not self._cancel.is_set():
-                    yield from self._decode(self._first_logits())
-                yield self._end()
+            yield from self._prefill()
+            if not self._cancel.is_set():
+                yield from self._decode(self._first_logits())
+            yield self._end()
             in_order = True
         except GeneratorExit:
             in_order = True

@@ -106,6 +106,8 @@ def load_draft_model(
     target: LoadedModel,
     dtype: Dtype | str = Dtype.AUTO,
     on_progress: Callable[[LoadProgress], None] = lambda _: None,
+    *,
+    anyway: bool = False,
 ) -> DraftModel:
     """Load a draft model for a target.
 
@@ -114,13 +116,15 @@ def load_draft_model(
         target: The model to draft for.
         dtype: Precision of its weights.
         on_progress: Called as it goes on.
+        anyway: Load it also where it seems too large for the memory.
 
     Raises:
         ModelError: If it is missing, damaged, or knows other tokens than the target; the message says which.
         OutOfMemoryError: If it does not fit beside the target.
     """
     verdict = check_draft_model(model, target, on_progress)
-    return DraftModel(target, load_model(model, dtype, on_progress, target.prompts.process), verdict.shared_tokens)
+    loaded = load_model(model, dtype, on_progress, target.prompts.process, anyway=anyway)
+    return DraftModel(target, loaded, verdict.shared_tokens)
 
 
 def check_draft_model(

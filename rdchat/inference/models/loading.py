@@ -10,7 +10,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map_with_path
 from mlx_lm import utils as mlx_lm_utils
 
-from rdchat.errors import ModelError, OutOfMemoryError
+from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
@@ -18,9 +18,11 @@ from rdchat.inference.models.model_files import ModelFiles, check_model_folder, 
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess, shared_tokenizers
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
 from rdchat.inference.target.capability import check_capability
-from rdchat.inference.target.device import available_memory_bytes, device_name, on_gpu
+from rdchat.inference.target.device import device_name, memory_room, on_gpu, wire_memory
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.memory_errors import memory_errors
+from rdchat.inference.target.prefill_pace import PrefillPace
 from rdchat.inference.target.target import LoadedModel
 
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
@@ -28,7 +30,8 @@ _BITS = {Dtype.EIGHT_BIT: 8, Dtype.FOUR_BIT: 4}
 _QUANTIZATION_GROUP = 64
 _CACHE_TOKENS = 4096  # a model must fit together with a cache of this many tokens, or its context if that is shorter
 _SLICE_BYTES = 64 * 2**20  # weights made real between two progress events
-_CHUNK_GPU, _CHUNK_CPU = 512, 128  # prompt tokens between two looks at the cancel flag: a fraction of a second
+_TIGHT_SHARE = 0.9  # of the memory that a model may take: beyond, mlx-lm warns that it can be slow
+_FIRST_CHUNK_GPU, _FIRST_CHUNK_CPU = 128, 32  # prompt tokens in the first call, before its time is known
 
 
 def load_model(
@@ -36,8 +39,10 @@ def load_model(
     dtype: Dtype | str = Dtype.AUTO,
     on_progress: Callable[[LoadProgress], None] = lambda _: None,
     tokenizers: TokenizerProcess | None = None,
+    *,
+    anyway: bool = False,
 ) -> LoadedModel:
-    """Load a model.
+    """Load a model, and have what MLX holds from then on kept in memory (`wire_memory`).
 
     Args:
         model: An mlx-lm model folder, a hub id that is in the hub's cache, or None for the default model.
@@ -45,22 +50,26 @@ def load_model(
             stored in.
         on_progress: Called as it goes on; what it raises ends the loading.
         tokenizers: Reads the tokenizer and renders the chat template; None takes `shared_tokenizers`.
+        anyway: Load it also where it seems too large for the memory.
 
     Raises:
         ModelError: If the folder is missing, damaged or of an unknown architecture; the message says which and why.
-        OutOfMemoryError: If weights and a cache of 4,096 tokens do not fit into free memory.
+        DoesNotFitError: If weights and a cache of 4,096 tokens need more than there is room for.
+        OutOfMemoryError: If the memory was not enough for the weights.
         NetworkError: If the default model had to be fetched and could not be.
     """
     began = perf_counter()
     folder = resolve_model(None if model is None else str(model), on_progress)
     files = check_model_folder(folder)
     chosen = _effective_dtype(Dtype(dtype))
-    _check_memory(files, chosen)
+    warning = _check_memory(files, chosen, anyway)
     process = tokenizers or shared_tokenizers()
     process.start()  # and be ready once the weights are read
-    network, config = _read(folder)
-    network, precision = _convert(network, config, chosen, files)
-    _make_real(network, on_progress)
+    with memory_errors(f"for the weights of {folder.name}"):
+        network, config = _read(folder)
+        network, precision = _convert(network, config, chosen, files)
+        _make_real(network, on_progress)
+    wire_memory()
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
     check_token_ids(tokenizer, rows, folder.name)
@@ -75,11 +84,13 @@ def load_model(
         parameters=files.parameters,
         weights_bytes=sum(array.nbytes for _, array in tree_flatten(network.parameters())),
         load_ms=(perf_counter() - began) * 1000,
+        warning=warning,
     )
     hooks = ModelHooks(network)
     try_out = cache(partial(check_capability, network, hooks, info.vocabulary_size))
     prompts = ModelPrompts(process, folder, tokenizer)
-    return LoadedModel(network, tokenizer, info, _CHUNK_GPU if on_gpu() else _CHUNK_CPU, hooks, try_out, prompts)
+    pace = PrefillPace(_FIRST_CHUNK_GPU if on_gpu() else _FIRST_CHUNK_CPU)
+    return LoadedModel(network, tokenizer, info, pace, hooks, try_out, prompts)
 
 
 def _effective_dtype(asked: Dtype) -> Dtype:
@@ -113,19 +124,26 @@ def _bytes_per_weight(dtype: Dtype, stored: Dtype) -> float:
     return _BITS[dtype] / 8 + 2 * size / _QUANTIZATION_GROUP  # each group has a scale and a bias
 
 
-def _check_memory(files: ModelFiles, dtype: Dtype) -> None:
+def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool) -> str:
+    """Return a sentence that warns of too little memory; empty where there is enough."""
     kept, stored = _is_kept(files.quantization_bits, dtype), files.float_type
     weights = files.stored_bytes if kept else int(files.parameters * _bytes_per_weight(dtype, stored))
     precision = f"{files.quantization_bits}bit" if kept else _named(dtype, stored)
     tokens = min(_CACHE_TOKENS, files.context_length)
     cache = files.kv_bytes_per_token(_float_of(dtype, stored).size) * tokens
-    free = available_memory_bytes()
-    if weights + cache > free:
-        raise OutOfMemoryError(
-            f"{files.folder.name} needs {_gb(weights)} for its weights as {precision} and {_gb(cache)} for a context "
-            f"of {tokens:,} tokens, but only {_gb(free)} of memory is free.",
+    room = memory_room()
+    needs = (
+        f"{files.folder.name} needs {_gb(weights)} for its weights as {precision} and {_gb(cache)} for a context of "
+        f"{tokens:,} tokens"
+    )
+    if weights + cache > room.limit_bytes and not anyway:
+        raise DoesNotFitError(
+            f"{needs}, but only {_gb(room.limit_bytes)} of memory is there for it.",
             "Close other apps, choose a smaller precision such as 4-bit, or pick a smaller model.",
         )
+    if weights + cache > min(room.free_bytes, _TIGHT_SHARE * room.limit_bytes):
+        return f"{needs}; {_gb(room.free_bytes)} of memory is free. It may be slow, and so may other apps: close some."
+    return ""
 
 
 def _named(dtype: Dtype, stored: Dtype) -> str:

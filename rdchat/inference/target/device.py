@@ -1,11 +1,24 @@
 """The device MLX computes on, and its memory."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 
 import mlx.core as mx
 
 from rdchat import host, memory
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRoom:
+    """How much memory a model may take now.
+
+    Attributes:
+        limit_bytes: More than this is refused, unless the person wants it all the same.
+        free_bytes: Of this nothing else has to give way. On macOS it leaves out what the system would give back, so
+            less than a model needs is worth a warning, and no more than that.
+    """
+
+    limit_bytes: int
+    free_bytes: int
 
 
 def on_gpu() -> bool:
@@ -20,16 +33,21 @@ def device_name() -> str:
     return str(mx.device_info().get("device_name", "GPU"))
 
 
-def available_memory_bytes() -> int:
-    """Return how much memory a model may take now: what is free, on Macs at most what Metal recommends.
+def memory_room() -> MemoryRoom:
+    """Return how much memory a model may take now.
 
-    A GPU with memory of its own (CUDA) counts that.
+    With Metal the limit is the working set that it recommends, less what MLX holds. A GPU with memory of its own (CUDA)
+    counts that. On a CPU it is what is free, within the limits of containers.
     """
     info = mx.device_info() if on_gpu() else {}
     if "free_memory" in info:
-        return int(info["free_memory"])
+        own = int(info["free_memory"])
+        return MemoryRoom(own, own)
     free = memory.available_bytes()
-    return min(free, int(info.get("max_recommended_working_set_size", free)))
+    recommended = info.get("max_recommended_working_set_size")
+    if recommended is None:
+        return MemoryRoom(free, free)
+    return MemoryRoom(max(int(recommended) - mx.get_active_memory(), 0), free)
 
 
 def total_memory_bytes() -> int:
@@ -39,16 +57,18 @@ def total_memory_bytes() -> int:
     return memory.total_bytes() if own is None else int(own)
 
 
-@contextmanager
-def wired_memory() -> Iterator[None]:
-    """Keep the model's memory resident while a reply is made, as mlx-lm does; nothing to do without Metal."""
-    limit = mx.device_info().get("max_recommended_working_set_size")
-    if limit is None or not host.MACOS:
-        yield
-        return
-    before = mx.set_wired_limit(int(limit))
-    try:
-        yield
-    finally:
-        mx.synchronize()
-        mx.set_wired_limit(before)
+def wire_memory() -> None:
+    """Keep what MLX holds resident from now on; nothing to do without Metal.
+
+    mlx-lm does so anew for each reply, which on some Macs takes longer than a token. So here it is done once for a
+    loaded model. Not yet tried on a Mac.
+    """
+    if host.MACOS and (limit := mx.device_info().get("max_recommended_working_set_size")) is not None:
+        mx.set_wired_limit(int(limit))
+
+
+def unwire_memory() -> None:
+    """Let the system move what MLX holds out of memory again."""
+    if host.MACOS and "max_recommended_working_set_size" in mx.device_info():
+        mx.synchronize()  # the limit must not change under work that runs
+        mx.set_wired_limit(0)

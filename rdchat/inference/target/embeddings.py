@@ -5,6 +5,7 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 
@@ -37,14 +38,13 @@ class TargetEmbeddings:
         self._table: Any = tables[0]
         self._output: Any = heads[0] if heads else self._table
 
-        example = self.embed(mx.array([0]))
-        self.width = int(example.shape[-1])
-        self.dtype = example.dtype
+        self.dtype = _float_type(self._table, network)
+        self.width = int(self.embed(mx.array([0])).shape[-1])
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Return the embeddings of tokens, (...) -> (..., hidden_size), as stored: without a family's scaling."""
         embeddings: mx.array = self._table(tokens)
-        return embeddings
+        return embeddings.astype(self.dtype)
 
     def output_rows(self, token_ids: mx.array) -> mx.array:
         """Return the output rows of tokens, (n,) -> (n, hidden_size), in the precision of the embeddings."""
@@ -54,8 +54,7 @@ class TargetEmbeddings:
         if not isinstance(module, nn.QuantizedLinear):
             rows: mx.array = module.weight[token_ids]
             return rows
-        parts = (module.weight[token_ids], module.scales[token_ids], module.biases[token_ids])
-        return mx.dequantize(*parts, group_size=module.group_size, bits=module.bits, mode=module.mode)
+        return mx.dequantize(*_packed_rows(module, token_ids), **_packing(module)).astype(self.dtype)
 
     def output_for(self, token_ids: mx.array) -> Callable[[mx.array], mx.array]:
         """Return the function from features, (..., hidden_size), to the logits of some tokens, (..., n).
@@ -68,12 +67,29 @@ class TargetEmbeddings:
             rows = mx.contiguous(module.weight[token_ids])
             mx.eval(rows, bias)
             return lambda features: _plus(features @ rows.T, bias)
-        weight, scales, biases = module.weight[token_ids], module.scales[token_ids], module.biases[token_ids]
-        mx.eval(weight, scales, biases, bias)
-        options = {"group_size": module.group_size, "bits": module.bits, "mode": module.mode}
-        return lambda features: _plus(
-            mx.quantized_matmul(features, weight, scales, biases, transpose=True, **options), bias
-        )
+        packed, packing = _packed_rows(module, token_ids), _packing(module)
+        mx.eval(packed, bias)
+        return lambda features: _plus(mx.quantized_matmul(features, *packed, transpose=True, **packing), bias)
+
+
+def _packed_rows(module: Any, token_ids: mx.array) -> tuple[mx.array, mx.array, mx.array | None]:
+    """Return the packed rows of tokens, (n, packed width), with their scales and, in affine mode only, their biases."""
+    biases = module.get("biases")
+    return module.weight[token_ids], module.scales[token_ids], None if biases is None else biases[token_ids]
+
+
+def _packing(module: Any) -> dict[str, Any]:
+    return {"group_size": module.group_size, "bits": module.bits, "mode": module.mode}
+
+
+def _float_type(table: Any, network: nn.Module) -> mx.Dtype:
+    """Return the type that a table's rows are used in: its own or, where it stores no floats, that of the network.
+
+    mxfp4, mxfp8 and nvfp4 have scales of 8 bits, and MLX unpacks them as bfloat16 whatever the network computes in.
+    """
+    stored = [table.scales] if isinstance(table, nn.QuantizedEmbedding) else [table.weight]
+    others = [array for _, array in tree_flatten(network.parameters())]
+    return next((array.dtype for array in stored + others if mx.issubdtype(array.dtype, mx.floating)), mx.bfloat16)
 
 
 def _plus(logits: mx.array, bias: mx.array | None) -> mx.array:

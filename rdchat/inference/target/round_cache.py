@@ -17,6 +17,8 @@ import mlx.core as mx
 from mlx_lm.models import cache as stock
 
 _STEP = 256  # rows a buffer grows by at least
+_GROWTH_SHARE = 4  # and by at least this part of its rows
+_LARGE_BYTES = 2**20  # of a buffer; smaller ones may be there twice in all layers at once
 
 
 class UnsupportedCacheError(Exception):
@@ -37,7 +39,7 @@ class RoundShape:
 
 
 class RowBuffer:
-    """Rows of keys and values in order of position, in buffers that grow geometrically.
+    """Rows of keys and values in order of position, in buffers that grow by a quarter.
 
     Attributes:
         arrays: The buffers, each (1, heads, capacity, width); none before the first write.
@@ -81,12 +83,14 @@ class RowBuffer:
     def _grow(self, parts: Sequence[mx.array], added: int, keep_from: int) -> None:
         dropped = min(max(keep_from - self.first, 0), self.rows)
         kept = self.rows - dropped
-        capacity = -(-max(kept + added, 2 * kept) // _STEP) * _STEP
+        capacity = -(-(kept + max(added, kept // _GROWTH_SHARE, _STEP)) // _STEP) * _STEP
         grown = [mx.zeros((*part.shape[:2], capacity, part.shape[3]), part.dtype) for part in parts]
         if kept:
             for new, old in zip(grown, self.arrays, strict=True):
                 new[..., :kept, :] = old[..., dropped : self.rows, :]
         self.arrays, self.first, self.rows = grown, self.first + dropped, kept
+        if kept and grown[0].nbytes >= _LARGE_BYTES:
+            mx.eval(grown)  # frees the old ones before the next layer's grow, whatever order the call is computed in
 
 
 class AttentionRows:

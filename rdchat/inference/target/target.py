@@ -12,6 +12,7 @@ from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.prompts.model_prompts import PromptEncoder, TemplateRefusedError
 from rdchat.inference.target.capability import Capability
 from rdchat.inference.target.hooks import ModelHooks
+from rdchat.inference.target.prefill_pace import PrefillPace
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class LoadedModel:
         network: mlx-lm's module; called with (1, n) token ids and a cache it returns (1, n, vocabulary) logits.
         tokenizer: mlx-lm's tokenizer wrapper; what is fed to the model comes from `prompts`.
         info: Its name, sizes, precision and device.
-        prefill_chunk: Prompt tokens in one call; the cancel flag is read in between.
+        pace: Picks the prompt tokens in one call; the cancel flag is read in between.
         hooks: Take packed positions and record hidden states.
         try_out: Returns what it can verify in one call; the first time it runs `check_capability`.
         prompts: Makes token ids of conversations.
@@ -31,7 +32,7 @@ class LoadedModel:
     network: nn.Module
     tokenizer: Any
     info: ModelInfo
-    prefill_chunk: int
+    pace: PrefillPace
     hooks: ModelHooks
     try_out: Callable[[], Capability]
     prompts: PromptEncoder
@@ -41,6 +42,11 @@ class LoadedModel:
     def capability(self) -> Capability:
         """What the model can verify in one call; checked at first use, which takes some twenty calls of the model."""
         return self.try_out()
+
+    @property
+    def prefill_chunk(self) -> int:
+        """Prompt tokens in the next call."""
+        return self.pace.chunk
 
     @property
     def end_tokens(self) -> frozenset[int]:

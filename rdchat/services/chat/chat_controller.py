@@ -89,7 +89,7 @@ class ChatController(QObject):
         self._storage.recovered.connect(self.storage_recovered)
         self.model_slot.load_progressed.connect(self.load_progressed)
         self._engine.prefill_progressed.connect(self.prefill_progressed)
-        self.model_slot.loaded.connect(self._remember_model)
+        self.model_slot.loaded.connect(self._on_loaded)
         self.model_slot.failed.connect(self._remember_model)
         self.desk.conversation_opened.connect(self._show_last_statistics)
         self.desk.conversation_removed.connect(self._writer.stop)
@@ -281,6 +281,12 @@ class ChatController(QObject):
         if self._chat.has(ended.id):
             self.message_changed.emit(self._chat.replace(ended))
         self.desk.refresh()
+
+    @Slot(ModelInfo)
+    def _on_loaded(self, info: ModelInfo) -> None:
+        self._remember_model()
+        if info.warning:
+            self.notice_raised.emit(Notice("Memory is tight", info.warning))
 
     @Slot()
     def _remember_model(self) -> None:

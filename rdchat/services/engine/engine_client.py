@@ -91,12 +91,15 @@ class EngineClient(QObject):
         thread.start()
         return thread
 
-    def load_model(self, model: str | None, dtype: Dtype) -> None:
-        """Load a model in place of the present one; replies under way are stopped, an earlier load is given up."""
+    def load_model(self, model: str | None, dtype: Dtype, anyway: bool = False) -> None:
+        """Load a model in place of the present one; replies under way are stopped, an earlier load is given up.
+
+        With `anyway` it is loaded also where it seems too large for the memory.
+        """
         self._requests.stop_all()
         self._load_id = self._requests.begin_load()
         if self._is_alive():
-            self._load_requested.emit(LoadRequest(self._load_id, model, dtype))
+            self._load_requested.emit(LoadRequest(self._load_id, model, dtype, anyway))
         else:
             self._post(LoadEvent(self._load_id, _dead(None)))
 

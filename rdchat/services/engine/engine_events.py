@@ -47,20 +47,30 @@ class Failure:
         request_id: The reply's; None where it was a model that did not load.
         message: What happened.
         hint: What to do about it.
+        can_load_anyway: It is a model that seems too large for the memory, and can be loaded all the same.
     """
 
     request_id: int | None
     message: str
     hint: str
+    can_load_anyway: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """A model to load. A newer `load_id` supersedes an older one, wherever that one stands."""
+    """A model to load. A newer `load_id` supersedes an older one, wherever that one stands.
+
+    Attributes:
+        load_id: Counts the requests.
+        model: A folder or hub id; None is the default model.
+        dtype: Precision of its weights.
+        anyway: Load it also where it seems too large for the memory.
+    """
 
     load_id: int
     model: str | None
     dtype: Dtype
+    anyway: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing
 from PySide6.QtCore import QObject, Qt, QThread, Signal, Slot
 
 from rdchat import paths
-from rdchat.errors import RdchatError
+from rdchat.errors import DoesNotFitError, RdchatError
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator
@@ -64,15 +64,16 @@ class EngineWorker(QObject):
         try:
             if not self._requests.is_latest_load(request.load_id):
                 return
-            outcome = self._engine().load(request.model, request.dtype, report)
+            outcome = self._engine().load(request.model, request.dtype, report, request.anyway)
         except _LoadSupersededError:
             return
         except RdchatError as error:
-            outcome = Failure(None, error.message, error.hint)
+            outcome = Failure(None, error.message, error.hint, isinstance(error, DoesNotFitError))
         except Exception:
             _LOG.exception("Loading a model failed unexpectedly")
             outcome = Failure(None, "The model did not load: rdchat made a mistake.", _unexpected_hint())
         self._post(LoadEvent(request.load_id, outcome))
+        self._idle_wanted.emit()
 
     @Slot(object)
     def generate(self, request: GenerationRequest) -> None:
@@ -114,7 +115,7 @@ class EngineWorker(QObject):
             if self._made.idle():
                 self._idle_wanted.emit()
         except Exception:
-            _LOG.exception("Measuring while idle failed")
+            _LOG.exception("Warming up or measuring while idle failed")
 
     @Slot()
     def finish(self) -> None:

@@ -41,12 +41,15 @@ class ModelSlot(QObject):
         engine.model_loaded.connect(self._on_loaded)
         engine.model_failed.connect(self._on_failed)
 
-    def load(self, model: str | None, dtype: Dtype | None = None) -> None:
-        """Load a model, None for the default one, in the precision chosen last if none is named."""
+    def load(self, model: str | None, dtype: Dtype | None = None, anyway: bool = False) -> None:
+        """Load a model, None for the default one, in the precision chosen last if none is named.
+
+        With `anyway` it is loaded also where it seems too large for the memory.
+        """
         self.chosen, self.dtype = model, dtype or self.dtype
         self.loading, self.info, self.failure = True, None, None
         self.load_started.emit()
-        self._engine.load_model(model, self.dtype)
+        self._engine.load_model(model, self.dtype, anyway)
 
     def load_precision(self, dtype: Dtype) -> None:
         """Load the model that was chosen last in another precision, also where it did not load in the present one."""
@@ -55,6 +58,10 @@ class ModelSlot(QObject):
     def retry(self) -> None:
         """Load what was asked for last."""
         self.load(self.chosen)
+
+    def load_anyway(self) -> None:
+        """Load what was asked for last, although it seems too large for the memory."""
+        self.load(self.chosen, anyway=True)
 
     def remembered_in(self, settings: Settings) -> Settings:
         """Return the settings with what was asked for last to start with, and, if it loaded, as the latest one."""

@@ -76,6 +76,7 @@ class ConversationView(Ground):
         self.failed.retry_requested.connect(controller.model_slot.retry)
         self.failed.default_requested.connect(lambda: controller.load_model(None))
         self.failed.choose_requested.connect(self.choose_model_requested)
+        self.failed.anyway_requested.connect(controller.model_slot.load_anyway)
         self.failed.read_requested.connect(self._read_on)
 
     def _connect_notices(self) -> None:
@@ -131,6 +132,8 @@ class ConversationView(Ground):
         elif self.banners.banner("model") is None:
             banner = Banner(self._theme, "The model did not load", failure.message, "warning", "danger")
             banner.add_action("Try again", self._controller.model_slot.retry)
+            if failure.can_load_anyway:
+                banner.add_action("Load anyway", self._controller.model_slot.load_anyway)
             self.banners.show_banner(banner, "model")
 
     def _read_on(self) -> None:

@@ -75,6 +75,7 @@ class ModelFailedView(QWidget):
     retry_requested = Signal()
     choose_requested = Signal()
     default_requested = Signal()
+    anyway_requested = Signal()
     read_requested = Signal()
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
@@ -89,15 +90,18 @@ class ModelFailedView(QWidget):
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         retry = QPushButton("Try again")
         choose = QPushButton("Choose another model…")
+        self.anyway = QPushButton("Load anyway")
+        self.anyway.setToolTip("The machine may become slow, and rdchat may be ended by the system")
         self.read = QPushButton("Read the conversation")
         retry.clicked.connect(self.retry_requested)
         choose.clicked.connect(self.choose_requested)
+        self.anyway.clicked.connect(self.anyway_requested)
         self.read.clicked.connect(self.read_requested)
         self.default = QPushButton("Use the default model")
         self.default.clicked.connect(self.default_requested)
         buttons = QVBoxLayout()  # one below the other, as a Mac's alerts have them: they fit the smallest window
         buttons.setSpacing(SMALL)
-        for button in (choose, self.default, retry, self.read):
+        for button in (choose, self.default, retry, self.anyway, self.read):
             button.setFixedWidth(_BUTTON_WIDTH)
             buttons.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
         column = _column(self, theme)
@@ -123,6 +127,7 @@ class ModelFailedView(QWidget):
         self.message.setText(failure.message)
         self.hint.setText(failure.hint)
         self.hint.setVisible(bool(failure.hint))
+        self.anyway.setVisible(failure.can_load_anyway)
         self.read.setVisible(readable)
         self.default.setVisible(not of_default)
 

@@ -1,12 +1,11 @@
 """Turns that other programs disturbed are done again, and serve only where there is nothing better."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from rdchat.inference.auto.costs import measuring
-from rdchat.inference.auto.costs.measuring import Measured, Measurement, wired
+from rdchat.inference.auto.costs.measuring import Measured, Measurement
 
 KEY = (1, 128)
 
@@ -71,23 +70,3 @@ def test_others_are_waited_for_before_a_turn() -> None:
 @pytest.mark.parametrize(("seconds", "turns"), [(15.0, 4), (20.0, 3), (30.0, 2), (500.0, 2)])
 def test_no_turn_is_begun_that_would_end_beyond_a_minute_but_one_that_counts(seconds: float, turns: int) -> None:
     assert in_turns([seconds * 1000] * 5, Others(False)) == (Measured({KEY: seconds * 1000}, quiet=True), turns)
-
-
-def test_memory_is_wired_as_long_as_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[str] = []
-
-    @contextmanager
-    def wired_memory() -> Iterator[None]:
-        held.append("wired")
-        yield
-        held.append("let go")
-
-    def work() -> Measurement:
-        assert held == ["wired"]
-        yield
-        assert held == ["wired"]
-        return Measured({}, quiet=True)
-
-    monkeypatch.setattr(measuring, "wired_memory", wired_memory)
-    assert result(wired(work())) == Measured({}, quiet=True)
-    assert held == ["wired", "let go"]

@@ -264,7 +264,7 @@ def test_the_engine_measures_another_precision_and_goes_back(
 ) -> None:
     loads: list[str] = []
 
-    def load(model: str | None, dtype: Dtype, on_progress: object) -> object:
+    def load(model: str | None, dtype: Dtype, on_progress: object, *, anyway: bool) -> object:
         loads.append(dtype.value)
         return load_model(model, dtype)
 

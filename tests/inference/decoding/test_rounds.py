@@ -11,6 +11,7 @@ import pytest
 
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.decoding import reply
 from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
@@ -215,3 +216,17 @@ def test_an_exception_in_a_round_leaves_no_cache() -> None:
 
 def test_the_tiny_model_verifies_trees() -> None:
     assert shared_llama().capability.kind is DraftKind.TREE
+
+
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.LOOKUP, Mode.AUTO])
+def test_freed_buffers_are_given_back_in_every_mode(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds kept them all: MLX keeps them for reuse, and they grow with the context."""
+    model, calls = shared_llama(), list[int]()
+    asked = ask("abcabcabc", temperature=0, max_tokens=40)
+    chunks = -(-(len(model.encode_chat(asked.messages, False)) - 1) // model.prefill_chunk)
+    monkeypatch.setattr(reply, "_FREE_BUFFERS_EVERY", 16)
+    monkeypatch.setattr(mx, "clear_cache", lambda: calls.append(1))
+    *_, end = ChatSession(model).generate(replace(asked, draft=DraftSettings(mode)))
+    assert isinstance(end, ReplyEnd)
+    assert end.finish_reason is FinishReason.LENGTH
+    assert len(calls) == chunks + 3  # before the first token, the 17th and the 33rd

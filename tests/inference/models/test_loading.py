@@ -14,10 +14,11 @@ from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models import Klear
 from safetensors.numpy import load_file, save_file
 
-from rdchat.errors import ModelError, OutOfMemoryError
+from rdchat.errors import DoesNotFitError, ModelError, OutOfMemoryError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models import loading
 from rdchat.inference.models.loading import load_model
+from rdchat.inference.target.device import MemoryRoom
 
 TOKENS = mx.array([[1, 2, 3, 4]])
 
@@ -85,7 +86,7 @@ def test_a_model_larger_than_memory_is_refused_before_it_is_read(small_model: Pa
     with (tmp_path / "model.safetensors").open("wb") as out:
         out.write(len(header).to_bytes(8, "little") + header.encode())
         out.truncate(8 + len(header) + rows * 2048)
-    with pytest.raises(OutOfMemoryError, match=r"needs [\d.]+ GB for its weights as float32.*is free") as caught:
+    with pytest.raises(DoesNotFitError, match=r"needs [\d.]+ GB for its weights as float32.*is there") as caught:
         load_model(tmp_path)
     assert "smaller" in caught.value.hint
 
@@ -121,13 +122,79 @@ def test_a_gpu_keeps_the_models_own_quantisation(
     folder = quantized_model(tmp_path / "model", small_model, bits)
     files = loading.check_model_folder(folder)
     cache = files.kv_bytes_per_token(2) * files.context_length
-    monkeypatch.setattr(loading, "available_memory_bytes", lambda: files.stored_bytes + cache)
+    room_of(files.stored_bytes + cache, 2**40, monkeypatch)
     model = load_model(folder)
     assert model.info.dtype == f"{bits}bit"
     assert model.info.weights_bytes == files.stored_bytes
     if bits < 8:
-        with pytest.raises(OutOfMemoryError, match="as float16"):
+        with pytest.raises(DoesNotFitError, match="as float16"):
             load_model(folder, "float16")
+
+
+@pytest.mark.parametrize("mode", ["mxfp4", "mxfp8", "nvfp4"])
+def test_a_gpu_keeps_quantised_weights_without_biases(
+    on_a_gpu: None, small_model: Path, tmp_path: Path, mode: str
+) -> None:
+    network, config = mlx_lm_utils.load_model(small_model)
+    network = mlx_lm_utils.dequantize_model(network)
+    nn.quantize(network, mode=mode)
+    table = network.model.embed_tokens
+    settings = {"group_size": table.group_size, "bits": table.bits, "mode": mode}
+    folder = save_model(tmp_path / "model", small_model, network, config | {"quantization": settings})
+    model = load_model(folder)
+    assert model.info.dtype == f"{table.bits}bit"
+    assert model.info.weights_bytes == loading.check_model_folder(folder).stored_bytes
+    exact = logits(folder, "float32")
+    assert np.abs(np.array(model.network(TOKENS).astype(mx.float32)) - exact).max() < 0.1 * exact.std()
+
+
+def room_of(limit: int, free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "memory_room", lambda: MemoryRoom(limit, free))
+
+
+def test_what_seems_too_large_is_refused_unless_it_is_wanted_all_the_same(
+    small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room_of(1000, 1000, monkeypatch)
+    with pytest.raises(DoesNotFitError):
+        load_model(small_model)
+    model = load_model(small_model, anyway=True)
+    assert "0.0 GB of memory is free" in model.info.warning
+
+
+@pytest.mark.parametrize(
+    ("limit", "free", "warns"),
+    [(10**9, 10**9, False), (10**9, 1000, True)],
+    ids=["room enough", "others would have to give way"],
+)
+def test_what_the_system_would_have_to_give_back_is_worth_a_warning(
+    small_model: Path, limit: int, free: int, warns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """psutil leaves out on macOS what the system gives back: good models were refused."""
+    room_of(limit, free, monkeypatch)
+    assert ("close some" in load_model(small_model).info.warning) == warns
+
+
+def test_nearly_all_of_what_a_model_may_take_is_worth_a_warning(
+    small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = loading.check_model_folder(small_model)
+    room_of(10**12, 10**12, monkeypatch)
+    assert not load_model(small_model, "float32").info.warning
+    need = files.parameters * 4 + files.kv_bytes_per_token(4) * min(4096, files.context_length)
+    room_of(need + 1000, 10**12, monkeypatch)
+    assert load_model(small_model, "float32").info.warning
+
+
+def test_memory_that_is_not_enough_for_the_weights_is_said_plainly(
+    small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_arguments: object) -> None:
+        raise RuntimeError("[metal::malloc] Resource limit (499000) exceeded.")
+
+    monkeypatch.setattr(loading, "_make_real", fails)
+    with pytest.raises(OutOfMemoryError, match=r"The memory was not enough for the weights of model\."):
+        load_model(small_model)
 
 
 @pytest.fixture(params=["float32", "float16", "bfloat16"])
@@ -150,7 +217,7 @@ def test_a_gpu_keeps_what_unquantised_weights_are_stored_as(
     files = loading.check_model_folder(folder)
     assert files.float_type == stored
     cache = files.kv_bytes_per_token(getattr(mx, stored).size) * files.context_length
-    monkeypatch.setattr(loading, "available_memory_bytes", lambda: files.stored_bytes + cache)
+    room_of(files.stored_bytes + cache, files.stored_bytes + cache, monkeypatch)
     model = load_model(folder)
     assert (model.info.dtype, model.info.weights_bytes) == (stored, files.stored_bytes)
     own = {name: str(array.dtype).removeprefix("mlx.core.") for name, array in _arrays(model.network)}

@@ -1,5 +1,7 @@
 """After a round every cache is in the state of one that saw only the accepted tokens."""
 
+from itertools import pairwise
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -193,13 +195,36 @@ def test_a_commit_writes_the_accepted_rows_only_whatever_the_context(
     assert writes == [(cache.buffer, 2 + len(packed))]
 
 
-def test_buffers_grow_geometrically() -> None:
-    cache = round_cache(stock.KVCache())
-    capacities = set()
-    for token in range(3000):
-        feed(cache, [token % 2000])
-        capacities.add(cache.buffer.arrays[0].shape[2])
-    assert len(capacities) <= 6
+def test_buffers_grow_by_a_quarter_and_by_256_rows_at_least() -> None:
+    """They doubled: at 32,768 tokens twice the memory that was needed, and three times while growing."""
+    buffer = RowBuffer()
+    row = [mx.zeros((1, 1, 1, 1))]
+    capacities = []
+    for _ in range(12_000):
+        buffer.write(row, 0)
+        if buffer.arrays[0].shape[2] not in capacities:
+            capacities.append(buffer.arrays[0].shape[2])
+    assert capacities[:6] == [256, 512, 768, 1024, 1280, 1792]
+    for before, after in pairwise(capacities):
+        assert max(before // 4, 256) <= after - before < max(before // 4, 256) + 256
+
+
+def test_a_growth_holds_one_layers_old_and_new_buffers_at_a_time() -> None:
+    """Also in a call that is built as a whole before any of it is computed, as all calls are."""
+    part = mx.zeros((1, 2, 2047, 64))
+    layers = [RowBuffer() for _ in range(8)]
+    for layer in layers:
+        layer.write([part, part], 0)
+    mx.eval([layer.arrays for layer in layers])
+    layer_bytes = sum(array.nbytes for array in layers[0].arrays)
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    for layer in layers:
+        layer.write([part[..., :2, :]] * 2, 0)
+    mx.eval([layer.arrays for layer in layers])
+    grown = mx.get_active_memory() - before
+    assert grown == len(layers) * layer_bytes // 4
+    assert mx.get_peak_memory() - before <= grown + 1.3 * layer_bytes
 
 
 def test_state_is_put_back_by_reference_and_kept_after_a_commit() -> None:

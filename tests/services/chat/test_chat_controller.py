@@ -7,13 +7,13 @@ from time import perf_counter
 
 import pytest
 
-from rdchat.chat.conversation import Drafting, MessageStatus
+from rdchat.chat.conversation import Drafting, MessageStatus, Notice
 from rdchat.chat.settings_store import SettingsStore
-from rdchat.errors import ModelError, OutOfMemoryError, PromptTooLongError
+from rdchat.errors import DoesNotFitError, ModelError, OutOfMemoryError, PromptTooLongError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, Dtype, Role, SamplingParams, reply_seed
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_events import EngineState, Failure
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_in_prefill, pause_midway
 
@@ -487,6 +487,48 @@ def test_another_precision_is_for_the_model_that_did_not_load(
     window.controller.load_model("/models/small")  # in the precision that was chosen last
     window.wait_for(EngineState.IDLE)
     assert engine.loads[-1] == ("/models/small", Dtype.FOUR_BIT)
+
+
+def test_what_seems_too_large_is_loaded_anyway_where_the_person_says_so(
+    window: Window, engine: ScriptedEngine, settings: SettingsStore
+) -> None:
+    engine.load_errors["/models/big"] = DoesNotFitError("It needs 80 GB.", "Choose a smaller precision.")
+    window.controller.load_model("/models/big", Dtype.FLOAT16)
+    window.wait_for(EngineState.NO_MODEL)
+    slot = window.controller.model_slot
+    assert slot.failure == Failure(None, "It needs 80 GB.", "Choose a smaller precision.", can_load_anyway=True)
+    slot.retry()
+    window.wait_for(EngineState.NO_MODEL)
+    assert engine.loaded_anyway == []
+    engine.warning = "It needs 80 GB; 20 GB are free."
+    slot.load_anyway()
+    window.wait_for(EngineState.IDLE)
+    assert engine.loaded_anyway == ["/models/big"]
+    assert engine.loads[-1] == ("/models/big", Dtype.FLOAT16)
+    assert window.seen.notices[-1] == Notice("Memory is tight", "It needs 80 GB; 20 GB are free.")
+    assert settings.settings.recent_models == ("/models/big",)
+
+
+def test_what_cannot_be_loaded_anyway_does_not_say_so(window: Window, engine: ScriptedEngine) -> None:
+    for error in (ModelError("It is damaged."), OutOfMemoryError("The memory was not enough.")):
+        engine.load_errors["/models/bad"] = error
+        window.controller.load_model("/models/bad")
+        window.wait_for(EngineState.NO_MODEL)
+        failure = window.controller.model_slot.failure
+        assert failure is not None
+        assert not failure.can_load_anyway
+
+
+def test_a_reply_for_which_memory_was_not_enough_keeps_its_text_and_the_next_is_written(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    error = OutOfMemoryError("The memory was not enough for this reply.", "Close other apps.")
+    engine.replies = [Reply(tokens=("Half",), error=error), Reply()]
+    reply = window.ask("Hi")
+    assert (reply.text, reply.status) == ("Half", MessageStatus.FAILED)
+    assert reply.error == "The memory was not enough for this reply. Close other apps."
+    assert window.store.message(reply.id).text == "Half"
+    assert window.ask("Again").text == "Hello, you!"
 
 
 def test_what_does_not_load_leaves_the_recent_models_as_they_were(

@@ -76,6 +76,16 @@ def test_the_engine_is_made_on_its_own_thread_and_not_before_it_is_needed(
     assert made_on != [threading.get_ident()]
 
 
+def test_a_loaded_model_is_warmed_up_before_the_first_request(
+    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine
+) -> None:
+    engine.idle_slices = 3
+    client = make_client()
+    with qtbot.waitSignal(client.model_loaded, timeout=5000):
+        client.load_model(None, Dtype.AUTO)
+    qtbot.waitUntil(lambda: engine.idle_slices == 0, timeout=5000)
+
+
 def test_what_python_keeps_per_thread_outlives_a_request(qtbot: QtBot, make_client: MakeClient) -> None:
     kept = threading.local()
 

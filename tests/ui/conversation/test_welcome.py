@@ -41,6 +41,18 @@ def test_a_failure_says_what_and_what_to_do(qtbot: QtBot, theme: Theme) -> None:
     assert not view.default.isVisible()
 
 
+def test_what_seems_too_large_can_be_loaded_anyway(qtbot: QtBot, theme: Theme) -> None:
+    view = ModelFailedView(theme)
+    qtbot.addWidget(view)
+    view.resize(500, 500)
+    view.show()
+    view.show_failure(Failure(None, "It is damaged.", ""), readable=False)
+    assert not view.anyway.isVisible()
+    view.show_failure(Failure(None, "It needs 80 GB.", "", can_load_anyway=True), readable=False)
+    with qtbot.waitSignal(view.anyway_requested):
+        qtbot.mouseClick(_button(view, "Load anyway"), Qt.MouseButton.LeftButton)
+
+
 def test_a_low_window_scrolls_instead_of_squeezing(qtbot: QtBot, theme: Theme) -> None:
     view = WelcomeView(theme)
     qtbot.addWidget(view)

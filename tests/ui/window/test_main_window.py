@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Notice
 from rdchat.chat.settings import Appearance
-from rdchat.errors import ModelError
+from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.conversation.composer import ComposerState
@@ -140,6 +140,25 @@ def test_conversations_can_be_read_without_a_model(qtbot: QtBot, chat: Chat, win
     chat.controller.model_slot.retry()
     chat.wait_for(EngineState.IDLE)
     assert _banners(window) == []
+
+
+def test_a_model_that_seems_too_large_is_loaded_by_a_click(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    view = window.conversation
+    chat.engine.load_errors = {"/big": DoesNotFitError("It needs 80 GB.")}
+    chat.controller.load_model("/big")
+    chat.wait_for(EngineState.NO_MODEL)
+    view.failed.anyway.click()
+    chat.wait_for(EngineState.IDLE)
+    chat.say("Hello")
+    chat.controller.load_model("/big")
+    chat.wait_for(EngineState.NO_MODEL)
+    view.failed.read.click()
+    banner = view.banners.banner("model")
+    assert banner is not None
+    next(button for button in banner.findChildren(QAbstractButton) if button.text() == "Load anyway").click()
+    chat.wait_for(EngineState.IDLE)
+    assert chat.engine.loaded_anyway == ["/big"] * 2
 
 
 def test_a_deleted_chat_can_be_brought_back(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:

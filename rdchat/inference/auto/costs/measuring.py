@@ -26,7 +26,6 @@ from rdchat.inference.drafting.recurrent_drafter import (
     RecurrentSettings,
 )
 from rdchat.inference.target.capability import DraftKind
-from rdchat.inference.target.device import wired_memory
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
@@ -141,14 +140,6 @@ def measure_draft_model(draft: DraftModel, others: OtherPrograms) -> Measurement
     yield from scratch.fill(NEAR)
     trees = {rows: _tree(rows, DraftKind.CHAIN) for rows in _FED}
     return (yield from _in_turns({(rows, 0): partial(scratch.call, tree) for rows, tree in trees.items()}, others))
-
-
-def wired(measurement: Measurement) -> Measurement:
-    """Measure with the model's memory wired, as it is while a reply is made."""
-    with wired_memory():
-        measured = yield from measurement
-    mx.clear_cache()  # of the cache that was filled
-    return measured
 
 
 def measure_waits(

@@ -7,8 +7,8 @@ from pathlib import Path
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.errors import OutOfMemoryError, StorageFullError
-from rdchat.inference.target.device import available_memory_bytes, total_memory_bytes
+from rdchat.errors import DoesNotFitError, StorageFullError
+from rdchat.inference.target.device import memory_room, total_memory_bytes
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.head.samples import TEACHER_TOKENS
@@ -97,7 +97,9 @@ class Budget:
     memory_bytes: int
 
 
-def make_budget(need: Need, tokens: int, sequences: int, folder: Path, keep_states: bool | None) -> Budget:
+def make_budget(
+    need: Need, tokens: int, sequences: int, folder: Path, keep_states: bool | None, *, anyway: bool = False
+) -> Budget:
     """Return the budget of a training that fits on the disk and in memory.
 
     Args:
@@ -106,10 +108,11 @@ def make_budget(need: Need, tokens: int, sequences: int, folder: Path, keep_stat
         sequences: Conversations decoded together.
         folder: Where the data goes; what is there already counts as room.
         keep_states: As an earlier run decided; None lets the room on the disk decide.
+        anyway: Whether too little memory is no reason to stop.
 
     Raises:
         StorageFullError: If there is no room for the data.
-        OutOfMemoryError: If there is not enough memory.
+        DoesNotFitError: If there is not enough memory.
     """
     room = _room(folder)
     with_states = tokens * (need.state_bytes + _DATA_TOKEN_BYTES)
@@ -123,9 +126,9 @@ def make_budget(need: Need, tokens: int, sequences: int, folder: Path, keep_stat
             "Make room there, or train on fewer --tokens.",
         )
     memory = max(need.data_memory(sequences), need.training_memory(tokens, keep_states))
-    if memory > (free := available_memory_bytes()):
-        raise OutOfMemoryError(
-            f"The training would take {memory / 1e9:.1f} GB of memory beside the model; {free / 1e9:.1f} GB are free.",
+    if memory > (limit := memory_room().limit_bytes) and not anyway:
+        raise DoesNotFitError(
+            f"The training would take {memory / 1e9:.1f} GB of memory beside the model; {limit / 1e9:.1f} GB are free.",
             "Close other apps, train on fewer --tokens, or pick a smaller model.",
         )
     window_tokens = max(_WINDOW_BYTES // need.state_bytes, 1)

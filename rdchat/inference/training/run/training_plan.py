@@ -54,6 +54,7 @@ class TrainingSettings:
         target_layers: Layers of the target that are read behind the trunk's output; None is those after a quarter, a
             half and three quarters of the trunk.
         recipe: How it is trained.
+        anyway: Whether it begins also where the memory seems too small for it.
 
     Raises:
         InvalidSettingError: If a number is out of range.
@@ -71,6 +72,7 @@ class TrainingSettings:
     cell: Cell = Cell.RNN
     target_layers: tuple[int, ...] | None = None
     recipe: Recipe = field(default_factory=Recipe)
+    anyway: bool = False
 
     def __post_init__(self) -> None:
         bounds = f"from {_FEWEST_TOKENS:,} to {_MOST_TOKENS:,}"
@@ -137,7 +139,7 @@ def make_plan(
             questions are too long.
         StorageError: If the output folder cannot be written to.
         StorageFullError: If there is no room for the data.
-        OutOfMemoryError: If there is not enough memory.
+        DoesNotFitError: If there is not enough memory.
     """
     layers = spread_layers(model) if settings.target_layers is None else settings.target_layers
     settings = replace(settings, target_layers=layers)
@@ -159,7 +161,8 @@ def make_plan(
     tokens = settings.tokens
     if settings.hours is not None:
         tokens = min(tokens, int(settings.hours * 3600 * measured_batch_speed(model, fitting.sequences, now)) + 1)
-    budget = make_budget(need, tokens, fitting.sequences, folder, manifest.keep_states if manifest else None)
+    keep_states = manifest.keep_states if manifest else None
+    budget = make_budget(need, tokens, fitting.sequences, folder, keep_states, anyway=settings.anyway)
     template = manifest.template if manifest else chat_template(model)
     return TrainingPlan(fitting, binding, folder, template, budget, left_out=left_out, resumed=manifest is not None)
 

@@ -31,6 +31,7 @@ from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
 from rdchat.inference.drafting.recurrent_head import RecurrentHead
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.memory_errors import memory_errors
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens
 from rdchat.inference.training.data.hidden_states import answer_states
@@ -90,12 +91,14 @@ class DrafterTraining:
             StorageFullError: If the disk is full.
             StorageError: If a file cannot be written, or is damaged.
             ModelError: If there is nothing to learn from the model's answers, or learning does not succeed.
+            OutOfMemoryError: If the memory was not enough; what was done is kept.
         """
         folder = self._plan.folder
         make_folder(folder)
         lock = FileLock(folder / "lock", "the training data", "Wait until it is done, or stop it.")
         with ExitStack() as stack:
             stack.callback(lock.release)
+            stack.enter_context(memory_errors("for this training"))
             settings, keep_states = self._plan.settings, self._plan.budget.keep_states
             RunManifest(keep_states, self._model.info.dtype, self._plan.template, settings.asked).write(folder)
             self._limit = TimeLimit(settings.hours, folder / "time.json", self._now)

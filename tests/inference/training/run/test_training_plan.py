@@ -11,9 +11,9 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import (
+    DoesNotFitError,
     InvalidSettingError,
     ModelError,
-    OutOfMemoryError,
     RdchatError,
     StorageError,
     StorageFullError,
@@ -22,6 +22,7 @@ from rdchat.inference.drafting.drafter_folder import StoredDrafter, save_drafter
 from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.capability import Capability, DraftKind
+from rdchat.inference.target.device import MemoryRoom
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import BatchCache
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
@@ -172,9 +173,11 @@ def test_sequences_are_fewer_where_memory_is_small(
 
 
 def test_too_little_memory(model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rdchat.inference.training.run.budget.available_memory_bytes", lambda: 10**6)
-    with pytest.raises(OutOfMemoryError, match=r"would take .* GB of memory .*; 0\.0 GB are free"):
+    room = MemoryRoom(limit_bytes=10**6, free_bytes=10**12)
+    monkeypatch.setattr("rdchat.inference.training.run.budget.memory_room", lambda: room)
+    with pytest.raises(DoesNotFitError, match=r"would take .* GB of memory .*; 0\.0 GB are free"):
         make_plan(model, settings, resume=False)
+    assert make_plan(model, replace(settings, anyway=True), resume=False).budget.memory_bytes > 10**6
 
 
 def test_with_hours_the_disk_is_reckoned_for_what_can_be_made_in_them(

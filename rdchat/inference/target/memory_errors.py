@@ -1,0 +1,51 @@
+"""What MLX says where the device's memory is not enough, as an error for people."""
+
+import logging
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import mlx.core as mx
+
+from rdchat.errors import OutOfMemoryError
+
+_LOG = logging.getLogger(__name__)
+_WORDS = (
+    "Insufficient Memory",  # Metal of a command buffer, with kIOGPUCommandBufferCallbackErrorOutOfMemory
+    "[metal::malloc]",  # Metal of one array that is too large, and of too many arrays
+    "Unable to allocate",  # MLX's allocators
+    "out of memory",  # CUDA
+)
+_HINT = "Close other apps, begin a new chat, or pick a smaller model or precision."
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error says that memory was not enough: MLX raises a plain RuntimeError for it."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _WORDS)
+
+
+@contextmanager
+def memory_errors(during: str) -> Iterator[None]:
+    """Raise an `OutOfMemoryError` where MLX says that memory was not enough; other errors pass.
+
+    Args:
+        during: When that was, in words that follow "The memory was not enough".
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not ran_out_of_memory(error):
+            raise
+        _LOG.warning("The memory was not enough %s: %s", during, error)
+        _let_go(error)
+        raise OutOfMemoryError(f"The memory was not enough {during}.", _HINT) from error
+
+
+def _let_go(error: BaseException) -> None:
+    """Free what the broken work held, and take in what the device says of it later on."""
+    traceback.clear_frames(error.__traceback__)
+    with suppress(RuntimeError):  # Metal reports a failed command buffer at the next safe point
+        mx.synchronize()
+    mx.clear_cache()

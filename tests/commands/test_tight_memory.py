@@ -1,0 +1,39 @@
+"""What seems too large for the memory is refused in a line that says how it is done all the same."""
+
+from pathlib import Path
+
+import pytest
+
+from rdchat.cli import main
+from rdchat.inference.models import loading
+from rdchat.inference.target.device import MemoryRoom
+from tests.commands.running import check_refused
+
+
+@pytest.fixture(autouse=True)
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "memory_room", lambda: MemoryRoom(1000, 1000))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["ask", "hi"], ["bench"], ["train-drafter", "--out", "out"], ["eval-drafter", "--prompts", "prompts.txt"]],
+    ids=lambda command: command[0],
+)
+def test_it_is_refused(
+    command: list[str],
+    small_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts.txt").write_text("Hello\n")
+    words = "pick a smaller model. --load-anyway tries it all the same."
+    check_refused(capsys, [*command, "--model", str(small_model)], words, 1)
+
+
+def test_it_is_done_where_the_person_says_so(small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["ask", "hi", "--mode", "off", "--max-tokens", "2", "--model", str(small_model), "--load-anyway"]
+    assert main(arguments) == 0
+    assert "of memory is free. It may be slow" in capsys.readouterr().err

@@ -1,0 +1,48 @@
+"""Reading the prompt, in chunks that follow from the time of the last one; the text is the same whatever they are."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from rdchat.inference.api.events import PrefillProgress, ReplyEnd
+from rdchat.inference.api.protocol import GenerationEvent
+from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.decoding import prefill
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target.prefill_pace import PrefillPace
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.fakes import ask, shared_family, shared_llama
+
+PROMPT = "the quick brown fox jumps over the lazy dog " * 4
+
+
+def events(model: LoadedModel, request: GenerationRequest) -> list[GenerationEvent]:
+    return list(ChatSession(model).generate(request))
+
+
+def token_ids(found: list[GenerationEvent]) -> tuple[int, ...]:
+    assert isinstance(found[-1], ReplyEnd)
+    return found[-1].token_ids
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize("name", ["llama", "sliding", "gemma3", "lfm2"])
+def test_the_text_is_the_same_in_chunks_of_any_length(name: str, temperature: float) -> None:
+    makers = {"llama": shared_llama, "sliding": lambda: shared_llama(sliding_window=10)}
+    model = makers[name]() if name in makers else shared_family(name)
+    request = ask(PROMPT, temperature=temperature)
+    texts = {
+        token_ids(events(replace(model, pace=pace), request))
+        for pace in (PrefillPace.fixed(3), PrefillPace.fixed(64), PrefillPace.fixed(512), PrefillPace(4, 4, 64))
+    }
+    assert len(texts) == 1
+
+
+def test_the_next_chunk_follows_from_the_time_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 0.1, 1.0, 1.3, 2.0, 2.5, 3.0, 3.1, 4.0, 4.1])  # chunks of 0.1, 0.3, 0.5, 0.1 and 0.1 seconds
+    monkeypatch.setattr(prefill, "perf_counter", lambda: next(times))
+    model = replace(shared_llama(), pace=PrefillPace(32, 8, 64))
+    found = events(model, ask("a" * 180, temperature=0, max_tokens=2))
+    read = [event.processed for event in found if isinstance(event, PrefillProgress)]
+    assert [after - before for before, after in pairwise(read)] == [32, 64, 64, 32, 5]

@@ -1,0 +1,56 @@
+"""What MLX says of memory that is not enough becomes an error for people; everything else stays what it is."""
+
+import gc
+
+import mlx.core as mx
+import pytest
+
+from rdchat.errors import OutOfMemoryError
+from rdchat.inference.target.memory_errors import memory_errors
+
+METAL = (
+    "[METAL] Command buffer execution failed: Insufficient Memory "
+    "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
+)
+ERRORS = [
+    RuntimeError(METAL),
+    RuntimeError(
+        "[metal::malloc] Attempting to allocate 83404284800 bytes which is greater than the maximum allowed buffer "
+        "size of 77309411328 bytes."
+    ),
+    RuntimeError("[metal::malloc] Resource limit (499000) exceeded."),
+    RuntimeError("[malloc] Unable to allocate 1073741824 bytes."),
+    RuntimeError("cudaMallocAsync(&data, size, stream) failed: out of memory"),
+    MemoryError("std::bad_alloc"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=str)
+def test_the_words_of_mlx(error: Exception) -> None:
+    words = r"The memory was not enough for this reply\. Close other apps"
+    with pytest.raises(OutOfMemoryError, match=words) as caught, memory_errors("for this reply"):
+        raise error
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("[matmul] Last dimension does not match."), ValueError("memory")])
+def test_other_errors_pass(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, memory_errors("for this reply"):
+        raise error
+    assert caught.value is error
+
+
+def test_what_the_broken_work_held_is_free_at_once() -> None:
+    """Else the next try would find less memory than the first, for as long as somebody holds the error."""
+
+    def work() -> None:
+        held = mx.zeros((1024, 1024))
+        mx.eval(held)
+        raise RuntimeError(METAL)
+
+    gc.collect()
+    before = mx.get_active_memory()
+    with pytest.raises(OutOfMemoryError) as caught, memory_errors("for this reply"):
+        work()
+    assert caught.value.__cause__ is not None
+    assert mx.get_active_memory() == before

@@ -1,0 +1,62 @@
+"""Chunks of a prompt are as long as Stop allows, and no longer."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rdchat.inference.target.prefill_pace import MOST_TOKENS, PrefillPace
+
+
+def after(pace: PrefillPace, seconds: Callable[[int], float], chunks: int = 20) -> list[int]:
+    """Read so many chunks on a machine that takes `seconds` for a chunk; return their tokens."""
+    taken = []
+    for _ in range(chunks):
+        taken.append(pace.chunk)
+        pace.note(pace.chunk, seconds(pace.chunk))
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("per_token", "settled"),
+    [(1e-5, 2048), (1e-4, 2048), (1.5e-4, 2048), (4e-4, 512), (2e-3, 128), (5e-3, 64), (9e-3, 32)],
+)
+def test_a_chunk_grows_to_what_stop_allows(per_token: float, settled: int) -> None:
+    chunks = after(PrefillPace(128), lambda tokens: tokens * per_token)
+    assert set(chunks[-5:]) == {settled}
+    assert settled * per_token <= 0.5
+    assert settled == MOST_TOKENS or 2 * settled * per_token > 0.4
+
+
+def test_after_the_first_no_chunk_takes_longer_than_half_a_second() -> None:
+    """Time grows with the context; and a machine is slower for a while."""
+    pace, depth = PrefillPace(128), 0
+    for number in range(200):
+        seconds = pace.chunk * (1e-4 + depth * 2e-8) + 0.01
+        assert seconds <= 0.5
+        depth += pace.chunk
+        pace.note(pace.chunk, seconds)
+        if number == 5:
+            assert pace.chunk == MOST_TOKENS
+    assert pace.chunk < MOST_TOKENS
+
+
+def test_a_far_too_long_chunk_is_followed_by_one_that_fits() -> None:
+    pace = PrefillPace(2048)
+    pace.note(2048, 3.0)
+    assert pace.chunk == 128
+    pace.note(128, 30.0)
+    assert pace.chunk == 32
+
+
+def test_the_short_chunk_at_a_prompts_end_says_nothing_of_a_long_one() -> None:
+    pace = PrefillPace(128)
+    pace.note(3, 0.001)
+    pace.note(3, 0.3)  # a large model reads all its weights for three tokens
+    assert pace.chunk == 128
+    pace.note(70, 0.6)
+    assert pace.chunk == 32
+
+
+def test_a_fixed_pace_stays() -> None:
+    assert set(after(PrefillPace.fixed(8), lambda _: 9.0)) == {8}
+    assert set(after(PrefillPace.fixed(8), lambda _: 0.0)) == {8}
