@@ -62,7 +62,6 @@ _DRAFT_WAIT = "Wait for the draft"
 _PREPARE, _BOTH, _ALL = "Prepare calls", "Forward and choice", "Draft, forward and choice"
 _PLACES = {
     "template and tokenize": _Place(Spent.PROMPT, "Chat template and tokens"),
-    "set up": _Place(Spent.PROMPT, "Set up"),
     "prefill": _Place(Spent.PROMPT, "Prefill"),
     "prefill of the drafter": _Place(Spent.PROMPT, "Prefill of the drafter"),
     "first token": _Place(Spent.PROMPT, "First token"),
