@@ -1,7 +1,7 @@
 # The command menu: `make` lists it. Works with the make 3.81 that macOS has.
 
 BIN := .venv/bin
-# More for pytest: make test ARGS="-m 'not slow' -x"
+# More for pytest: make test ARGS="-x tests/ui"
 ARGS ?=
 # Two test files at a time, each on one core; make test JOBS=0 runs one after the other in this process.
 # A test process that crashes ends the run: pytest-xdist would wait for ever for the rest of its file.
@@ -15,11 +15,13 @@ NOT_QUICK := auto/test_auto_iterator auto/test_planner.py::test_learning benchma
 	drafting/test_draft_model drafting/test_recurrent_drafter.py::test_the_text_is
 # The tests draw into memory; QT_QPA_PLATFORM=xcb or =cocoa shows their windows.
 QT_QPA_PLATFORM ?= offscreen
+PYTEST = QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart=0
 
-CHECKS := check-format check-lint check-types check-layers check-shell check-files check-constraints
+CHECKS := check-format check-lint check-types check-layers check-shell check-files check-workflow check-constraints
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick check bench hostile constraints format $(CHECKS)
+.PHONY: help setup run test test-slow quick check bench hostile app constraints format $(CHECKS)
 
 help: ## List the commands
 	@echo "rdchat"
@@ -31,16 +33,16 @@ setup: ## Install everything: system packages, .venv, the default model
 run: setup ## Open the app
 	@$(BIN)/rdchat
 
-test: setup ## Run all tests, with coverage
-	@QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart=0 --cov --cov-report=term $(ARGS)
+test: setup ## Run the tests, but for the long ones, with coverage
+	@$(PYTEST) -m 'not slow' --cov --cov-report=term $(ARGS)
+
+test-slow: setup ## Run the long tests: real models, whole trainings, kills
+	@$(PYTEST) -m slow $(ARGS)
 
 quick: setup ## Run the fast, exact tests in under a minute: no real model, no window
-	@QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart=0 -q -m 'not slow' \
-		$(NOT_QUICK:%='--deselect=tests/inference/%') $(QUICK) $(ARGS)
+	@$(PYTEST) -q -m 'not slow' $(NOT_QUICK:%='--deselect=tests/inference/%') $(QUICK) $(ARGS)
 
-check: setup ## Check format, lint, types, layers, scripts, files and constraints
+check: setup ## Check format, lint, types, layers, scripts, files, the workflow and constraints
 	@$(MAKE) --no-print-directory -k $(CHECKS)
 
 bench: setup ## Measure speed against mlx-lm, what a round costs, and the window's smoothness
@@ -52,6 +54,10 @@ bench: setup ## Measure speed against mlx-lm, what a round costs, and the window
 
 hostile: setup ## Try hostile folders, files, texts and calls, and kill the app; make hostile ARGS="--only templates"
 	@PYTHONPATH=. $(BIN)/python -m tests.hostile $(ARGS)
+
+app: ## Build the double-clickable app and its disk image, on a Mac
+	@[ "$$(uname -s)" != Darwin ] || $(MAKE) --no-print-directory setup
+	@bash scripts/build-app.sh
 
 format: ## Format the code and mend what ruff can
 	@$(BIN)/ruff check --fix .
@@ -82,3 +88,6 @@ check-files:
 
 check-constraints:
 	@$(BIN)/python scripts/constraints.py --check
+
+check-workflow:
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml

@@ -1,7 +1,19 @@
-"""`python -m rdchat` is the same as `rdchat`."""
+"""The entry point: `rdchat`, `python -m rdchat` and the double-clickable app. A child process branches off first."""
 
 import sys
 
-from rdchat.cli import main
+from rdchat.children import run_child
 
-sys.exit(main())
+
+def main() -> int:
+    """Run a child process or the command line; return the exit status."""
+    status = run_child(sys.argv[1:])
+    if status is not None:
+        return status
+    from rdchat import cli  # noqa: PLC0415  what a child process does not need
+
+    return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,8 +12,10 @@ from rdchat import __version__, display, host, paths
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
+from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.api.protocol import Engine
 from rdchat.services.app.garbage_collector import GarbageCollector
+from rdchat.services.app.installed_models import InstalledModels
 from rdchat.services.app.quit_signals import QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
 from rdchat.services.chat.chat_controller import ChatController
@@ -21,6 +23,7 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.window.application import Application, ExposureLog
 from rdchat.ui.window.main_window import MainWindow
 
 _LOG = logging.getLogger(__name__)
@@ -52,6 +55,8 @@ class App:
         try:
             self.controller = ChatController(store, settings, engine)
             self.window = MainWindow(self.controller, theme, transcript)
+            self._installed = InstalledModels(installed_models)
+            self.window.header.model.offer(self._installed)
         except BaseException:
             engine.shutdown()  # Qt aborts the process where a running thread is destroyed
             self._garbage.release()
@@ -60,11 +65,13 @@ class App:
     def start(self) -> None:
         """Show the window; loading the model begins once it is on the screen."""
         self.window.show()
+        ExposureLog(self.window.windowHandle())
         QTimer.singleShot(0, self.controller.start)
 
     def finish(self) -> bool:
         """Stop, save and free everything; False if the engine thread did not come back."""
         ended = self.controller.close()
+        self._installed.close()
         try:
             self._store.close()
         except StorageError as error:
@@ -101,6 +108,7 @@ def main() -> int:
         return 1
     app = App(qt, store, settings, local_engine)
     instance.activation_requested.connect(app.window.bring_to_front)
+    qt.file_opened.connect(app.controller.load_model)
     signals = QuitSignals()
     # queued: a signal comes between any two instructions, of a painting or a transaction too
     signals.quit_requested.connect(app.window.close_soon, Qt.ConnectionType.QueuedConnection)
@@ -114,9 +122,10 @@ def main() -> int:
     return status
 
 
-def application() -> QApplication:
+def application() -> Application:
     """Return the process's Qt application, named and dressed."""
-    qt = QApplication(sys.argv[:1])
+    host.name_app("rdchat")
+    qt = Application(sys.argv[:1])
     qt.setApplicationName("rdchat")
     qt.setApplicationDisplayName("rdchat")
     qt.setApplicationVersion(__version__)
@@ -130,6 +139,13 @@ def local_engine() -> Engine:
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  not before the window is shown
 
     return LocalEngine()
+
+
+def installed_models() -> tuple[InstalledModel, ...]:
+    """Look for models on this machine; not on the main thread, since it imports and reads."""
+    from rdchat.inference.models.installed_models import installed_models as find  # noqa: PLC0415  not before the window
+
+    return find()
 
 
 def open_store() -> ConversationStore | None:

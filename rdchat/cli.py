@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rdchat import __version__, log, paths
-from rdchat.commands import ask, bench, doctor, eval_drafter, models, train_drafter
+from rdchat import __version__, host, log, paths
+from rdchat.commands import ask, bench, doctor, eval_drafter, models, report, train_drafter
 from rdchat.commands.interrupt import INTERRUPTED
 from rdchat.errors import InvalidSettingError, RdchatError, one_line
 
@@ -94,6 +94,7 @@ def _drop_output() -> None:
 
 def _run(args: argparse.Namespace) -> int:
     if args.command is None:
+        host.check_window_system()
         from rdchat import app  # noqa: PLC0415  Qt: only the window needs it
 
         return app.main()
@@ -109,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="rdchat", description="Chat with language models on your own machine. Without a command, opens the window."
     )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for command in (ask, bench, models, train_drafter, eval_drafter, doctor):
+    for command in (ask, bench, models, train_drafter, eval_drafter, report, doctor):
         command.add_parser(subparsers)
     return parser
 

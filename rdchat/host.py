@@ -5,20 +5,86 @@ import fcntl
 import logging
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from rdchat.errors import RdchatError
+
 _LOG = logging.getLogger(__name__)
 MACOS = sys.platform == "darwin"
+OLDEST_MACOS = (14, 4)
+"""The oldest that Qt 6.12 supports, although its wheel is tagged 14.0 and pip installs it there."""
+THREAD_STACK_BYTES = 16 * 2**20
+"""For a thread that Qt starts: what CPython asks for its own on macOS, where any other gets 512 KiB."""
+CHILD_OPTION = "--child"
+_TF32 = "MLX_ENABLE_TF32"
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
 
 def system_name() -> str:
     """Return the operating system, its version on a Mac, and the processor's architecture."""
     return f"{'macOS ' + platform.mac_ver()[0] if MACOS else platform.system()} {platform.machine()}"
+
+
+def outdated_macos() -> str:
+    """Return the version of a macOS that is too old for Qt, such as 14.2; empty where it is not, and elsewhere."""
+    version = platform.mac_ver()[0]
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    return version if version and numbers < OLDEST_MACOS else ""
+
+
+def check_window_system() -> None:
+    """Refuse to open a window where Qt is not made for it; the terminal's commands need no Qt.
+
+    Raises:
+        RdchatError: If macOS is too old.
+    """
+    if version := outdated_macos():
+        raise RdchatError(
+            f"rdchat's window needs macOS {OLDEST_MACOS[0]}.{OLDEST_MACOS[1]} or later; this Mac has {version}.",
+            "Update it in System Settings > General > Software Update. `rdchat ask` works without a window.",
+        )
+
+
+def in_bundle() -> bool:
+    """Tell whether a double-clickable app runs this: then `sys.executable` is the app's own program, not Python.
+
+    Such a program runs the app's entry point whatever its arguments are.
+    """
+    program = Path(sys.executable or "")
+    place = [folder.name for folder in program.parents[:2]]
+    return place == ["MacOS", "Contents"] and not program.name.lower().startswith("python")
+
+
+def child_command(name: str) -> list[str]:
+    """Return the command that starts a child process of the app (`rdchat.children`); arguments may be added to it.
+
+    A bundle's program knows no `-m` or `-c`: the app's own entry point has to see what is wanted.
+    """
+    if in_bundle():
+        return [sys.executable, CHILD_OPTION, name]
+    return [sys.executable, "-P", "-m", "rdchat", CHILD_OPTION, name]  # -P: no module from the folder we are in
+
+
+def name_app(name: str) -> None:
+    """Have the menu bar show the app's name where Python runs it, which has a bundle of that name; before Qt starts.
+
+    The Dock goes by the bundle alone. Not yet tried on a Mac.
+    """
+    if MACOS and not in_bundle():
+        _attempt(lambda: _name_bundle(name), "The menu bar may say Python")
+
+
+def _name_bundle(name: str) -> None:
+    """Change what Qt and AppKit read the name from, the main bundle's `infoDictionary`, a mutable one."""
+    runtime = _ObjectiveC()
+    bundle = runtime.send(runtime.named_class("NSBundle"), "mainBundle")
+    information = runtime.send(bundle, "infoDictionary")
+    runtime.send(information, "setObject:forKey:", runtime.string(name), runtime.string("CFBundleName"))
 
 
 def prefer_fast_blas() -> bool:
@@ -36,6 +102,21 @@ def prefer_fast_blas() -> bool:
             continue
         return True
     return False
+
+
+def switch_tf32_off() -> None:
+    """Have MLX multiply float32 as float32, unless a person's environment says otherwise.
+
+    By default it rounds the factors to 10 bits (TF32) where the GPU has units for that, as M5's and NVIDIA's do. MLX
+    reads this variable once, at its first product. Not yet tried on a Mac.
+    """
+    if "mlx.core" not in sys.modules:
+        os.environ.setdefault(_TF32, "0")
+
+
+def tf32_is_off() -> bool:
+    """Tell whether MLX multiplies float32 as float32 on every device."""
+    return os.environ.get(_TF32) == "0"
 
 
 def flush_to_disk(path: Path) -> None:
@@ -61,19 +142,20 @@ def keep_awake() -> Iterator[None]:
 
     The work is worth more than a machine that stays awake: what goes wrong here is logged, and nothing else.
     """
-    end_activity = _attempt(_begin_activity) if MACOS else None
+    trouble = "Sleep could not be held off, or not be allowed again"
+    end_activity = _attempt(_begin_activity, trouble) if MACOS else None
     try:
         yield
     finally:
         if end_activity is not None:
-            _attempt(end_activity)
+            _attempt(end_activity, trouble)
 
 
-def _attempt[Result](action: Callable[[], Result]) -> Result | None:
+def _attempt[Result](action: Callable[[], Result], trouble: str) -> Result | None:
     try:
         return action()
     except Exception:  # foreign code through ctypes
-        _LOG.warning("Sleep could not be held off, or not be allowed again", exc_info=True)
+        _LOG.warning(trouble, exc_info=True)
         return None
 
 

@@ -6,8 +6,10 @@ QUESTIONS is a file in Spec-Bench's format. Of each of its six groups the first 
 1. Greedy, one prompt a group, every depth K: plain decoding, mlx-lm with its draft model, and ours.
 2. Greedy, the K at which ours was fastest, on all prompts.
 3. Temperature 1 without filters, K 4, on all prompts: tokens per target call.
-All methods use the very same networks in memory and take turns prompt by prompt. A run is a row of the CSV file; rows
-that are there already are not made again, so an interrupted benchmark goes on where it was. Let nothing else run.
+How many runner-ups ours verifies is decided by the costs of calls, which are measured first, as in the app between
+replies. All methods use the very same networks in memory and take turns prompt by prompt. A run is a row of the CSV
+file; rows that are there already are not made again, so an interrupted benchmark goes on where it was. Let nothing else
+run.
 """
 
 import argparse
@@ -15,7 +17,8 @@ import csv
 import statistics
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
@@ -23,6 +26,7 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 # isort: split
 from rdchat.inference.api.prompt_files import Prompt, read_prompts
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.benchmark.recording import record_events, record_mlx_lm
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
@@ -82,6 +86,10 @@ class Bench:
     def __init__(self, target: LoadedModel, draft: DraftModel, args: argparse.Namespace) -> None:
         self._target, self._draft = target, draft
         self._tokens, self._nodes = args.tokens, args.nodes
+        self._state = AutoState(target)
+        self._state.equip(AvailableDrafters(draft_model=draft))
+        while self._state.measure():
+            pass  # what calls cost, which decides how many runner-ups are verified
         self._out: Path = args.out
         self.runs = list(_read_runs(self._out))
 
@@ -104,11 +112,14 @@ class Bench:
         request = GenerationRequest((ChatMessage(Role.USER, prompt),), sampling, cell.seed, draft=draft)
         nodes = 1 if method == PLAIN else 1 + cell.draft_tokens
         if method == OURS:
-            depth, size = cell.draft_tokens, self._nodes
-            shape = self._draft.usual_shape(depth) if size is None else DraftShape.of_size(depth, size)
+            job = ReplyJob.fresh(self._target, self._target.encode_chat(request.messages, False), request)
+            job = replace(job, rows_for=partial(self._state.planner.rows_for, Mode.SPECULATIVE))
+            if self._nodes is None:
+                shape = self._state.draft_shape(self._draft, sampling, cell.draft_tokens, len(job.prompt))
+            else:
+                shape = DraftShape.of_size(cell.draft_tokens, self._nodes)
             nodes = shape.nodes
             self._draft.cache.reset()
-            job = ReplyJob.fresh(self._target, self._target.encode_chat(request.messages, False), request)
             rounds = RoundIterator(job, self._draft.drafter(job.prompt, request, shape))
             found = record_events(rounds, time.perf_counter_ns(), never)
         else:

@@ -94,7 +94,7 @@ def resolve(platform: Platform, pins: dict[str, str]) -> dict[str, str]:
         # --no-config: a person's own uv settings must not decide what is pinned here.
         command = [str(uv()), "pip", "compile", "--quiet", "--no-config", "--no-header", "--no-annotate"]
         command += ["--only-binary", ":all:", "--python-platform", platform.triple, "--python-version", platform.python]
-        command += ["--constraints", str(settled), "--extra", "dev", "pyproject.toml"]
+        command += ["--constraints", str(settled), "--extra", "dev", "--extra", "app", "pyproject.toml"]
         # Without a deployment target uv assumes macOS 13, for which there is no MLX.
         environment = os.environ | {"MACOSX_DEPLOYMENT_TARGET": "14.0", "UV_PYTHON_DOWNLOADS": "never"}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

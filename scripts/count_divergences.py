@@ -2,103 +2,33 @@
 
     python scripts/count_divergences.py --dtypes float32 float16 --temperatures 0 0.7
 
-Drafts are verified several rows a call, plain decoding feeds one row a call, and their kernels round differently: where
-two tokens all but tie, one may win here and the other there. Two replies that ran apart once would differ from then on,
-so they are not compared. A reply is decoded with drafts (W4 L5 with the lookup branch), then plain decoding is led
-along its tokens, and each place counts where it would have taken another one. Sampling is the app's, with its default
-filters. The gap is what separates the two tokens under plain decoding: the difference of their final scores or, where a
-filter drops the reply's token there, its distance from the filter's border.
+See `rdchat.inference.machine_report.divergences`; the replies are drafted by the model's recurrent drafter.
 """
 
 import argparse
 import json
-import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 
 # isort: split
-import mlx.core as mx
-import numpy as np
-
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import (
-    ChatMessage,
-    DraftSettings,
-    Dtype,
-    GenerationRequest,
-    Mode,
-    Role,
-    SamplingParams,
-)
-from rdchat.inference.benchmark.differences import gap_of
-from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
-from rdchat.inference.decoding.prefill import read_prompt
-from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.api.requests import Dtype, Mode
+from rdchat.inference.machine_report.divergences import Divergences, count_divergences
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.target import LoadedModel
 
 DTYPES = (Dtype.FLOAT32, Dtype.FLOAT16, Dtype.BFLOAT16, Dtype.FOUR_BIT)
 
 
-@dataclass(frozen=True)
-class Count:
-    """One precision and temperature: the tokens that were compared, and the gaps where plain decoding differs."""
-
-    dtype: str
-    temperature: float
-    tokens: int
-    gaps: tuple[float, ...]
-
-
-def plain_logits(model: LoadedModel, prompt: list[int], reply: tuple[int, ...]) -> Iterator[mx.array]:
-    """Yield plain decoding's logits, (1, vocabulary), of every token of a reply but the first."""
-    cache = KVCache(model.network)
-    read_prompt(model, cache, prompt)
-    for token in reply[:-1]:
-        yield model.network(mx.array([[token]]), cache=cache.layers)[:, -1]
-
-
-def compare(model: LoadedModel, request: GenerationRequest, reply: tuple[int, ...]) -> Iterator[float]:
-    """Lead plain decoding along a drafted reply; yield the gap wherever it would have left it."""
-    prompt = model.encode_chat(request.messages, False)
-    chooser = TokenChooser(request.sampling, request.seed, model.info.vocabulary_size)
-    for index, logits in enumerate(plain_logits(model, prompt, reply), start=1):
-        position = len(prompt) + index
-        plain = int(np.array(chooser.choose(logits, mx.array([position])))[0])
-        if plain != reply[index]:
-            yield gap_of(logits, position, request, plain, reply[index])
-
-
-def count(model: LoadedModel, temperature: float, replies: int, tokens: int) -> Count:
-    """Decode replies with drafts and compare them."""
-    session, compared = ChatSession(model), 0
-    gaps: list[float] = []
-    for number in range(replies):
-        message = ChatMessage(Role.USER, EVERYDAY_PROMPTS[number % len(EVERYDAY_PROMPTS)].text)
-        sampling = SamplingParams(temperature, max_tokens=tokens)
-        request = GenerationRequest((message,), sampling, number, draft=DraftSettings(Mode.RECURRENT))
-        *_, end = session.generate(request)
-        assert isinstance(end, ReplyEnd)
-        if end.mode is not Mode.RECURRENT:
-            sys.exit(end.mode_reason)
-        gaps += compare(model, request, end.token_ids)
-        compared += len(end.token_ids) - 1
-        print(f"{model.info.dtype}, temperature {temperature:g}: {len(gaps)} of {compared:,} tokens", file=sys.stderr)
-    return Count(model.info.dtype, temperature, compared, tuple(gaps))
-
-
-def show(counts: list[Count]) -> None:
+def show(counts: list[Divergences]) -> None:
     """Print them as Markdown."""
-    print("| precision | temperature | tokens | divergences | per 1,000 | gaps, in nats |")
+    print("| precision | temperature | tokens | divergences | per 1,000 | gaps (rounding), in nats |")
     print("|---|---|---|---|---|---|")
     for row in counts:
-        gaps = ", ".join(f"{gap:.1e}" for gap in sorted(row.gaps)) or "-"
-        rate = 1000 * len(row.gaps) / max(row.tokens, 1)
-        print(f"| {row.dtype} | {row.temperature:g} | {row.tokens:,} | {len(row.gaps)} | {rate:.1f} | {gaps} |")
+        pairs = zip(row.gaps, row.rounding, strict=True)
+        gaps = ", ".join(f"{gap:.1e} ({rounding:.1e})" for gap, rounding in pairs) or "-"
+        counts_of = f"{row.tokens:,} | {len(row.gaps)} | {row.per_thousand:.1f}"
+        print(f"| {row.dtype} | {row.temperature:g} | {counts_of} | {gaps} |")
 
 
 def main() -> None:
@@ -106,14 +36,15 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--dtypes", nargs="+", choices=[dtype.value for dtype in Dtype], default=list(DTYPES))
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.7])
-    parser.add_argument("--replies", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64, help="of a reply")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     counts = []
     for dtype in args.dtypes:
-        model = load_model(args.model, dtype)
-        counts += [count(model, temperature, args.replies, args.tokens) for temperature in args.temperatures]
+        session = ChatSession(load_model(args.model, dtype))
+        for temperature in args.temperatures:
+            *_, last = count_divergences(session, Mode.RECURRENT, temperature, args.tokens)
+            counts.append(last)
     if args.json:
         print(json.dumps([asdict(row) for row in counts], indent=1))
     else:

@@ -2,7 +2,7 @@
 # Print the Python that .venv is to be made with: the path of an interpreter, or "uv" where uv has to provide one.
 # Where there is neither, say what to do on standard error and exit 1.
 #
-# Shell built-ins only, apart from uname and sysctl on a Mac, so that it says something even on a bare machine.
+# Shell built-ins only, apart from uname, sysctl and sw_vers on a Mac, so that it says something even on a bare machine.
 set -euo pipefail
 
 # Has venv and pip, a version that Qt runs on (PySide6 aborts on 3.11), and on a Mac is not Intel's under Rosetta.
@@ -15,6 +15,14 @@ sys.exit(not ((3, 12) <= sys.version_info[:2] <= (3, 14) and right_machine))' >/
 
 if [ "$(uname -s 2>/dev/null || true)" = Darwin ] && [ "$(sysctl -n hw.optional.arm64 2>/dev/null || true)" != 1 ]; then
     echo "rdchat needs a Mac with Apple silicon: MLX does not run on Intel Macs." >&2
+    exit 1
+fi
+
+# Qt 6.12 supports macOS 14.4 and later, although pip installs it on 14.0 too.
+macos="$(sw_vers -productVersion 2>/dev/null || true)"
+IFS=. read -r major minor _ <<<"$macos.0.0"
+if [ -n "$macos" ] && [ "$((major * 100 + minor))" -lt 1404 ]; then
+    echo "rdchat's window needs macOS 14.4 or later, as Qt does; this Mac has $macos. Update macOS first." >&2
     exit 1
 fi
 

@@ -1,6 +1,8 @@
-"""Run README's `xvfb-run -a make run` until its window is drawn, end it with SIGTERM, and fail where either goes wrong.
+"""Run README's `make run` until its window is drawn, end it with SIGTERM, and fail where either goes wrong.
 
-Linux only. The chats go into a temporary folder.
+On Linux it runs on a virtual screen (`xvfb-run -a make run`) and the screen is looked at; on a Mac, where that takes a
+permission, the app's log is, which says when macOS has the window drawn. Not tried on a Mac. The chats go into a
+temporary folder.
 """
 
 import os
@@ -8,9 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+
+from rdchat import host
+from rdchat.ui.window.application import ON_SCREEN
 
 ROOT = Path(__file__).resolve().parent.parent
 SCREEN = (1280, 1024, 24)  # width, height, bits
@@ -20,35 +26,48 @@ DEADLINE_S = 120.0
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
-        screen = "x".join(map(str, SCREEN))
-        server = f"-screen 0 {screen} -fbdir {folder} -nolisten tcp"
         data = Path(folder, "data")
         environment = {name: value for name, value in os.environ.items() if name != "QT_QPA_PLATFORM"}
-        command = ["xvfb-run", "-a", "-s", server, "make", "run"]
+        screen = "x".join(map(str, SCREEN))
+        server = f"-screen 0 {screen} -fbdir {folder} -nolisten tcp"
+        command = ["make", "run"] if host.MACOS else ["xvfb-run", "-a", "-s", server, "make", "run"]
         process = subprocess.Popen(command, cwd=ROOT, env=environment | {"RDCHAT_DATA_DIR": str(data)})
         try:
-            took = wait_for_window(process, Path(folder, "Xvfb_screen0"))
+            took = wait_for_window(process, lambda: is_logged(data) if host.MACOS else is_drawn(Path(folder)))
             app_of(process).terminate()
             status = process.wait(DEADLINE_S)
         finally:
             end(process)
         if status or not (data / "conversations.db").exists():
             raise SystemExit(f"The app ended with status {status} after SIGTERM.")
+        if not is_logged(data):
+            raise SystemExit("The log does not say that the window was drawn.")
     print(f"The window was drawn after {took:.1f} s and closed on SIGTERM.")
     return 0
 
 
-def wait_for_window(process: "subprocess.Popen[bytes]", screen: Path) -> float:
-    """Return the seconds until something was drawn on the screen, a file that the X server keeps it in."""
+def wait_for_window(process: "subprocess.Popen[bytes]", is_there: Callable[[], bool]) -> float:
+    """Return the seconds until it is there."""
     began = time.monotonic()
-    size = SCREEN[0] * SCREEN[1] * 4
     while time.monotonic() - began < DEADLINE_S:
         if process.poll() is not None:
             raise SystemExit(f"The app ended with status {process.returncode} before its window was drawn.")
-        if screen.exists() and size - screen.read_bytes()[-size:].count(0) > DRAWN_BYTES:
+        if is_there():
             return time.monotonic() - began
         time.sleep(0.2)
     raise SystemExit(f"No window was drawn within {DEADLINE_S:.0f} s.")
+
+
+def is_drawn(folder: Path) -> bool:
+    """Tell whether there is something on the screen, which the X server keeps in a file."""
+    screen, size = folder / "Xvfb_screen0", SCREEN[0] * SCREEN[1] * 4
+    return screen.exists() and size - screen.read_bytes()[-size:].count(0) > DRAWN_BYTES
+
+
+def is_logged(data: Path) -> bool:
+    """Tell whether the app's log says so."""
+    log = data / "logs" / "rdchat.log"
+    return log.exists() and ON_SCREEN in log.read_text(encoding="utf-8")
 
 
 def app_of(process: "subprocess.Popen[bytes]") -> psutil.Process:

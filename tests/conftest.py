@@ -5,12 +5,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
-from rdchat import paths
+from rdchat import machine, paths
 from rdchat.services.app.garbage_collector import collect_if_due
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -25,6 +26,43 @@ def pytest_configure() -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    words = "round by the number of rows, and coarsely, in all tests but those that are marked across_rows"
+    parser.addoption("--round-by-rows", action="store_true", help=words)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test, and the fixtures that it is the first to need, on the device that its marks ask for."""
+    with _device_for(item):
+        return (yield)
+
+
+def _device_for(item: pytest.Item) -> AbstractContextManager[None]:
+    if item.get_closest_marker("across_rows"):
+        return _on_the_cpu()
+    if item.config.getoption("--round-by-rows"):
+        import rdchat.inference.blas  # noqa: F401  before MLX
+        from tests.inference.rounding import coarse_rounding_by_rows
+
+        return coarse_rounding_by_rows()
+    return nullcontext()
+
+
+@contextmanager
+def _on_the_cpu() -> Iterator[None]:
+    """Have all threads compute on the CPU, where models are float32: there rows hardly change each other's rounding."""
+    import rdchat.inference.blas  # noqa: F401  before MLX
+
+    # isort: split
+    import mlx.core as mx
+
+    device = mx.default_device()
+    mx.set_default_device(mx.cpu)
+    yield
+    mx.set_default_device(device)
 
 
 def pytest_runtest_logfinish() -> None:
@@ -55,6 +93,13 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tests away from the person's own conversations, settings and cache."""
     monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let costs be measured whatever else this machine does, and on battery."""
+    monkeypatch.setattr(machine, "others_seconds", lambda: 0.0)
+    monkeypatch.setattr(machine, "on_battery", lambda: False)
 
 
 @pytest.fixture(scope="session")

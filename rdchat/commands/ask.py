@@ -52,7 +52,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--min-p", type=float, default=defaults.min_p, help="least share of the most probable one; 0 is off"
     )
     parser.add_argument("--repetition-penalty", type=float, default=defaults.repetition_penalty, help="1 is off")
-    parser.add_argument("--seed", type=int, help="the same seed gives the same text (default: drawn at random)")
+    parser.add_argument(
+        "--seed", type=int, help="the same seed, the same text, on a GPU up to rounding (default: random)"
+    )
     parser.add_argument("--max-tokens", type=int, default=defaults.max_tokens, help="longest answer")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; may be repeated")
     parser.add_argument("--json", action="store_true", help="print one JSON object with text, tokens and statistics")
@@ -61,7 +63,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     defaults = DraftSettings()
-    group = parser.add_argument_group("drafting", "makes the answer come faster; what it says stays the same")
+    group = parser.add_argument_group("drafting", "makes the answer come faster; it stays the same, up to rounding")
     group.add_argument("--mode", choices=[m.value for m in Mode], default=defaults.mode.value, help="who drafts tokens")
     group.add_argument("--draft-model", metavar="MODEL", help="for speculative, auto: a smaller model, same tokens")
     group.add_argument(

@@ -27,6 +27,7 @@ class Facts:
 
     Attributes:
         system: Operating system, its version and the processor's architecture.
+        outdated_macos: Its version, where it is a macOS that is too old for Qt; empty elsewhere.
         python: Version of Python, such as (3, 13, 0).
         engine: What MLX runs on; None where MLX does not load.
         engine_problem: Why it does not; empty where it does.
@@ -42,6 +43,7 @@ class Facts:
     """
 
     system: str
+    outdated_macos: str
     python: tuple[int, int, int]
     engine: "EngineFacts | None"
     engine_problem: str
@@ -87,6 +89,7 @@ def gather() -> Facts:
     drafter, left_out = _drafters() if engine else (None, ())
     return Facts(
         system=host.system_name(),
+        outdated_macos=host.outdated_macos(),
         python=sys.version_info[:3],
         engine=engine,
         engine_problem=engine_problem,
@@ -112,6 +115,10 @@ def advise(facts: Facts) -> list[Advice]:
         advice.append(Advice(f"MLX does not load: {facts.engine_problem}.", "make setup"))
     if facts.qt_problem:
         advice.append(Advice(f"Qt does not load: {facts.qt_problem}.", "make setup"))
+    if facts.outdated_macos:
+        wanted = ".".join(map(str, host.OLDEST_MACOS))
+        problem = f"The window needs macOS {wanted} or later, as Qt does; this Mac has {facts.outdated_macos}."
+        advice.append(Advice(problem, "Update macOS in System Settings > General > Software Update."))
     if facts.model_path is None:
         advice.append(Advice("The default model is not installed.", "rdchat models install-default"))
     advice += [

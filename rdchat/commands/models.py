@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import ModelError
@@ -39,23 +40,38 @@ def _install_default() -> int:
 
 
 def _list() -> int:
-    from rdchat.inference.models.model_files import check_model_folder, installed_models  # noqa: PLC0415  slow to import
+    from rdchat.inference.models.installed_models import model_places  # noqa: PLC0415  slow to import
 
     rows = []
-    for name, folder in installed_models():
+    for place in model_places():
         try:
-            files = check_model_folder(folder)
-        except ModelError:
+            rows.append((place.name, *_described(place.path), place.place))
+        except (ModelError, OSError):
             continue  # the hub's cache also holds what is no language model
-        precision = f"{files.quantization_bits}-bit" if files.quantization_bits else "not quantised"
-        size = f"{files.stored_bytes / 1e6:,.0f} MB"
-        rows.append((name, files.architecture, f"{files.parameters / 1e6:,.0f}M parameters", precision, size))
     if not rows:
         print("No models yet. `rdchat models install-default` fetches the default one.", file=sys.stderr)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     return 0
+
+
+def _described(path: Path) -> tuple[str, str, str, str]:
+    """Return a model's architecture, number of parameters, precision and size; raises ModelError where it has none."""
+    from rdchat.inference.models.gguf_header import check_gguf  # noqa: PLC0415  slow to import
+    from rdchat.inference.models.model_files import check_model_folder  # noqa: PLC0415
+
+    if path.is_file():
+        check_gguf(path)
+        return "GGUF", "", "", _megabytes(path.stat().st_size)
+    files = check_model_folder(path)
+    precision = f"{files.quantization_bits}-bit" if files.quantization_bits else "not quantised"
+    size = _megabytes(files.stored_bytes)
+    return files.architecture, f"{files.parameters / 1e6:,.0f}M parameters", precision, size
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"
 
 
 def _check_pair(target: str, draft: str, as_json: bool) -> int:

@@ -20,6 +20,7 @@ _MOST_BYTES = {
     "generation_config.json": _MB,
     "hf_quant_config.json": 8 * _MB,
     "tokenizer_config.json": 32 * _MB,  # of some models with all added tokens
+    "chat_template.json": 2 * _MB,
     "special_tokens_map.json": 16 * _MB,
     "added_tokens.json": 32 * _MB,
     "model.safetensors.index.json": 16 * _MB,  # a line for each tensor: the largest models have 140,000

@@ -1,5 +1,9 @@
-"""Has the fast BLAS loaded. Every room that imports MLX imports this module first, since MLX takes what is there."""
+"""Prepares this process for MLX. Every room that imports MLX imports this module first: MLX takes what is there.
+
+The fast BLAS is loaded, and float32 products are float32.
+"""
 
 from rdchat import host
 
 host.prefer_fast_blas()
+host.switch_tf32_off()

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from rdchat import paths
@@ -14,6 +14,7 @@ from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import RowsFor
 from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
 from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.drafting.drafter_search import DrafterSearch, search_drafters
@@ -31,10 +32,18 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReadyDrafter:
-    """What drafts a reply, and what it is called: a path, or a name."""
+    """What drafts a reply.
+
+    Attributes:
+        drafter: That.
+        source: What it is called: a path, or a name.
+        rows_for: Returns the rows to verify a draft with, of so many nodes and with so many tokens in the cache, where
+            the draft itself does not say.
+    """
 
     drafter: Drafter
     source: str
+    rows_for: RowsFor
 
 
 def cannot_verify(model: LoadedModel) -> str:
@@ -115,22 +124,28 @@ class Drafters:
     def drafter(self, prompt: list[int], request: GenerationRequest, ledger: Ledger) -> ReadyDrafter | None:
         """Return the drafter of one reply, for which `load` found nothing in the way; None in mode `off`."""
         settings = request.draft
+        if settings.mode is Mode.OFF:
+            return None
+        self.auto.look_up_costs()
+        rows_for = partial(self.auto.planner.rows_for, settings.mode)
         match settings.mode:
-            case Mode.OFF:
-                return None
             case Mode.AUTO:
-                return ReadyDrafter(AutoDrafter(self.auto, prompt, request, ledger), self._auto_sources())
+                drafter: Drafter = AutoDrafter(self.auto, prompt, request, ledger)
+                return ReadyDrafter(drafter, self._auto_sources(), rows_for)
             case Mode.LOOKUP:
-                return ReadyDrafter(LookupDrafter(prompt, settings.draft_tokens, ledger), "prompt lookup")
+                drafter = LookupDrafter(prompt, settings.draft_tokens, ledger)
+                return ReadyDrafter(drafter, "prompt lookup", rows_for)
             case Mode.SPECULATIVE:
                 assert settings.draft_model is not None
                 draft = self._draft_models[settings.draft_model]
-                return ReadyDrafter(draft.drafter(prompt, request, ledger=ledger), str(draft.model.info.path))
+                shape_of = partial(self.auto.draft_shape, draft, request.sampling, depth=len(prompt))
+                drafter = draft.drafter(prompt, request, ledger=ledger, shape_of=shape_of)
+                return ReadyDrafter(drafter, str(draft.model.info.path), rows_for)
             case Mode.RECURRENT:
                 assert self._recurrent is not None
                 folder, recurrent = self._recurrent
-                shaped = RecurrentSettings.of(settings)
-                return ReadyDrafter(recurrent.drafter(prompt, request, shaped, ledger), str(folder))
+                drafter = recurrent.drafter(prompt, request, RecurrentSettings.of(settings), ledger)
+                return ReadyDrafter(drafter, str(folder), rows_for)
 
     def forget(self) -> None:
         """Empty what drafters keep between replies: a draft model's KV cache."""

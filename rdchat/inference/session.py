@@ -28,8 +28,8 @@ from rdchat.inference.target.target import LoadedModel
 class ChatSession:
     """Makes replies, one at a time, each prefilling only what differs from the conversation before.
 
-    The text of a reply is a function of the request alone: the cache is trimmed to the common prefix of its tokens and
-    the prompt's, so after a further turn only the new tokens are read, after an edit those behind it.
+    The text of a reply is a function of the request alone, up to rounding: the cache is trimmed to the common prefix of
+    its tokens and the prompt's, so after a further turn only the new tokens are read, after an edit those behind it.
 
     Args:
         model: The target.
@@ -85,7 +85,7 @@ class ChatSession:
         if ready is None:
             self._running = AutoregressiveIterator(replace(job, mode_reason=reason))
         else:
-            job = replace(job, mode=request.draft.mode, drafter=ready.source)
+            job = replace(job, mode=request.draft.mode, drafter=ready.source, rows_for=ready.rows_for)
             self._running = _drafting(job, ready.drafter)
         return self._running
 

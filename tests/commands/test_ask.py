@@ -144,6 +144,7 @@ def plain_report(default_model_folder: Path, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.mark.slow
+@pytest.mark.across_rows
 def test_json_has_every_field_and_its_figures_agree(plain_report: dict[str, Any], default_model_folder: Path) -> None:
     report = plain_report
     assert report.keys() == JSON_FIELDS
@@ -167,6 +168,7 @@ def test_json_has_every_field_and_its_figures_agree(plain_report: dict[str, Any]
 
 
 @pytest.mark.slow
+@pytest.mark.across_rows
 def test_recurrent_mode_finds_the_drafter_that_is_shipped_and_profile_times_it(
     default_model: Path, plain_report: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,6 +189,7 @@ def test_recurrent_mode_finds_the_drafter_that_is_shipped_and_profile_times_it(
 
 
 @pytest.mark.slow
+@pytest.mark.across_rows
 def test_the_automatic_mode_is_the_default_and_says_the_same(
     default_model: Path, plain_report: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +215,7 @@ def test_profile_shows_where_the_time_went(small_model: Path, capsys: pytest.Cap
     assert "Exact times" in table[-1]
 
 
+@pytest.mark.across_rows
 def test_same_seed_same_text_and_no_seed_is_drawn_and_told(
     small_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -184,6 +184,7 @@ def drafter(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return saved_random_drafter(load_model(small_model), place, hidden_size=256)
 
 
+@pytest.mark.across_rows
 def test_json_has_every_mode_in_the_order_asked(
     small_model: Path, drafter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,6 +234,7 @@ def test_json_has_every_mode_in_the_order_asked(
     assert again["modes"] == modes
 
 
+@pytest.mark.across_rows
 def test_a_sweep_has_an_entry_for_each_cell(
     small_model: Path, drafter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,7 @@ from tests.commands.running import printed_json
 ENGINE = EngineFacts("Some CPU", "CPU", "OpenBLAS", "libopenblas.so.0", 250.0, "0.32.4", "0.32.2")
 WELL = doctor.Facts(
     system="Linux x86_64",
+    outdated_macos="",
     python=(3, 13, 0),
     engine=ENGINE,
     engine_problem="",
@@ -89,6 +90,7 @@ def test_nothing_to_mend():
         (replace(WELL, python=(3, 11, 7)), "aborts on Python 3.11", "make setup"),
         (replace(WELL, engine=None, engine_problem="libmlx.so: not found"), "libmlx.so: not found", "make setup"),
         (replace(WELL, qt="", qt_problem="libEGL.so.1: not found"), "libEGL.so.1: not found", "make setup"),
+        (replace(WELL, outdated_macos="14.2"), "needs macOS 14.4 or later, as Qt does; this Mac has 14.2", "Update"),
         (replace(WELL, model_path=None), "default model is not installed", "rdchat models install-default"),
         (replace(WELL, display=False), "no display", "xvfb-run -a make run"),
         (replace(WELL, memory_available_bytes=2**29), "Only 0.5 GiB of memory is free", "Close other apps"),

@@ -59,15 +59,16 @@ def test_list_shows_own_models_and_the_hub_cache_but_nothing_else(model: Path, t
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "config.json").write_text('{"model_type": "painter"}')
     put_into_hub_cache(tmp_path / "pictures", hub, "some-org/painter")
-    done = rdchat("models", "list", HF_HUB_CACHE=str(hub))
+    done = rdchat("models", "list", HF_HUB_CACHE=str(hub), HOME=str(tmp_path))
     assert done.returncode == 0
     rows = [line.split() for line in done.stdout.splitlines()]
     assert [row[0] for row in rows] == [model.name, "some-org/small-4bit"]
-    assert rows[0][1:] == ["llama", "1M", "parameters", "4-bit", "1", "MB"]
+    assert rows[0][1:] == ["llama", "1M", "parameters", "4-bit", "1", "MB", "rdchat"]
+    assert rows[1][-2:] == ["Hugging", "Face"]
 
 
 def test_list_says_what_to_do_where_there_is_nothing(tmp_path: Path) -> None:
-    done = rdchat("models", "list", HF_HUB_CACHE=str(tmp_path / "hub"))
+    done = rdchat("models", "list", HF_HUB_CACHE=str(tmp_path / "hub"), HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "No models yet. `rdchat models install-default` fetches the default one.\n"
     assert not paths.models_dir().exists()

@@ -8,7 +8,8 @@ import numpy as np
 from rdchat.inference import ChatSession, GenerationRequest, SamplingParams
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Mode, Role
-from rdchat.inference.decoding.sampling import filter_border, softmax_denominator
+from rdchat.inference.decoding.reductions import log_denominator
+from rdchat.inference.decoding.sampling import filter_border
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
@@ -45,7 +46,7 @@ def check_same(
     prompt = model.encode_chat(asked.messages, False)
     logits = logits_after(model, [*prompt, *plain[:first]])
     ordered = mx.sort(logits, axis=-1)[:, ::-1]
-    border = filter_border(ordered, softmax_denominator(logits), params).item()
+    border = filter_border(ordered, log_denominator(logits), params).item()
     pair = np.array(logits)[0, [plain[first], drafted[first]]]
     at_border = np.abs(pair - border).min() < _ERROR
     gap = abs(pair[0] - pair[1])

@@ -11,7 +11,7 @@ from rdchat.inference.target.target import LoadedModel
 from tests.e2e.model_replies import CODE, check_same, reply, request
 from tests.inference.plain_replies import plain
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.across_rows]
 
 COPY = "Repeat this line three times: the quick brown fox jumps over the lazy dog and runs into the forest."
 GREEDY: dict[str, Any] = {"temperature": 0}
@@ -20,7 +20,8 @@ ASKED: list[tuple[str, dict[str, Any]]] = [(COPY, GREEDY), (CODE, {"temperature"
 
 def test_the_reply_is_that_of_plain_decoding(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "_TRIALS", 1)
-    monkeypatch.setattr(measuring, "_ROWS", measuring._ROWS_FAR)  # all else is measured as ever, which takes a minute
+    monkeypatch.setattr(measuring, "_ROWS", measuring._ROWS_DEEP)
+    monkeypatch.setattr(measuring, "DEEP", (1024,))  # all else is measured as ever, which takes a minute
     session = ChatSession(model)
     drafted = 0
     for measured in (False, True):

@@ -17,7 +17,7 @@ from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.engine.engine_events import EngineState
 from tests.e2e.windows import WAIT_MS, ask, running_app
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.across_rows]
 
 
 def check_tokens_and_trees(app: App, trace: ReplyTrace | None, reply: Message) -> None:

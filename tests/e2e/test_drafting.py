@@ -18,7 +18,7 @@ from rdchat.inference.target.verifier import Verifier
 from tests.e2e.model_replies import CODE, PROSE, SUMS, check_same, reply, request
 from tests.inference.plain_replies import plain
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.across_rows]
 
 # What else there is of samplings, caches and sizes is tried on small models.
 SAMPLINGS: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 1.2, "top_p": 1}]

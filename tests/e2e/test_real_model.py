@@ -17,7 +17,7 @@ PROMPTS = [
     "请用中文写一句问候。",
     "Translate to French: The cat sleeps on the red chair. 🐱",
 ]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.across_rows]
 
 
 def request(*texts: str, **sampling: object) -> GenerationRequest:

@@ -19,6 +19,7 @@ from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
 from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess
 from rdchat.inference.target.capability import Capability, DraftKind, check_capability
+from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
@@ -103,8 +104,9 @@ def tiny_llama(seed: int = 0, sliding_window: int | None = None, context_length:
         sliding_window=sliding_window,
     )
     mx.random.seed(seed)
-    network = llama.Model(args)
-    network.update(tree_map(lambda array: array + 0.3 * mx.random.normal(array.shape), network.parameters()))
+    with mx.stream(mx.cpu):  # the same weights on every device
+        network = llama.Model(args)
+        network.update(tree_map(lambda array: array + 0.3 * mx.random.normal(array.shape), network.parameters()))
     network.eval()
     return loaded(network, context_length)
 
@@ -116,10 +118,11 @@ def shared_llama(seed: int = 0, sliding_window: int | None = None, context_lengt
 
 
 @cache
-def shared_family(name: str) -> LoadedModel:
+def shared_family(name: str, dtype: str = "float32") -> LoadedModel:
     """Return a small model of one of `families`, of the alphabet's vocabulary; made once, so none may change it."""
     module, options = (TREES | CHAINS)[name]
-    return loaded(network_of(module, {**options, "vocab_size": len(ALPHABET)}))
+    model = loaded(network_of(module, {**options, "vocab_size": len(ALPHABET)}, dtype))
+    return replace(model, info=replace(model.info, dtype=dtype))
 
 
 def lenient_llama() -> LoadedModel:
@@ -196,6 +199,8 @@ def random_drafter(model: LoadedModel, **changes: object) -> RecurrentModel:
     """Return a recurrent drafter of random weights; `changes` are fields of its `HeadConfig`."""
     mx.random.seed(1)
     size = len(ALPHABET)
-    config = {"hidden_size": 32, "draft_vocabulary_size": size - 5, "exit_size": 24, "state_size": 32}
-    head = RecurrentHead(HeadConfig(**(config | changes)))  # type: ignore[arg-type]
+    width = TargetEmbeddings(model.network, size).width
+    config = {"hidden_size": width, "draft_vocabulary_size": size - 5, "exit_size": 24, "state_size": 32}
+    with mx.stream(mx.cpu):
+        head = RecurrentHead(HeadConfig(**(config | changes)))  # type: ignore[arg-type]
     return RecurrentModel(model, StoredDrafter(head, mx.arange(5, size, dtype=mx.int32), None))

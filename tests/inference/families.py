@@ -118,17 +118,28 @@ CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def network_of(name: str, options: dict[str, Any]) -> nn.Module:
+def network_of(name: str, options: dict[str, Any], dtype: str = "float32") -> nn.Module:
+    """Return a network with random weights as float32, float16 or bfloat16, or quantised: `4bit`, in bfloat16."""
     module = importlib.import_module(f"mlx_lm.models.{name}")
     mx.random.seed(0)
     config = {**COMMON, "model_type": name, **options}
     if "text_config" in config:
         config["text_config"] = {**config["text_config"], "vocab_size": config["vocab_size"]}
-    network = module.Model(module.ModelArgs.from_dict(config))
-    network.update(tree_map(_noisy, network.parameters()))
+    with mx.stream(mx.cpu):  # the same weights on every device
+        network = module.Model(module.ModelArgs.from_dict(config))
+        network.update(tree_map(_noisy, network.parameters()))
+    if dtype != "float32":
+        network.set_dtype(getattr(mx, dtype, mx.bfloat16))
+    if dtype == "4bit":
+        nn.quantize(network, 32, 4, class_predicate=_in_groups)
     network.eval()
     mx.eval(network.parameters())
     return network
+
+
+def _in_groups(_name: str, module: nn.Module) -> bool:
+    takes_modes = hasattr(module, "to_quantized") and type(module).__name__ != "FusedLinear"
+    return takes_modes and module.weight.shape[-1] % 32 == 0
 
 
 def _noisy(array: mx.array) -> mx.array:

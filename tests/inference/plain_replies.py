@@ -2,6 +2,8 @@
 
 from weakref import WeakKeyDictionary
 
+import mlx.core as mx
+
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.protocol import GenerationEvent
 from rdchat.inference.api.requests import GenerationRequest
@@ -12,6 +14,7 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
+from tests.inference import rounding
 
 SAMPLINGS: list[dict[str, float]] = [
     {"temperature": 0},
@@ -27,13 +30,13 @@ SAMPLINGS: list[dict[str, float]] = [
 # after 1, 2, 4, 6, 11, 12, 15, 18, 19, 23 and 30 tokens.
 ENDING_SEEDS = (21, 38, 0, 43, 22, 25, 20, 15, 19, 9, 12)
 
-_said: WeakKeyDictionary[ModelHooks, dict[tuple[GenerationRequest, int], ReplyEnd]] = WeakKeyDictionary()
+_said: WeakKeyDictionary[ModelHooks, dict[tuple[object, ...], ReplyEnd]] = WeakKeyDictionary()
 
 
 def plain(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
     """Return the reply of a new chat without drafts; it is decoded once, so a model must not be changed afterwards."""
     told = _said.setdefault(model.hooks, {})
-    key = (request, model.info.context_length)
+    key = (request, model.info.context_length, str(mx.default_device()), tuple(rounding.active))
     if key not in told:
         *_, end = ChatSession(model).generate(request)
         assert isinstance(end, ReplyEnd)

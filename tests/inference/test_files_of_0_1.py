@@ -28,6 +28,8 @@ from rdchat.inference.training.training_progress import Pace, Phase, TrainingPro
 from tests.inference.fakes import tiny_llama
 from tests.inference.training.small_language import LenientTokenizer
 
+pytestmark = pytest.mark.across_rows
+
 FILES = Path(__file__).parents[1] / "fixtures" / "version_0_1"
 
 

@@ -1,5 +1,6 @@
-"""Importing plain data changes nothing in the process, and whoever comes to MLX has the fast BLAS by then."""
+"""Importing plain data changes nothing in the process, and whoever comes to MLX has prepared it by then."""
 
+import os
 import pkgutil
 import subprocess
 import sys
@@ -17,13 +18,14 @@ import os, sys
 from rdchat import host
 
 asked = []
-host.prefer_fast_blas = lambda: asked.append(True)
+host.prefer_fast_blas = lambda: asked.append("blas")
+host.switch_tf32_off = lambda: asked.append("tf32")
 
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
         if name == "mlx.core" or name == "mlx_lm":
-            os._exit(0 if asked else 1)
+            os._exit(0 if asked == ["blas", "tf32"] else 1)
 
 sys.meta_path.insert(0, Finder)
 for module in sys.argv[1:]:
@@ -40,7 +42,7 @@ for module in sys.argv[1:]:
 """
 
 
-def test_every_way_to_mlx_asks_for_the_fast_blas_first() -> None:
+def test_every_way_to_mlx_prepares_the_process_first() -> None:
     told = subprocess.run([sys.executable, "-c", FIRST_IMPORTS, *MODULES], capture_output=True, text=True, check=False)
     assert (told.stdout, told.stderr) == ("", "")
 
@@ -52,7 +54,7 @@ def test_plain_data_is_imported_without_anything_heavy_and_without_an_effect(mod
     code = (
         "import sys; from rdchat import host\n"
         "def changes(): raise AssertionError('the process is changed')\n"
-        f"host.prefer_fast_blas = changes; import {module}\n"
+        f"host.prefer_fast_blas = host.switch_tf32_off = changes; import {module}\n"
         "print([name for name in ('mlx', 'mlx_lm', 'numpy', 'transformers', 'huggingface_hub', 'PySide6')"
         " if name in sys.modules])"
     )
@@ -66,3 +68,27 @@ def test_a_library_user_computes_with_the_fast_blas(use: str) -> None:
     code = f"{use}; print('libopenblas' in open('/proc/self/maps').read())"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "True\n"
+
+
+def without_tf32_setting(**environment: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "MLX_ENABLE_TF32"} | environment
+
+
+@pytest.mark.parametrize(("set_to", "off"), [(None, True), ("0", True), ("1", False)])
+def test_float32_is_not_rounded_to_tf32_unless_the_environment_says_so(set_to: str | None, off: bool) -> None:
+    """MLX reads the variable at its first product; nothing here has units for TF32, so it is only looked at."""
+    code = (
+        "import os; from rdchat import host; import rdchat.inference.target.device\n"
+        "print(os.environ['MLX_ENABLE_TF32'] == '0', host.tf32_is_off())"
+    )
+    environment = without_tf32_setting(**({"MLX_ENABLE_TF32": set_to} if set_to else {}))
+    command = [sys.executable, "-c", code]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout == f"{off} {off}\n"
+
+
+def test_mlx_that_somebody_else_imported_may_have_read_the_setting_already() -> None:
+    code = "import mlx.core; from rdchat import host; import rdchat.inference.target.device; print(host.tf32_is_off())"
+    command = [sys.executable, "-c", code]
+    told = subprocess.run(command, env=without_tf32_setting(), capture_output=True, text=True, check=True)
+    assert told.stdout == "False\n"

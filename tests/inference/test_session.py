@@ -11,6 +11,8 @@ from rdchat.inference.api.requests import ChatMessage, DraftSettings, Generation
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import ask, positions, tiny_llama
 
+pytestmark = pytest.mark.across_rows
+
 USER, ASSISTANT, SYSTEM = Role.USER, Role.ASSISTANT, Role.SYSTEM
 
 

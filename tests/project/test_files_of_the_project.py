@@ -1,31 +1,20 @@
 """What the project says in several places agrees, and the scripts that check it do."""
 
 import importlib.metadata
-import importlib.util
 import os
 import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def script(name: str) -> ModuleType:
-    """Import a script of `scripts/`, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.project.scripts import ROOT, script
 
 
 def debian_packages() -> list[str]:
@@ -103,6 +92,34 @@ def test_ci_runs_the_commands_of_the_readme():
     assert any(line.startswith(".venv/bin/rdchat ask ") for line in lines)
     assert ".venv/bin/python scripts/smoke.py" in lines  # xvfb-run -a make run
     assert "make git" in ci.read_text()  # what a bare Debian lacks of that
+
+
+@pytest.fixture(scope="module")
+def workflow() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+
+
+def test_the_workflow_runs_the_commands_of_the_readme_on_linux_and_on_macs(workflow: dict[str, Any]):
+    job = workflow["readme"]
+    assert job["strategy"]["matrix"]["system"] == ["ubuntu-24.04", "macos-15", "macos-26"]
+    steps = [step.get("run", "") for step in job["steps"]]
+    ci = [line.removeprefix("timeout --kill-after=1m 40m ") for line in (ROOT / ".ci" / "run").read_text().splitlines()]
+    for command in (line for line in ci if line.startswith(("make ", ".venv/"))):
+        assert command in steps
+    assert any(step.startswith(".venv/bin/rdchat report --out rdchat-report-") for step in steps)
+
+
+def test_the_app_is_started_where_nothing_of_the_project_is_installed(workflow: dict[str, Any]):
+    job = workflow["start-app"]
+    assert job["needs"] == "app"
+    assert [step["run"] for step in job["steps"] if "run" in step] == ["bash scripts/smoke-app.sh rdchat-*.dmg"]
+    assert {"with": {"sparse-checkout": "scripts"}}.items() <= job["steps"][0].items()
+
+
+def test_the_workflows_scripts_exist(workflow: dict[str, Any]):
+    named = re.findall(r"scripts/[\w.-]+\.(?:sh|py)", str(workflow))
+    assert len(named) >= 3
+    assert all((ROOT / name).exists() for name in named)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")

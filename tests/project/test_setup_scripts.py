@@ -82,6 +82,18 @@ def test_uv_is_used_where_there_is_no_python(run_script, bin_folder):
     assert run_script(SCRIPTS / "find-python.sh").stdout == "uv\n"
 
 
+@pytest.mark.parametrize(("version", "refused"), [("14.3.1", True), ("13.6", True), ("14.4", False), ("26.1", False)])
+def test_a_macos_that_is_too_old_for_qt_is_told_before_anything_is_installed(
+    run_script, bin_folder, version: str, refused: bool
+):
+    (bin_folder / "python3.13").symlink_to(this_python())
+    write_executable(bin_folder / "sw_vers", f"echo {version}")
+    done = run_script(SCRIPTS / "find-python.sh")
+    assert (done.returncode == 1) is refused
+    said = f"rdchat's window needs macOS 14.4 or later, as Qt does; this Mac has {version}. Update macOS first.\n"
+    assert done.stderr == (said if refused else "")
+
+
 def test_set_up_ends_with_the_message_and_an_error(run_script, bin_folder, tmp_path):
     for name in ("bash", "dirname", "sed", "rm", "cat"):
         (bin_folder / name).symlink_to(shutil.which(name) or name)

@@ -10,9 +10,11 @@ from rdchat.inference.api.reply_statistics import Statistics
 
 MLX_LM = -1  # in place of a cell's index: stock mlx-lm
 
-# In nats: what another order of additions makes of scores of the usual size, a few steps of the format.
+# In nats: what another order of additions makes of scores of the usual size, a few steps of the format. What it was
+# seen to make of all scores of that place, times a few, counts too: at low temperatures, for one, it is much more.
 _NEAR_TIES = {"float32": 0.001, "float16": 0.1}
 _NEAR_TIE = 0.5  # bfloat16, in which quantised models usually compute too
+_ROUNDINGS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class Difference:
         plain, other: Text of the two tokens; empty where that reply had ended.
         gap: Difference of the two tokens' final scores (logit over temperature plus noise) under plain decoding, in
             nats: near 0 is a near-tie. None where one had ended, or a score is not finite.
+        rounding: How far scores of that place are apart where the last tokens before it are fed in one call and one by
+            one: the root mean square over the vocabulary, in nats. None where there is no gap, or it was not measured.
     """
 
     prompt: int
@@ -32,10 +36,12 @@ class Difference:
     plain: str
     other: str
     gap: float | None
+    rounding: float | None = None
 
     def near_tie(self, dtype: str) -> bool:
         """Whether the two scores are so close that rounding in this precision decides between them."""
-        return self.gap is not None and self.gap <= _NEAR_TIES.get(dtype, _NEAR_TIE)
+        limit = max(_NEAR_TIES.get(dtype, _NEAR_TIE), _ROUNDINGS * (self.rounding or 0))
+        return self.gap is not None and self.gap <= limit
 
     def seriousness(self, dtype: str) -> tuple[bool, float]:
         """Return what sorts differences: near-ties first, then replies that ended, then by growing gap."""

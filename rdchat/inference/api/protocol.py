@@ -82,7 +82,8 @@ class Engine(Protocol):
         """Do a slice, under 200 ms, of what can wait, such as measuring what target calls cost.
 
         Returns:
-            Whether there is more to do. Never raises for what is wrong with a model.
+            Whether there is more to do now: what waits for a charger is looked at again after the next reply. Never
+            raises for what is wrong with a model.
         """
 
     def benchmark(self, plan: BenchPlan) -> BenchRunner:

@@ -11,6 +11,7 @@ from rdchat.inference.auto.controller import Controller
 from rdchat.inference.auto.draft_table import ChainSource, RecurrentSource
 from rdchat.inference.auto.plan import DRAFT_TOKENS
 from rdchat.inference.auto.state import AutoState
+from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.draft_shape import DraftShape
@@ -50,9 +51,9 @@ class AutoDrafter(Drafter):
         beams: RecurrentSource | None = None
         if recurrent:
             width = state.planner.beam_width(estimates.known, len(prompt)) if state.trees else 1
-            branches = estimates.branches if state.trees else None
-            beams = RecurrentSource(estimates.values(width), costs, width, branches, state.padding)
-        self._drafted: mx.array  # a draft model's tokens in the last round
+            beams = RecurrentSource(estimates.values(width), costs, width, state.padding)
+        self._drafted: tuple[mx.array, int]  # tokens of the draft model's last tree, and how many are its chain
+        self._waited = False  # whether the draft that was begun ahead was waited for with its round
         self.controller = Controller(
             state.planner,
             estimates,
@@ -94,6 +95,21 @@ class AutoDrafter(Drafter):
         for part in self._parts:
             part.observe(root, tokens, verified, path)
 
+    @override
+    def drafts_ahead(self, limit: int) -> bool:
+        """See `Drafter`; where the controller has it so."""
+        return self._recurrent is not None and self.controller.ahead(limit) is not None
+
+    @override
+    def draft_ahead(self, path: LazyPath, verified: Verified) -> Sequence[mx.array]:
+        """See `Drafter`; a draft that is going to be cut is waited for at once."""
+        controller, recurrent = self.controller, self._recurrent
+        assert recurrent is not None
+        pool = recurrent.search_ahead(path, verified, BeamShape(controller.plan.width, controller.plan.length))
+        mx.async_eval(pool.scores)
+        self._waited = controller.cuts
+        return (pool.tokens, pool.parents, pool.scores) if self._waited else ()
+
     def follow(self, root: int, token: int, verified: Verified) -> None:
         """Take a plain step: `token` came after `root`."""
         for part in self._parts:
@@ -121,34 +137,38 @@ class AutoDrafter(Drafter):
             margins.append(margin)
             return controller.goes_on(margins, limit)
 
-        model.take_shape(DraftShape(DRAFT_TOKENS[-1], controller.runner_ups), goes_on)
+        keeps = (lambda: controller.keeps(margins)) if controller.drafts_on else None
+        model.take_shape(DraftShape(DRAFT_TOKENS[-1], controller.runner_ups), goes_on, keeps)
         draft = model.propose(root, limit)
         steps = draft.tree.deepest
         controller.chain_drafted(margins, steps, len(draft.tree), behind)
         if not steps:  # its context is full
             return draft
-        self._drafted = draft.tree.tokens[1 : 1 + steps]  # the chain comes first
+        self._drafted = draft.tree.tokens, steps
         return Draft(draft.tree, rows=controller.rows, drafter=Mode.SPECULATIVE.value)
 
     def _learn_chain(self, tokens: Sequence[int], accepted: int) -> None:
         assert self._draft_model is not None
         if not (margins := self._draft_model.margins):  # its context is full
             return
-        right = [mine == came for mine, came in zip(np.array(self._drafted).tolist(), tokens, strict=False)]
+        packed, steps = self._drafted
+        chain = np.array(packed)[1 : 1 + steps].tolist()  # it comes first
+        right = [mine == came for mine, came in zip(chain, tokens, strict=False)]
         self.controller.chain_came(margins, right, accepted)
 
     def _beams(self, root: int, limit: int) -> Draft:
         controller, recurrent = self.controller, self._recurrent
         assert recurrent is not None
-        branch = self._look_up(controller.plan.branch) if controller.plan.branch else []
+        waited, self._waited = self._waited, False
         pool = recurrent.search(root, controller.beams(limit))
         if controller.cuts:
-            self._ledger.wait(pool.tokens, pool.parents, pool.scores)
+            if not (waited and recurrent.began_ahead):
+                self._ledger.wait(pool.tokens, pool.parents, pool.scores)
             drawn = pool.fetch()
             controller.cut(drawn)
             controller.compare(drawn, offered=True)
         else:
             self._ledger.queue(pool.tokens, pool.parents, pool.scores)
             controller.compare(pool, offered=True)
-        offered = recurrent.offer(pool, controller.plan.nodes, branch)
+        offered = recurrent.offer(pool, controller.plan.nodes)
         return Draft(offered.tree, offered.looked_up, controller.rows, Mode.RECURRENT.value)

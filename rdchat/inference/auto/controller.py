@@ -14,11 +14,12 @@ from rdchat.inference.api.reply_statistics import AutoChoice
 from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.costs.cost_curve import Floats
 from rdchat.inference.auto.draft_table import ChainSource, DraftSource, RecurrentSource, lookup_table
-from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, DraftValues, value_by_nodes
+from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, DraftValues
 from rdchat.inference.auto.estimates.draft_comparison import DraftComparison
 from rdchat.inference.auto.exploration_budget import ExplorationBudget
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LONGEST, MOST_ROWS, PLAIN, Choice
 from rdchat.inference.auto.planner import Planner, in_words
+from rdchat.inference.auto.wait_policy import WaitPolicy
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.node_pool import HostPool, NodePool
@@ -72,6 +73,9 @@ class Controller:
         self._trial = False  # whether the round that is made, or wanted, is to learn from
         self._usual = True  # whether what the last round drafted is what its plan was charged for
         self._cut = 0  # recurrent drafts up to now, one after the other, of which nothing was verified
+        self._waits = WaitPolicy(planner, estimates)
+        if plain_ms := self._costs.plain_ms(len(self.text)):
+            self._waits.decide(1 / plain_ms)
 
     @property
     def told(self) -> AutoChoice:
@@ -101,6 +105,7 @@ class Controller:
         self._trial = (worse or (self._trial and self._price(choice) > 0)) and self._may_try(choice)
         if worse and not self._trial:
             return False
+        self._waits.followed(self.plan, choice.plan)
         self.plan, self._made, self._usual = choice.plan, choice, True
         self._rounds += 1
         return True
@@ -160,13 +165,16 @@ class Controller:
 
     @property
     def cuts(self) -> bool:
-        """Whether a recurrent draft is looked at before it is verified: not by what calls are guessed to cost."""
-        return not self.plan.branch and self._costs.measured
+        """Whether a recurrent draft is looked at before it is verified, which the host has to wait for.
+
+        Not by what calls are guessed to cost, and only where it saves more than the wait costs on this device.
+        """
+        return self._costs.measured and self._waits.cuts
 
     def cut(self, pool: HostPool) -> None:
         """Take a recurrent draft, and plan with as many nodes of it as pay, perhaps the root alone."""
         assert self._made is not None
-        accepted = value_by_nodes(pool, self._estimates.nodes.chances(pool))
+        accepted = self._waits.values(self._made, len(self.text), pool)
         self._made = self._planner.sized(self._made, len(self.text), accepted)
         self.plan = self._made.plan
         self._cut = self._cut + 1 if self.plan.nodes == 1 else 0
@@ -174,6 +182,16 @@ class Controller:
     def compare(self, pool: NodePool[Any], offered: bool) -> None:
         """Have a recurrent draft below the last token compared with the text; the device may still work on it."""
         self._comparison.add(len(self.text), pool, offered)
+        if offered and not self.cuts:
+            self._waits.left_uncut(pool)
+
+    def ahead(self, limit: int) -> BeamShape | None:
+        """Return the shape of a recurrent draft to begin before the host knows what this round brings; None for none.
+
+        Args:
+            limit: Tokens that may be drafted below the token that the round ends with.
+        """
+        return self._waits.ahead(self.plan, limit)
 
     @property
     def runner_ups(self) -> tuple[int, ...]:
@@ -187,13 +205,28 @@ class Controller:
             margins: Of those it has drafted (`CandidateRanker.rank`).
             limit: Tokens that may be drafted.
         """
+        on = self._worth_more(margins, min(DRAFT_TOKENS[-1], limit))
+        self._waits.went_on(on)
+        return on
+
+    @property
+    def drafts_on(self) -> bool:
+        """Whether a draft model's next step is queued before it is known whether the draft goes on."""
+        return self._waits.drafts_on
+
+    def keeps(self, margins: Sequence[float]) -> bool:
+        """Tell whether a token that a draft model drafted in vain, behind those of `margins`, is worth its row."""
+        return self._worth_more(margins, len(margins) + 1, drafted=True)
+
+    def _worth_more(self, margins: Sequence[float], most: int, drafted: bool = False) -> bool:
+        """Tell whether a chain should be longer than its `margins`; see `Planner.goes_on`."""
         assert self._choice is not None
         rates, beside = self._estimates.chains, self.runner_ups
         known = [rates.chance_of(margin) for margin in margins]
-        further = range(len(known), min(DRAFT_TOKENS[-1], limit) + 1)
+        further = range(len(known), most + 1)
         nodes = [DraftShape(steps, beside[:steps]).nodes for steps in further]
         accepted = [rates.expected(steps, beside, known) for steps in further]
-        return self._planner.goes_on(self._choice, len(self.text), nodes, accepted)
+        return self._planner.goes_on(self._choice, len(self.text), nodes, accepted, drafted)
 
     def chain_drafted(self, margins: Sequence[float], steps: int, nodes: int, behind: int) -> None:
         """Take what a draft model drafted.
@@ -246,26 +279,24 @@ class Controller:
             ms: Its time.
             usual: Whether nothing else was done in it.
         """
-        self._take(tokens)
-        accepted = len(tokens) - 1
-        self._budget.earn(len(tokens))
         made = self._made
         assert made is not None
+        self._waits.round_ended(made, len(self.text))
+        self._take(tokens)
+        self._budget.earn(len(tokens))
         if self._trial:
             came = replace(made, tokens=len(tokens))
             self._budget.spend_on_round(self._price(made), self._switch - came.gain)
             self._trial = False
         if usual and self._usual:
             self._costs.learn(made.plan, ms / made.ms)
-        if made.plan.branch:
-            branches = self._estimates.branches
-            branches.learn(accepted, (made.tokens - 1) / branches.value)
 
     def took_step(self, token: int, ms: float, usual: bool) -> None:
         """Take a plain step; arguments as for `took_round`."""
         self._budget.earn(1)
         if usual:
             self._costs.learn_plain(len(self.text), ms)
+        self._waits.followed(self.plan, PLAIN)
         self.plan = PLAIN
         self._rounds = self._cut = 0
         self._estimates.chains.go_untried()
@@ -296,8 +327,8 @@ class Controller:
         path = path[:limit]
         steady = [table for source in self._sources if (table := source.table(limit)) is not None]
         passing = [table] if (table := lookup_table(path, limit)) else []
-        if self._recurrent and passing and steady and steady[-1].mode is Mode.RECURRENT:
-            passing += self._recurrent.with_branches(steady[-1], path, limit)
+        if steady and steady[-1].mode is Mode.RECURRENT and not self._waits.cuts:
+            steady[-1] = self._waits.at_once(steady[-1])
         return self._planner.choose(len(self.text), steady, passing)
 
     def _path(self, limit: int) -> Floats:

@@ -21,7 +21,6 @@ class Plan:
         length: Tokens of the longest path, the root included.
         nodes: Nodes of the tree, the root included.
         rows: Rows of the call: the nodes, and padding up to a number of rows that is cheaper.
-        branch: Tokens of the path from prompt lookup in a recurrent draft's tree.
     """
 
     mode: Mode = Mode.OFF
@@ -29,7 +28,6 @@ class Plan:
     length: int = 1
     nodes: int = 1
     rows: int = 1
-    branch: int = 0
 
 
 PLAIN = Plan()

@@ -72,7 +72,9 @@ class Planner:
         best = max(choices, key=lambda choice: choice.speedup, default=None)
         return best.plan.width if best else _USUAL_WIDTH
 
-    def goes_on(self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float]) -> bool:
+    def goes_on(
+        self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float], drafted: bool = False
+    ) -> bool:
         """Tell whether a draft model should draft another token: whether some number of them is worth its time.
 
         Args:
@@ -80,9 +82,11 @@ class Planner:
             depth: Tokens in the target's cache.
             nodes: Nodes of the draft as it is, and with one token more, two, and so on.
             accepted: Likewise, the expected accepted length.
+            drafted: Whether they are drafted already, so that only their rows cost anything.
         """
         ms, _ = self._calls(Mode.SPECULATIVE, depth)
-        spent = np.arange(len(nodes)) * self.costs.draft_model_step_ms + ms[list(nodes)]
+        step_ms = 0.0 if drafted else self.costs.draft_model_step_ms
+        spent = np.arange(len(nodes)) * step_ms + ms[list(nodes)]
         worth = np.array(accepted) - choice.rate * spent
         return bool(np.any(worth[1:] > worth[0]))
 
@@ -105,6 +109,11 @@ class Planner:
         took = choice.ms + float(ms[nodes] - ms[choice.plan.nodes])
         return replace(choice, plan=plan, tokens=1 + float(accepted[nodes]), ms=took)
 
+    def cut_gain(self, choice: Choice, depth: int, accepted: Floats) -> float:
+        """Return the tokens that `sized` gains over verifying a draft as it was planned."""
+        planned = float(accepted[min(choice.plan.nodes, len(accepted) - 1)])
+        return self.sized(choice, depth, accepted).gain - replace(choice, tokens=1 + planned).gain
+
     def switch_tokens(self, depth: int) -> float:
         """Return what one change between rounds and plain steps costs, in tokens: a step with nothing queued before.
 
@@ -113,6 +122,29 @@ class Planner:
         plain_ms = self.costs.plain_ms(depth)
         alone = float(self.costs.calls_ms(Mode.OFF, depth)[1])
         return max(alone / plain_ms - 1, 0.0) if plain_ms else 0.0
+
+    def rows_for(self, mode: Mode, nodes: int, depth: int) -> int:
+        """Return the rows to verify so many nodes with: more of them where they were measured as cheaper.
+
+        Args:
+            mode: A drafting mode that was chosen by hand.
+            nodes: Of its draft, the root included.
+            depth: Tokens in the target's cache.
+        """
+        if not self.costs.measured or nodes > MOST_ROWS:
+            return nodes
+        return int(self._calls(mode, depth)[1][nodes])
+
+    def best_size(self, drafts: Sequence[tuple[int, float]], draft_ms: float, depth: int) -> int:
+        """Return which draft of a draft model brings the most tokens for its time, as one is made in any case.
+
+        Args:
+            drafts: Of each its nodes, up to `MOST_ROWS`, and its expected accepted length.
+            draft_ms: What drafting takes: the same for all, which differ by their runner-ups.
+            depth: Tokens in the target's cache.
+        """
+        ms, _ = self._calls(Mode.SPECULATIVE, depth)
+        return int(np.argmax([(1 + accepted) / (draft_ms + ms[nodes]) for nodes, accepted in drafts]))
 
     def _calls(self, mode: Mode, depth: int) -> tuple[Floats, Rows]:
         """Return by nodes, (`MOST_ROWS` + 1,), the cost of verifying them and the rows to do it with."""
@@ -138,7 +170,7 @@ def _best(table: DraftTable, ms: Floats, rows: Rows, plain_ms: float, rate: floa
     """
     draft, nodes = np.unravel_index(int(np.argmax(table.accepted - rate * ms)), ms.shape)
     width, length = table.shapes[int(draft)]
-    plan = Plan(table.mode, width, length, int(nodes), int(rows[nodes]), table.branch)
+    plan = Plan(table.mode, width, length, int(nodes), int(rows[nodes]))
     return Choice(plan, 1 + float(table.accepted[draft, nodes]), float(ms[draft, nodes]), plain_ms, rate)
 
 
@@ -151,7 +183,7 @@ def in_words(choice: Choice | None, drafts: bool, measured: bool) -> str:
         measured: Whether it was measured what calls cost.
     """
     if not measured:
-        return "What drafting costs on this machine is not measured yet."
+        return "What drafting costs on this machine is not measured yet: that is done between replies, not on battery."
     if choice is None:
         return "There is nothing to draft with here."
     figures = f"{choice.tokens:.1f} tokens per call, a call of {choice.plan.rows} costs {choice.cost:.1f}"

@@ -7,16 +7,30 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from rdchat import machine
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.auto.costs.cost_file import MEASUREMENTS, CostFile
 from rdchat.inference.auto.costs.cost_model import CostModel, Part, usable
-from rdchat.inference.auto.costs.measuring import Measurement, measure_beams, measure_calls, measure_draft_model
+from rdchat.inference.auto.costs.measuring import (
+    Measurement,
+    depths_of,
+    lacks_rows,
+    measure_beams,
+    measure_calls,
+    measure_deep_calls,
+    measure_draft_model,
+    measure_waits,
+    wired,
+)
+from rdchat.inference.auto.costs.other_programs import OtherPrograms
 from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates
 from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
+from rdchat.inference.auto.plan import DRAFT_TOKENS, MOST_ROWS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.target.capability import DraftKind
@@ -62,6 +76,7 @@ class AutoState:
         self._files: dict[Part, CostFile] = {}  # of parts whose costs are known, or asked for
         self._missing: dict[Part, Callable[[], Measurement]] = {}
         self._running: tuple[Part, Measurement] | None = None
+        self._others = OtherPrograms()
         self.costs = CostModel()
         # rows without meaning would change a recurrent state
         self.padding = not has_state(KVCache(model.network).layers)
@@ -96,24 +111,56 @@ class AutoState:
         if not self._files:
             self._look_up_costs()
 
-    def measure(self) -> bool:
-        """Do a slice of what is not measured yet; return whether there is more."""
+    def draft_shape(self, draft: DraftModel, sampling: SamplingParams, draft_tokens: int, depth: int) -> DraftShape:
+        """Return the shape of a draft model's drafts where their length is chosen by hand.
+
+        How many runner-ups there are beside the chain is decided by what calls cost; the usual number where that is
+        not measured.
+
+        Args:
+            draft: The draft model.
+            sampling: How the reply's tokens are chosen.
+            draft_tokens: The depth of the drafts.
+            depth: Tokens in the target's cache.
+        """
+        chains, beside = self.estimates(sampling).chains, DRAFT_TOKENS[-1]  # deeper runner-ups were never seen
+        shapes = [
+            shape
+            for shape in draft.shapes(draft_tokens, range(MOST_ROWS + 1))
+            if shape.nodes <= MOST_ROWS and not any(shape.runner_ups[beside:])
+        ]
+        if not (self.costs.measured and shapes):
+            return draft.usual_shape(draft_tokens)
+        known = draft is self._available.draft_model
+        step_ms = self.costs.draft_model_step_ms if known else self._share_of(draft) * self.costs.plain_ms(depth)
+        drafts = [(shape.nodes, chains.expected(draft_tokens, shape.runner_ups)) for shape in shapes]
+        return shapes[self.planner.best_size(drafts, draft_tokens * step_ms, depth)]
+
+    def look_up_costs(self) -> None:
+        """Read what is known of the target's costs, unless that was done."""
         try:
             if not self._files:
                 self._look_up_costs()
         except RdchatError as error:  # the model's files are gone
-            _LOG.warning("Nothing can be measured: %s", error)
+            _LOG.warning("Nothing is known of what the model's calls cost: %s", error)
+
+    def measure(self) -> bool:
+        """Do a slice of what is not measured yet; return whether there is more to do now.
+
+        On battery there is not: a machine may be slower then, and its charge is not for this.
+        """
+        self.look_up_costs()
+        if not (self._running or self._missing) or machine.on_battery():
             return False
-        if self._running is None and self._missing:
-            part = next(iter(self._missing))
-            self._running = part, self._missing.pop(part)()
         if self._running is None:
-            return False
+            part = next(iter(self._missing))
+            self._running = part, wired(self._missing.pop(part)())
         part, work = self._running
         try:
             next(work)
         except StopIteration as end:
-            self.costs.use(part, self._files[part].add(end.value))
+            costs, quiet = end.value
+            self.costs.use(part, self._files[part].add(costs, quiet))
             self._running = None
         except Exception:  # a model may fail in its own ways; it is not measured again before the next start
             _LOG.exception("The cost of %s could not be measured", part.value)
@@ -121,14 +168,22 @@ class AutoState:
         return self._running is not None or bool(self._missing)
 
     def _look_up_costs(self) -> None:
-        model, available = self._model, self._available
-        works: dict[Part, tuple[str, Callable[[], Measurement]]] = {Part.CALLS: ("", lambda: measure_calls(model))}
+        model, available, others = self._model, self._available, self._others
+        works: dict[Part, tuple[str, Callable[[], Measurement]]] = {
+            Part.CALLS: ("", lambda: measure_calls(model, others))
+        }
+        if depths_of(model.info.context_length):
+            works[Part.DEEP_CALLS] = "", lambda: measure_deep_calls(model, others)
         if (recurrent := available.recurrent) and available.folder:
-            works[Part.BEAMS] = _fingerprint(available.folder), lambda: measure_beams(model, recurrent)
+            works[Part.BEAMS] = _fingerprint(available.folder), lambda: measure_beams(model, recurrent, others)
         if draft := available.draft_model:
-            works[Part.DRAFT_MODEL] = _identity(draft.model), lambda: measure_draft_model(draft)
-            if whole := model.info.weights_bytes:
-                self.costs.draft_model_share = draft.model.info.weights_bytes / whole
+            works[Part.DRAFT_MODEL] = _identity(draft.model), lambda: measure_draft_model(draft, others)
+            self.costs.draft_model_share = self._share_of(draft)
+        drafters = works.keys() - {Part.CALLS, Part.DEEP_CALLS}
+        if drafters:
+            either = " ".join(works[part][0] for part in sorted(drafters))
+            beams = recurrent if Part.BEAMS in drafters else None
+            works[Part.WAITS] = either, lambda: measure_waits(model, beams, draft, others)
         again: dict[Part, Callable[[], Measurement]] = {}
         self._running, self._missing = None, {}
         for part in Part:
@@ -143,9 +198,14 @@ class AutoState:
                     self._missing[part] = work
                     continue
                 self.costs.use(part, known)
-                if measurements < MEASUREMENTS:
+                if measurements < MEASUREMENTS or (part is Part.CALLS and lacks_rows(known)):
                     again[part] = work
         self._missing |= again  # after what is not known at all
+
+    def _share_of(self, draft: DraftModel) -> float:
+        """Return what a draft model's step may cost, in plain steps, as long as it is not measured."""
+        whole = self._model.info.weights_bytes
+        return draft.model.info.weights_bytes / whole if whole else self.costs.draft_model_share
 
 
 def _identity(model: LoadedModel) -> str:

@@ -44,7 +44,8 @@ _FOUND_COLUMNS = (
     "difference_index", "difference_plain", "difference_other", "difference_gap", "token_ids", "times_ms",
 )  # fmt: skip
 _ENVIRONMENT = ("rdchat", "mlx", "mlx_lm", "device", "model", "cores", "system")
-COLUMNS = _APPLE_COLUMNS + _CELL_COLUMNS + _FOUND_COLUMNS + _ENVIRONMENT
+_LATER_COLUMNS = ("difference_rounding",)  # which files of earlier versions lack
+COLUMNS = _APPLE_COLUMNS + _CELL_COLUMNS + _FOUND_COLUMNS + _ENVIRONMENT + _LATER_COLUMNS
 
 _BASELINE, _CELL, _MLX_LM = "baseline", "cell", "mlx_lm"  # what a row is part of
 _FLOATS = {Dtype.FLOAT16.value, Dtype.BFLOAT16.value, Dtype.FLOAT32.value}
@@ -154,6 +155,7 @@ def _found_cells(run: BenchRun) -> dict[str, Any]:
                 "difference_plain": difference.plain,
                 "difference_other": difference.other,
                 "difference_gap": difference.gap,
+                "difference_rounding": difference.rounding,
             }
             if difference
             else {}
@@ -164,7 +166,7 @@ def _found_cells(run: BenchRun) -> dict[str, Any]:
 
 
 def _our_record(table: Table) -> BenchRecord:
-    missing = [name for name in COLUMNS if name not in table.columns]
+    missing = [name for name in COLUMNS if name not in table.columns and name not in _LATER_COLUMNS]
     if missing:
         raise RdchatError(f"Line 1 of {table.path} does not name the column {missing[0]}.", "Export it again.")
     rows = table.rows()
@@ -276,4 +278,5 @@ def _difference(row: Row, prompt: int) -> Difference | None:
         row.text("difference_plain"),
         row.text("difference_other"),
         row.number_or_none("difference_gap"),
+        row.number_or_none("difference_rounding"),
     )

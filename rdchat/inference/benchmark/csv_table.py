@@ -55,8 +55,8 @@ class Row:
         return self.cells[name].removeprefix(_GUARD)
 
     def number_or_none(self, name: str) -> float | None:
-        """Return a number; None where the cell is empty."""
-        return self.number(name) if self.cells[name] else None
+        """Return a number; None where the cell is empty, or there is no such column."""
+        return self.number(name) if self.cells.get(name) else None
 
     def truth(self, name: str) -> bool:
         """Return what `True` or `False` say."""

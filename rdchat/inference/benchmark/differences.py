@@ -1,16 +1,21 @@
 """Where two replies part, and how near a tie it was."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
 import numpy as np
 
+from rdchat.inference.api.bench_results import Difference
 from rdchat.inference.api.requests import GenerationRequest
-from rdchat.inference.decoding.prefill import read_prompt
-from rdchat.inference.decoding.sampling import TokenChooser, filter_border, softmax_denominator
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.prefill import prefill, read_prompt
+from rdchat.inference.decoding.reductions import log_denominator
+from rdchat.inference.decoding.sampling import TokenChooser, filter_border
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
+
+_TOGETHER = 6  # tokens that are fed in one call, to see what that makes of the scores
 
 
 def first_difference(plain: Sequence[int], other: Sequence[int]) -> int | None:
@@ -21,8 +26,10 @@ def first_difference(plain: Sequence[int], other: Sequence[int]) -> int | None:
     return None if len(plain) == len(other) else min(len(plain), len(other))
 
 
-def score_gap(model: LoadedModel, request: GenerationRequest, plain: Sequence[int], index: int, other: int) -> float:
-    """Return how far another token was from being chosen by plain decoding.
+def score_gap(
+    model: LoadedModel, request: GenerationRequest, plain: Sequence[int], index: int, other: int
+) -> tuple[float, float]:
+    """Return how far another token was from being chosen by plain decoding, and how far rounding moves scores there.
 
     Args:
         model: The target.
@@ -33,11 +40,51 @@ def score_gap(model: LoadedModel, request: GenerationRequest, plain: Sequence[in
 
     Returns:
         The difference of the two tokens' final scores, logit over temperature plus noise, in nats; where a filter drops
-        the other one, its distance to the filter's border. Not finite where a logit is not.
+        the other one, its distance to the filter's border. And the root mean square, over the vocabulary, of what other
+        calls make of these scores: the last few tokens fed one by one, and together. Not finite where a logit is not.
     """
     tokens = [*model.encode_chat(request.messages, continue_last=False), *plain[:index]]
-    logits = read_prompt(model, KVCache(model.network), tokens)
-    return gap_of(logits, len(tokens), request, plain[index], other)
+    before, last = tokens[:-_TOGETHER], tokens[-_TOGETHER:]
+    cache = KVCache(model.network)
+    _fill(model, cache, before)
+    for token in last:
+        logits = model.network(mx.array([[token]]), cache=cache.layers)[:, -1]
+        cache.tokens.append(token)
+    gap = gap_of(logits, len(tokens), request, plain[index], other)
+    cache.trim_to(len(before))
+    _fill(model, cache, before)  # where the cache could not be shortened
+    together = model.network(mx.array([last]), cache=cache.layers)[:, -1]
+    moved = (together.astype(mx.float32) - logits.astype(mx.float32)) / (request.sampling.temperature or 1)
+    return gap, _number(mx.sqrt(mx.mean(mx.square(moved))))
+
+
+def _fill(model: LoadedModel, cache: KVCache, tokens: list[int]) -> None:
+    """Feed tokens, from where the cache ends."""
+    for _ in prefill(model, cache, [*tokens, 0], lambda: False, Ledger()):  # it leaves the last one out
+        pass
+
+
+def divergences(model: LoadedModel, request: GenerationRequest, reply: Sequence[int]) -> Iterator[Difference]:
+    """Lead plain decoding along a drafted reply, and yield where it would have chosen another token.
+
+    Two replies that ran apart once would differ from then on, so they are not compared: each place is looked at by
+    itself. The reply's first token is left out, which comes with the prompt in all modes.
+
+    Args:
+        model: The target.
+        request: What was asked; no repetition penalty.
+        reply: The drafted reply.
+    """
+    prompt = model.encode_chat(request.messages, continue_last=False)
+    chooser = TokenChooser(request.sampling, request.seed, model.info.vocabulary_size)
+    cache = KVCache(model.network)
+    read_prompt(model, cache, prompt)
+    for index, token in enumerate(reply[:-1], start=1):
+        logits = model.network(mx.array([[token]]), cache=cache.layers)[:, -1]
+        plain = int(np.array(chooser.choose(logits, mx.array([len(prompt) + index])))[0])
+        if plain != reply[index]:
+            gap, rounding = score_gap(model, request, [*reply[:index], plain], index, reply[index])
+            yield Difference(0, index, model.decode([plain]), model.decode([reply[index]]), gap, rounding)
 
 
 def gap_of(logits: mx.array, position: int, request: GenerationRequest, chosen: int, other: int) -> float:
@@ -49,7 +96,7 @@ def gap_of(logits: mx.array, position: int, request: GenerationRequest, chosen: 
     if math.isfinite(gap) or sampling.greedy:
         return gap
     logits = logits.astype(mx.float32)
-    border = filter_border(mx.sort(logits, axis=-1)[:, ::-1], softmax_denominator(logits), sampling)
+    border = filter_border(mx.sort(logits, axis=-1)[:, ::-1], log_denominator(logits), sampling)
     return abs(_number(border[0, 0]) - _number(logits[0, other])) / sampling.temperature
 
 

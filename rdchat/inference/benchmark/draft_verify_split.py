@@ -15,6 +15,7 @@ from rdchat.inference.decoding.accepted_path import accepted_path
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.prefill import read_prompt
+from rdchat.inference.decoding.reply import RowsFor
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
@@ -28,11 +29,18 @@ class Halves:
         model: The target.
         drafter: Fresh, for this prompt; a draft model's KV cache is empty.
         prompt: Token ids.
+        rows_for: As `ReplyJob` has it.
     """
 
-    def __init__(self, model: LoadedModel, drafter: Drafter, prompt: list[int]) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        drafter: Drafter,
+        prompt: list[int],
+        rows_for: RowsFor = lambda nodes, _depth: nodes,
+    ) -> None:
         self._cache = KVCache(model.network)
-        self._drafter = drafter
+        self._drafter, self._rows_for = drafter, rows_for
         logits = read_prompt(model, self._cache, prompt)
         mx.eval(logits, model.hooks.hidden)  # what the first draft reads
         for _ in drafter.prefill(lambda: False, Ledger()):
@@ -54,7 +62,8 @@ class Halves:
         draft = self._drafter.propose(root, limit)
         mx.eval(*draft.tree.arrays, draft.looked_up)
         drafted = perf_counter()
-        verified = self._verifier.verify(draft.tree, draft.rows)
+        rows = draft.rows or self._rows_for(len(draft.tree), self._verifier.position)
+        verified = self._verifier.verify(draft.tree, rows)
         mx.eval(verified.logits, verified.hidden)
         self._open = root, draft, verified
         return (drafted - began) * 1e3, (perf_counter() - drafted) * 1e3

@@ -196,7 +196,7 @@ def measure_overhead(
     ready = session.drafters.drafter(prompt, request, ledger)
     if ready is None or not recording.rounds:
         return None
-    halves = Halves(model, ready.drafter, prompt)
+    halves = Halves(model, ready.drafter, prompt, ready.rows_for)
     last_index = min(request.sampling.max_tokens, model.info.context_length - len(prompt)) - 1
     done, halves_ms = 1, 0.0
     for each in recording.rounds[:_HALVED_ROUNDS]:

@@ -168,13 +168,14 @@ class InterleavedRunner:
         if index is None:
             return None
         ended = index >= min(len(plain.token_ids), len(other.token_ids))
-        gap = math.nan
+        gap = rounding = math.nan
         if not ended:
             cell = self._plan.all_cells[plain.cell]
             request = self._request(cell, plain.prompt, self._plan.sampling(cell))
-            gap = score_gap(model, request, plain.token_ids, index, other.token_ids[index])
+            gap, rounding = score_gap(model, request, plain.token_ids, index, other.token_ids[index])
         texts = _text(model, plain, index), _text(model, other, index)
-        return Difference(plain.prompt, index, *texts, gap if math.isfinite(gap) else None)
+        known = math.isfinite(gap) and math.isfinite(rounding)
+        return Difference(plain.prompt, index, *texts, *((gap, rounding) if known else (None, None)))
 
 
 def _text(model: LoadedModel, run: BenchRun, index: int) -> str:

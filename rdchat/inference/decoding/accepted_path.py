@@ -1,8 +1,10 @@
 """The one acceptance rule: a drafted node is accepted when it is the very token that the target chooses there.
 
 `TokenChooser` makes that choice, a function of logits, position and seed alone, so a reply's text does not depend on
-its drafts, at any temperature.
+its drafts, at any temperature, but for what the number of rows makes of a logit's last digits.
 """
+
+from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
@@ -28,6 +30,52 @@ def accepted_path(tree: PrefixTree, chosen: npt.NDArray[np.integer]) -> list[int
         if tree.parents[node] == path[-1] and tree.tokens[node] == chosen[path[-1]]:
             path.append(node)
     return path
+
+
+@dataclass(frozen=True, slots=True)
+class LazyPath:
+    """The accepted path of a round that the device still works on: what the next draft can begin with.
+
+    Attributes:
+        tokens: (nodes,) int32: those of the tree.
+        nodes: (nodes,) bool: which nodes lie on the path.
+        last: () int32: the last of them.
+        token: () int32: the token that the target chooses after it, the next round's root.
+        depth: () int32: how deep the last node lies.
+        start: Absolute position of the token that follows the root; `depth` later comes the one that follows the path.
+        deepest: The largest depth that a node of the tree may have.
+    """
+
+    tokens: mx.array
+    nodes: mx.array
+    last: mx.array
+    token: mx.array
+    depth: mx.array
+    start: int
+    deepest: int
+
+    @classmethod
+    def of(cls, tree: PackedTree, chosen: mx.array, start: int) -> "LazyPath":
+        """Walk as `accepted_path` does, on the device; the two differ where a tree has twins that go on differently.
+
+        Args:
+            tree: The packed tree.
+            chosen: (nodes,) the token that the target chooses after each node.
+            start: Absolute position of the token that follows the root.
+        """
+        chosen = chosen.astype(mx.int32)
+        wrong = (tree.tokens != chosen[mx.maximum(tree.parents, 0)]) & (tree.parents >= 0)
+        if tree.ancestors is None:
+            nodes = mx.cumsum(wrong.astype(mx.int32)) == 0
+            last = mx.sum(nodes.astype(mx.int32)) - 1
+        else:
+            nodes = ~mx.any(tree.ancestors & wrong, axis=1)
+            last = mx.argmax(mx.where(nodes, tree.depths, -1)).astype(mx.int32)
+        return cls(tree.tokens, nodes, last, chosen[last], tree.depths[last], start, tree.deepest)
+
+    def leads_to(self, last: int, token: int) -> bool:
+        """Tell whether this was the path, once it is evaluated: up to that node, and with that token behind it."""
+        return int(np.array(self.last)) == last and int(np.array(self.token)) == token
 
 
 def seen_on_paths(seen: mx.array, tree: PackedTree) -> mx.array:

@@ -16,7 +16,7 @@ from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.decoding.tracing import token_log_probs
-from rdchat.inference.target.round_cache import can_step_back
+from rdchat.inference.target.step_back import can_step_back, remember, step_back
 
 _FREE_BUFFERS_EVERY = 256  # tokens; MLX keeps freed buffers for reuse, which grow with the context
 _SLOWLY, _SLOWLY_AT_MOST = 4, 64  # tokens that are chosen by the definition after a quick choice that was not sure
@@ -76,7 +76,8 @@ class PlainSteps:
         with self._ledger.stage("choose"):
             sure = None
             if self._can_step_back and not self._slowly:
-                token, sure = self._chooser.choose_quickly(logits, position, mx.array([0]), 0, seen)
+                token, certain = self._chooser.choose_quickly(logits, position, mx.array([0]), 0, seen)
+                sure = None if self._chooser.always_sure else certain
             else:
                 token = self._chooser.choose(logits, mx.array([position]), seen)
                 self._slowly = max(self._slowly - 1, 0)
@@ -102,6 +103,8 @@ class PlainSteps:
         Returns:
             The token's event, and the step that follows, where it was queued.
         """
+        if queue and step.sure is not None:
+            remember(self._cache.layers)
         following = self._call(step.token, step.position, step.seen) if queue else None
         with self._ledger.stage("wait for token"), self._ledger.waiting():
             token_id, sure, log_prob = self._read(step)
@@ -126,8 +129,7 @@ class PlainSteps:
 
     def _take_back(self) -> None:
         """Take back the call that was queued for another token."""
-        for layer in self._cache.layers:
-            layer.trim(1)
+        step_back(self._cache.layers)
 
     def _read(self, step: Step) -> tuple[int, bool, float | None]:
         """Wait for a step's token.
@@ -141,6 +143,7 @@ class PlainSteps:
             chosen = self._chooser.choose(step.logits, mx.array([step.position]), step.seen)
             if log_prob is not None:
                 log_prob = token_log_probs(step.logits, chosen)
+            self._ledger.wait(chosen, log_prob)
         return int(np.array(chosen)[0]), sure, None if log_prob is None else float(np.array(log_prob)[0])
 
     def _was_sure(self, sure: mx.array) -> bool:
@@ -157,9 +160,10 @@ class PlainSteps:
 
     def _take(self, token_id: int) -> TokenEvent:
         reply, index = self._reply, len(self._reply.token_ids)
+        waits = 1 + self._ledger.take_waits()
         if index:  # the first one comes with the prefill
             reply.counters.target_calls += 1
-            reply.counters.host_syncs += 1 + self._ledger.take_waits()
+            reply.counters.host_syncs += waits
         if index % _FREE_BUFFERS_EVERY == 0:
             mx.clear_cache()
         return reply.take(token_id)

@@ -1,12 +1,13 @@
 """The protocol between the decoding loop and a drafter."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import mlx.core as mx
 
 from rdchat.inference.api.requests import DraftSettings
+from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.verifier import Verified
@@ -20,7 +21,7 @@ class Draft:
         tree: Its root is the token the target chose last. Its tokens and its shape may be lazy.
         looked_up: (nodes,) bool, perhaps lazy: the nodes that prompt lookup offers, and not the drafter that is named;
             None where there are none.
-        rows: Rows to verify it with, where padding makes the call cheaper; 0 for no padding.
+        rows: Rows to verify it with, where padding makes the call cheaper; 0 leaves that to what was measured.
         drafter: What drafted it, where the reply's drafter has several; empty stands for its own name.
     """
 
@@ -54,6 +55,28 @@ class Drafter(Protocol):
 
     def propose(self, root: int, limit: int) -> Draft:
         """Return a tree at most `limit` deep whose root is `root`, the last token; it may be the root alone."""
+
+    def drafts_ahead(self, limit: int) -> bool:
+        """Tell whether the next draft should be begun before the host knows what came of the round.
+
+        Args:
+            limit: Tokens that may be drafted below the next root, at the most.
+        """
+        del limit
+        return False
+
+    def draft_ahead(self, path: LazyPath, verified: Verified) -> Sequence[mx.array]:
+        """Queue the draft of the next round on the device, behind the call that it follows.
+
+        Args:
+            path: What the call will have accepted.
+            verified: Its output.
+
+        Returns:
+            Arrays that are waited for together with the round's, where `propose` would wait for them otherwise.
+        """
+        del path, verified
+        return ()
 
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """Take the result of a round or of a plain step, whoever drafted for it.

@@ -5,11 +5,16 @@ Adding independent Gumbel noise to log-probabilities and taking the argmax sampl
 the same however it was proposed: drafting on or off, one row or many, whole vocabulary or a few candidates.
 """
 
+from collections.abc import Iterable
 from functools import partial
 
 import mlx.core as mx
+import numpy as np
 
 _LARGEST_BELOW_ONE = 1 - 2**-24
+_MASK = 0xFFFFFFFF
+_STEP = 0x9E3779B9
+_FACTORS = (0x7FEB352D, 0x846CA68B)
 
 
 def gumbel_noise(seed: int, positions: mx.array, token_ids: mx.array) -> mx.array:
@@ -24,28 +29,55 @@ def gumbel_noise(seed: int, positions: mx.array, token_ids: mx.array) -> mx.arra
         (n, m) float32 from about -2.8 to 22.9. `mx.random.gumbel` would end at 16.6 and tie at the top of large
         vocabularies.
     """
-    low = mx.array(seed & 0xFFFFFFFF, dtype=mx.uint32)
+    low = mx.array(seed & _MASK, dtype=mx.uint32)
     high = mx.array(seed >> 32, dtype=mx.uint32)
-    if token_ids.ndim == 1:
-        token_ids = token_ids[None]
-    return _noise(low, high, positions.astype(mx.uint32)[:, None], token_ids.astype(mx.uint32))
+    return noise_of(mx.stack(list(_keys(low, high, positions)), axis=-1), token_ids)
 
 
-@partial(mx.compile, shapeless=False)
-def _noise(low: mx.array, high: mx.array, position: mx.array, token: mx.array) -> mx.array:
-    v = (_hash(low, high, position, token).astype(mx.float32) + 0.5) * 2.0**-32
+def noise_keys(seed: int, positions: Iterable[int]) -> mx.array:
+    """Return what `gumbel_noise` makes of seed and positions, (n, 2) uint32, reckoned on the host: no launch."""
+    low, high = seed & _MASK, seed >> 32
+    keys = []
+    for position in positions:
+        first = _mix_int(low ^ _mix_int((position + _STEP) & _MASK))
+        keys.append([first, _mix_int(high ^ _mix_int((first + position) & _MASK))])
+    return mx.array(np.array(keys, dtype=np.uint32))
+
+
+def noise_of(keys: mx.array, token_ids: mx.array) -> mx.array:
+    """Return `gumbel_noise` by its keys, (n, 2); the tokens are (m,) or (n, m)."""
+    return _noise(keys, token_ids if token_ids.ndim == 2 else token_ids[None])
+
+
+def gumbel_of(keys: mx.array, token: mx.array) -> mx.array:
+    """Return `noise_of` keys, (n, 2), and tokens, (1 or n, m), for functions that are compiled as a whole.
+
+    Tokens and keys are hashed into 32 bits, a bijection over the tokens.
+    """
+    bits = _mix(_mix(token.astype(mx.uint32) + keys[:, :1]) ^ keys[:, 1:])
+    v = (bits.astype(mx.float32) + 0.5) * 2.0**-32
     return -mx.log(-mx.log1p(-mx.minimum(v, _LARGEST_BELOW_ONE)))
 
 
-def _hash(low: mx.array, high: mx.array, position: mx.array, token: mx.array) -> mx.array:
-    """Mix seed, position and token into 32 bits; for one seed and position it is a bijection over the tokens."""
-    first = _mix(low ^ _mix(position + 0x9E3779B9))
-    second = _mix(high ^ _mix(first + position))
-    return _mix(_mix(token + first) ^ second)
+_noise = mx.compile(gumbel_of)
+
+
+@partial(mx.compile, shapeless=False)
+def _keys(low: mx.array, high: mx.array, position: mx.array) -> tuple[mx.array, mx.array]:
+    position = position.astype(mx.uint32)
+    first = _mix(low ^ _mix(position + _STEP))
+    return first, _mix(high ^ _mix(first + position))
 
 
 def _mix(x: mx.array) -> mx.array:
     """Return the "lowbias32" integer hash of x (C. Wellons, Prospecting for Hash Functions, 2018)."""
-    x = (x ^ (x >> 16)) * 0x7FEB352D
-    x = (x ^ (x >> 15)) * 0x846CA68B
+    x = (x ^ (x >> 16)) * _FACTORS[0]
+    x = (x ^ (x >> 15)) * _FACTORS[1]
+    return x ^ (x >> 16)
+
+
+def _mix_int(x: int) -> int:
+    """Return the same of an unsigned 32-bit number."""
+    x = ((x ^ (x >> 16)) * _FACTORS[0]) & _MASK
+    x = ((x ^ (x >> 15)) * _FACTORS[1]) & _MASK
     return x ^ (x >> 16)

@@ -15,6 +15,8 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
+RowsFor = Callable[[int, int], int]  # rows of a call, for the nodes of a draft and the tokens in the cache
+
 
 @dataclass(slots=True)
 class Counters:
@@ -67,6 +69,7 @@ class ReplyJob:
         drafter: Path or name of what drafts; None where nothing does.
         plain_ms: Returns the milliseconds of a plain target call with so many tokens in the cache; 0 if not measured.
         plain_error: Returns how far off these are, as a share; 0 if that is not known.
+        rows_for: Returns the rows to verify a draft with that does not say itself.
     """
 
     model: LoadedModel
@@ -80,6 +83,7 @@ class ReplyJob:
     drafter: str | None = None
     plain_ms: Callable[[int], float] = lambda _depth: 0.0
     plain_error: Callable[[], float] = lambda: 0.0
+    rows_for: RowsFor = lambda nodes, _depth: nodes
 
     @classmethod
     def fresh(

@@ -1,6 +1,10 @@
-"""Decoding with drafts: draft, verify, accept, commit - one target call a round, and the text plain decoding gives."""
+"""Decoding with drafts: draft, verify, accept, commit - one target call a round, and the text plain decoding gives.
 
-from collections.abc import Iterator
+The text is the same up to rounding: a device that adds up otherwise for several rows than for one may choose another
+token where two all but tie. Nothing here depends on that: what is accepted is what the round's own logits choose.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import mlx.core as mx
@@ -9,11 +13,12 @@ import numpy as np
 from rdchat.inference.api.events import PrefillProgress, TokenEvent
 from rdchat.inference.api.reply_statistics import RoundStatistics
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.decoding.accepted_path import accepted_path, seen_on_paths
+from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path, seen_on_paths
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.tracing import TreeLogProbs, round_tree, token_log_probs
+from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import Ints, PrefixTree
 from rdchat.inference.target.verifier import Verified, Verifier
 
@@ -50,6 +55,7 @@ class RoundIterator(ReplyIterator):
         self._drafter = drafter
         self._verifier = Verifier(job.model, job.cache)
         self._settings = job.request.draft
+        self._rows_for = job.rows_for
 
     def update(self, settings: DraftSettings) -> None:
         self._settings = settings
@@ -90,13 +96,14 @@ class RoundIterator(ReplyIterator):
         reply = self._reply
         with self._ledger.stage("draft"):
             draft = self._drafter.propose(reply.token_ids[-1], reply.last_index - len(reply.token_ids))
+            mx.async_eval(*draft.tree.arrays, draft.looked_up)  # the device drafts while the target's graph is built
             self._ledger.synchronize(*draft.tree.arrays, draft.looked_up)
             return draft
 
     def _verify(self, draft: Draft) -> _Round:
         packed, start = draft.tree, self._verifier.position + 1
         with self._ledger.stage("verify"):
-            verified = self._verifier.verify(packed, draft.rows)
+            verified = self._verifier.verify(packed, draft.rows or self._rows_for(len(packed), start - 1))
             self._ledger.synchronize(verified.logits, verified.hidden)
             seen = None if self._seen is None else seen_on_paths(self._seen, packed)
         with self._ledger.stage("choose"):
@@ -104,8 +111,10 @@ class RoundIterator(ReplyIterator):
             log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if self._settings.trace else None
             traced = log_probs.arrays if log_probs else ()
             shape = (packed.tokens, packed.parents, packed.depths)
+            wanted = [*shape, chosen, sure, verified.hidden, draft.looked_up, *traced]
+            wanted += self._draft_ahead(packed, verified, chosen, wanted)
             with self._ledger.waiting():
-                mx.eval(*shape, chosen, sure, verified.hidden, draft.looked_up, *traced)
+                mx.eval(*wanted)
             self._reply.counters.host_syncs += 1
             tree, tokens, certain = packed.fetch(), np.array(chosen).astype(np.int32), np.array(sure)
             while unsure := [node for node in accepted_path(tree, tokens) if not certain[node]]:
@@ -118,7 +127,27 @@ class RoundIterator(ReplyIterator):
                 self._reply.counters.host_syncs += 1
             if log_probs and (tokens != np.array(chosen)).any():
                 log_probs = TreeLogProbs.of(verified.logits, packed, mx.array(tokens))
+                self._ledger.wait(*log_probs.arrays)
             return _Round(tree, _drafters(draft, draft.drafter or self._drafter.name), verified, tokens, log_probs)
+
+    def _draft_ahead(
+        self, tree: PackedTree, verified: Verified, chosen: mx.array, wanted: Sequence[mx.array | None]
+    ) -> Sequence[mx.array]:
+        """Queue the round, and behind it the next draft, if the drafter can begin it now.
+
+        The host then waits for the round alone, and the device drafts while the host takes the round in and builds the
+        next call. With exact times each stage is waited for anyway.
+
+        Returns:
+            What is to be waited for besides `wanted`.
+        """
+        limit = self._reply.last_index - len(self._reply.token_ids) - 1
+        if limit < 1 or self._ledger.exact or not self._drafter.drafts_ahead(limit):
+            return ()
+        path = LazyPath.of(tree, chosen, self._verifier.position + 1)
+        mx.async_eval(*wanted, path.last, path.token)
+        with self._ledger.stage("draft ahead"):
+            return [path.last, path.token, *self._drafter.draft_ahead(path, verified)]
 
     def _accept(self, done: _Round) -> tuple[list[int], list[TokenEvent]]:
         """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""

@@ -12,11 +12,12 @@ from functools import partial
 import mlx.core as mx
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.decoding.noise import gumbel_noise
+from rdchat.inference.decoding.noise import gumbel_noise, gumbel_of, noise_keys, noise_of
+from rdchat.inference.decoding.reductions import log_denominator, top_k
 
 _NUCLEUS_CANDIDATES = 256  # most likely tokens among which the border of top-p and min-p is looked for first
+_SURE = mx.array(True)
 _SPARE = 8  # candidates beyond top-k, so that ties at its border show
-_BLOCK = 32  # columns whose maximum stands for all of them while candidates are looked for
 
 
 class TokenChooser:
@@ -32,6 +33,12 @@ class TokenChooser:
         self._params = params
         self._seed = seed
         self._token_ids = mx.arange(vocabulary_size, dtype=mx.uint32)
+        self._temperature = mx.array(params.temperature, mx.float32)
+
+    @property
+    def always_sure(self) -> bool:
+        """Whether a quick choice always is what `choose` gives: no filter can keep more than it looks at."""
+        return self._params.greedy or not has_filter(self._params)
 
     @property
     def needs_seen(self) -> bool:
@@ -67,7 +74,10 @@ class TokenChooser:
         logits = self._penalized(logits, seen)
         if self._params.greedy:
             return logits
-        return warp(logits, self._params) + gumbel_noise(self._seed, positions, self._token_ids)
+        noise = gumbel_noise(self._seed, positions, self._token_ids)
+        if has_filter(self._params):
+            return warp(logits, self._params) + noise
+        return _noisy(logits, mx.max(logits, axis=-1, keepdims=True), self._temperature, noise)
 
     def choose_quickly(
         self, logits: mx.array, start: int, depths: mx.array, deepest: int, seen: mx.array | None = None
@@ -85,18 +95,24 @@ class TokenChooser:
             (n,) uint32 tokens, and (n,) bool: whether each is surely what `choose` gives. Where not, the filters keep
             more tokens than were looked at.
         """
-        logits = self._penalized(logits, seen)
-        params, sure = self._params, mx.ones(depths.shape, mx.bool_)
-        if params.greedy:
-            return mx.argmax(logits, axis=-1), sure
+        params, sure = self._params, mx.broadcast_to(_SURE, depths.shape)
+        if params.greedy:  # in any precision the same one is the largest
+            return mx.argmax(logits if seen is None else self._penalized(logits, seen), axis=-1), sure
+        logits, keys = self._penalized(logits, seen), noise_keys(self._seed, range(start, start + deepest + 1))
+        chain = logits.shape[0] == deepest + 1  # row and depth are one
         if not has_filter(params):
-            noise = gumbel_noise(self._seed, mx.arange(start, start + deepest + 1), self._token_ids)
-            return mx.argmax(warp(logits, params) + noise[depths], axis=-1), sure
+            largest = mx.max(logits, axis=-1, keepdims=True)
+            if chain:
+                noisy = _warped(logits, largest, self._temperature, keys, self._token_ids[None])
+            else:
+                noisy = _noisy(logits, largest, self._temperature, noise_of(keys, self._token_ids)[depths])
+            return mx.argmax(noisy, axis=-1), sure
         count = min(params.top_k + _SPARE if params.top_k else _NUCLEUS_CANDIDATES, logits.shape[-1])
         ids, values = top_k(logits, count)
-        border = filter_border(values, softmax_denominator(logits), params)
-        kept = mx.where(values >= border, (values - values[:, :1]) / params.temperature, -mx.inf)
-        best = mx.argmax(kept + gumbel_noise(self._seed, start + depths, ids), axis=-1, keepdims=True)
+        border = filter_border(values, log_denominator(logits) if params.top_p < 1 else None, params)
+        keys = keys if chain else keys[depths]
+        kept = _kept(values, border, self._temperature, keys, ids)
+        best = mx.argmax(kept, axis=-1, keepdims=True)
         if count < logits.shape[-1]:
             sure = border[:, 0] > values[:, -1]
         return mx.take_along_axis(ids, best, axis=-1)[:, 0], sure
@@ -104,6 +120,24 @@ class TokenChooser:
     def _penalized(self, logits: mx.array, seen: mx.array | None) -> mx.array:
         logits = logits.astype(mx.float32)
         return logits if seen is None else penalize(logits, seen, self._params.repetition_penalty)
+
+
+@partial(mx.compile, shapeless=False)
+def _noisy(logits: mx.array, largest: mx.array, temperature: mx.array, noise: mx.array) -> mx.array:
+    return (logits - largest) / temperature + noise
+
+
+@partial(mx.compile, shapeless=False)
+def _warped(logits: mx.array, largest: mx.array, temperature: mx.array, keys: mx.array, ids: mx.array) -> mx.array:
+    """Return `_noisy` with the noise of its keys, (n, 2), and tokens, (1, m)."""
+    return (logits - largest) / temperature + gumbel_of(keys, ids)
+
+
+@partial(mx.compile, shapeless=False)
+def _kept(values: mx.array, border: mx.array, temperature: mx.array, keys: mx.array, ids: mx.array) -> mx.array:
+    """Return the noisy scores of (n, m) values in descending order, minus infinity below the border."""
+    warped = mx.where(values >= border, (values - values[:, :1]) / temperature, -mx.inf)
+    return warped + gumbel_of(keys, ids)
 
 
 def has_filter(params: SamplingParams) -> bool:
@@ -125,7 +159,7 @@ def warp(logits: mx.array, params: SamplingParams) -> mx.array:
     warped = (logits - mx.max(logits, axis=-1, keepdims=True)) / params.temperature
     if not has_filter(params):
         return warped
-    border = filter_border(mx.sort(logits, axis=-1)[:, ::-1], softmax_denominator(logits), params)
+    border = filter_border(mx.sort(logits, axis=-1)[:, ::-1], log_denominator(logits), params)
     return mx.where(logits >= border, warped, -mx.inf)
 
 
@@ -137,80 +171,40 @@ def penalize(logits: mx.array, seen: mx.array, penalty: float) -> mx.array:
         seen: (vocabulary,) or (n, vocabulary) bool: tokens of the prompt and the reply so far.
         penalty: Above 1 discourages repetition.
     """
+    return _penalized(logits, seen, mx.array(penalty, mx.float32))
+
+
+@partial(mx.compile, shapeless=False)
+def _penalized(logits: mx.array, seen: mx.array, penalty: mx.array) -> mx.array:
     return mx.where(seen, mx.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
-def filter_border(values: mx.array, total: mx.array, params: SamplingParams) -> mx.array:
+def filter_border(values: mx.array, log_total: mx.array | None, params: SamplingParams) -> mx.array:
     """Return the logit, (n, 1), of the least likely token that every filter keeps.
 
     Args:
         values: (n, m) float32: the m largest logits of each row, in descending order. Where the border lies beyond
             them, the least of them is returned.
-        total: (n, 1) float32: `softmax_denominator` of the whole rows.
+        log_total: (n, 1) float32: `log_denominator` of the whole rows; wanted with top-p.
         params: Sampling parameters with at least one filter.
     """
-    border = values[:, -1:]
-    if 0 < params.top_k < values.shape[-1]:
-        border = mx.maximum(border, values[:, params.top_k - 1 : params.top_k])
+    border = values[:, params.top_k - 1 : params.top_k] if 0 < params.top_k < values.shape[-1] else values[:, -1:]
     if params.top_p < 1:  # the nucleus: Holtzman et al. 2020, arXiv 1904.09751
-        probs = mx.exp(values - values[:, :1]) / total
-        before = mx.cumsum(probs, axis=-1) - probs
-        border = mx.maximum(border, mx.min(mx.where(before < params.top_p, values, mx.inf), axis=-1, keepdims=True))
+        assert log_total is not None
+        before = mx.cumsum(_probs(values, log_total), axis=-1, inclusive=False)
+        nucleus = _nucleus(values, before, mx.array(params.top_p, mx.float32))
+        least = mx.min(nucleus, axis=-1, keepdims=True)  # no less than the last value
+        border = mx.maximum(border, least) if params.top_k else least
     if params.min_p > 0:
         border = mx.maximum(border, values[:, :1] + math.log(params.min_p))
     return border
 
 
-def softmax_denominator(logits: mx.array) -> mx.array:
-    """Return the sum, (n, 1) float32, of exp(logit - largest logit) over each row, to a relative 1e-6."""
-    powers = _exp(_in_blocks(logits) - mx.max(logits, axis=-1, keepdims=True)[..., None])
-    return mx.sum(mx.sum(powers, axis=-1), axis=-1, keepdims=True)  # in two steps: small terms would drown in one sum
+@partial(mx.compile, shapeless=False)
+def _probs(values: mx.array, log_total: mx.array) -> mx.array:
+    return mx.exp(values - log_total)
 
 
 @partial(mx.compile, shapeless=False)
-def _exp(x: mx.array) -> mx.array:
-    """Return exp(x) for x <= 0: Taylor's sixth order at x / 64, squared six times.
-
-    One fused loop of products, and on a CPU eight times faster than MLX's exp: rows of 49k tokens, 13 of them, 1 ms.
-    """
-    y = mx.maximum(x, -40.0) / 64
-    power = 1 + y * (1 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y * (1 / 120 + y / 720)))))
-    for _ in range(6):
-        power = power * power
-    return power
-
-
-def top_k(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
-    """Return the `count` largest logits of each row, in descending order, and their tokens.
-
-    The largest `count` lie in the `count` blocks with the largest maxima, and maxima are cheaper than partitions.
-
-    Args:
-        logits: (n, vocabulary) float32.
-        count: At most vocabulary.
-
-    Returns:
-        (n, count) uint32 token ids and (n, count) float32 logits.
-    """
-    rows, vocabulary = logits.shape
-    ids = mx.arange(vocabulary, dtype=mx.uint32)[None]
-    if 2 * count * _BLOCK < vocabulary:
-        blocks = _in_blocks(logits)
-        best = mx.argpartition(-mx.max(blocks, axis=-1), count, axis=-1)[:, :count, None]
-        logits = mx.take_along_axis(blocks, best, axis=1).reshape(rows, -1)
-        ids = (best * _BLOCK + mx.arange(_BLOCK, dtype=mx.uint32)).reshape(rows, -1)
-    order = mx.argpartition(-logits, count - 1, axis=-1)[:, :count]
-    values = mx.take_along_axis(logits, order, axis=-1)
-    descending = mx.argsort(-values, axis=-1)
-    order = mx.take_along_axis(order, descending, axis=-1)
-    return mx.take_along_axis(mx.broadcast_to(ids, logits.shape), order, axis=-1), mx.take_along_axis(
-        logits, order, axis=-1
-    )
-
-
-def _in_blocks(logits: mx.array) -> mx.array:
-    """Return (rows, blocks, `_BLOCK`), filled up with minus infinity."""
-    missing = -logits.shape[-1] % _BLOCK
-    if missing:
-        logits = mx.pad(logits, [(0, 0), (0, missing)], constant_values=-mx.inf)
-    return logits.reshape(logits.shape[0], -1, _BLOCK)
+def _nucleus(values: mx.array, before: mx.array, top_p: mx.array) -> mx.array:
+    return mx.where(before < top_p, values, mx.inf)

@@ -11,8 +11,9 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize, softmax_denominator, top_k
+from rdchat.inference.decoding.noise import noise_keys, noise_of
+from rdchat.inference.decoding.reductions import log_denominator, top_k
+from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 
@@ -82,13 +83,13 @@ class CandidateRanker:
             logits = penalize(logits, seen, params.repetition_penalty)
         if params.greedy:
             return self._token_ids, logits[0], logits[0]
-        at = mx.array([position])
+        keys = noise_keys(self._seed, (position,))
         if not has_filter(params):
-            scores = (logits / params.temperature + gumbel_noise(self._seed, at, self._token_ids))[0]
+            scores = (logits / params.temperature + noise_of(keys, self._token_ids))[0]
             return self._token_ids, scores, scores
         ids, values = top_k(logits, min(max(params.top_k, _FILTERED), logits.shape[-1]))
-        border = filter_border(values, softmax_denominator(logits), params)
-        noisy = values / params.temperature + gumbel_noise(self._seed, at, ids)
+        border = filter_border(values, log_denominator(logits), params)
+        noisy = values / params.temperature + noise_of(keys, ids)
         # what a filter drops may still be offered beside the first choice, behind all that it keeps
         scores = mx.where(values >= border, noisy, values / params.temperature - 1e4)
         # to be the first choice, it would have to rise to the border too

@@ -5,7 +5,7 @@ with the same noise at the same position, so where both models agree on the dist
 every temperature.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import override
 
@@ -65,31 +65,40 @@ class DraftModel:
         request: GenerationRequest,
         shape: DraftShape | None = None,
         ledger: Ledger | None = None,
+        shape_of: Callable[[int], DraftShape] | None = None,
     ) -> "DraftModelDrafter":
         """Return the drafter of one reply.
 
         Args:
             prompt: Token ids.
             request: Sampling, reply seed and draft settings.
-            shape: Of its drafts; None is the usual one. A target that verifies chains only gets the chain of it.
+            shape: Of its drafts; None is what `shape_of` gives. A target that verifies chains only gets the chain of
+                it.
             ledger: Takes the time of its stages; None keeps none.
+            shape_of: Gives the shape of drafts of so many tokens; None is `usual_shape`.
         """
+        shape_of = shape_of or self.usual_shape
         if shape is None or not self._trees:
-            shape = self.usual_shape(shape.draft_tokens if shape else request.draft.draft_tokens)
-        return DraftModelDrafter(self, prompt, request, shape, ledger or Ledger())
+            shape = shape_of(shape.draft_tokens if shape else request.draft.draft_tokens)
+        return DraftModelDrafter(self, prompt, request, shape, shape_of=shape_of, ledger=ledger or Ledger())
 
     def usual_shape(self, draft_tokens: int) -> DraftShape:
-        """Return a shape of that depth, with runner-ups where they are all but free.
+        """Return a shape of that depth where it is not measured what the target's calls cost.
 
-        On a CPU products of 16 rows are as quick as those of 5 to 15. What more rows cost a GPU depends on the chip and
-        on the weights' precision, so there the shape is a chain.
+        On many a CPU products of 16 rows are as quick as those of 5 to 15, so there it has runner-ups; a Xeon's are
+        not. What more rows cost a GPU depends on the chip and on the weights' precision, so there it is a chain.
         """
         return DraftShape.of_size(draft_tokens, _CPU_NODES if self._trees and not on_gpu() else 0)
 
-    def shapes(self, draft_tokens: int) -> list[DraftShape]:
-        """Return the shapes of that depth among which measured costs may decide: a chain, and ones with runner-ups."""
-        sizes = [size for size in _SIZES if self._trees and size > draft_tokens + 1]
-        return [DraftShape.of_size(draft_tokens, size) for size in (0, *sizes)]
+    def shapes(self, draft_tokens: int, sizes: Iterable[int] = _SIZES) -> list[DraftShape]:
+        """Return the shapes of that depth among which measured costs may decide: a chain, and ones with runner-ups.
+
+        Args:
+            draft_tokens: The depth.
+            sizes: Nodes of those with runner-ups, the root included; fewer than the chain's are left out.
+        """
+        larger = [size for size in sizes if self._trees and size > draft_tokens + 1]
+        return [DraftShape.of_size(draft_tokens, size) for size in (0, *larger)]
 
 
 def load_draft_model(
@@ -144,13 +153,21 @@ class DraftModelDrafter(Drafter):
         prompt: The prompt's tokens.
         request: Its sampling and reply seed are used.
         shape: Depth of the drafts, and their runner-ups.
+        shape_of: Gives the shape for another number of draft tokens.
         ledger: Takes the time of its stages.
     """
 
     name = "speculative"
 
     def __init__(
-        self, draft: DraftModel, prompt: list[int], request: GenerationRequest, shape: DraftShape, ledger: Ledger
+        self,
+        draft: DraftModel,
+        prompt: list[int],
+        request: GenerationRequest,
+        shape: DraftShape,
+        *,
+        shape_of: Callable[[int], DraftShape],
+        ledger: Ledger,
     ) -> None:
         sampling, seed = request.sampling, request.seed
         chooser = TokenChooser(sampling, seed, draft.shared_tokens)
@@ -158,12 +175,15 @@ class DraftModelDrafter(Drafter):
         self._model = draft.model
         self._cache = draft.cache
         self._shape = shape
+        self._shape_of = shape_of
         self._ledger = ledger
         self._committed = list(prompt)  # before the root
         self._read = False  # whether the prompt was, but for its last token
-        self._steps = 0  # of the open round
+        self._fed = 0  # drafted tokens in the open round
+        self._open = False  # whether there is one
         self._finite: mx.array | None = None
         self._goes_on: Callable[[float], bool] | None = None
+        self._keeps: Callable[[], bool] | None = None
         self._margins: list[mx.array] = []
         self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens)
         self._chooser = chooser
@@ -180,17 +200,24 @@ class DraftModelDrafter(Drafter):
 
     @override
     def update(self, settings: DraftSettings) -> None:
-        self.take_shape(self._draft.usual_shape(settings.draft_tokens))
+        self.take_shape(self._shape_of(settings.draft_tokens))
 
-    def take_shape(self, shape: DraftShape, goes_on: Callable[[float], bool] | None = None) -> None:
+    def take_shape(
+        self,
+        shape: DraftShape,
+        goes_on: Callable[[float], bool] | None = None,
+        keeps: Callable[[], bool] | None = None,
+    ) -> None:
         """Draft in another shape from the next round on.
 
         Args:
             shape: Of the longest draft.
             goes_on: Called with the margin (`CandidateRanker.rank`) of each drafted token; False ends the draft there.
                 The host waits for each token then. None drafts them all.
+            keeps: Where given, a further token is queued before the margin of the last is read, so that the device does
+                not wait for the host; called where the draft ends all the same, it tells whether to offer that token.
         """
-        self._shape, self._goes_on = shape, goes_on
+        self._shape, self._goes_on, self._keeps = shape, goes_on, keeps
 
     @property
     def margins(self) -> list[float]:
@@ -200,7 +227,7 @@ class DraftModelDrafter(Drafter):
     @override
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
-        self._steps, self._margins = 0, []
+        self._fed, self._open, self._margins = 0, False, []
         most = max(min(self._shape.draft_tokens, limit, self._room), 0)
         if most == 0:
             return Draft(pack(root, []))
@@ -208,16 +235,26 @@ class DraftModelDrafter(Drafter):
         ranked = [self._rank(self._feed_certain(root), 0, seen)]
         for layer in self._cache.layers:
             layer.begin(RoundShape(mx.arange(most)))
+        self._open = True
         for step in range(1, most):
-            if self._goes_on is not None:
-                self._ledger.wait(margin := self._margins[-1])
-                if not self._goes_on(float(np.array(margin))):
-                    break
+            if self._keeps is None and not self._is_sure_enough(step - 1):
+                break
             token = ranked[-1][:1]
             seen = self._with_token(seen, token)
             ranked.append(self._rank(self._feed(token), step, seen))
-        self._steps = len(ranked)
+            self._fed += 1
+            if self._keeps is not None and not self._is_sure_enough(step - 1):
+                kept = len(ranked) if self._keeps() else step
+                del ranked[kept:], self._margins[kept:]
+                break
         return Draft(pack(root, ranked))
+
+    def _is_sure_enough(self, step: int) -> bool:
+        """Wait for the margin of a step's token, and tell whether the draft goes on behind it."""
+        if self._goes_on is None:
+            return True
+        self._ledger.wait(margin := self._margins[step])
+        return self._goes_on(float(np.array(margin)))
 
     @override
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
@@ -226,10 +263,10 @@ class DraftModelDrafter(Drafter):
         Raises:
             ModelError: If the draft model computed numbers that are not finite.
         """
-        if self._steps > 0:
+        if self._open:
             if self._finite is not None and not self._finite.item():  # evaluated together with the draft
                 raise _not_finite(self._model)
-            self._end_round(tokens[: sum(0 < node < self._steps for node in path)])
+            self._end_round(tokens[: sum(0 < node <= self._fed for node in path)])
         committed = [root, *tokens[:-1]]
         self._committed += committed
         for token in committed:
@@ -288,7 +325,7 @@ class DraftModelDrafter(Drafter):
 
     def _end_round(self, accepted: list[int]) -> None:
         """Keep the rows of accepted tokens; a model with state goes back to the root, and reads them again."""
-        all_or_none = self._stateful and len(accepted) < self._steps - 1
+        all_or_none = self._stateful and len(accepted) < self._fed
         for layer in self._cache.layers:
             if all_or_none:
                 layer.rollback()
@@ -296,7 +333,7 @@ class DraftModelDrafter(Drafter):
                 layer.commit(list(range(len(accepted))))
         if not all_or_none:
             self._cache.tokens += accepted
-        self._steps = 0
+        self._open = False
 
 
 def _not_finite(model: LoadedModel) -> ModelError:

@@ -38,6 +38,14 @@ class NodePool[Array]:
         """Return the nodes at a depth, from 1."""
         return slice(1 + (depth - 1) * self.level_size, 1 + depth * self.level_size)
 
+    def cut(self, levels: int) -> "NodePool[Array]":
+        """Return its first levels: what a search that ends there keeps."""
+        if levels == self.levels:
+            return self
+        columns: Any = (self.tokens, self.parents, self.scores)
+        tokens, parents, scores = (column[: 1 + levels * self.level_size] for column in columns)
+        return NodePool(tokens, parents, scores, levels, self.width)
+
     def fetch(self) -> "NodePool[npt.NDArray[Any]]":
         """Return it on the host; waits for the device unless it is evaluated."""
         tokens, parents = (np.asarray(column, dtype=np.int64) for column in (self.tokens, self.parents))

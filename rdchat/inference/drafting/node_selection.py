@@ -5,8 +5,10 @@ Nothing here waits for the device.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import mlx.core as mx
+import numpy as np
 
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.target.packed_tree import PackedTree
@@ -34,14 +36,10 @@ def best_nodes(pool: NodePool[mx.array], count: int, branch: Sequence[int] = ())
     drafted = pool.tokens.shape[0]
     tokens, parents, scores = _with_branch(pool, branch)
     count = min(max(count, 1 + len(branch)), tokens.shape[0])
-    scores = mx.concatenate([mx.array([_ALWAYS]), scores[1:]])
-    selected = mx.sort(mx.argpartition(-scores, count - 1)[:count])
-    places = mx.zeros(scores.shape, mx.int32)
-    places[selected] = mx.arange(count, dtype=mx.int32)
-    parents = parents[selected]
-    parents = mx.where(parents < 0, -1, places[parents])
-    levels = mx.repeat(mx.arange(1, pool.levels + 1), pool.level_size)
-    depths = mx.concatenate([mx.array([0]), levels, mx.arange(1, len(branch) + 1)])
+    selected = mx.sort(mx.argpartition(scores, -count)[-count:]).astype(mx.int32)  # the root's score is above others'
+    parents = mx.sum(selected <= parents[selected][:, None], axis=1) - 1  # places among the selected; the root's is -1
+    levels = np.repeat(np.arange(1, pool.levels + 1), pool.level_size)
+    depths = mx.array(np.concatenate([[0], levels, np.arange(1, len(branch) + 1)]).astype(np.int32))
     deepest = min(pool.levels, count - 1)
     tree = PackedTree.from_parents(tokens[selected], parents, depths[selected], deepest)
     return tree, selected >= drafted
@@ -54,18 +52,33 @@ def _with_branch(pool: NodePool[mx.array], branch: Sequence[int]) -> tuple[mx.ar
     """
     if not branch:
         return pool.tokens, pool.parents, pool.scores
-    at = mx.array(0)  # the branch's node above, drafted or appended
+    at = mx.array(0, mx.int32)  # the branch's node above, drafted or appended
     scores, parents, appended = [pool.scores[:1]], [], []
     for depth, token in enumerate(branch, start=1):
         level = pool.level(depth)
-        same = (pool.parents[level] == at) & (pool.tokens[level] == token)
-        found = mx.any(same)
-        scores.append(mx.where(same, _ALWAYS, pool.scores[level]))
+        same, kept = _same(pool.parents[level], pool.tokens[level], pool.scores[level], at, mx.array(token, mx.int32))
+        scores.append(kept)
         parents.append(at)
-        appended.append(mx.where(found, _NEVER, _ALWAYS))
-        at = mx.where(found, mx.argmax(same) + level.start, pool.tokens.shape[0] + depth - 1)
+        own = mx.array(pool.tokens.shape[0] + depth - 1, mx.int32)
+        score, at = _taken(mx.any(same), mx.argmax(same), mx.array(level.start, mx.int32), own)
+        appended.append(score)
     return (
         mx.concatenate([pool.tokens, mx.array(list(branch), mx.int32)]),
         mx.concatenate([pool.parents, mx.stack(parents).astype(mx.int32)]),
         mx.concatenate([*scores, pool.scores[level.stop :], mx.stack(appended)]),
     )
+
+
+@partial(mx.compile, shapeless=False)
+def _same(
+    parents: mx.array, tokens: mx.array, scores: mx.array, at: mx.array, token: mx.array
+) -> tuple[mx.array, mx.array]:
+    """Return which nodes of a level are a token below a node, and the level's scores with those always taken."""
+    same = (parents == at) & (tokens == token)
+    return same, mx.where(same, _ALWAYS, scores)
+
+
+@partial(mx.compile, shapeless=False)
+def _taken(found: mx.array, first: mx.array, start: mx.array, own: mx.array) -> tuple[mx.array, mx.array]:
+    """Return the score of the branch's own node, and where the branch goes on: at the node found, or at its own."""
+    return mx.where(found, _NEVER, _ALWAYS), mx.where(found, first.astype(mx.int32) + start, own)

@@ -7,12 +7,15 @@ the target is to choose this very path.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import mlx.core as mx
+import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, SamplingParams
-from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize, softmax_denominator, top_k
+from rdchat.inference.decoding.noise import gumbel_of, noise_keys
+from rdchat.inference.decoding.reductions import log_denominator, top_k
+from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize
 from rdchat.inference.drafting.bound_head import BoundHead
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.repetition import Repetition
@@ -40,12 +43,17 @@ class PathScorer:
         self._sampling = sampling
         self._seed = seed
         self._vocabulary = vocabulary
-        self._inverse_temperature = inverse_temperature
+        self._factor = mx.array(inverse_temperature / (sampling.temperature or 1.0), mx.float32)
 
     @property
     def penalizes(self) -> bool:
         """Whether tokens that occurred before score less."""
         return self._sampling.repetition_penalty != 1
+
+    def keys(self, root: "Root", count: int) -> mx.array:
+        """Return the keys of the noise, (count, 2), at the positions that follow a root."""
+        keys = noise_keys(self._seed, range(root.position + 1, root.position + 1 + root.latest + count))
+        return keys if root.later is None else keys[root.later + mx.array(np.arange(count, dtype=np.int32))]
 
     def steps(self, logits: mx.array, position: int, repetition: Repetition | None = None) -> mx.array:
         """Return what each token adds to the score of a path, all strictly negative.
@@ -58,23 +66,64 @@ class PathScorer:
         Returns:
             (beams, draft_vocabulary_size) float32.
         """
+        scored = self.scored(logits, noise_keys(self._seed, (position,)), repetition)
+        return _steps(scored, log_denominator(scored))
+
+    def scored(self, logits: mx.array, keys: mx.array, repetition: Repetition | None = None) -> mx.array:
+        """Return `steps` before they are normalised, beam by beam: in the same order, and some passes less.
+
+        Args:
+            logits: (beams, draft_vocabulary_size) float32.
+            keys: (1, 2) of the noise at the position of the tokens that are drafted.
+            repetition: What the penalty is reckoned from; None leaves it out.
+        """
         sampling = self._sampling
         if repetition is not None:
-            moved = logits + (repetition.log_denominator - log_denominator(logits))
+            moved = _moved(logits, log_denominator(logits), repetition.log_denominator)
             logits = penalize(moved, repetition.seen, sampling.repetition_penalty)
-        if sampling.temperature > 0:
-            warped = self._inverse_temperature / sampling.temperature * logits
-            if has_filter(sampling):
-                _, values = top_k(logits, min(_FILTER_CANDIDATES, logits.shape[-1]))
-                border = filter_border(values, softmax_denominator(logits), sampling)
-                warped = mx.where(logits >= border, warped, -mx.inf)
-            logits = warped + gumbel_noise(self._seed, mx.array([position]), self._vocabulary)
-        return mx.clip(logits - log_denominator(logits), _LARGEST_STEP, _SMALLEST_STEP)
+        if sampling.temperature == 0:
+            return logits
+        noise = keys, self._vocabulary[None]
+        if not has_filter(sampling):
+            return _noisy(logits, self._factor, *noise)
+        _, values = top_k(logits, min(_FILTER_CANDIDATES, logits.shape[-1]))
+        border = filter_border(values, log_denominator(logits) if sampling.top_p < 1 else None, sampling)
+        return _noisy_above(logits, border, self._factor, *noise)
 
 
-def log_denominator(logits: mx.array) -> mx.array:
-    """Return the log, (n, 1), of the sum of exp(logit) over each row, (n, vocabulary) float32."""
-    return mx.max(logits, axis=-1, keepdims=True) + mx.log(softmax_denominator(logits))
+@partial(mx.compile, shapeless=False)
+def _moved(logits: mx.array, log_total: mx.array, wanted: mx.array) -> mx.array:
+    """Return logits, (n, m), moved so that the log of their sum of exp, (n, 1), becomes `wanted`, ()."""
+    return logits + (wanted - log_total)
+
+
+@partial(mx.compile, shapeless=False)
+def _noisy(logits: mx.array, factor: mx.array, keys: mx.array, ids: mx.array) -> mx.array:
+    """Return the logits times a factor, with the noise of its keys, (1, 2), and tokens, (1, m)."""
+    return factor * logits + gumbel_of(keys, ids)
+
+
+@partial(mx.compile, shapeless=False)
+def _noisy_above(logits: mx.array, border: mx.array, factor: mx.array, keys: mx.array, ids: mx.array) -> mx.array:
+    return mx.where(logits >= border, factor * logits, -mx.inf) + gumbel_of(keys, ids)
+
+
+@partial(mx.compile, shapeless=False)
+def _steps(logits: mx.array, log_total: mx.array) -> mx.array:
+    return mx.clip(logits - log_total, _LARGEST_STEP, _SMALLEST_STEP)
+
+
+@partial(mx.compile, shapeless=False)
+def _totals(above: mx.array, logits: mx.array, log_total: mx.array) -> mx.array:
+    """Return the scores, (beams, m), of paths that go on from those with the scores `above`, (beams,)."""
+    return above[:, None] + mx.clip(logits - log_total, _LARGEST_STEP, _SMALLEST_STEP)
+
+
+@partial(mx.compile, shapeless=False)
+def _origins(places: mx.array, candidates: mx.array, first: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+    """Return (n,) beams, columns and parents of places in a table (beams, candidates) whose first beam is a node."""
+    beams = places // candidates
+    return beams, places - beams * candidates, (beams + first).astype(mx.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +131,20 @@ class Root:
     """Where a draft begins.
 
     Attributes:
-        token: The token the target chose last.
+        token: The token the target chose last; perhaps lazy, ().
         position: Its absolute position.
         hidden: (input_size,) the target's hidden states that it was chosen from, those of the token before.
         repetition: What the repetition penalty is reckoned from, the root itself included; None leaves it out.
+        later: () int32, lazy: by how much its position may be later still; None for not at all.
+        latest: The most that this may be.
     """
 
-    token: int
+    token: int | mx.array
     position: int
     hidden: mx.array
     repetition: Repetition | None = None
+    later: mx.array | None = None
+    latest: int = 0
 
 
 def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool[mx.array]:
@@ -110,22 +163,29 @@ def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, ke
     kept = min(kept, head.candidates)
     width = min(shape.width, kept)
     context = head.context(root.hidden[None])
-    state = head.advance(None, mx.array([root.token]))
+    first = mx.array(root.token, mx.int32).reshape(1)
+    state = head.advance(None, first)
+    keys = scorer.keys(root, shape.length - 1)
     repetition = root.repetition
-    nodes, totals = mx.zeros((1,), mx.int32), mx.zeros((1,))
-    tokens, parents, scores = [mx.array([root.token], mx.int32)], [mx.array([-1], mx.int32)], [totals]
+    totals, candidates = mx.zeros((1,)), mx.array(head.candidates, mx.uint32)
+    tokens, parents, scores = [first], [mx.array([-1], mx.int32)], [totals]
     for depth in range(1, shape.length):
-        steps = scorer.steps(head.logits(context, state), root.position + depth, repetition)
-        best, best_scores = top_k((totals[:, None] + steps).reshape(1, -1), kept)
-        beams, columns = best[0] // head.candidates, best[0] % head.candidates
+        scored = scorer.scored(head.logits(context, state), keys[depth - 1 : depth], repetition)
+        paths = _totals(totals, scored, log_denominator(scored)).reshape(1, -1)
+        if kept == 1:  # the best token is found without its score, which may never be asked for
+            places = mx.argmax(scored, axis=-1)
+            found = paths[0, places]
+        else:
+            places, found = (row[0] for row in top_k(paths, kept))
+        node = mx.array(1 + (depth - 2) * kept if depth > 1 else 0, mx.uint32)  # of the first live beam
+        beams, columns, nodes = _origins(places, candidates, node)
         tokens.append(head.vocabulary[columns])
-        parents.append(nodes[beams])
-        scores.append(best_scores[0])
+        parents.append(nodes)
+        scores.append(found)
         if depth < shape.length - 1:
-            totals = scores[-1][:width]
-            nodes = mx.arange(width, dtype=mx.int32) + (1 + (depth - 1) * kept)
+            totals = found[:width]
             state = head.advance(state[beams[:width]], tokens[-1][:width])
             if repetition is not None:
                 repetition = repetition.after(beams[:width], columns[:width])
-    found, above, sums = mx.concatenate(tokens), mx.concatenate(parents), mx.concatenate(scores)
-    return NodePool(found, above, sums, shape.length - 1, shape.width)
+    above, sums = mx.concatenate(parents), mx.concatenate(scores)
+    return NodePool(mx.concatenate(tokens), above, sums, shape.length - 1, shape.width)

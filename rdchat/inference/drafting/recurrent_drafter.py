@@ -7,6 +7,7 @@ from typing import override
 import mlx.core as mx
 
 from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest
+from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.bound_head import BoundHead
@@ -48,6 +49,15 @@ class RecurrentSettings:
         """Nodes that are verified in a round, the root included: those of a chain, or about as many as the beams'."""
         width, length = self.shape.width, self.shape.length
         return max(length * (1 + self.lookup_branch) - self.lookup_branch, width * (length - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A draft that was begun before the host knew its root: below what `path` comes to, of a shape."""
+
+    path: LazyPath
+    pool: NodePool[mx.array]
+    shape: BeamShape
 
 
 class RecurrentModel:
@@ -97,9 +107,13 @@ class RecurrentDrafter(Drafter):
         prompt: The prompt's tokens.
         settings: Shape of the draft.
         ledger: Takes the time of its stages.
+
+    Attributes:
+        began_ahead: Whether the whole of the last search had been begun in the round before.
     """
 
     name = "recurrent"
+    began_ahead = False
 
     def __init__(
         self,
@@ -119,6 +133,8 @@ class RecurrentDrafter(Drafter):
         self._trees = model.capability.kind is DraftKind.TREE
         self._position = len(prompt)  # of the last token, once there is one
         self._hidden: mx.array | None = None
+        self._ahead: _Ahead | None = None  # begun in the round that is verified
+        self._drawn: _Ahead | None = None  # begun in the last round, and below the token that it ended with
         self._index = LookupIndex(prompt)
         self._repetition = RepetitionTracker(head.vocabulary, prompt) if scorer.penalizes else None
 
@@ -161,11 +177,36 @@ class RecurrentDrafter(Drafter):
         return Draft(tree, looked_up)
 
     @override
+    def drafts_ahead(self, limit: int) -> bool:
+        """See `Drafter`; not where a path from prompt lookup would take the draft's place."""
+        return self._trees or not self._settings.lookup_branch
+
+    @override
+    def draft_ahead(self, path: LazyPath, verified: Verified) -> Sequence[mx.array]:
+        """See `Drafter`; `propose` does not wait for it."""
+        self.search_ahead(path, verified, self._settings.shape)
+        return ()
+
+    def search_ahead(self, path: LazyPath, verified: Verified, shape: BeamShape) -> NodePool[mx.array]:
+        """Queue the search below the token that a round will end with; `search` returns it, if it did end so."""
+        assert verified.hidden is not None
+        shape = shape if self._trees else BeamShape(1, shape.length)
+        repetition = self._repetition.after(path, verified.logits[path.last]) if self._repetition else None
+        hidden = verified.hidden[path.last]
+        root = Root(path.token, path.start, hidden, repetition, path.depth, path.deepest)
+        pool = self._search(root, shape)
+        mx.async_eval(pool.tokens, pool.parents)
+        self._ahead = _Ahead(path, pool, shape)
+        return pool
+
+    @override
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """See `Drafter`."""
         assert verified.hidden is not None
         if self._hidden is None:
             self._take([root])
+        ahead, self._ahead = self._ahead, None
+        self._drawn = ahead if ahead is not None and ahead.path.leads_to(path[-1], tokens[-1]) else None
         self._hidden = verified.hidden[path[-1]]
         self._position += len(tokens)
         self._take(tokens, verified.logits[path[-1]])
@@ -188,13 +229,19 @@ class RecurrentDrafter(Drafter):
             return self._index.continuation(length)
 
     def search(self, root: int, shape: BeamShape) -> NodePool[mx.array]:
-        """Return the nodes of a draft, still lazy, and offer none."""
+        """Return the nodes of a draft, still lazy, and offer none; those that were begun ahead, where they suffice."""
         self._begin(root)
         assert self._hidden is not None
+        drawn, self._drawn = self._drawn, None
+        self.began_ahead = drawn is not None and drawn.shape == shape
+        if drawn is not None and drawn.shape.width == shape.width and drawn.shape.length >= shape.length:
+            return drawn.pool.cut(shape.length - 1)
+        repetition = self._repetition.current() if self._repetition else None
+        return self._search(Root(root, self._position, self._hidden, repetition), shape)
+
+    def _search(self, root: Root, shape: BeamShape) -> NodePool[mx.array]:
         kept = _LEAVES * shape.width if shape.width > 1 else 1
         with self._ledger.stage("beam search"):
-            repetition = self._repetition.current() if self._repetition else None
-            start = Root(root, self._position, self._hidden, repetition)
-            pool = search(self._head, self._scorer, start, shape, kept)
+            pool = search(self._head, self._scorer, root, shape, kept)
             self._ledger.synchronize(pool.tokens, pool.parents, pool.scores)
             return pool

@@ -11,6 +11,7 @@ the target's output rows, for a reduced vocabulary. One class serves both; `Head
 
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -213,8 +214,7 @@ class RecurrentHead(nn.Module):
             return state + embeddings
         token, past = self.from_token(embeddings), self.recurrence(state)
         if self.config.cell is Cell.RNN:
-            simple: mx.array = nn.silu(token + past)
-            return simple
+            return _silu_of_sum(token, past)
         # Cho et al. 2014, arXiv 1406.1078, with the reset gate behind the matrix product
         update, reset, candidate = mx.split(token, 3, axis=-1)
         past_update, past_reset, past_candidate = mx.split(past, 3, axis=-1)
@@ -233,16 +233,29 @@ class RecurrentHead(nn.Module):
             Tied output: (..., hidden_size), to be multiplied with the target's output rows. Own output: the logits,
             (..., draft_vocabulary_size).
         """
-        if "from_state" in self:
+        if "from_state" in self and self.config.activate_input:
+            x = _silu_of_sum(context, self.from_state(state))
+        elif "from_state" in self:
             x = context + self.from_state(state)
         else:
             x = mx.concatenate([mx.broadcast_to(context, (*state.shape[:-1], context.shape[-1])), state], axis=-1)
-        if self.config.activate_input:
-            x = nn.silu(x)
+            if self.config.activate_input:
+                x = nn.silu(x)
         for block in self.blocks:
-            x = x + nn.silu(block(x))
+            x = _plus_silu(x, block(x))
         result: mx.array = self.output(x)
         return result
+
+
+@partial(mx.compile, shapeless=True)
+def _silu_of_sum(a: mx.array, b: mx.array) -> mx.array:
+    x = a + b
+    return x * mx.sigmoid(x)
+
+
+@partial(mx.compile, shapeless=True)
+def _plus_silu(a: mx.array, b: mx.array) -> mx.array:
+    return a + b * mx.sigmoid(b)
 
 
 def quantize(head: RecurrentHead, bits: int, group: int = 64) -> RecurrentHead:

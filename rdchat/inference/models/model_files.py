@@ -13,6 +13,7 @@ from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.files.atomic_folder import make_folder
 from rdchat.files.foreign_files import check_entries, check_file, entries_of, read_json
 from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.default_model import ensure_default_model
 from rdchat.inference.models.file_digest import sha256_of
 from rdchat.inference.models.gguf_header import check_gguf
@@ -31,6 +32,7 @@ from rdchat.inference.models.weight_files import is_weights, read_headers, weigh
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "*.tiktoken", "vocab.json", "spiece.model")
 _READ_TOO = ("generation_config.json", "hf_quant_config.json")  # by mlx-lm, as parts of the configuration
+_FLOAT_TYPES = {"BF16": Dtype.BFLOAT16, "F16": Dtype.FLOAT16, "F32": Dtype.FLOAT32}
 _PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}  # beside `scales` in MLX's, AWQ's and GPTQ's layouts
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
 _REFETCH_HINT = "Download or convert the model again."
@@ -49,6 +51,7 @@ class ModelFiles:
         parameters: Number of weights, counted before quantisation.
         stored_bytes: Bytes of all tensors in the files.
         quantization_bits: Bits of a quantised weight; None where the weights are floats.
+        float_type: What most of the floats are stored as: `float32`, `float16` or `bfloat16`.
         context_length: Tokens that prompt and reply may have together.
     """
 
@@ -59,6 +62,7 @@ class ModelFiles:
     parameters: int
     stored_bytes: int
     quantization_bits: int | None
+    float_type: Dtype
     context_length: int
 
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
@@ -175,27 +179,6 @@ def _cached_snapshot(repository: str) -> Path:
     return Path(config).parent
 
 
-def installed_models() -> list[tuple[str, Path]]:
-    """Return name and folder of each model that is on this machine: rdchat's own, then the hub's cache.
-
-    The hub's cache holds other things than language models too: `check_model_folder` tells.
-    """
-    from huggingface_hub import scan_cache_dir  # noqa: PLC0415  takes a third of a second
-    from huggingface_hub.errors import CacheNotFound  # noqa: PLC0415
-
-    own = sorted(paths.models_dir().iterdir()) if paths.models_dir().is_dir() else []
-    found = [(path.name, path) for path in own if path.is_dir() and not path.name.startswith(".")]
-    try:
-        repositories = scan_cache_dir().repos
-    except CacheNotFound:
-        return found
-    for repository in sorted(repositories, key=lambda item: item.repo_id):
-        for revision in repository.revisions:
-            if repository.repo_type == "model" and "main" in revision.refs:
-                found.append((repository.repo_id, revision.snapshot_path))
-    return found
-
-
 def check_model_folder(folder: Path) -> ModelFiles:
     """Check a model folder by its headers alone, in milliseconds.
 
@@ -235,8 +218,18 @@ def _check(folder: Path) -> ModelFiles:
         parameters=_count_parameters(tensors, config, group),
         stored_bytes=sum(tensor.stored_bytes for tensor in tensors.values()),
         quantization_bits=bits,
+        float_type=_float_type(tensors),
         context_length=context_length(config, folder),
     )
+
+
+def _float_type(tensors: Mapping[str, StoredTensor]) -> Dtype:
+    """Return the type that most bytes of floats have; bfloat16 where there are none of the three."""
+    stored = dict.fromkeys(_FLOAT_TYPES, 0)
+    for tensor in tensors.values():
+        if tensor.dtype in stored:
+            stored[tensor.dtype] += tensor.stored_bytes
+    return _FLOAT_TYPES[max(stored, key=stored.__getitem__)]
 
 
 def _count_parameters(tensors: Mapping[str, StoredTensor], config: Mapping[str, Any], group: int) -> int:

@@ -1,4 +1,4 @@
-"""The process that reads strangers' tokenizers and renders their chat templates: `python -m` this module.
+"""The process that reads strangers' tokenizers and renders their chat templates: `rdchat --child tokenizers`.
 
 It answers one request after the other on its standard input, and ends where that ends. It holds nothing that is worth
 keeping: `watched_process` ends it where it takes too long or too much memory.
@@ -7,7 +7,6 @@ keeping: `watched_process` ends it where it takes too long or too much memory.
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -109,7 +108,7 @@ def main() -> None:
     """Answer requests until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    source, sink = sys.stdin.buffer, _own_output()
+    source, sink = os.fdopen(os.dup(0), "rb"), _own_output()
     import transformers  # noqa: F401, PLC0415  takes a second, while the parent reads weights
 
     write_frame(sink, json.dumps({"ready": True}).encode())
@@ -125,7 +124,3 @@ def _own_output() -> BinaryIO:
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     return os.fdopen(answers, "wb")
-
-
-if __name__ == "__main__":
-    main()

@@ -65,7 +65,7 @@ class TokenizerProcess:
     """The child process and the tokenizers that it has read: the latest few, others are read again when asked for."""
 
     def __init__(self) -> None:
-        self.child = WatchedProcess("rdchat.inference.prompts.child")
+        self.child = WatchedProcess("tokenizers")
         self._control: dict[Path, dict[str, int]] = {}  # the latest last
         self._read_by = 0  # the start of the child that has read them
 

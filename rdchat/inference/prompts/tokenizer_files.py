@@ -31,6 +31,7 @@ _FILES = (
 )
 _PATTERNS = ("*.tiktoken",)
 _MODEL_KEYS = ("model_type", "tokenizer_class", "transformers_version")  # all that a tokenizer asks of config.json
+_LONGEST_TEMPLATE = 2**20
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "tekken.json")
 NO_CODE = {"trust_remote_code": False, "local_files_only": True}
 """How every tokenizer and configuration is read."""
@@ -67,6 +68,11 @@ def _write_configurations(folder: Path, view: Path) -> None:
         raise ModelError(
             f"The tokenizer of {folder.name} wants to run its own code ({_class_of(code)}), which rdchat does not do.",
             "Choose a model that comes with a tokenizer.json.",
+        )
+    if len(json.dumps(tokenizer.get("chat_template"))) > _LONGEST_TEMPLATE:
+        raise ModelError(
+            f"The chat template of {folder.name} has more than {_LONGEST_TEMPLATE:,} characters.",
+            "Real ones have some thousands: choose another model, or put the template of the one it was made from.",
         )
     (view / "tokenizer_config.json").write_text(json.dumps(tokenizer), encoding="utf-8")
 

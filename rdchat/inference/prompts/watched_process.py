@@ -4,7 +4,6 @@ import json
 import os
 import selectors
 import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -13,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from rdchat import host
 from rdchat.inference.prompts.frames import LENGTH_BYTES, MOST_BYTES, framed
 
 _TICK_S = 0.02  # between two looks at the child's memory and the caller's patience
@@ -37,16 +37,16 @@ class ChildError(Exception):
 
 
 class WatchedProcess:
-    """Runs a Python module as a child that answers JSON with JSON; started with the first request, or by `start`.
+    """Runs a child that answers JSON with JSON; started with the first request, or by `start`.
 
     macOS does not hold a process to its limits of memory, so this side looks at what the child takes, and ends it.
 
     Args:
-        module: Run by `python -m`; it says `{"ready": true}` once it listens.
+        name: One of `rdchat.children`; it says `{"ready": true}` once it listens.
     """
 
-    def __init__(self, module: str) -> None:
-        self._module = module
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._process: subprocess.Popen[bytes] | None = None
         self._end: weakref.finalize[..., Any] | None = None
         self._ready = False
@@ -64,8 +64,8 @@ class WatchedProcess:
             return
         self.close()
         try:
-            self._process = subprocess.Popen(  # noqa: S603  our own module
-                [sys.executable, "-P", "-m", self._module],  # -P: no module from the folder we happen to be in
+            self._process = subprocess.Popen(  # noqa: S603  our own program
+                host.child_command(self._name),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

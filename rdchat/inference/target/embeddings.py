@@ -63,15 +63,21 @@ class TargetEmbeddings:
         It holds its own copy of their rows, quantised where the target's are.
         """
         module = self._output
-        bias = module.bias[token_ids] if "bias" in module else mx.array(0, self.dtype)
+        bias = module.bias[token_ids] if "bias" in module else None
         if not isinstance(module, nn.QuantizedEmbedding | nn.QuantizedLinear):
             rows = mx.contiguous(module.weight[token_ids])
             mx.eval(rows, bias)
-            return lambda features: features @ rows.T + bias
+            return lambda features: _plus(features @ rows.T, bias)
         weight, scales, biases = module.weight[token_ids], module.scales[token_ids], module.biases[token_ids]
         mx.eval(weight, scales, biases, bias)
         options = {"group_size": module.group_size, "bits": module.bits, "mode": module.mode}
-        return lambda features: mx.quantized_matmul(features, weight, scales, biases, transpose=True, **options) + bias
+        return lambda features: _plus(
+            mx.quantized_matmul(features, weight, scales, biases, transpose=True, **options), bias
+        )
+
+
+def _plus(logits: mx.array, bias: mx.array | None) -> mx.array:
+    return logits if bias is None else logits + bias
 
 
 def _rows(module: nn.Module) -> int:

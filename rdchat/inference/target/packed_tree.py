@@ -1,6 +1,7 @@
 """A prefix tree in MLX arrays, which may be lazy, so that drafting and verifying are one graph."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -45,11 +46,11 @@ class PackedTree:
     @classmethod
     def from_parents(cls, tokens: mx.array, parents: mx.array, depths: mx.array, deepest: int) -> "PackedTree":
         """Pack a tree of lazy shape: all (nodes,) integers, parents before their children, depths up to `deepest`."""
-        nodes = mx.arange(tokens.shape[0], dtype=mx.int32)
-        ancestors, at = nodes[:, None] == nodes[None], parents
-        for _ in range(deepest):
-            ancestors = ancestors | (at[:, None] == nodes[None])
-            at = mx.where(at < 0, -1, parents[at])
+        ancestors = _one_step(parents, mx.arange(tokens.shape[0], dtype=mx.int32))
+        reached = 1
+        while reached < deepest:  # along twice as many edges each time
+            ancestors, reached = _reach(ancestors @ ancestors), 2 * reached
+        ancestors = ancestors > 0
         return cls(tokens.astype(mx.int32), parents.astype(mx.int32), depths.astype(mx.int32), ancestors, deepest)
 
     def padded(self, rows: int) -> "PackedTree":
@@ -91,3 +92,14 @@ class PackedTree:
         """Return the tree in NumPy arrays, without beams; waits for the device unless its arrays are evaluated."""
         none = np.empty((0, 0), dtype=np.int32)
         return PrefixTree(np.array(self.tokens), np.array(self.parents), np.array(self.depths), none)
+
+
+@partial(mx.compile, shapeless=False)
+def _one_step(parents: mx.array, nodes: mx.array) -> mx.array:
+    """Return (nodes, nodes) float32: 1 where column j is row i or its parent."""
+    return ((nodes[:, None] == nodes) | (parents[:, None] == nodes)).astype(mx.float32)
+
+
+@partial(mx.compile, shapeless=False)
+def _reach(paths: mx.array) -> mx.array:
+    return (paths > 0).astype(mx.float32)

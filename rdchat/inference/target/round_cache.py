@@ -256,6 +256,7 @@ class RoundArraysCache(stock.ArraysCache):
         super().__init__(len(arrays))
         self.cache = arrays
         self._saved: list[Any] = []
+        self._before: list[Any] = []  # the arrays before the last call
 
     def begin(self, shape: RoundShape) -> None:
         """Open a round."""
@@ -270,6 +271,14 @@ class RoundArraysCache(stock.ArraysCache):
         """Close the round; keep none of it."""
         self.cache = self._saved
         self._saved = []
+
+    def remember(self) -> None:
+        """Keep the arrays of this moment for `step_back`."""
+        self._before = list(self.cache)
+
+    def step_back(self) -> None:
+        """Put back the arrays of the last `remember`."""
+        self.cache = self._before
 
 
 class RoundCacheList(stock.CacheList):
@@ -314,13 +323,5 @@ def has_state(caches: Sequence[Any]) -> bool:
     """Tell whether some cache holds recurrent or convolutional state, which follows chains only."""
     return any(
         isinstance(cache, stock.ArraysCache) or (isinstance(cache, stock.CacheList) and has_state(cache.caches))
-        for cache in caches
-    )
-
-
-def can_step_back(caches: Sequence[Any]) -> bool:
-    """Tell whether the last token can be taken back from all of the caches at any time."""
-    return all(
-        isinstance(cache, RoundKVCache) or (isinstance(cache, stock.CacheList) and can_step_back(cache.caches))
         for cache in caches
     )

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 
 from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 
+from rdchat import host
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.protocol import Engine
@@ -77,6 +78,7 @@ class EngineClient(QObject):
     def _start_thread(self) -> QThread:
         thread = _EngineThread()  # no parent: a thread that hangs must not be destroyed with this object
         thread.setObjectName("engine")
+        thread.setStackSize(host.THREAD_STACK_BYTES)  # it loads and parses what strangers nested as deep as they liked
         self._worker.moveToThread(thread)
         queued = Qt.ConnectionType.QueuedConnection
         self._load_requested.connect(self._worker.load, queued)

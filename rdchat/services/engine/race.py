@@ -10,10 +10,11 @@ from itertools import accumulate, count
 
 from PySide6.QtCore import QObject, Signal, Slot
 
+from rdchat import host
 from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
 from rdchat.inference.api.bench_results import BenchRun, Difference
 from rdchat.inference.api.prompt_files import Prompt
-from rdchat.inference.api.requests import DraftSettings
+from rdchat.inference.api.requests import DraftSettings, Dtype
 from rdchat.inference.benchmark.report import speed_ratio
 from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.engine_client import EngineClient
@@ -173,7 +174,19 @@ def _difference_words(difference: Difference, name: str, dtype: str) -> str:
         return parted
     if difference.near_tie(dtype):
         return f"{parted} Their scores are {difference.gap:.2g} apart: a near-tie, which rounding in {dtype} decides."
-    return f"{parted} Their scores are {difference.gap:.2g} apart, which is no near-tie. Please report this."
+    return f"{parted} Their scores are {difference.gap:.2g} apart, {_blame(dtype)}"
+
+
+def _blame(dtype: str) -> str:
+    """Return what may be said of a difference that is no near-tie: the program is to blame where nothing else can be.
+
+    In 16 bits a router may pick other experts for other rounding, which moves scores far.
+    """
+    if dtype != Dtype.FLOAT32:
+        return f"more than rounding in {dtype} usually makes. If you see that often, please report it."
+    if not host.tf32_is_off():
+        return "more than rounding in float32 makes. It may be TF32, which MLX_ENABLE_TF32=0 switches off."
+    return "which is no near-tie. Please report this."
 
 
 def _token_words(token: str) -> str:

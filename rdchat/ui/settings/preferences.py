@@ -32,6 +32,7 @@ from rdchat.ui.look.theme import LARGE, LARGEST_TEXT, MEDIUM, SMALL, SMALLEST_TE
 from rdchat.ui.settings.sampling_form import SamplingForm
 
 _TYPING_MS = 400  # a pause in typing saves; not every letter
+_SEED = "The same prompt and seed give the same reply, on a GPU up to rounding. Empty: each reply differs."
 _APPEARANCES = ((Appearance.SYSTEM, "As the system"), (Appearance.LIGHT, "Light"), (Appearance.DARK, "Dark"))
 
 
@@ -132,7 +133,7 @@ class Preferences(QDialog):
         restore.setAutoDefault(False)
         restore.clicked.connect(self._restore_sampling)
         _add(form, "System prompt", self.prompt, "Instructions the model reads before each conversation.")
-        _add(form, "Seed", self.seed, "The same prompt and seed give the same reply. Empty: each reply differs.")
+        _add(form, "Seed", self.seed, _SEED)
         form.addRow("", self.seed_problem)
         form.addRow("Sampling", self.form)
         form.addRow("", _left(restore))

@@ -1,5 +1,6 @@
 """The toolbar: which model answers and how to choose another, this chat's options, and what is shown at the sides."""
 
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt, Signal
@@ -7,7 +8,9 @@ from PySide6.QtGui import QAction, QActionGroup
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
 
 from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.api.requests import Dtype
+from rdchat.services.app.installed_models import InstalledModels
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
@@ -15,6 +18,8 @@ from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.window.menus import WindowActions
+
+_MOST_REASONS = 20  # in a tip
 
 
 class ModelButton(QPushButton):
@@ -25,9 +30,11 @@ class ModelButton(QPushButton):
     def __init__(self, slot: ModelSlot, preferences: SettingsControl, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._slot, self._preferences = slot, preferences
+        self._installed: InstalledModels | None = None
         self._menu = QMenu(self)
+        self._menu.setToolTipsVisible(True)
         self._precisions = self._build_precisions()
-        self._menu.aboutToShow.connect(self._fill_menu)
+        self._menu.aboutToShow.connect(self._open_menu)
         self.setMenu(self._menu)
         self.setFlat(True)
         self.setAccessibleName("Model")
@@ -35,6 +42,11 @@ class ModelButton(QPushButton):
             changed.connect(self.refresh)
         slot.load_progressed.connect(self._show_load)
         self.refresh()
+
+    def offer(self, installed: InstalledModels) -> None:
+        """List the models on this machine too."""
+        self._installed = installed
+        installed.changed.connect(self._fill_open_menu)
 
     def refresh(self) -> None:
         """Show the loaded model, or that there is none."""
@@ -55,6 +67,15 @@ class ModelButton(QPushButton):
     def _show_load(self, progress: LoadProgress) -> None:
         self._show(formatting.load_words(progress), "The model is being loaded. Click to choose another.")
 
+    def _open_menu(self) -> None:
+        if self._installed is not None:
+            self._installed.look()
+        self._fill_menu()
+
+    def _fill_open_menu(self) -> None:
+        if self._menu.isVisible():
+            self._fill_menu()
+
     def _fill_menu(self) -> None:
         recent, chosen = self._preferences.settings.recent_models, self._slot.chosen
         if chosen is not None and chosen not in recent:  # it did not load, and the precision below is for it
@@ -67,10 +88,27 @@ class ModelButton(QPushButton):
             self._menu.addSection("Recent")
             for model in recent:
                 self._menu.addAction(self._model_action(Path(model).name, model))
+        if self._installed is not None:
+            self._add_installed(self._installed.models, {None, *recent})
         self._menu.addSeparator()
         self._menu.addMenu(self._precisions)
         self._menu.addSeparator()
         self._menu.addAction("Open folder…", self.folder_requested.emit)
+
+    def _add_installed(self, models: Sequence[InstalledModel], listed: Set[str | None]) -> None:
+        """List what is not in the menu yet, by place; what cannot be loaded in one line, whose tip has the reasons."""
+        for place in dict.fromkeys(model.place for model in models):
+            here = [model for model in models if model.place == place and model.model not in listed]
+            fit = [model for model in here if not model.problem]
+            unfit = [f"{model.name}: {model.problem}" for model in here if model.problem]
+            if here:
+                self._menu.addSection(f"From {place}" if place != "rdchat" else "Converted")
+            for model in fit:
+                self._menu.addAction(self._model_action(model.name, model.model))
+            if unfit:
+                left_out = self._menu.addAction(f"{formatting.counted(len(unfit), 'model')} that cannot be loaded")
+                left_out.setToolTip("\n".join(unfit[:_MOST_REASONS]))
+                left_out.setEnabled(False)
 
     def _model_action(self, name: str, model: str | None) -> QAction:
         action = QAction(name, self._menu, checkable=True, checked=self._slot.chosen == model)

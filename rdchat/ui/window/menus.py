@@ -32,13 +32,15 @@ class WindowActions(QObject):
         self.write = self._action("Go to message field", "Ctrl+L")
         self.sidebar = self._action("Sidebar", "Ctrl+Alt+S", checkable=True, tip="Show or hide the conversations")
         self.panel = self._action("Speed panel", "Ctrl+Alt+P", checkable=True, tip="Show or hide the speed panel")
-        self.tokens = self._action("Tokens and drafts", "Ctrl+Alt+T", tip="Show how the last reply came about")
+        self.tokens = self._action("Tokens and drafts", "Ctrl+Shift+T", tip="Show how the last reply came about")
         self.ledger = self._action("Time ledger…", "Ctrl+Alt+L")
         self.draft_modes = {
             mode: self._action(mode.words, f"Ctrl+Alt+{place}", checkable=True)
             for place, mode in enumerate(Mode, start=1)
         }
-        self.draft_settings = self._action("Draft settings", "Ctrl+Alt+D", tip="Go to the speed panel's draft settings")
+        self.draft_settings = self._action(
+            "Draft settings", "Ctrl+Shift+D", tip="Go to the speed panel's draft settings"
+        )
         self.race = self._action("Race…", "Ctrl+Alt+R", tip="Drafting against plain decoding, side by side")
         self.benchmark = self._action("Benchmark…", "Ctrl+Alt+B", tip="Measure ways of drafting on many prompts")
         self.larger = self._action("Larger text", _Standard.ZoomIn)

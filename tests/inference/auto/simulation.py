@@ -82,7 +82,7 @@ def source(costs: CostModel, values: np.ndarray, trees: bool = True, padding: bo
     """Return a recurrent drafter of the best width whose drafts are known to come to these values."""
     width = Planner(costs, padding).beam_width(Acceptance((1.0,), values), PROMPT) if trees else 1
     of_width = DraftValues(values[WIDTHS.index(width)])
-    return RecurrentSource(of_width, costs, width, AcceptanceEstimates().branches if trees else None, padding)
+    return RecurrentSource(of_width, costs, width, padding)
 
 
 def best_of_all(chip: Chip, values: np.ndarray, lookup: np.ndarray = NOTHING) -> float:
@@ -138,7 +138,7 @@ class Simulation:
         planner, estimates = Planner(self._costs), self.estimates
         known = estimates.known or Acceptance((1.0,), drafting.true_values())
         width = planner.beam_width(known, PROMPT)
-        recurrent = RecurrentSource(estimates.values(width), self._costs, width, estimates.branches)
+        recurrent = RecurrentSource(estimates.values(width), self._costs, width)
         self.controller = self.controls(planner, estimates, range(PROMPT), recurrent)
         self._events = decode(self, self.controller)
         next(self._events)  # the first token comes with the prefill

@@ -10,17 +10,16 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.auto_iterator import AutoIterator
 from rdchat.inference.auto.controller import Controller
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Floats
+from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP
 from rdchat.inference.auto.costs.cost_model import CostModel, Part
 from rdchat.inference.auto.draft_table import ChainSource, DraftTable
-from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, AcceptanceEstimates, DraftValues, NodeRates
 from rdchat.inference.auto.estimates.lookup_and_chain_rates import ChainRates
-from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS, Choice, Plan
+from rdchat.inference.auto.plan import LONGEST, MOST_ROWS, Choice, Plan
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator, PlainSteps
@@ -28,11 +27,13 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
-from rdchat.inference.drafting.lookup_index import Before, Guess, LookupIndex
-from rdchat.inference.drafting.node_pool import HostPool, NodePool
+from rdchat.inference.drafting.lookup_index import Before, Guess
+from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from scripts.chips import Chip
+from tests.inference.auto.automatic_replies import RandomPlanner, automatic, iterator_of, state_of
+from tests.inference.auto.known_drafts import Known, reply_of, reply_with_drafts
 from tests.inference.auto.simulation import Drafting, Simulation
 from tests.inference.fakes import (
     ALPHABET,
@@ -46,74 +47,7 @@ from tests.inference.fakes import (
 from tests.inference.families import CHAINS, TREES
 from tests.inference.plain_replies import ENDING_SEEDS, SAMPLINGS, plain
 
-
-class RandomPlanner(Planner):
-    """Picks any draft that there is, good or bad, so that each kind follows each other."""
-
-    def __init__(self, costs: CostModel, modes: tuple[Mode, ...], seed: int) -> None:
-        super().__init__(costs)
-        self._modes = modes
-        self._rng = np.random.default_rng(seed)
-
-    def choose(self, depth: int, steady: Sequence[DraftTable], passing: Iterable[DraftTable] = ()) -> Choice | None:
-        mode = self._modes[self._rng.integers(len(self._modes))]
-        tables = [t for t in (*steady, *passing) if t.mode is mode and np.isfinite(t.accepted).any()]
-        if not tables:
-            return None
-        table = tables[self._rng.integers(len(tables))]
-        drafts, nodes = np.nonzero(np.isfinite(table.accepted))
-        picked = self._rng.integers(len(drafts))
-        width, length = table.shapes[drafts[picked]]
-        rows = min(int(nodes[picked]) + int(self._rng.integers(0, 6)), MOST_ROWS)
-        plan = Plan(mode, width, length, int(nodes[picked]), rows, table.branch)
-        return Choice(plan, 1.5, 1.5, 1.0, rate=float(self._rng.choice([-9.0, 11.0])))  # a gain of 5, or -5
-
-    def goes_on(self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float]) -> bool:
-        assert len(nodes) == len(accepted) > 1
-        return bool(self._rng.random() < 0.6)
-
-    def sized(self, choice: Choice, depth: int, accepted: Floats) -> Choice:
-        nodes = int(self._rng.integers(1, len(accepted)))
-        rows = min(nodes + int(self._rng.integers(0, 6)), MOST_ROWS)
-        return replace(super().sized(choice, depth, accepted), plan=replace(choice.plan, nodes=nodes, rows=rows))
-
-    def made(self, choice: Choice, depth: int, table: DraftTable) -> Choice:
-        made = super().made(choice, depth, table)
-        return replace(made, plan=replace(made.plan, rows=made.plan.rows + int(self._rng.integers(0, 6))))
-
-
-def state_of(model: LoadedModel, drafters: AvailableDrafters, request: GenerationRequest) -> AutoState:
-    """Return a state with made-up costs, and something believed of all shapes of drafts."""
-    state = AutoState(model)
-    state.equip(drafters)
-    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
-    for width in (1, 4):  # of a target that takes chains, and of one that takes trees
-        drawn = Drafting(0.4).draw(width)
-        state.estimates(request.sampling).values(width).learn(drawn, np.exp(drawn.scores))
-    return state
-
-
-def iterator_of(state: AutoState, request: GenerationRequest, cache: KVCache | None = None) -> AutoIterator:
-    prompt = state.model.encode_chat(request.messages, False)
-    job = replace(ReplyJob.fresh(state.model, prompt, request, cache), mode=Mode.AUTO)
-    return AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
-
-
-def automatic(
-    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0
-) -> tuple[list[GenerationEvent], KVCache, KVCache | None]:
-    recurrent = random_drafter(model) if Mode.RECURRENT in modes else None
-    small = DraftModel(model, shared_llama(seed=3), len(ALPHABET)) if Mode.SPECULATIVE in modes else None
-    state = state_of(model, AvailableDrafters(recurrent, None, small), request)
-    state.planner = RandomPlanner(state.costs, modes, seed)
-    cache = KVCache(model.network)
-    return list(iterator_of(state, request, cache)), cache, small and small.cache
-
-
-def reply_of(state: AutoState, request: GenerationRequest) -> ReplyEnd:
-    *_, end = iterator_of(state, request)
-    assert isinstance(end, ReplyEnd)
-    return end
+pytestmark = pytest.mark.across_rows
 
 
 def check_same(model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0) -> ReplyEnd:
@@ -356,28 +290,6 @@ def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     assert end.statistics.choice.words.startswith("Drafting would be 0.0")
 
 
-class _Fixed(DraftValues):
-    """Believes what it began with."""
-
-    def learn(self, drawn: HostPool, chances: Floats) -> None:
-        pass
-
-
-class _FixedNodes(NodeRates):
-    """Believes each node, by its place in the draft, whatever came of others."""
-
-    def __init__(self, chance: float) -> None:
-        super().__init__()
-        self._chance = chance
-
-    def learn(self, drawn: HostPool, text: Sequence[int]) -> None:
-        pass
-
-    def chances(self, drawn: HostPool) -> Floats:
-        along: Floats = self._chance ** np.arange(len(drawn.tokens))
-        return along
-
-
 class _Uncut(Controller):
     """Verifies drafts as they were planned."""
 
@@ -395,60 +307,12 @@ class _Missed(Drafting):
         return Drafting(1e-9).text(rng, place, length)
 
 
-class _Known(AcceptanceEstimates):
-    """Believes so much of recurrent chains of one length, whatever comes of them.
-
-    Args:
-        chance: Of each node, by its place in the draft.
-        length: Tokens of such a chain, the root included.
-        accepted: Of them.
-    """
-
-    def __init__(self, chance: float, length: int, accepted: float) -> None:
-        values = np.zeros((len(WIDTHS), len(LENGTHS), MOST_ROWS + 1))
-        values[0, LENGTHS.index(length), length:] = accepted
-        super().__init__(Acceptance((1.0,), values))
-        self.nodes = _FixedNodes(chance)
-        self._fixed = _Fixed(values[0])
-
-    def values(self, width: int) -> DraftValues:
-        assert width == 1
-        return self._fixed
-
-
 def test_a_belief_that_is_too_good_does_not_go_on_being_tried() -> None:
     """By what they promise its rounds lose next to nothing; random strings at temperature 2 lost 8 % by them."""
     chip = Chip("flat", {1: 1.0, 2: 1.3, MOST_ROWS: 1.3}, beam_step=0.0)
-    simulation = _Uncutting(chip, _Missed(0.2), _Known(0.2, 2, 0.2))  # what is tried would lose 0.1 steps
+    simulation = _Uncutting(chip, _Missed(0.2), Known(0.2, 2, 0.2))  # what is tried would lose 0.1 steps
     simulation.run(400)
     assert 6 <= simulation.rounds <= 14, "0.3 steps each is what they really lose"
-
-
-class _KnownState(AutoState):
-    """Knows how far drafts are followed, and learns nothing of it."""
-
-    known: AcceptanceEstimates
-
-    def estimates(self, sampling: SamplingParams) -> AcceptanceEstimates:
-        return self.known
-
-
-def reply_with_drafts(
-    monkeypatch: pytest.MonkeyPatch, chance: float, believed: float
-) -> tuple[ReplyEnd, LoadedModel, GenerationRequest]:
-    """Return a reply in which drafts are chains of three tokens, each believed with a chance once it is drafted."""
-    monkeypatch.setattr(CostModel, "learn", lambda *_: None)
-    monkeypatch.setattr(CostModel, "learn_plain", lambda *_: None)
-    monkeypatch.setattr(LookupIndex, "guesses", lambda *_: [])
-    model = tiny_llama()
-    model.tokenizer.eos_token_ids = frozenset()
-    state, request = _KnownState(model), ask("abcabcabc", temperature=1, max_tokens=41)
-    state.equip(AvailableDrafters(random_drafter(model)))
-    calls = {1: 1.0, 2: 1.1, **{rows: 1.1 + 0.45 * (rows - 2) for rows in range(3, MOST_ROWS + 1)}}
-    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, **{(rows, 128): ms for rows, ms in calls.items()}})
-    state.costs.use(Part.BEAMS, {(width, length): 0.1 for width in WIDTHS for length in LENGTHS})
-    state.known = _Known(chance, 4, believed)  # always three tokens
-    return reply_of(state, request), model, request
 
 
 @pytest.mark.parametrize(("chance", "nodes"), [(0.0, 1), (0.2, 2), (0.9, 4)])

@@ -1,5 +1,6 @@
 """Costs: read off measured curves, and kept true by real calls."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -40,6 +41,42 @@ def test_a_context_that_was_measured_as_cheaper_does_not_make_long_ones_free() -
     model = measured(CALLS | {(PLAIN_STEP, 1100): 39.0, (1, 1100): 43.0})
     assert model.plain_ms(100_000) > 38
     assert model.calls_ms(Mode.LOOKUP, 100_000)[1] == 44
+
+
+def test_between_depths_costs_lie_on_lines_and_beyond_them_on_the_last_one() -> None:
+    """A line through 128 and 1,024 tokens misled at 8,192, since attention takes another kernel from 1,024 on."""
+    depths = {100: 10.0, 1100: 30.0, 4100: 36.0}
+    model = measured({(rows, depth): ms for depth, ms in depths.items() for rows in (PLAIN_STEP, 1, 32)})
+    for depth, ms in ((0, 10), (600, 20), (1100, 30), (2600, 33), (4100, 36), (8100, 44)):
+        assert model.plain_ms(depth) == pytest.approx(ms)
+        assert model.calls_ms(Mode.LOOKUP, depth)[[1, 20, 32]] == pytest.approx([ms] * 3)
+
+
+def test_a_step_between_rows_that_only_deep_calls_have_is_kept() -> None:
+    """Fused attention takes 8 rows; 9 walk all keys one by one."""
+    near = {(PLAIN_STEP, 100): 10.0, (1, 100): 10.0, (32, 100): 41.0}
+    deep = {(PLAIN_STEP, 4100): 12.0, (1, 4100): 12.0, (8, 4100): 19.0, (9, 4100): 118.0, (32, 4100): 141.0}
+    model = measured(near)
+    assert model.calls_ms(Mode.LOOKUP, 4100)[[8, 9]] == pytest.approx([17, 18])
+    model.use(Part.DEEP_CALLS, deep)
+    assert model.calls_ms(Mode.LOOKUP, 4100)[[1, 8, 9, 16]] == pytest.approx([12, 19, 118, 125])
+    assert model.calls_ms(Mode.LOOKUP, 2100)[[8, 9]] == pytest.approx([18, 68])
+    assert model.calls_ms(Mode.LOOKUP, 100)[[8, 9]] == pytest.approx([17, 18])
+    model.use(Part.DEEP_CALLS, {})
+    assert model.calls_ms(Mode.LOOKUP, 4100)[9] == pytest.approx(18)
+
+
+def test_deep_calls_alone_are_no_beginning() -> None:
+    model = CostModel()
+    model.use(Part.DEEP_CALLS, DEEPER)
+    assert not model.measured
+    assert model.plain_ms(100) == 0
+
+
+def test_plain_steps_of_a_model_that_verifies_nothing_have_depths_too() -> None:
+    model = measured({(PLAIN_STEP, 100): 10.0, (PLAIN_STEP, 1100): 20.0})
+    assert model.plain_ms(600) == pytest.approx(15)
+    assert np.isinf(model.calls_ms(Mode.LOOKUP, 600)).all()
 
 
 def test_real_calls_correct_what_was_measured() -> None:
@@ -132,6 +169,10 @@ def test_drafts_are_read_off_what_was_measured() -> None:
     )
 
 
+def test_a_line_goes_on_beyond_its_points_as_the_nearest_two_tell() -> None:
+    assert [line(x, {2: 4.0, 4: 2.0, 6: 2.0}) for x in (1, 5, 9)] == [5, 2, 2]
+
+
 def test_a_line_goes_on_beyond_its_points_and_stays_above_nothing() -> None:
     assert [line(x, {2: 4.0, 4: 2.0}) for x in (1, 3, 10)] == [5, 3, 0]
     assert line(7, {2: 4.0}) == 4
@@ -154,6 +195,33 @@ def test_costs_come_back_from_their_file(file: CostFile) -> None:
     assert CostFile({"model": "a", "dtype": "float16"}).read() == ({}, 0)
 
 
+def test_a_disturbed_measurement_serves_and_is_not_counted(file: CostFile) -> None:
+    assert file.add({key: 2 * ms for key, ms in CALLS.items()}, quiet=False) == {k: 2 * ms for k, ms in CALLS.items()}
+    assert file.read()[1] == 0
+    assert file.add(CALLS) == CALLS
+    assert file.read() == (CALLS, 1)
+
+
+def test_what_a_later_measurement_lacks_is_kept(file: CostFile) -> None:
+    file.add(CALLS | DEEPER)
+    assert file.add(CALLS) == CALLS | DEEPER
+
+
+def test_a_file_of_an_older_format_is_neither_read_nor_in_the_way() -> None:
+    """Nothing of a file must be taken on trust, whatever its name."""
+    key = {"part": "calls", "target": "a", "drafter": "", "mlx": "0.32.4"}
+    new = CostFile(key)
+    new.add(CALLS)
+    path = written()
+    old = {"key": {"format": "1", **key}, "measurements": 3, "costs": [[0, 128, 1.0], [1, 128, 1.0], [1, 1024, 1.0]]}
+    named = hashlib.sha256(json.dumps(old["key"], sort_keys=True).encode()).hexdigest()[:32]
+    for place in (path, path.with_name(f"{named}.json")):
+        place.write_text(json.dumps(old))
+    assert new.read() == ({}, 0)
+    new.add(CALLS)
+    assert new.read() == (CALLS, 1)
+
+
 def test_of_several_measurements_the_shortest_times_count(file: CostFile) -> None:
     file.add({key: 3 * ms for key, ms in CALLS.items()})  # something else kept the machine busy
     mixed = {key: ms * (2 if key[0] == 4 else 1) for key, ms in CALLS.items()}
@@ -170,6 +238,11 @@ def test_of_several_measurements_the_shortest_times_count(file: CostFile) -> Non
         (Part.CALLS, {(1, 100): 44.0, (4, 100): 64.0}, False),
         (Part.CALLS, CALLS | {(1, 1100): 54.0}, False),
         (Part.CALLS, {}, False),
+        (Part.CALLS, CALLS | {(99, 100): 64.0}, False),
+        (Part.CALLS, CALLS | {(-1, 100): 64.0}, False),
+        (Part.DEEP_CALLS, DEEPER, True),
+        (Part.DEEP_CALLS, DEEPER | {(4, -100): 64.0, (PLAIN_STEP, -100): 64.0}, False),
+        (Part.DEEP_CALLS, {(1, 1100): 44.0}, False),
         (Part.BEAMS, {(1, 2): 2.0}, True),
         (Part.BEAMS, {}, False),
         (Part.DRAFT_MODEL, {(1, 0): 5.0}, True),

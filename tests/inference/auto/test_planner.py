@@ -27,7 +27,7 @@ def recurrent_choice(chip: Chip, values: Floats, path: Floats | None = None, *, 
     drafter = source(costs, values, trees)
     table = drafter.table(MOST_ROWS)
     assert table is not None
-    passing = [] if path is None else [looked_up(path), *drafter.with_branches(table, path, MOST_ROWS)]
+    passing = [] if path is None else [looked_up(path)]
     choice = Planner(costs).choose(128, [table], passing)
     assert choice is not None
     return choice
@@ -132,12 +132,28 @@ def test_rows_are_padded_up_to_a_cheaper_number_where_that_can_be() -> None:
     assert unpadded.plan.rows == unpadded.plan.nodes
 
 
+def test_drafts_of_a_mode_that_is_chosen_by_hand_get_the_cheapest_rows_that_were_measured() -> None:
+    measured = Planner(CPU.costs())
+    assert [measured.rows_for(Mode.LOOKUP, nodes, 128) for nodes in (1, 4, 9, 12, 16, 20, 40)] == [
+        1,
+        4,
+        16,
+        16,
+        16,
+        20,
+        40,
+    ]
+    assert Planner(CPU.costs(), padding=False).rows_for(Mode.LOOKUP, 12, 128) == 12
+    guessing = CostModel()
+    guessing.learn_plain(128, STEP_MS)
+    assert Planner(guessing).rows_for(Mode.LOOKUP, 12, 128) == 12
+
+
 def test_a_target_that_takes_chains_gets_chains() -> None:
     values = Drafting(0.49).true_values()
     path = np.cumprod(np.full(MOST_ROWS - 1, 0.5))
     choice = recurrent_choice(M2_ULTRA, values, path, trees=False)
     assert choice.plan.width == 1
-    assert choice.plan.branch == 0
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
@@ -284,24 +300,6 @@ def test_a_draft_model_is_tried_left_and_tried_again_after_enough_other_text() -
         rates.go_untried()
         plain_steps += 1
     assert 50 < plain_steps < 400
-
-
-def test_trees_with_a_branch_that_break_their_promise_are_trusted_less() -> None:
-    costs, path = M2_ULTRA.costs(), np.cumprod(np.full(8, 0.5))
-    drafter, planner = source(costs, Drafting(0.4).true_values()), Planner(costs)
-    assert drafter.branches is not None
-
-    def best() -> Choice:
-        table = drafter.table(8)
-        assert table is not None
-        choice = planner.choose(128, [table], [looked_up(path), *drafter.with_branches(table, path, 8)])
-        assert choice is not None
-        return choice
-
-    assert best().plan.branch
-    for _ in range(30):
-        drafter.branches.learn(0, 1.5)
-    assert not best().plan.branch
 
 
 def test_nothing_is_chosen_where_no_cost_is_known() -> None:

@@ -7,31 +7,37 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rdchat import paths
+from rdchat import machine, paths
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto import state as auto_state
-from rdchat.inference.auto.costs import measuring
+from rdchat.inference.auto.costs import measuring, other_programs
 from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP
 from rdchat.inference.auto.costs.cost_file import MEASUREMENTS
 from rdchat.inference.auto.costs.cost_model import Part
-from rdchat.inference.auto.costs.measuring import NEAR, measure_beams, measure_calls, measure_draft_model
+from rdchat.inference.auto.costs.measuring import (
+    DEEP,
+    NEAR,
+    Measured,
+    Measurement,
+    depths_of,
+    measure_beams,
+    measure_calls,
+    measure_deep_calls,
+    measure_draft_model,
+)
+from rdchat.inference.auto.costs.other_programs import OtherPrograms
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.fakes import ALPHABET, ask, loaded, positions, random_drafter, tiny_llama
+from tests.inference.auto.measurements import finished
+from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, positions, random_drafter, tiny_llama
 from tests.inference.families import CHAINS, network_of
 
-
-def finished(measurement: object) -> dict[tuple[int, int], float]:
-    try:
-        while True:
-            next(measurement)  # type: ignore[call-overload]
-    except StopIteration as end:
-        return end.value
+pytestmark = pytest.mark.across_rows
 
 
 def measured_wholly(state: AutoState) -> int:
@@ -42,29 +48,51 @@ def measured_wholly(state: AutoState) -> int:
 
 
 def test_calls_are_measured_by_rows_at_the_depths_that_the_context_holds() -> None:
-    near = finished(measure_calls(tiny_llama(context_length=200)))
+    model = tiny_llama(context_length=1200)
+    near, deep = (finished(measure(model, OtherPrograms())).costs for measure in (measure_calls, measure_deep_calls))
     assert {depth for _, depth in near} == {NEAR}
-    assert {PLAIN_STEP, 1, 16, MOST_ROWS} < {rows for rows, _ in near}
-    assert all(0 < ms < 1000 for ms in near.values())
-    assert len({depth for _, depth in finished(measure_calls(tiny_llama(context_length=2048)))}) == 2
+    assert {PLAIN_STEP, 1, 5, 6, 8, 9, 10, 11, 16, MOST_ROWS} < {rows for rows, _ in near}
+    assert {depth for _, depth in deep} == {1024}
+    assert {PLAIN_STEP, 1, 4, 5, 6, 8, 9, MOST_ROWS} < {rows for rows, _ in deep}
+    assert all(0 < ms < 1000 for ms in (near | deep).values())
+
+
+@pytest.mark.parametrize(
+    ("context", "depths"),
+    [(100, []), (200, []), (600, [536]), (1088, [1024]), (2048, [1024, 1984]), (4096, [1024, 4032]), (10**6, [*DEEP])],
+)
+def test_deep_calls_are_measured_as_far_as_the_context_goes(context: int, depths: list[int]) -> None:
+    assert depths_of(context) == depths
+
+
+def test_a_depth_that_would_take_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "_MOST_S", 0.0)
+    model = tiny_llama(context_length=1200)
+    assert finished(measure_deep_calls(model, OtherPrograms())) == Measured({}, quiet=True)
+    turns: list[int] = []
+    for _ in measure_calls(model, OtherPrograms()):
+        turns.append(1)
+    assert len(turns) < 2 * (2 + len(measuring._ROWS)) + 8, "a turn for kernels to be compiled in, and one that counts"
 
 
 @pytest.mark.parametrize("name", sorted(CHAINS))
 def test_models_that_follow_chains_are_measured_too(name: str) -> None:
     family, options = CHAINS[name]
     model = loaded(network_of(family, {**options, "vocab_size": len(ALPHABET)}), context_length=200)
-    assert (16, NEAR) in finished(measure_calls(model))
+    assert (16, NEAR) in finished(measure_calls(model, OtherPrograms())).costs
 
 
 def test_a_model_that_verifies_nothing_has_its_plain_steps_measured() -> None:
     plain = replace(tiny_llama(), try_out=lambda: Capability(DraftKind.NONE, "test"))
-    assert {rows for rows, _ in finished(measure_calls(plain))} == {PLAIN_STEP}
+    for measure in (measure_calls, measure_deep_calls):
+        assert {rows for rows, _ in finished(measure(plain, OtherPrograms())).costs} == {PLAIN_STEP}
 
 
 def test_drafts_are_measured_by_what_they_depend_on() -> None:
     model = tiny_llama()
-    assert {(1, 2), (8, 6)} <= set(finished(measure_beams(model, random_drafter(model))))
-    assert set(finished(measure_draft_model(DraftModel(model, tiny_llama(seed=3), len(ALPHABET))))) == {
+    others, small = OtherPrograms(), DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
+    assert {(1, 2), (8, 6)} <= set(finished(measure_beams(model, random_drafter(model), others)).costs)
+    assert set(finished(measure_draft_model(small, others)).costs) == {
         (1, 0),
         (4, 0),
         (16, 0),
@@ -86,7 +114,7 @@ def test_a_slice_is_one_call_or_three_where_calls_are_slow(slow_ms: int, monkeyp
     monkeypatch.setattr(type(model.network), "__call__", counted)
     monkeypatch.setattr(measuring, "_SLOW_MS", slow_ms)
     most = 0
-    for _ in measure_calls(model):
+    for _ in measure_calls(model, OtherPrograms()):
         most = max(most, len(calls))
         calls.clear()
     assert most == (5 if slow_ms else 3)
@@ -104,7 +132,7 @@ def test_what_was_measured_is_read_by_the_next_session_and_measured_again_where_
     first = session()
     assert measured_wholly(first) > 20
     files = sorted((paths.cache_dir() / "costs").iterdir())
-    assert len(files) == 2
+    assert len(files) == 3, "calls, beams, waits"
     for _ in range(MEASUREMENTS - 1):
         again = session()
         assert again.costs.measured
@@ -120,6 +148,96 @@ def test_what_was_measured_is_read_by_the_next_session_and_measured_again_where_
     assert files[0].read_text() != "{"
 
 
+def test_nothing_is_measured_on_battery(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = AutoState(tiny_llama(context_length=200))
+    monkeypatch.setattr(machine, "on_battery", lambda: True)
+    assert not state.measure()
+    monkeypatch.setattr(machine, "on_battery", lambda: False)
+    for _ in range(5):
+        assert state.measure()
+    monkeypatch.setattr(machine, "on_battery", lambda: True)
+    assert not state.measure(), "unplugged meanwhile"
+    assert not state.costs.measured
+    monkeypatch.setattr(machine, "on_battery", lambda: False)
+    measured_wholly(state)
+    assert state.costs.measured
+
+
+def test_what_was_measured_while_other_programs_ran_is_used_and_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, seconds = tiny_llama(context_length=200), iter(range(0, 10**9, 1000))
+    monkeypatch.setattr(machine, "others_seconds", lambda: float(next(seconds)))
+    monkeypatch.setattr(other_programs, "_LEAST_S", 0.0)
+    monkeypatch.setattr(other_programs, "_RESTS_S", (0.001,))
+    monkeypatch.setattr(measuring, "_ROWS", (1, 9))  # which takes less long
+    state = AutoState(model)
+    measured_wholly(state)
+    assert state.costs.measured
+    (file,) = (paths.cache_dir() / "costs").iterdir()
+    assert json.loads(file.read_text())["measurements"] == 0
+    monkeypatch.setattr(machine, "others_seconds", lambda: 0.0)
+    for count in range(1, MEASUREMENTS + 1):
+        assert measured_wholly(AutoState(model)) > 10
+        assert json.loads(file.read_text())["measurements"] == count
+    assert not AutoState(model).measure()
+
+
+def test_deep_calls_are_measured_last_and_fail_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their cache takes memory that may not be there."""
+
+    def fails(_model: LoadedModel, _others: OtherPrograms) -> Measurement:
+        yield
+        raise RuntimeError("[metal::malloc] Attempting to allocate more than there is")
+
+    monkeypatch.setattr(auto_state, "measure_deep_calls", fails)
+    model = tiny_llama(context_length=512)
+    state = AutoState(model)
+    state.equip(AvailableDrafters(random_drafter(model), Path(__file__).parent))
+    while list(state._missing) != []:
+        assert state.measure()
+    assert state.costs.measured
+    assert not state.measure()
+    assert state.costs.measured
+
+
+ROWS = range(1, MOST_ROWS + 1)
+DEAR = {rows: 1.0 + 0.5 * (rows - 1) for rows in ROWS}  # as quantised weights on a CPU
+FLAT = dict.fromkeys(ROWS, 1.2)
+CHEAP_16 = {1: 1.0, 2: 1.3, 4: 1.9, 8: 2.0, 12: 3.2, 16: 1.64, MOST_ROWS: 4.0}  # as some CPUs have it
+CLIFF = {1: 1.0, 8: 1.05, 9: 3.0, MOST_ROWS: 3.1}
+
+
+@pytest.mark.parametrize(
+    ("calls", "draft_tokens", "nodes"),
+    [
+        (DEAR, 4, 5),
+        (CHEAP_16, 4, 16),
+        (CLIFF, 4, 8),
+        (CLIFF, 7, 8),
+        (FLAT, 4, MOST_ROWS),
+        (FLAT, 40, 41),
+        (DEAR, 12, 13),
+    ],
+)
+def test_a_draft_model_that_is_chosen_by_hand_adds_runner_ups_where_rows_are_cheap(
+    calls: dict[int, float], draft_tokens: int, nodes: int
+) -> None:
+    """It always took 16 nodes on a CPU, which cost 3 % against mlx-lm's chain of 5 on one whose 16 rows are dear."""
+    model = tiny_llama()
+    state, draft = AutoState(model), DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
+    sampling = ask("abc").sampling
+    assert state.draft_shape(draft, sampling, draft_tokens, 128) == draft.usual_shape(draft_tokens)
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 10.0, **{(rows, 128): 10 * ms for rows, ms in calls.items()}})
+    shape = state.draft_shape(draft, sampling, draft_tokens, 128)
+    assert (shape.draft_tokens, shape.nodes) == (draft_tokens, nodes)
+
+
+def test_a_target_that_takes_chains_gets_a_chain_of_a_draft_model_whatever_rows_cost() -> None:
+    model = chains_only(tiny_llama())
+    state, draft = AutoState(model), DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 10.0, **{(rows, 128): 10 * ms for rows, ms in FLAT.items()}})
+    assert state.draft_shape(draft, ask("abc").sampling, 4, 128).nodes == 5
+
+
 def test_what_is_not_known_is_measured_before_what_is_measured_again() -> None:
     model = tiny_llama(context_length=200)
     measured_wholly(AutoState(model))
@@ -129,6 +247,26 @@ def test_what_is_not_known_is_measured_before_what_is_measured_again() -> None:
     while (state.costs.beams_ms() == guessed).all():
         assert state.measure()
     assert list(state._missing) == [Part.CALLS]
+
+
+def test_costs_that_version_0_1_measured_serve_until_those_of_the_rows_that_it_left_out_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It measured both depths in one file, and 9 and 11 rows at none."""
+    for rows in ("_ROWS", "_ROWS_DEEP"):
+        monkeypatch.setattr(measuring, rows, (1, 9, 11))  # which takes less long
+    model = tiny_llama(context_length=512)
+    measured_wholly(AutoState(model))
+    files = {json.loads(file.read_text())["key"]["part"]: file for file in (paths.cache_dir() / "costs").iterdir()}
+    old = [[rows, depth, 1.5] for depth in (128, 448) for rows in (PLAIN_STEP, 1, 4, 8, 16, 32)]
+    files["calls"].write_text(json.dumps(json.loads(files["calls"].read_text()) | {"costs": old, "measurements": 3}))
+    files["deep calls"].unlink()
+    state = AutoState(model)
+    state.equip(AvailableDrafters())
+    assert state.costs.plain_ms(1000) == state.costs.calls_ms(Mode.LOOKUP, 500)[9] == 1.5
+    measured_wholly(state)
+    assert {9, 11} < {rows for rows, _, _ in json.loads(files["calls"].read_text())["costs"]}
+    assert {depth for _, depth, _ in json.loads(files["deep calls"].read_text())["costs"]} == {448}
 
 
 def test_a_file_without_plain_steps_is_measured_again_and_breaks_no_reply() -> None:
@@ -147,18 +285,18 @@ def test_a_file_without_plain_steps_is_measured_again_and_breaks_no_reply() -> N
 
 
 def test_a_model_that_fails_while_it_is_measured_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_model: LoadedModel) -> object:
+    def fails(_model: LoadedModel, _others: OtherPrograms) -> object:
         raise RuntimeError("no")
         yield
 
     monkeypatch.setattr(auto_state, "measure_calls", fails)
-    state = AutoState(tiny_llama())
+    state = AutoState(tiny_llama(context_length=200))
     assert not state.measure()
     assert not state.measure()
 
 
 def test_measuring_between_turns_leaves_the_chat_as_it_was() -> None:
-    model = tiny_llama(context_length=2048)
+    model = tiny_llama(context_length=512)
     session, asked = ChatSession(model), ask("abcabcabc", temperature=1, max_tokens=12)
     assert not session.idle(), "nothing was asked yet"
     *_, first = session.generate(asked)

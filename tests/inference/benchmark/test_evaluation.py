@@ -16,6 +16,8 @@ from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import ALPHABET, tiny_llama
 
+pytestmark = pytest.mark.across_rows
+
 PROMPTS = [Prompt("hello there", "a"), Prompt("abc abc abc", "b"), Prompt("more words", "a")]
 BEAMS = DraftSettings(Mode.RECURRENT, beam_width=3, beam_length=4)
 DRAFTS = [replace(BEAMS, beam_width=1, lookup_branch=False), BEAMS, DraftSettings(Mode.LOOKUP, draft_tokens=3)]

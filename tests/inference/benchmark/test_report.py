@@ -91,7 +91,14 @@ def test_json_holds_every_cell_with_its_settings_and_the_first_difference() -> N
     _, narrow, wide = report["modes"]
     assert (narrow["beam_width"], wide["beam_width"]) == (2, 4)
     assert (narrow["identical_text"], wide["identical_text"]) == (False, True)
-    assert narrow["first_difference"] == {"prompt": 0, "index": 3, "plain": "a", "other": "b", "gap": 1e-6}
+    assert narrow["first_difference"] == {
+        "prompt": 0,
+        "index": 3,
+        "plain": "a",
+        "other": "b",
+        "gap": 1e-6,
+        "rounding": None,
+    }
     assert wide["first_difference"] is None
     assert wide["ratio_to_plain"] == {"median": 3, "low": 3, "high": 3, "n": 1}
     assert wide["overhead"] is None

@@ -22,6 +22,8 @@ from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import ask, positions, tiny_llama
 
+pytestmark = pytest.mark.across_rows
+
 OFF = BenchCell()
 LOOKUP = BenchCell(DraftSettings(Mode.LOOKUP))
 SPECULATIVE = BenchCell(DraftSettings(Mode.SPECULATIVE))
@@ -124,7 +126,7 @@ def test_what_differs_from_plain_decoding_is_told_with_its_gap(monkeypatch: pyte
 
 def test_a_gap_that_is_no_number_is_left_out_as_json_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "record", lie)
-    monkeypatch.setattr(runner_module, "score_gap", lambda *_: float("nan"))
+    monkeypatch.setattr(runner_module, "score_gap", lambda *_: (float("nan"), 0.0))
     runs = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=1), session_of)))
     differences = [run.difference for run in runs if run.difference is not None]
     assert {(difference.index, difference.gap) for difference in differences} == {(4, None)}
@@ -139,7 +141,9 @@ def test_gaps_are_those_of_the_final_score(sampling: dict[str, float]) -> None:
     found = record(session, request, lambda: False)
     assert found is not None
     others = [token for token in range(1, 6) if token != found.token_ids[3]]
-    gaps = [score_gap(session.model, request, found.token_ids, 3, other) for other in others]
+    measured = [score_gap(session.model, request, found.token_ids, 3, other) for other in others]
+    gaps = [gap for gap, _ in measured]
+    assert all(0 <= rounding < 1e-4 for _, rounding in measured)
     assert all(0 < gap < 100 for gap in gaps)  # finite where a filter dropped the token, too
     tokens = session.model.encode_chat(request.messages, False) + found.token_ids[:3]
     logits = session.model.network(mx.array([tokens]))[0, -1]

@@ -41,6 +41,7 @@ SAMPLINGS = [
 ]
 
 
+@pytest.mark.across_rows
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 @pytest.mark.parametrize("window", [None, 12])
 def test_tokens_are_those_of_the_oracle(sampling: dict[str, float], window: int | None) -> None:
@@ -102,6 +103,7 @@ def test_length_ends_a_reply(length: int) -> None:
     assert len(end.token_ids) == length
 
 
+@pytest.mark.across_rows
 def test_end_token_ends_a_reply_and_counts_but_is_not_shown() -> None:
     model = tiny_llama()
     request = next(

@@ -25,6 +25,8 @@ from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.target import LoadedModel
 
+pytestmark = pytest.mark.across_rows
+
 SIZE, WIDTH = 8, 16
 TEMPERATURE = 0.8
 REPLY, SAMPLES, DECODED = 400, 20_000, 1200

@@ -24,6 +24,8 @@ from tests.inference.fakes import END, ScriptedDrafter, ask, shared_family, shar
 from tests.inference.families import CHAINS, TREES
 from tests.inference.plain_replies import ENDING_SEEDS, SAMPLINGS, drafted, plain
 
+pytestmark = pytest.mark.across_rows
+
 
 def check_same(model: LoadedModel, request: GenerationRequest, width: int, length: int) -> ReplyEnd:
     """Assert that drafting changes neither tokens nor text, and that cache and events agree with them."""

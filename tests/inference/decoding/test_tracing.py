@@ -15,6 +15,8 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, tiny_llama
 
+pytestmark = pytest.mark.across_rows
+
 SAMPLINGS: list[dict[str, float]] = [
     {"temperature": 0},
     {"temperature": 1.3, "top_p": 0.8, "top_k": 5},

@@ -20,6 +20,8 @@ from tests.inference.fakes import ask, chains_only, loaded, positions, shared_ll
 from tests.inference.families import CHAINS, network_of
 from tests.inference.plain_replies import plain
 
+pytestmark = pytest.mark.across_rows
+
 
 @pytest.mark.parametrize("sampling", FILTERS, ids=str)
 @pytest.mark.parametrize("temperature", [0, 0.7, 1.3])

@@ -17,6 +17,8 @@ from tests.inference.drafting.draft_pairs import CHAIN, SIZE, TREE, Pair, shared
 from tests.inference.fakes import ask, loaded, positions, shared_llama
 from tests.inference.plain_replies import ENDING_SEEDS, plain
 
+pytestmark = pytest.mark.across_rows
+
 
 @pytest.mark.parametrize("max_tokens", range(1, 13))
 def test_the_caches_are_in_step_after_a_cut_at_every_place_of_a_round(max_tokens: int) -> None:

@@ -19,6 +19,8 @@ from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, Output, R
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.plain_replies import plain
 
+pytestmark = pytest.mark.across_rows
+
 SIZE = len(fakes.ALPHABET)
 
 

@@ -130,11 +130,43 @@ def test_a_gpu_keeps_the_models_own_quantisation(
             load_model(folder, "float16")
 
 
-def test_a_gpu_takes_unquantised_weights_as_float16(on_a_gpu: None, small_model: Path, tmp_path: Path) -> None:
+@pytest.fixture(params=["float32", "float16", "bfloat16"])
+def stored_floats(request: pytest.FixtureRequest, small_model: Path, tmp_path: Path) -> tuple[Path, str]:
+    """A folder with unquantised weights, and what they are stored as; but for one norm, in float32."""
     network, config = mlx_lm_utils.load_model(small_model)
     config = {key: value for key, value in config.items() if not key.startswith("quantization")}
-    folder = save_model(tmp_path / "model", small_model, mlx_lm_utils.dequantize_model(network), config)
-    assert load_model(folder).info.dtype == "float16"
+    network = mlx_lm_utils.dequantize_model(network)
+    network.set_dtype(getattr(mx, request.param))
+    network.model.norm.weight = network.model.norm.weight.astype(mx.float32)
+    network.model.embed_tokens.weight[3, 4] = 1e4
+    return save_model(tmp_path / "model", small_model, network, config), request.param
+
+
+def test_a_gpu_keeps_what_unquantised_weights_are_stored_as(
+    on_a_gpu: None, stored_floats: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bfloat16 was made float16, which in some families does not hold what layers compute."""
+    folder, stored = stored_floats
+    files = loading.check_model_folder(folder)
+    assert files.float_type == stored
+    cache = files.kv_bytes_per_token(getattr(mx, stored).size) * files.context_length
+    monkeypatch.setattr(loading, "available_memory_bytes", lambda: files.stored_bytes + cache)
+    model = load_model(folder)
+    assert (model.info.dtype, model.info.weights_bytes) == (stored, files.stored_bytes)
+    own = {name: str(array.dtype).removeprefix("mlx.core.") for name, array in _arrays(model.network)}
+    assert own.pop("model.norm.weight") == "float32"
+    assert set(own.values()) == {stored}
+
+
+@pytest.mark.parametrize("dtype", ["4bit", "8bit"])
+def test_what_a_gpu_quantises_it_computes_with_in_16_bits_that_hold_what_is_stored(
+    on_a_gpu: None, stored_floats: tuple[Path, str], dtype: str
+) -> None:
+    folder, stored = stored_floats
+    network = load_model(folder, dtype).network
+    expected = "float16" if stored == "float16" else "bfloat16"
+    assert str(network.model.layers[0].self_attn.q_proj.scales.dtype) == f"mlx.core.{expected}"
+    assert str(network.model.norm.weight.dtype) == f"mlx.core.{expected}"
 
 
 @pytest.mark.parametrize("own_bits", [None, 4])

@@ -9,6 +9,7 @@ import pytest
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.prompts import model_prompts
 from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess
+from rdchat.inference.prompts.tokenizer_files import tokenizer_view
 from tests.inference.prompts.folders import prompts_of, user, with_template
 
 HANGS = {
@@ -115,3 +116,12 @@ def test_a_child_whose_parent_is_gone_ends() -> None:
 def test_an_empty_rendering_is_empty(small_model: Path, tmp_path: Path, process: TokenizerProcess) -> None:
     prompts = prompts_of(with_template(small_model, tmp_path / "bad", "{# nothing #}"), process)
     assert prompts.encode([user("Hi")], None, 512) == []
+
+
+def test_a_template_of_megabytes_is_refused_by_name(small_model: Path, tmp_path: Path) -> None:
+    folder = with_template(small_model, tmp_path / "model", "{# " + "a" * 2**20 + " #}")
+    with (
+        pytest.raises(ModelError, match="chat template of model has more than 1,048,576 characters"),
+        tokenizer_view(folder),
+    ):
+        pass

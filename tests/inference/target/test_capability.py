@@ -1,5 +1,7 @@
-"""Which kind of draft each family of models takes, found by trying and not by name."""
+"""Which kind of draft each family of models takes, found by trying and not by name, whatever a device's rounding."""
 
+from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import mlx.core as mx
@@ -9,9 +11,14 @@ import pytest
 from mlx_lm.models.cache import KVCache as StockKVCache
 from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
+from rdchat.inference.target import capability as capability_module
 from rdchat.inference.target.capability import DraftKind, check_capability
 from rdchat.inference.target.hooks import ModelHooks
 from tests.inference.families import CHAINS, TREES, VOCABULARY, network_of
+from tests.inference.rounding import rounding_by_rows
+
+NARROW = ("float16", "bfloat16", "4bit")
+FAINT = ("ministral3", "mistral4")  # what they do wrong with trees is less than rounding in 16 bits
 
 
 @pytest.mark.parametrize(("name", "options"), TREES.values(), ids=TREES.keys())
@@ -67,8 +74,7 @@ def test_a_text_model_inside_another_gives_its_hidden_states() -> None:
     assert mx.allclose(network.language_model.lm_head(hooks.hidden), network(mx.array([[1, 2, 3]])), atol=1e-5)
 
 
-def test_a_model_that_ignores_masks_is_found_out() -> None:
-    network = network_of("llama", {})
+def ignore_masks(network: nn.Module) -> None:
     attention = type(network.model.layers[0].self_attn)
 
     def without_mask(self: nn.Module, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
@@ -76,7 +82,82 @@ def test_a_model_that_ignores_masks_is_found_out() -> None:
 
     for layer in network.model.layers:
         layer.self_attn.__class__ = type("Stubborn", (attention,), {"__call__": without_mask})
-    assert check_capability(network, ModelHooks(network), VOCABULARY).kind is DraftKind.CHAIN
+
+
+def ignore_positions(network: nn.Module) -> None:
+    """Read positions from the cache alone, as gpt2 does."""
+    rope = type(network.model.layers[0].self_attn.rope)
+
+    def without_depths(self: nn.Module, x: mx.array, offset: Any = 0) -> mx.array:
+        if isinstance(offset, mx.array) and offset.size > 1:
+            x, offset = x.transpose(2, 1, 0, 3), int(offset[0].item())
+            return rope.__call__(self, x, offset=offset).transpose(2, 1, 0, 3)  # type: ignore[no-any-return]
+        return rope.__call__(self, x, offset=offset)  # type: ignore[no-any-return]
+
+    for layer in network.model.layers:
+        layer.self_attn.rope.__class__ = type("Stubborn", (rope,), {"__call__": without_depths})
+
+
+def forget_a_row(network: nn.Module) -> None:
+    """Leave the row before out of what a call of several rows sees: such tokens cannot be fed together."""
+    attention = type(network.model.layers[0].self_attn)
+
+    def forgetful(self: nn.Module, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+        if x.shape[1] == 6:
+            mask = cache.make_mask(6, return_array=True)
+            mask = mask & (mx.arange(mask.shape[1])[None] != mx.arange(mask.shape[1] - 6, mask.shape[1])[:, None] - 1)
+        return attention.__call__(self, x, mask, cache)  # type: ignore[no-any-return]
+
+    for layer in network.model.layers:
+        layer.self_attn.__class__ = type("Stubborn", (attention,), {"__call__": forgetful})
+
+
+@pytest.mark.parametrize(
+    ("harm", "kind", "reason"),
+    [
+        (ignore_masks, DraftKind.CHAIN, "a packed tree's logits were not its branches'"),
+        (ignore_positions, DraftKind.CHAIN, "a packed tree's logits were not its branches'"),
+        (forget_a_row, DraftKind.NONE, "tokens fed together gave other logits"),
+    ],
+)
+@pytest.mark.parametrize(("family", "dtype"), [("llama", "float32"), ("llama", "bfloat16"), ("qwen3_moe", "4bit")])
+def test_a_model_that_cannot_be_fed_so_is_found_out_however_rows_round(
+    family: str, harm: Callable[[nn.Module], None], kind: DraftKind, reason: str, dtype: str
+) -> None:
+    with rounding_by_rows():
+        network = network_of(*TREES[family], dtype)
+        harm(network)
+        capability = check_capability(network, ModelHooks(network), VOCABULARY)
+    assert (capability.kind, capability.reason[: len(reason)]) == (kind, reason)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), list(zip([n for n in (*TREES, *CHAINS) if n not in FAINT], cycle(NARROW), strict=False))
+)
+def test_what_a_family_takes_is_the_same_where_rounding_depends_on_rows(name: str, dtype: str) -> None:
+    """Fixed limits refused models whose rows are rounded by other kernels, or whose router picked other experts."""
+    with rounding_by_rows():
+        network = network_of(*(TREES | CHAINS)[name], dtype)
+        capability = check_capability(network, ModelHooks(network), VOCABULARY)
+    assert capability.kind is (DraftKind.TREE if name in TREES else DraftKind.CHAIN), capability.reason
+
+
+def test_so_it_is_where_a_router_picks_other_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row of the first tree is a third of the logits' spread off, ten times as far as the others."""
+    trials: list[list[float]] = []
+    try_tree = capability_module._Trial.try_tree
+
+    def noted(self: Any, found: Any) -> None:
+        try_tree(self, found)
+        trials.append(list(found.second))
+
+    monkeypatch.setattr(capability_module._Trial, "try_tree", noted)
+    with rounding_by_rows():
+        network = network_of(*TREES["deepseek_v3"], "4bit")
+        capability = check_capability(network, ModelHooks(network), VOCABULARY)
+    assert capability.kind is DraftKind.TREE, capability.reason
+    assert max(trials[0]) > 10 * min(trials[0])
+    assert len(trials) > 1, "so it was looked at again"
 
 
 def test_a_cache_of_unknown_type_means_plain_decoding_with_the_reason() -> None:

@@ -11,6 +11,8 @@ from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.verifier import Verifier
 from tests.inference.fakes import tiny_llama
 
+pytestmark = pytest.mark.across_rows
+
 PROMPT = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
 TREES = {"tree": [[3, 4, 5], [3, 4, 6], [3, 7, 8]], "chain": [[3, 4, 5, 6]]}
 

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from pytestqt.qtbot import QtBot
@@ -58,6 +59,11 @@ def test_who_goes_first_changes_from_race_to_race(qtbot: QtBot, race: Race, engi
     assert [plan.turn for plan in engine.plans] == [0, 1, 2]
 
 
+@pytest.fixture
+def no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLX_ENABLE_TF32", "0")
+
+
 @pytest.mark.parametrize(
     ("difference", "words"),
     [
@@ -78,10 +84,29 @@ def test_who_goes_first_changes_from_race_to_race(qtbot: QtBot, race: Race, engi
     ],
 )
 def test_the_first_difference_is_told_with_its_gap(
-    qtbot: QtBot, race: Race, engine: ScriptedEngine, difference: Difference, words: str
+    no_tf32: None, qtbot: QtBot, race: Race, engine: ScriptedEngine, difference: Difference, words: str
 ) -> None:
     engine.bench_events = (bench_run(0, 20), bench_run(1, 10, difference=difference))
     assert result_of(qtbot, race).verdict == words
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "4bit"])
+def test_the_program_is_not_blamed_for_what_rounding_may_have_done(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32 rounds float32 where a person switched it on; in 16 bits other experts may have been picked."""
+    monkeypatch.delenv("MLX_ENABLE_TF32", raising=False)
+    parted = replace(bench_run(1, 10, difference=Difference(0, 2, "a", "b", 1.25, 0.01)), dtype=dtype)
+    verdict = RaceResult(Replay(bench_run(0, 20)), Replay(parted), "Auto", 1.0, parted.difference).verdict
+    assert "Please report" not in verdict
+    assert ("TF32" in verdict) == (dtype == "float32")
+
+
+def test_a_gap_is_held_against_the_rounding_that_was_seen_there() -> None:
+    """At temperature 0.1 scores move ten times as far as logits do."""
+    assert not Difference(0, 2, "a", "b", 0.9).near_tie("bfloat16")
+    assert Difference(0, 2, "a", "b", 0.9, 0.2).near_tie("bfloat16")
+    assert not Difference(0, 2, "a", "b", 0.9, 0.1).near_tie("bfloat16")
+    assert not Difference(0, 2, "a", "b", 0.002, 1e-6).near_tie("float32")
+    assert Difference(0, 2, "a", "b", 0.002, 1e-3).near_tie("float32"), "as TF32 makes it"
 
 
 def test_a_mode_that_is_not_to_be_had_fails_the_race_with_its_reason(

@@ -5,8 +5,10 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_files import display_name
+from rdchat.services.app.installed_models import InstalledModels
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.formatting import DEFAULT_MODEL
 from rdchat.ui.window.header import ModelButton
@@ -88,3 +90,36 @@ def test_no_model_is_said(qtbot: QtBot, chat: Chat) -> None:
     assert button.text() == "No model"
     with qtbot.waitSignal(button.folder_requested):
         _entries(button)["Open folder…"].trigger()
+
+
+FOUND = (
+    InstalledModel("org/small", "org/small", "Hugging Face"),
+    InstalledModel("org/painter", "org/painter", "Hugging Face", "The architecture 'painter' is unknown."),
+    InstalledModel("Tiny", "/lm/Tiny.gguf", "LM Studio"),
+)
+
+
+def test_models_on_this_machine_are_offered_with_their_place(qtbot: QtBot, chat: Chat) -> None:
+    button = ModelButton(chat.controller.model_slot, chat.controller.preferences)
+    qtbot.addWidget(button)
+    installed = InstalledModels(lambda: FOUND)
+    button.offer(installed)
+    chat.start()
+    with qtbot.waitSignal(installed.changed):
+        assert "org/small" not in _entries(button)  # they are being looked for
+    names = list(_entries(button))
+    assert names[names.index("From Hugging Face") :][:3] == [
+        "From Hugging Face",
+        "org/small",
+        "1 model that cannot be loaded",
+    ]
+    left_out = _entries(button)["1 model that cannot be loaded"]
+    assert not left_out.isEnabled()
+    assert left_out.toolTip() == "org/painter: The architecture 'painter' is unknown."
+    _entries(button)["Tiny"].trigger()
+    qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == "/lm/Tiny.gguf")
+    chat.wait_for(EngineState.IDLE)
+    entries = _entries(button)  # where it is among the recent ones now
+    assert "Tiny.gguf" in entries
+    assert "Tiny" not in entries
+    installed.close()

@@ -1,13 +1,20 @@
 """The menus' actions, and what every control of the window owes to screen readers."""
 
+import ast
+from pathlib import Path
+
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QAction
+from PySide6.QtGui import QAction, QKeySequence, QShortcut
 from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QLineEdit, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
+import rdchat
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
+from tests.ui.window.macos_shortcuts import RESERVED, STANDARD
+
+OURS = {"Ctrl+Shift+C": "shows colours, which the app has none of; chat apps copy the last reply with it"}
 
 
 def test_text_size_keys(chat: Chat, window: MainWindow, theme: Theme) -> None:
@@ -109,3 +116,42 @@ def _label(control: QWidget) -> str:
 
 def _place(control: QWidget) -> str:
     return f"{type(control.parent()).__name__} > {type(control).__name__} {control.objectName()}"
+
+
+def keys_of(window: MainWindow) -> dict[str, str]:
+    """Return the keys of all actions in this system's words for standard ones."""
+    found = {}
+    for action in window.actions_.findChildren(QAction):
+        for shortcut in action.shortcuts():
+            found[shortcut.toString()] = action.text()
+    return found
+
+
+def test_no_key_is_macos_own(window: MainWindow) -> None:
+    """Option-Command-D, which showed the draft settings, hides the Dock."""
+    keys = keys_of(window)
+    assert {"Ctrl+Shift+D", "Ctrl+Alt+S", "Ctrl+Shift+T", "Ctrl+,"} <= keys.keys()
+    standard = {binding.toString() for key in QKeySequence.StandardKey for binding in QKeySequence.keyBindings(key)}
+    taken = {key: RESERVED[key] for key in keys.keys() & RESERVED.keys() - standard}
+    assert not taken
+    misused = {key: (action, STANDARD[key]) for key, action in keys.items() if STANDARD.get(key, action) != action}
+    assert misused.keys() <= OURS.keys()
+
+
+def test_the_list_is_written_as_qt_writes_keys(qtbot: QtBot) -> None:
+    keys = [*RESERVED, *STANDARD, *OURS]
+    assert [QKeySequence(key).toString() for key in keys] == keys
+
+
+def test_no_key_is_set_where_this_test_does_not_look() -> None:
+    """Elsewhere only standard keys are used, such as the one that closes a window."""
+    elsewhere = []
+    for path in Path(rdchat.__file__).parent.rglob("*.py"):
+        source = path.read_text()
+        for node in ast.walk(ast.parse(source if "Shortcut" in source or "setKey" in source else "")):
+            if not isinstance(node, ast.Call):
+                continue
+            name, arguments = ast.unparse(node.func).split(".")[-1], [ast.unparse(item) for item in node.args]
+            if name in {QShortcut.__name__, "setShortcut", "setShortcuts", "setKey"} and path.name != "menus.py":
+                elsewhere.append((path.name, arguments[:1]))
+    assert {tuple(arguments) for _, arguments in elsewhere} == {("QKeySequence.StandardKey.Close",)}

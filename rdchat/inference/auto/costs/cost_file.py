@@ -1,6 +1,8 @@
 """Measured costs on disk, so that they are measured on a machine's first starts, and not at every one.
 
-What else a machine does can only make a time longer, so of several measurements the shortest time counts.
+What else a machine does can only make a time longer, so of several measurements the shortest time counts. One that
+other programs disturbed serves until there is a quiet one, and is not counted. A file of another format has another
+name: what it holds is measured again.
 """
 
 import hashlib
@@ -14,7 +16,7 @@ from rdchat.files.cache_file import write_cache_file
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.auto.costs.cost_curve import Costs
 
-MEASUREMENTS = 3  # starts in which costs are measured: a machine that was busy once is not slow for ever
+MEASUREMENTS = 3  # quiet starts in which costs are measured: a machine that was hot once is not slow for ever
 _MOST_BYTES = 2**20
 _FORMAT = 2  # of the file, and of how costs are measured
 
@@ -32,7 +34,7 @@ class CostFile:
         self._path: Path = paths.cache_dir() / "costs" / f"{name}.json"
 
     def read(self) -> tuple[Costs, int]:
-        """Return the costs, and how often they were measured; none where the file is missing, damaged or another's."""
+        """Return the costs, and how often they were measured undisturbed; none of a missing, damaged or other file."""
         try:
             data = read_json(self._path, most=_MOST_BYTES)
             costs = {(int(a), int(b)): float(ms) for a, b, ms in data["costs"]}
@@ -41,12 +43,12 @@ class CostFile:
         except (ModelError, ValueError, TypeError, KeyError, IndexError, OverflowError):
             return {}, 0  # it is measured again
 
-    def add(self, costs: Costs) -> Costs:
-        """Take a measurement; return the shortest times of all."""
+    def add(self, costs: Costs, quiet: bool = True) -> Costs:
+        """Take a measurement, undisturbed or not; return the shortest times of all."""
         known, measurements = self.read()
-        shortest = {key: min(ms, known.get(key, ms)) for key, ms in costs.items()}
+        shortest = {**known, **{key: min(ms, known.get(key, ms)) for key, ms in costs.items()}}
         rows = [[a, b, round(ms, 4)] for (a, b), ms in sorted(shortest.items())]
         write_cache_file(
-            self._path, json.dumps({"key": self._key, "measurements": measurements + 1, "costs": rows}) + "\n"
+            self._path, json.dumps({"key": self._key, "measurements": measurements + quiet, "costs": rows}) + "\n"
         )
         return shortest

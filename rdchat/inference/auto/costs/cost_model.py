@@ -11,7 +11,8 @@ import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, ROWS, CallCurve, Costs, Floats, line
-from rdchat.inference.auto.plan import LENGTHS, WIDTHS, Plan
+from rdchat.inference.auto.costs.wait_costs import Wait, WaitCosts
+from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Plan
 
 _MEASURED = 8  # calls that a measured cost counts for, beside those of real replies
 _WEIGHT = 0.06  # of a call among those before it, so that old ones fade
@@ -31,22 +32,28 @@ _GUESSED_DRAFT_MODEL = 0.5
 
 
 class Part(StrEnum):
-    """What is measured together, and what its costs go by."""
+    """What is measured together, in this order, and what its costs go by."""
 
-    CALLS = "calls"  # see `Call`
+    CALLS = "calls"  # near the beginning of a text; see `Call`
     BEAMS = "beams"  # width and length of a recurrent draft
     DRAFT_MODEL = "draft model"  # rows that it is fed, and 0
+    DEEP_CALLS = "deep calls"  # further on in a text; see `Call`
+    WAITS = "waits"  # see `Wait`, and 1 for the work with them, 0 for the same without
 
 
 def usable(part: Part, costs: Costs) -> bool:
     """Tell whether costs hold what predictions begin with, which those of a damaged file may not."""
     match part:
-        case Part.CALLS:
-            return bool(costs) and all((PLAIN_STEP, depth) in costs for _, depth in costs)
+        case Part.CALLS | Part.DEEP_CALLS:
+            return bool(costs) and all(
+                (PLAIN_STEP, depth) in costs and 0 <= rows <= MOST_ROWS and depth > 0 for rows, depth in costs
+            )
         case Part.BEAMS:
             return bool(costs)
         case Part.DRAFT_MODEL:
             return (1, 0) in costs
+        case Part.WAITS:
+            return any((wait, 0) in costs and (wait, 1) in costs for wait in Wait)
 
 
 class CostModel:
@@ -54,10 +61,13 @@ class CostModel:
 
     Attributes:
         draft_model_share: What a draft model's step is guessed to cost, in plain steps.
+        waits: What waits of the host cost.
     """
 
     def __init__(self) -> None:
         self.draft_model_share = _GUESSED_DRAFT_MODEL
+        self._calls: dict[Part, Costs] = {}  # near and deep ones
+        self.waits = WaitCosts()
         self._curve: CallCurve | None = None
         self._met_plain = 0.0  # geometric mean of the plain steps that were met, where nothing was measured
         self._met = 0  # how many those were
@@ -73,8 +83,10 @@ class CostModel:
     def use(self, part: Part, costs: Costs) -> None:
         """Take what was measured of a part, in place of what was known of it; empty forgets it."""
         match part:
-            case Part.CALLS:
-                self._curve = CallCurve(costs) if costs else None
+            case Part.CALLS | Part.DEEP_CALLS:
+                self._calls[part] = costs
+                near, deep = self._calls.get(Part.CALLS), self._calls.get(Part.DEEP_CALLS)
+                self._curve = CallCurve({**near, **(deep or {})}) if near else None
                 self._pace, self._now = 0.0, 0
                 self._corrections = {mode: np.zeros(len(ROWS)) for mode in Mode}
                 self._seen.clear()
@@ -82,6 +94,8 @@ class CostModel:
                 self._beams = _beam_table(costs) if costs else None
             case Part.DRAFT_MODEL:
                 self._draft_model = {rows: ms for (rows, _), ms in costs.items()}
+            case Part.WAITS:
+                self.waits = WaitCosts.of(costs)
 
     @property
     def measured(self) -> bool:

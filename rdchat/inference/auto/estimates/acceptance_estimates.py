@@ -21,7 +21,8 @@ _PRIOR_DRAFTS = 50  # that what is known of a drafter beforehand counts for
 _PRIOR_TEXTS = 2  # likewise: people ask other things than a model does
 _TEXT_WEIGHT = 0.1  # of a text among those before it
 _LARGEST_CHANGE = 2.0  # of the value of lengths that a draft tells nothing of
-_BRANCH_WEIGHT = 16.0  # tokens for which a tree with a branch is taken at its word: its worth is reckoned roughly
+_CUT_GAIN, _CUT_WEIGHT = 0.1, 4.0  # tokens that cutting a draft is believed to save, and drafts that this counts for
+_GOES_ON = 0.8  # of a draft model's tokens, those behind which it goes on
 DRAFTED = np.array(LENGTHS) - 1  # tokens of the longest path below the root
 
 
@@ -183,12 +184,16 @@ class AcceptanceEstimates:
         lookup: Of prompt lookup.
         chains: Of a draft model.
         nodes: Of a recurrent drafter's nodes.
-        branches: Accepted over expected tokens of recurrent drafts with a branch from prompt lookup.
+        cut_gain: Tokens that a recurrent draft is worth more once it is cut by its own scores, what its time would
+            bring otherwise counted.
+        goes_on: How often a draft model goes on behind a token that it drafted.
+        follows: How often a recurrent draft follows another, so that it may be begun before.
     """
 
     def __init__(self, known: Acceptance | None = None) -> None:
         self.known = known
-        self.lookup, self.chains, self.branches = LookupRates(), ChainRates(), Rate(1.0, _BRANCH_WEIGHT)
+        self.lookup, self.chains = LookupRates(), ChainRates()
+        self.cut_gain, self.goes_on, self.follows = Rate(_CUT_GAIN, _CUT_WEIGHT), Rate(_GOES_ON), Rate(0.5)
         self.nodes = NodeRates(known.rates) if known else NodeRates()
         self._values: dict[int, DraftValues] = {}
 
@@ -204,4 +209,3 @@ class AcceptanceEstimates:
         self.chains.begin_text()
         for values in self._values.values():
             values.begin_text()
-        self.branches.fade(0.5)

@@ -24,7 +24,7 @@ class LogitCurve:
     Attributes:
         products: (points,) float32, ascending: products of hidden state and output row.
         logits: (points,) float32: the target's logit of each. Below the first product the first logit holds; beyond
-            the last one the last slope goes on.
+            the last one the slope of the last tenth goes on: that of two points is rounding, where logits have 16 bits.
     """
 
     products: npt.NDArray[np.float32]
@@ -49,6 +49,7 @@ class LogitCurve:
     def __call__(self, products: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Return the logits of products, in the shape of `products`."""
         x, y = self.products, self.logits
-        slope = (y[-1] - y[-2]) / (x[-1] - x[-2])
+        tenth = min(int(np.searchsorted(x, x[-1] - 0.1 * (x[-1] - x[0]))), x.size - 2)
+        slope = (y[-1] - y[tenth]) / (x[-1] - x[tenth])
         logits: npt.NDArray[np.floating] = np.interp(products, x, y) + slope * np.maximum(products - x[-1], 0)
         return logits

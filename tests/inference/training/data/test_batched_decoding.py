@@ -13,6 +13,8 @@ from rdchat.inference.training.data.batched_decoding import BatchedDecoder
 from rdchat.inference.training.data.grouped_attention import grouped_attention
 from tests.inference.fakes import tiny_llama
 
+pytestmark = pytest.mark.across_rows
+
 PREFIX = [3, 4, 5]
 PROMPTS = [[7], [8, 9, 10, 11, 12, 13], [1, 2], [20, 21, 22, 23]]
 

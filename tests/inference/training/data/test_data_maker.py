@@ -21,6 +21,8 @@ from rdchat.inference.training.data.seed_prompts import SeedPrompt, SeedPromptSo
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
 
+pytestmark = pytest.mark.across_rows
+
 SEQUENCES = 6
 EMPTY = 3  # the opening that leaves all to the target
 

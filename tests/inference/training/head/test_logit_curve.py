@@ -11,6 +11,16 @@ from tests.inference import families
 from tests.inference.fakes import loaded
 
 
+def test_beyond_what_was_measured_logits_of_16_bits_go_on_as_those_of_32() -> None:
+    """The slope of the last two points was 0, or ten times too steep."""
+    products = np.linspace(-20, 30, 1025).astype(np.float32)
+    for gain in (0.3, 1.0, 1.7):
+        for last in range(1000, 1026):
+            logits = np.array(mx.array(gain * products).astype(mx.bfloat16).astype(mx.float32))
+            beyond = LogitCurve(products[:last], logits[:last])(np.array([40.0]))
+            assert beyond == pytest.approx(gain * 40, rel=0.03)
+
+
 @pytest.mark.parametrize("name", ["llama", "cohere2", "gemma2"])
 def test_the_teacher_says_what_the_target_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.inference.fakes.ALPHABET", "x" * families.VOCABULARY)

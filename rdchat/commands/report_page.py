@@ -1,0 +1,142 @@
+"""The page of `rdchat report`: one HTML file without scripts, with its pictures inside."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+_STYLE = """
+body { font: 15px/1.5 -apple-system, "Segoe UI", sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem;
+       color: #1d1d1f; background: #fff }
+h1 { font-size: 1.6rem } h2 { font-size: 1.25rem; margin-top: 2.2rem } h3 { font-size: 1rem; margin: 1.6rem 0 .4rem }
+table { border-collapse: collapse; margin: .4rem 0 } p { margin: .4rem 0 }
+td, th { padding: .15rem .9rem .15rem 0; text-align: right; font-variant-numeric: tabular-nums }
+td:first-child, th:first-child { text-align: left } th { font-weight: 600; border-bottom: 1px solid #8884 }
+.note { color: #6e6e73 } svg text { font: 11px sans-serif; fill: currentColor }
+@media (prefers-color-scheme: dark) { body { color: #f5f5f7; background: #1c1c1e } .note { color: #98989d } }
+"""
+_COLORS = "#0a84ff", "#ff9f0a", "#30d158", "#bf5af2"
+_WIDE, _HIGH, _LEFT, _BELOW = 640, 240, 46, 34  # pixels of a picture
+
+
+def report_page(report: Mapping[str, Any]) -> str:
+    """Return a report, as `report.json` has it, as a page."""
+    parts = [
+        "<h1>rdchat report</h1>",
+        '<p class="note">Figures of one machine. It holds no chats, no names of models of your own and no paths.</p>',
+        _table(("", ""), [(name, value) for name, value in report["machine"].items() if _is_plain(value)]),
+    ]
+    if report.get("window"):
+        parts += ["<h2>The window</h2>", "<p>How late the main thread was while a reply streamed in:</p>"]
+        parts.append(
+            _table(("", "ms"), [(name[8:], value) for name, value in report["window"].items() if "_ms_" in name])
+        )
+    for number, model in enumerate(report["models"], start=1):
+        parts += _model(number, model)
+    left_out = report["left_out"]
+    parts.append("<h2>Left out</h2>" + (_list(left_out) if left_out else "<p>Nothing.</p>"))
+    body = "\n".join(parts)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>rdchat report</title>\n'
+        f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
+    )
+
+
+def _model(number: int, model: Mapping[str, Any]) -> list[str]:
+    if "failure" in model:
+        return [f"<h2>Model {number}</h2>", f"<p>{escape(model['failure'])}</p>"]
+    facts, capability = model["model"], model["capability"]
+    parts = [
+        f"<h2>Model {number}: {escape(facts['architecture'])}, {facts['parameters'] / 1e6:,.0f} million weights, "
+        f"{escape(facts['dtype'])}</h2>",
+        _table(("", ""), [*facts.items(), *((name, value) for name, value in capability.items() if value != "")]),
+    ]
+    if bench := model.get("bench"):
+        parts += ["<h3>Modes, beside plain decoding</h3>", _modes(bench)]
+    if rows := model.get("rows"):
+        curves = {f"{depth} tokens": costs["in_plain_steps"] for depth, costs in rows.items()}
+        parts += ["<h3>What a call costs by its rows, in plain steps at that depth</h3>", _curves(curves)]
+        parts.append(
+            _table(("depth", "plain step, ms"), [(depth, costs["plain_step_ms"]) for depth, costs in rows.items()])
+        )
+    if plain := model.get("plain"):
+        head = ("prompt", "tokens/s", "mlx-lm", "ratio", "peak MB", "mlx-lm")
+        parts += ["<h3>Plain decoding, beside mlx-lm</h3>", _table(head, [_plain(found) for found in plain.values()])]
+    if counted := model.get("divergences"):
+        titles = ("drafted by", "temperature", "tokens", "per 1,000", "largest gap")
+        rows_of = [
+            (row["mode"], row["temperature"], row["tokens"], row["per_thousand"], max(row["gaps"], default=0.0))
+            for row in counted
+        ]
+        parts += ["<h3>Other tokens than plain decoding would take</h3>", _table(titles, rows_of)]
+    if graph := model.get("graph"):
+        parts += ["<h3>Primitives that MLX queues</h3>"]
+        parts.append(_table(("", "primitives"), [(name, found["primitives"]) for name, found in graph.items()]))
+    return parts
+
+
+def _modes(bench: Mapping[str, Any]) -> str:
+    head = ("mode", "tokens/s", "to plain", "to mlx-lm", "tokens a call", "waits a round", "same text")
+    names = "decode_tps", "ratio_to_plain", "ratio_to_mlx_lm", "tokens_per_target_call", "host_syncs_per_round"
+    rows = [
+        (mode["mode"], *((mode[name] or {}).get("median") for name in names), mode["identical_text"])
+        for mode in bench["modes"]
+    ]
+    return _table(head, rows)
+
+
+def _plain(found: Mapping[str, Any]) -> tuple[object, ...]:
+    peaks = found["peak_memory_bytes"]
+    figures = (found[name] for name in ("prompt_tokens", "decode_tps", "mlx_lm_decode_tps", "ratio_to_mlx_lm"))
+    return (*figures, *(peaks[name] // 10**6 for name in ("rdchat", "mlx-lm")))
+
+
+def _curves(curves: Mapping[str, Mapping[Any, float]]) -> str:
+    """Return a picture of curves over numbers of rows, each from where it begins to where it ends."""
+    points = {name: [(int(x), y) for x, y in curve.items()] for name, curve in curves.items() if curve}
+    if not points:
+        return ""
+    most_x = max(x for curve in points.values() for x, _ in curve)
+    most_y = max(y for curve in points.values() for _, y in curve) * 1.05
+    across, up = (_WIDE - _LEFT - 110) / most_x, (_HIGH - _BELOW - 10) / most_y
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return _LEFT + x * across, _HIGH - _BELOW - y * up
+
+    parts = []
+    for mark in range(1, int(most_y) + 1):
+        _, y = place(0, mark)
+        parts.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDE - 110}" stroke="#8884"/>')
+        parts.append(f'<text x="{_LEFT - 22}" y="{y + 4:.1f}">{mark}</text>')
+    for rows in (1, 4, 8, 12, 16, 32):
+        if rows <= most_x:
+            parts.append(f'<text x="{place(rows, 0)[0] - 4:.1f}" y="{_HIGH - 14}">{rows}</text>')
+    for number, (name, curve) in enumerate(points.items()):
+        color = _COLORS[number % len(_COLORS)]
+        line = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in curve)
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
+        parts.append(f'<text x="{_WIDE - 100}" y="{20 + 16 * number}" style="fill:{color}">{escape(name)}</text>')
+    return f'<svg width="{_WIDE}" height="{_HIGH}" role="img" aria-label="Cost by rows">{"".join(parts)}</svg>'
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    top = f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>" if any(head) else ""
+    cells = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows)
+    return f"<table>{top}{cells}</table>"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "&ndash;"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
+    return escape(f"{value:,}" if isinstance(value, int) else str(value).replace("_", " "))
+
+
+def _list(items: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int | float | None)

@@ -1,0 +1,88 @@
+"""Reductions of rows as long as a vocabulary, each in the way that suits the device.
+
+On a GPU every primitive is a launch and any partition is a full merge sort (MLX 0.32, Metal), so few primitives and
+short sorts are wanted there. On a CPU a partition is cheaper than a sort, and MLX's exp is slow: for 13 rows of 49k
+tokens `mx.logsumexp` takes 30 ms on one core, and the way below 5 ms.
+"""
+
+from functools import partial
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.target.device import on_gpu
+
+_BLOCK = 32  # columns whose maximum stands for all of them while candidates are looked for
+_SORTED_AT_ONCE = 2048  # columns that Metal sorts in one launch
+
+
+def top_k(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
+    """Return the `count` largest logits of each row, in descending order, and their tokens.
+
+    The largest `count` lie in the `count` blocks with the largest maxima, and maxima are cheaper than partitions.
+
+    Args:
+        logits: (n, vocabulary) float32.
+        count: At most vocabulary.
+
+    Returns:
+        (n, count) uint32 token ids and (n, count) float32 logits.
+    """
+    if count == 1:
+        best = mx.argmax(logits, axis=-1, keepdims=True)
+        return best, mx.take_along_axis(logits, best, axis=-1)
+    ids, block = None, _BLOCK
+    while 2 * count * block < logits.shape[-1] and (ids is None or logits.shape[-1] > _SORTED_AT_ONCE):
+        blocks = in_blocks(logits, block)
+        best = mx.argpartition(mx.max(blocks, axis=-1), -count, axis=-1)[:, -count:, None]
+        found = _columns(best, mx.array(np.arange(block, dtype=np.uint32))).reshape(logits.shape[0], -1)
+        ids = found if ids is None else mx.take_along_axis(ids, found, axis=-1)
+        logits, block = mx.take_along_axis(blocks, best, axis=1).reshape(logits.shape[0], -1), block // 4
+    if on_gpu() or logits.shape[-1] == count:
+        order = mx.argsort(logits, axis=-1)[:, : -count - 1 : -1]
+    else:
+        order = mx.argpartition(logits, -count, axis=-1)[:, -count:]
+        descending = mx.argsort(mx.take_along_axis(logits, order, axis=-1), axis=-1)[:, ::-1]
+        order = mx.take_along_axis(order, descending, axis=-1)
+    return order if ids is None else mx.take_along_axis(ids, order, axis=-1), mx.take_along_axis(logits, order, axis=-1)
+
+
+def log_denominator(logits: mx.array) -> mx.array:
+    """Return the log, (n, 1), of the sum of exp(logit) over each row, (n, vocabulary) float32; to 1e-6."""
+    if on_gpu():
+        return mx.logsumexp(logits, axis=-1, keepdims=True)
+    largest = mx.max(logits, axis=-1, keepdims=True)
+    powers = _exp(in_blocks(logits, _BLOCK), largest[..., None])
+    total = mx.sum(mx.sum(powers, axis=-1), axis=-1, keepdims=True)  # small terms would drown in one sum
+    return _log_of(total, largest)
+
+
+def in_blocks(logits: mx.array, block: int) -> mx.array:
+    """Return (rows, blocks, block), filled up with minus infinity."""
+    missing = -logits.shape[-1] % block
+    if missing:
+        logits = mx.pad(logits, [(0, 0), (0, missing)], constant_values=-mx.inf)
+    return logits.reshape(logits.shape[0], -1, block)
+
+
+@partial(mx.compile, shapeless=False)
+def _columns(blocks: mx.array, within: mx.array) -> mx.array:
+    return blocks * within.shape[0] + within
+
+
+@partial(mx.compile, shapeless=False)
+def _exp(x: mx.array, largest: mx.array) -> mx.array:
+    """Return exp(x - largest): Taylor's sixth order at a 64th of it, squared six times.
+
+    One fused loop of products, and on a CPU eight times faster than MLX's exp.
+    """
+    y = mx.maximum(x - largest, -40.0) / 64
+    power = 1 + y * (1 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y * (1 / 120 + y / 720)))))
+    for _ in range(6):
+        power = power * power
+    return power
+
+
+@partial(mx.compile, shapeless=False)
+def _log_of(total: mx.array, largest: mx.array) -> mx.array:
+    return mx.log(total) + largest

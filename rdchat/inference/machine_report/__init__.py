@@ -1,0 +1,1 @@
+"""What `rdchat report` measures of a machine and a model: plain dictionaries of figures, no chats, names or paths."""

@@ -1,0 +1,85 @@
+"""How many primitives MLX queues for a plain step, a target call and a draft: on Metal each may be a launch."""
+
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
+import io
+import re
+from collections import Counter
+from typing import Any
+
+import mlx.core as mx
+
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.prefill import read_prompt
+from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.verifier import Verifier
+
+_ROWS = 5
+_VIEWS = {  # compute nothing: they only tell where data lies
+    "AsStrided",
+    "Broadcast",
+    "BroadcastAxes",
+    "ExpandDims",
+    "Flatten",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "StopGradient",
+    "Transpose",
+    "Unflatten",
+    "View",
+}
+
+
+def primitives(*arrays: mx.array | None) -> Counter[str]:
+    """Return the primitives that evaluating lazy arrays would run, by name; those that only make views left out."""
+    dot = io.StringIO()
+    mx.export_to_dot(dot, *(array for array in arrays if array is not None))
+    names = re.findall(r'label ="(\w+)', dot.getvalue())
+    return Counter(name for name in names if name not in _VIEWS)
+
+
+def graph_sizes(session: ChatSession) -> dict[str, Any]:
+    """Count what a plain step, a target call of five rows and the model's recurrent draft queue, choice included."""
+    model = session.model
+    cache = KVCache(model.network)
+    mx.eval(model.network(mx.array([[1, 2, 3]]), cache=cache.layers))
+    cache.tokens += [1, 2, 3]
+    chooser = TokenChooser(SamplingParams(), 0, model.info.vocabulary_size)
+    counts: dict[str, Counter[str]] = {}
+    if model.capability.kind is not DraftKind.NONE:
+        verifier = Verifier(model, cache)
+        tree = PackedTree.chain(mx.arange(1, 1 + _ROWS))
+        verified = verifier.verify(tree)
+        counts[f"a call of {_ROWS} rows"] = primitives(
+            *chooser.choose_quickly(verified.logits, 4, tree.depths, tree.deepest)
+        )
+        mx.eval(verified.logits)
+        verifier.rollback()
+    logits = model.network(mx.array([[1]]), cache=cache.layers)[:, -1]
+    counts["a plain step"] = primitives(*chooser.choose_quickly(logits, 3, mx.array([0]), 0))
+    if (drafted := _recurrent_draft(session)) is not None:
+        counts["a recurrent draft"] = drafted
+    return {name: {"primitives": count.total(), "by_name": dict(count.most_common())} for name, count in counts.items()}
+
+
+def _recurrent_draft(session: ChatSession) -> Counter[str] | None:
+    """Count what a recurrent draft of the usual shape queues; None without a drafter."""
+    request = GenerationRequest((ChatMessage(Role.USER, "-"),), draft=DraftSettings(Mode.RECURRENT))
+    if session.drafters.try_load(request.draft) is not None:
+        return None
+    ready = session.drafters.drafter([1, 2, 3], request, Ledger())
+    if ready is None or not isinstance(ready.drafter, RecurrentDrafter):
+        return None
+    mx.eval(read_prompt(session.model, KVCache(session.model.network), [1, 2, 3]), session.model.hooks.hidden)
+    for _ in ready.drafter.prefill(lambda: False, Ledger()):
+        pass
+    return primitives(*ready.drafter.draft(1, request.draft.shape, _ROWS).tree.arrays)

@@ -1,0 +1,167 @@
+"""Measures one model for `rdchat report`, part after part, in the time that there is."""
+
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from time import monotonic
+from typing import Any
+
+from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.bench_results import BenchProgress, BenchRecord, BenchRun
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.benchmark.environment import environment
+from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
+from rdchat.inference.benchmark.report import as_json
+from rdchat.inference.benchmark.runner import InterleavedRunner
+from rdchat.inference.benchmark.sweep import Sweep
+from rdchat.inference.machine_report.divergences import count_divergences
+from rdchat.inference.machine_report.graph_size import graph_sizes
+from rdchat.inference.machine_report.plain_decoding import compare_plain
+from rdchat.inference.machine_report.row_costs import DEPTHS, cost_by_rows
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target.capability import DraftKind
+
+_PLAIN_DEPTHS = 128, 2048, 8192
+_TEMPERATURES = 0.0, 0.7
+_TOKENS = 48  # of a reply
+_SHARES = {"rows": 0.3, "plain": 0.2, "divergences": 0.2, "bench": 0.3}  # of the time
+_PRIVATE = {"model", "system"}  # of a benchmark's environment: told elsewhere, or somebody's name for a folder
+
+
+@dataclass(frozen=True, slots=True)
+class ReportProgress:
+    """What is being measured, for people."""
+
+    words: str
+
+
+class ModelReport:
+    """Measures a model; iterate over it for its progress.
+
+    Args:
+        session: Of the loaded model.
+        seconds: How long it may take, roughly: what is begun is finished, at least in part.
+        cancelled: Looked at between calls.
+
+    Attributes:
+        found: What was measured until now; figures without a model's name, folder or text.
+        left_out: What was not, in words, and why.
+    """
+
+    def __init__(self, session: ChatSession, seconds: float, cancelled: Callable[[], bool] = lambda: False) -> None:
+        self._session, self._cancelled = session, cancelled
+        self._began, self._seconds = monotonic(), seconds
+        self.found: dict[str, Any] = {}
+        self.left_out: list[str] = []
+
+    def __iter__(self) -> Iterator[ReportProgress]:
+        info, capability = self._session.model.info, self._session.model.capability
+        self.found["model"] = {
+            name: getattr(info, name)
+            for name in ("architecture", "dtype", "parameters", "weights_bytes", "context_length", "load_ms")
+        }
+        self.found["capability"] = {"verifies": capability.kind.name.lower(), "reason": capability.reason}
+        yield ReportProgress("Counting what MLX queues")
+        self.found["graph"] = graph_sizes(self._session)
+        yield from self._rows(self._until("rows"))
+        yield from self._plain(self._until("rows", "plain"))
+        yield from self._divergences(self._until("rows", "plain", "divergences"))
+        yield from self._bench(self._until(*_SHARES))
+
+    def _until(self, *parts: str) -> Callable[[], bool]:
+        """Return what tells whether the share of these parts is used up, or all was cancelled."""
+        end = self._began + self._seconds * sum(_SHARES[part] for part in parts)
+        return lambda: self._cancelled() or monotonic() >= end
+
+    def _rows(self, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
+        rows: dict[int, Any] = {}
+        self.found["rows"] = rows
+        for depth in DEPTHS:
+            what = f"calls of 1 to 32 rows at {depth:,} tokens"
+            if not self._fits(depth, what):
+                continue
+            yield ReportProgress(f"Measuring {what}")
+            if costs := cost_by_rows(self._session.model, depth, out_of_time):
+                rows[depth] = costs
+            else:
+                self._no_time(what)
+
+    def _plain(self, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
+        plain: dict[int, Any] = {}
+        self.found["plain"] = plain
+        for depth in _PLAIN_DEPTHS:
+            what = f"plain decoding beside mlx-lm at {depth:,} tokens"
+            if not self._fits(depth, what):
+                continue
+            yield ReportProgress(f"Measuring {what}")
+            compared = compare_plain(self._session, depth, out_of_time)
+            if compared["pairs"]:
+                plain[depth] = compared
+            else:
+                self._no_time(what)
+
+    def _divergences(self, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
+        counted: list[dict[str, Any]] = []
+        self.found["divergences"] = counted
+        modes = [mode for mode in (Mode.RECURRENT, Mode.LOOKUP) if mode in self._modes()]
+        for mode, temperature in [(mode, each) for mode in modes[:1] for each in _TEMPERATURES]:
+            what = f"divergences of {mode.words} at temperature {temperature:g}"
+            last = None
+            if not out_of_time():
+                yield ReportProgress(f"Counting {what}")
+                for found in count_divergences(self._session, mode, temperature, _TOKENS):
+                    last = found
+                    if out_of_time():
+                        break
+            if last is None or not last.tokens:
+                self._no_time(what)
+            else:
+                counted.append(asdict(last) | {"per_thousand": last.per_thousand})
+
+    def _bench(self, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
+        modes = self._modes()
+        plan = BenchPlan(
+            Sweep(modes=(Mode.OFF, *modes), temperatures=(0.0,), dtypes=(Dtype.AUTO,)).cells(),
+            EVERYDAY_PROMPTS,
+            max_tokens=_TOKENS,
+            trials=3,
+            overhead=False,
+        )
+        runner = InterleavedRunner(plan, lambda _dtype: self._session)
+        runs: list[BenchRun] = []
+        for event in runner:
+            if isinstance(event, BenchProgress):
+                yield ReportProgress(f"Benchmark: {event.words}")
+            else:
+                runs.append(event)
+            if out_of_time():
+                runner.cancel()
+        turns, done = len(plan.prompts) * plan.trials, len({(run.prompt, run.trial) for run in runs})
+        if done < turns:
+            self._no_time(f"{turns - done} of {turns} turns of the benchmark")
+        if runs:
+            told = {
+                name: value for name, value in environment(self._session.model.info).items() if name not in _PRIVATE
+            }
+            record = as_json(BenchRecord(plan, tuple(runs), told, done == turns))
+            for mode in record["modes"]:
+                mode.pop("first_difference")  # holds pieces of replies
+            self.found["bench"] = record
+
+    def _modes(self) -> Sequence[Mode]:
+        """Return the drafting modes that the model can have as it lies there."""
+        if self._session.model.capability.kind is DraftKind.NONE:
+            return ()
+        options = self._session.draft_options(DraftSettings()).modes
+        return [option.mode for option in options if option.available and option.mode is not Mode.OFF]
+
+    def _fits(self, depth: int, what: str) -> bool:
+        if depth + 64 <= self._session.model.info.context_length:
+            return True
+        self.left_out.append(f"{what}: beyond the model's context")
+        return False
+
+    def _no_time(self, what: str) -> None:
+        self.left_out.append(f"{what}: no time left")

@@ -1,0 +1,136 @@
+"""Finds the models on this machine: rdchat's own, the hub's cache and LM Studio's folders.
+
+A Mac's open panel hides `~/.cache`, where two of these lie. Folders are looked at by their names and headers alone.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from rdchat import paths
+from rdchat.errors import RdchatError
+from rdchat.files.foreign_files import entries_of
+from rdchat.inference.api.installed_model import InstalledModel
+from rdchat.inference.models.gguf_header import check_gguf
+from rdchat.inference.models.model_files import check_model_folder
+
+OWN, HUB, LM_STUDIO = "rdchat", "Hugging Face", "LM Studio"
+_LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")  # below the home folder; the latter until version 0.3
+_COMMIT_BYTES = 200  # of a reference: a hash of 40 letters
+_NO_MODEL = ("mmproj", "-of-")  # in a GGUF file's name: what sees for another model, and a part of several
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlace:
+    """Where a model may lie; what it is, nobody has looked yet.
+
+    Attributes:
+        name, model, place: See `InstalledModel`.
+        path: The model folder or the GGUF file.
+    """
+
+    name: str
+    model: str
+    place: str
+    path: Path
+
+
+def hub_cache() -> Path:
+    """Return the hub's cache as `huggingface_hub.constants` finds it, whose import takes a third of a second."""
+    named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    if named:
+        return _expanded(named)
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return _expanded(os.environ.get("HF_HOME", f"{cache}/huggingface")) / "hub"
+
+
+def model_places() -> list[ModelPlace]:
+    """Return what may be models, each once, by place and name."""
+    found: dict[Path, ModelPlace] = {}
+    for place in (*_own(), *_in_hub_cache(), *_in_lm_studio()):
+        found.setdefault(place.path.resolve(), place)
+    return list(found.values())
+
+
+def installed_models() -> tuple[InstalledModel, ...]:
+    """Return the models that can be chosen and, with the reason, those that cannot; the default model is left out."""
+    default = paths.default_model_dir()
+    return tuple(
+        InstalledModel(place.name, place.model, place.place, _problem(place.path, _changed_ns(place.path)))
+        for place in model_places()
+        if place.path != default
+    )
+
+
+@lru_cache(maxsize=1000)
+def _problem(path: Path, changed_ns: int) -> str:  # noqa: ARG001  looked at again where it has changed
+    try:
+        if path.suffix.lower() == ".gguf":
+            check_gguf(path)
+        else:
+            check_model_folder(path)
+    except (RdchatError, OSError) as error:
+        return error.message if isinstance(error, RdchatError) else f"{path} cannot be read: {error.strerror}."
+    return ""
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _own() -> Iterator[ModelPlace]:
+    for folder in _folders(paths.models_dir()):
+        yield ModelPlace(folder.name, str(folder), OWN, folder)
+
+
+def _in_hub_cache() -> Iterator[ModelPlace]:
+    """Yield the main revisions: `models--ORG--NAME/refs/main` names a commit, `snapshots` holds its files."""
+    for repository in _folders(hub_cache()):
+        kind, *words = repository.name.split("--")
+        if kind != "models":
+            continue
+        try:
+            with (repository / "refs" / "main").open(encoding="ascii") as file:
+                commit = file.read(_COMMIT_BYTES).strip()
+        except (OSError, ValueError):
+            continue  # only another revision was fetched, or nothing yet
+        if commit.isalnum():
+            yield from _models_in(repository / "snapshots" / commit, "/".join(words), HUB)
+
+
+def _in_lm_studio() -> Iterator[ModelPlace]:
+    """Yield `PUBLISHER/NAME` of either folder; each holds an MLX model or GGUF files."""
+    for models in (Path.home() / place for place in _LM_STUDIO):
+        for publisher in _folders(models):
+            for folder in _folders(publisher):
+                yield from _models_in(folder, f"{publisher.name}/{folder.name}", LM_STUDIO)
+
+
+def _models_in(folder: Path, name: str, place: str) -> Iterator[ModelPlace]:
+    try:
+        entries = entries_of(folder)
+    except (RdchatError, OSError):
+        return
+    if folder / "config.json" in entries:
+        yield ModelPlace(name, name if place == HUB else str(folder), place, folder)
+        return
+    for path in entries:
+        if path.suffix.lower() == ".gguf" and path.is_file() and not any(word in path.name for word in _NO_MODEL):
+            yield ModelPlace(path.stem, str(path), place, path)
+
+
+def _folders(parent: Path) -> list[Path]:
+    """Return the folders in one, by name, without hidden ones; none where it is missing or cannot be read."""
+    try:
+        return [path for path in entries_of(parent) if not path.name.startswith(".") and path.is_dir()]
+    except (RdchatError, OSError):
+        return []
+
+
+def _expanded(path: str) -> Path:
+    return Path(os.path.expanduser(os.path.expandvars(path)))  # noqa: PTH111  pathlib raises for unknown users

@@ -1,0 +1,214 @@
+"""A stand-in for a GPU: MLX whose work is done some milliseconds after it was asked for, and a record of all of it.
+
+What MLX is asked to compute is computed at once, on the CPU, and the time of that is taken out of the clock. On that
+clock each piece of queued work begins when it was queued and the work before it is done, and takes as long as a GPU is
+said to take for it; who reads a result waits until then. So host time is real (graphs are built by the real code), and
+device time is assumed. What such a clock shows is what the host does while the device has nothing to do.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import astuple, dataclass, field
+from time import perf_counter
+from typing import Any
+from unittest.mock import patch
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.drafting import recurrent_drafter
+from rdchat.inference.drafting.recurrent_beam import search
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTimes:
+    """What work takes a device, in milliseconds.
+
+    Attributes:
+        call: A call of the target with one row.
+        row: Each further row of it.
+        draft_call: A call of the draft model.
+        beam_step: A step of a recurrent draft.
+        wait: From the end of the work until the host knows.
+        other: Anything else that is asked for by itself.
+    """
+
+    call: float = 10.0
+    row: float = 0.3
+    draft_call: float = 3.0
+    beam_step: float = 0.4
+    wait: float = 0.2
+    other: float = 0.05
+
+    def scaled(self, factor: float) -> "DeviceTimes":
+        """Return those of a device that is so many times slower, as for a host that is."""
+        return DeviceTimes(*(factor * ms for ms in astuple(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        what: `build` of a graph, `queue` or `wait`.
+        of: `target`, `draft model`, `beams` or `other`: of a build, its graph; of a queue, all that the work holds.
+        began: Milliseconds on the clock; of a queue, when the device begins with it.
+        ended: Likewise, when it is done.
+    """
+
+    what: str
+    of: tuple[str, ...]
+    began: float
+    ended: float
+
+
+@dataclass(slots=True)
+class _Built:
+    """Graphs that were built and not queued yet."""
+
+    names: list[str] = field(default_factory=list)
+    ms: float = 0.0
+
+
+class DeviceStandIn:
+    """Replaces what the host asks of MLX, within `working`.
+
+    Args:
+        target: The target's network.
+        draft: The draft model's, where there is one.
+        times: What the device takes.
+
+    Attributes:
+        events: All that happened, in order.
+    """
+
+    def __init__(self, target: Any, draft: Any = None, times: DeviceTimes | None = None) -> None:
+        self.events: list[Event] = []
+        self._networks = {id(network): name for network, name in ((target, "target"), (draft, "draft model"))}
+        self._classes = {type(network) for network in (target, draft) if network is not None}
+        self._times = times or DeviceTimes()
+        self._built = _Built()
+        self._done: dict[int, tuple[mx.array, float]] = {}  # by id: what was queued, and when it is done
+        self._free = 0.0  # when the device has done all
+        self._shift = 0.0  # milliseconds waited for the device, less those really spent computing
+        self._inside = False  # whether this asks MLX itself
+
+    def now(self) -> float:
+        """Return the clock in seconds, as `perf_counter` does."""
+        return perf_counter() + self._shift / 1000
+
+    @contextmanager
+    def working(self, *clocks: str) -> Iterator[None]:
+        """Stand in for the device within; `clocks` are the places of `perf_counter` that are to read this clock."""
+        real = mx.eval, mx.async_eval, np.array, np.asarray, mx.array.item, mx.array.tolist
+        self._eval = mx.eval
+        with ExitStack() as stack:
+            for place in clocks:
+                stack.enter_context(patch(place, self.now))
+            for network in self._classes:
+                stack.enter_context(patch.object(network, "__call__", self._noted(network.__call__)))
+            stack.enter_context(patch.object(recurrent_drafter, "search", self._noted_search(search)))
+            stack.enter_context(patch.object(mx, "eval", self._wait_for_all))
+            stack.enter_context(patch.object(mx, "async_eval", self._queue_all))
+            for name, plain in (("array", real[2]), ("asarray", real[3])):
+                stack.enter_context(patch.object(np, name, self._reading(plain)))
+            try:
+                mx.array.item = self._reading(real[4])  # type: ignore[method-assign]
+                mx.array.tolist = self._reading(real[5])  # type: ignore[method-assign]
+                yield
+            finally:
+                mx.array.item, mx.array.tolist = real[4], real[5]  # type: ignore[method-assign]
+
+    # Building
+
+    def _noted(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def call(network: Any, tokens: mx.array, *arguments: Any, **options: Any) -> Any:
+            name, times, began = self._networks.get(id(network), "other"), self._times, self._ms()
+            rows = int(tokens.shape[-1])
+            result = plain(network, tokens, *arguments, **options)
+            self._note(name, times.draft_call if name != "target" else times.call + times.row * (rows - 1), began)
+            return result
+
+        return call
+
+    def _noted_search(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(head: Any, scorer: Any, root: Any, shape: Any, kept: int) -> Any:
+            began = self._ms()
+            result = plain(head, scorer, root, shape, kept)
+            self._note("beams", self._times.beam_step * (shape.length - 1), began)
+            return result
+
+        return noted
+
+    def _note(self, name: str, ms: float, began: float) -> None:
+        self._built.names.append(name)
+        self._built.ms += ms
+        self.events.append(Event("build", (name,), began, self._ms()))
+
+    # Queueing and waiting
+
+    def _queue_all(self, *wanted: Any) -> None:
+        self._queue([array for array in _arrays(wanted) if id(array) not in self._done])
+
+    def _wait_for_all(self, *wanted: Any) -> None:
+        arrays = list(_arrays(wanted))
+        self._queue([array for array in arrays if id(array) not in self._done])
+        self._wait(max((self._done[id(array)][1] for array in arrays if id(array) in self._done), default=0.0))
+
+    def _reading(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a way to bring an array to the host that waits for it first, and queues it where nobody did."""
+
+        def read(value: Any, *arguments: Any, **options: Any) -> Any:
+            if isinstance(value, mx.array) and not self._inside:
+                self._wait_for_all(value)
+            return plain(value, *arguments, **options)
+
+        return read
+
+    def _queue(self, arrays: list[mx.array]) -> None:
+        began = perf_counter()
+        lazy = [array for array in arrays if _is_lazy(array)]
+        if lazy:
+            self._inside = True
+            self._eval(*lazy)
+            self._inside = False
+        self._shift -= (perf_counter() - began) * 1000
+        if not lazy:
+            return
+        built, self._built = self._built, _Built()
+        start = max(self._ms(), self._free)
+        self._free = start + (built.ms or self._times.other)
+        self._done |= {id(array): (array, self._free) for array in lazy}
+        self.events.append(Event("queue", tuple(built.names) or ("other",), start, self._free))
+
+    def _wait(self, until: float) -> None:
+        began = self._ms()
+        if until + self._times.wait > began and until:
+            self._shift += max(until + self._times.wait - began, 0.0)
+            self.events.append(Event("wait", (), began, self._ms()))
+            for key in [key for key, (_, done) in self._done.items() if done <= until]:
+                array, _ = self._done[key]
+                self._done[key] = array, 0.0  # read again, it costs nothing
+        if len(self._done) > 10_000:
+            self._done = {key: kept for key, kept in self._done.items() if kept[1] > began}
+
+    def _ms(self) -> float:
+        return self.now() * 1000
+
+
+def _arrays(wanted: Any) -> Iterator[mx.array]:
+    if isinstance(wanted, mx.array):
+        yield wanted
+    elif isinstance(wanted, dict):
+        yield from _arrays(list(wanted.values()))
+    elif isinstance(wanted, Iterable) and not isinstance(wanted, str):
+        for part in wanted:
+            yield from _arrays(part)
+
+
+def _is_lazy(array: mx.array) -> bool:
+    """Tell whether an array is still to be computed: MLX's graph of it has a primitive."""
+    text = io.StringIO()
+    mx.export_to_dot(text, array)
+    return "shape=rectangle" in text.getvalue()

@@ -1,0 +1,133 @@
+"""What the host does while a GPU has nothing to do: waits a target call, and the device's idle time, by mode.
+
+    python scripts/device_timeline.py [--model FOLDER] [--tokens 48] [--temperature 0] [--scale 4]
+
+Replies of the real code on a stand-in for a GPU (`device_stand_in.py`): host time is real, device time is assumed. The
+costs of the automatic mode are measured on the stand-in before, into a folder that is thrown away. A model drafts for
+itself where a draft model is wanted and none is named.
+"""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+
+# isort: split
+from device_stand_in import DeviceStandIn, DeviceTimes, Event
+
+from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.models.loading import load_model
+from rdchat.inference.session import ChatSession
+
+CLOCKS = ("rdchat.inference.auto.costs.measuring.perf_counter", "rdchat.inference.auto.auto_iterator.perf_counter")
+PROMPTS = (
+    "Explain in three sentences how a hash table works.",
+    "Write a haiku about the sea, then write it again.",
+    "List the planets of the solar system with one fact each.",
+)
+
+
+@dataclass
+class Timeline:
+    """One reply's decoding."""
+
+    calls: int
+    host_syncs: int
+    tokens: int
+    events: list[Event]
+
+    @property
+    def waits(self) -> int:
+        """Times that the host waited for the device."""
+        return sum(event.what == "wait" for event in self.events)
+
+    def idle(self) -> Iterator[float]:
+        """Yield for each target call the milliseconds since the one before in which the device had nothing to do."""
+        end, idle = None, 0.0
+        for event in self.events:
+            if event.what != "queue":
+                continue
+            idle += max(event.began - end, 0.0) if end is not None else 0.0
+            end = event.ended
+            if "target" in event.of:
+                yield idle
+                idle = 0.0
+
+
+def reply(session: ChatSession, device: DeviceStandIn, request: GenerationRequest) -> Timeline:
+    """Make a reply; return what happened behind its first token."""
+    begun: int | None = None
+    with device.working(*CLOCKS):
+        for event in session.generate(request):
+            if isinstance(event, TokenEvent) and begun is None:
+                begun = len(device.events)
+            if isinstance(event, ReplyEnd):
+                counted = event.statistics
+    return Timeline(counted.target_calls, counted.host_syncs, counted.generated_tokens, device.events[begun or 0 :])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model")
+    parser.add_argument("--draft-model", help="(default: the model itself)")
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--modes", default="off,lookup,recurrent,speculative,auto")
+    parser.add_argument("--scale", type=float, default=4.0, help="of the device's times: how much slower this host is")
+    parser.add_argument("--trace", action="store_true", help="as the app asks for it")
+    args = parser.parse_args()
+    model = load_model(args.model)
+    session = ChatSession(model)
+    named = args.draft_model or str(model.info.path)
+    with tempfile.TemporaryDirectory() as folder:
+        folder_before = os.environ.get("RDCHAT_CACHE_DIR")
+        session.drafters.load(DraftSettings(Mode.SPECULATIVE, draft_model=named))
+        session.drafters.load(DraftSettings(Mode.RECURRENT))
+        draft = session.drafters._draft_models[named].model.network
+        device = DeviceStandIn(model.network, draft, DeviceTimes().scaled(args.scale))
+        print(
+            "| mode | tokens a call | waits a call | counted | device idle, ms a call (quartiles) | longest |\n"
+            "|---|---|---|---|---|---|"
+        )
+        os.environ["RDCHAT_CACHE_DIR"] = str(Path(folder))
+        for mode in args.modes.split(","):
+            name, _, drafts = mode.partition("+")
+            draft_model = named if name == Mode.SPECULATIVE or drafts else None
+            settings = DraftSettings(Mode(name), draft_model=draft_model, trace=args.trace)
+            timelines = []
+            if name == Mode.AUTO:
+                reply(session, device, request_of("Hello.", settings, SamplingParams(0, max_tokens=2)))
+                with device.working(*CLOCKS):
+                    while session.idle():
+                        pass
+            for prompt in PROMPTS:
+                sampling = SamplingParams(args.temperature, max_tokens=args.tokens)
+                timelines.append(reply(session, device, request_of(prompt, settings, sampling)))
+            show(mode, timelines)
+        if folder_before is None:
+            del os.environ["RDCHAT_CACHE_DIR"]
+
+
+def request_of(text: str, settings: DraftSettings, sampling: SamplingParams) -> GenerationRequest:
+    return GenerationRequest((ChatMessage(Role.USER, text),), sampling, draft=settings)
+
+
+def show(mode: str, timelines: list[Timeline]) -> None:
+    """Print a mode's row."""
+    calls = sum(timeline.calls for timeline in timelines)
+    idle = [ms for timeline in timelines for ms in list(timeline.idle())[1:]]
+    low, _, high = quantiles(idle, n=4)
+    tokens = sum(timeline.tokens - 1 for timeline in timelines) / calls
+    waits, counted = (sum(getattr(t, name) for t in timelines) / calls for name in ("waits", "host_syncs"))
+    figures = f"{tokens:.2f} | {waits:.2f} | {counted:.2f} | {median(idle):.2f} ({low:.2f} to {high:.2f})"
+    print(f"| {mode} | {figures} | {max(idle):.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Start the double-clickable app on a Mac that has nothing else of rdchat: MLX loads, Metal computes a product, the
+# default model answers, and a window opens on a double-click and closes. Takes the disk image, or the app itself.
+# Not tried on a Mac.
+set -euo pipefail
+
+fail() {
+    echo "$1" >&2
+    [ ! -f "${log:-}" ] || tail -n 50 "$log" >&2
+    exit 1
+}
+
+place="$(mktemp -d)"
+case "$1" in
+*.dmg)
+    hdiutil attach -quiet -nobrowse -readonly -mountpoint "$place/image" "$1"
+    cp -R "$place/image/rdchat.app" "$place/"
+    hdiutil detach -quiet "$place/image"
+    app="$place/rdchat.app"
+    ;;
+*) app="$1" ;;
+esac
+program="$app/Contents/MacOS/rdchat"
+export RDCHAT_DATA_DIR="$place/data" RDCHAT_CACHE_DIR="$place/cache"
+log="$RDCHAT_DATA_DIR/logs/rdchat.log"
+
+oldest="$(plutil -extract LSMinimumSystemVersion raw "$app/Contents/Info.plist")"
+[ "$oldest" = 14.4 ] || fail "The app says that it runs on macOS $oldest, not 14.4."
+[ "$(lipo -archs "$program")" = arm64 ] || fail "The app is not for arm64 alone: $(lipo -archs "$program")."
+plutil -extract CFBundleDocumentTypes json -o - "$app/Contents/Info.plist" | grep -q GGUF || fail "It opens no GGUF files."
+codesign --verify --deep --strict "$app" || fail "The signature does not hold."
+
+found="$("$program" doctor --json)" || fail "doctor failed."
+echo "$found"
+case "$found" in *'"backend": "Metal"'*) ;; *) fail "MLX does not compute on Metal." ;; esac
+
+# The child processes for pip and the tokenizer are the app itself; a window that one of them opened would never end.
+reply="$("$program" ask --max-tokens 8 "Why is the sky blue?")" || fail "There was no reply."
+[ -n "$reply" ] || fail "The reply is empty."
+echo "Reply: $reply"
+
+open -n --env "RDCHAT_DATA_DIR=$RDCHAT_DATA_DIR" --env "RDCHAT_CACHE_DIR=$RDCHAT_CACHE_DIR" "$app"
+for _ in $(seq 120); do
+    grep -qs "The window is on the screen" "$log" && break
+    sleep 1
+done
+grep -qs "The window is on the screen" "$log" || fail "No window was shown within two minutes."
+windows="$(pgrep -fx "$program" | wc -l | tr -d ' ')"
+[ "$windows" = 1 ] || fail "$windows windows were opened, not one."
+pkill -TERM -fx "$program"
+for _ in $(seq 30); do
+    pgrep -fx "$program" >/dev/null || break
+    sleep 1
+done
+! pgrep -fx "$program" >/dev/null || fail "The app did not end on SIGTERM."
+echo "The app computes on Metal, replies, and shows its window."

@@ -1,0 +1,88 @@
+"""Replies of the automatic mode with a planner that picks anything, so that each kind of draft follows each other."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rdchat.inference.api.events import GenerationEvent
+from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.auto.auto_drafter import AutoDrafter
+from rdchat.inference.auto.auto_iterator import AutoIterator
+from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, Floats
+from rdchat.inference.auto.costs.cost_model import CostModel, Part
+from rdchat.inference.auto.draft_table import DraftTable
+from rdchat.inference.auto.plan import MOST_ROWS, Choice, Plan
+from rdchat.inference.auto.planner import Planner
+from rdchat.inference.auto.state import AutoState, AvailableDrafters
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.auto.simulation import Drafting
+from tests.inference.fakes import ALPHABET, random_drafter, shared_llama
+
+
+class RandomPlanner(Planner):
+    """Picks any draft that there is, good or bad, so that each kind follows each other."""
+
+    def __init__(self, costs: CostModel, modes: tuple[Mode, ...], seed: int) -> None:
+        super().__init__(costs)
+        self._modes = modes
+        self._rng = np.random.default_rng(seed)
+
+    def choose(self, depth: int, steady: Sequence[DraftTable], passing: Iterable[DraftTable] = ()) -> Choice | None:
+        mode = self._modes[self._rng.integers(len(self._modes))]
+        tables = [t for t in (*steady, *passing) if t.mode is mode and np.isfinite(t.accepted).any()]
+        if not tables:
+            return None
+        table = tables[self._rng.integers(len(tables))]
+        drafts, nodes = np.nonzero(np.isfinite(table.accepted))
+        picked = self._rng.integers(len(drafts))
+        width, length = table.shapes[drafts[picked]]
+        rows = min(int(nodes[picked]) + int(self._rng.integers(0, 6)), MOST_ROWS)
+        plan = Plan(mode, width, length, int(nodes[picked]), rows)
+        return Choice(plan, 1.5, 1.5, 1.0, rate=float(self._rng.choice([-9.0, 11.0])))  # a gain of 5, or -5
+
+    def goes_on(
+        self, choice: Choice, depth: int, nodes: Sequence[int], accepted: Sequence[float], drafted: bool = False
+    ) -> bool:
+        assert len(nodes) == len(accepted) > 1
+        return bool(self._rng.random() < 0.6)
+
+    def sized(self, choice: Choice, depth: int, accepted: Floats) -> Choice:
+        nodes = int(self._rng.integers(1, len(accepted)))
+        rows = min(nodes + int(self._rng.integers(0, 6)), MOST_ROWS)
+        return replace(super().sized(choice, depth, accepted), plan=replace(choice.plan, nodes=nodes, rows=rows))
+
+    def made(self, choice: Choice, depth: int, table: DraftTable) -> Choice:
+        made = super().made(choice, depth, table)
+        return replace(made, plan=replace(made.plan, rows=made.plan.rows + int(self._rng.integers(0, 6))))
+
+
+def state_of(model: LoadedModel, drafters: AvailableDrafters, request: GenerationRequest) -> AutoState:
+    """Return a state with made-up costs, and something believed of all shapes of drafts."""
+    state = AutoState(model)
+    state.equip(drafters)
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
+    for width in (1, 4):  # of a target that takes chains, and of one that takes trees
+        drawn = Drafting(0.4).draw(width)
+        state.estimates(request.sampling).values(width).learn(drawn, np.exp(drawn.scores))
+    return state
+
+
+def iterator_of(state: AutoState, request: GenerationRequest, cache: KVCache | None = None) -> AutoIterator:
+    prompt = state.model.encode_chat(request.messages, False)
+    job = replace(ReplyJob.fresh(state.model, prompt, request, cache), mode=Mode.AUTO)
+    return AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+
+
+def automatic(
+    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0
+) -> tuple[list[GenerationEvent], KVCache, KVCache | None]:
+    recurrent = random_drafter(model) if Mode.RECURRENT in modes else None
+    small = DraftModel(model, shared_llama(seed=3), len(ALPHABET)) if Mode.SPECULATIVE in modes else None
+    state = state_of(model, AvailableDrafters(recurrent, None, small), request)
+    state.planner = RandomPlanner(state.costs, modes, seed)
+    cache = KVCache(model.network)
+    return list(iterator_of(state, request, cache)), cache, small and small.cache

@@ -1,0 +1,286 @@
+"""What the host does while a device computes, on a stand-in whose work is done some time after it was asked for.
+
+Told is the order of what is built, queued and waited for, and how often; never how long anything took.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
+from rdchat.inference.api.requests import BeamShape, GenerationRequest
+from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path
+from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.drafting.lookup import LookupDrafter
+from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.target import LoadedModel
+from scripts.device_stand_in import DeviceStandIn, DeviceTimes, Event
+from tests.inference.drafting.draft_pairs import Pair, shared_near
+from tests.inference.fakes import ask, chains_only, random_drafter, shared_family, shared_llama
+from tests.inference.plain_replies import plain
+
+SLOW = DeviceTimes().scaled(100)  # so that the host is always ahead of the device
+SAMPLINGS = [{"temperature": 0}, {"temperature": 1.0}, {"temperature": 0.7, "repetition_penalty": 1.3}]
+
+
+def job_of(model: LoadedModel, request: GenerationRequest) -> ReplyJob:
+    return ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+
+
+def recurrent(model: LoadedModel, job: ReplyJob, branch: bool = False, width: int = 3) -> RecurrentDrafter:
+    settings = RecurrentSettings(BeamShape(width, 4), lookup_branch=branch)
+    return random_drafter(model).drafter(job.prompt, job.request, settings)
+
+
+def decoding(device: DeviceStandIn, iterator: Iterator[GenerationEvent]) -> tuple[ReplyEnd, list[Event]]:
+    """Return the end of a reply, and what happened behind its first token."""
+    begun: int | None = None
+    with device.working():
+        for event in iterator:
+            if isinstance(event, TokenEvent) and begun is None:
+                begun = len(device.events)
+            last = event
+    assert isinstance(last, ReplyEnd)
+    return last, device.events[begun:]
+
+
+def waits(events: list[Event]) -> int:
+    return sum(event.what == "wait" for event in events)
+
+
+def order(events: list[Event]) -> list[str]:
+    """Return what was built, queued and waited for: `build beams`, `queue target`, `wait`."""
+    return [f"{event.what} {'+'.join(event.of)}".strip() for event in events if event.of != ("other",)]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_plain_decoding_queues_each_call_before_it_waits_for_the_last(sampling: dict[str, float]) -> None:
+    model, request = shared_llama(), ask(max_tokens=12, **sampling)
+    end, events = decoding(DeviceStandIn(model.network, times=SLOW), AutoregressiveIterator(job_of(model, request)))
+    assert waits(events) == end.statistics.host_syncs == end.statistics.target_calls
+    steps = [step for step in order(events) if not step.startswith("build")]
+    between = [steps[i + 1] for i, step in enumerate(steps[:-1]) if step == "wait"]
+    assert between.count("wait") <= 1, "but for the last token a call is queued before each wait"
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_prompt_lookup_waits_once_a_round(sampling: dict[str, float]) -> None:
+    model, request = shared_llama(), ask("abcabcabc", max_tokens=20, **sampling)
+    job = job_of(model, request)
+    end, events = decoding(DeviceStandIn(model.network, times=SLOW), RoundIterator(job, LookupDrafter(job.prompt, 4)))
+    assert waits(events) == end.statistics.host_syncs == end.statistics.rounds
+    assert end.token_ids == plain(model, request).token_ids
+
+
+@pytest.mark.parametrize("branch", [False, True])
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_the_next_recurrent_draft_is_queued_behind_the_call_before_the_host_waits(
+    sampling: dict[str, float], branch: bool
+) -> None:
+    """It was built when the call was done, while the device had nothing to do."""
+    model, request = shared_llama(), ask(max_tokens=24, **sampling)
+    job = job_of(model, request)
+    iterator = RoundIterator(job, recurrent(model, job, branch))
+    end, events = decoding(DeviceStandIn(model.network, times=SLOW), iterator)
+    assert waits(events) == end.statistics.host_syncs == end.statistics.rounds
+    steps = [step for step in order(events) if "other" not in step]
+    calls = [i for i, step in enumerate(steps) if step == "queue target"]
+    for call in calls[:-2]:  # the last ones leave no room for another draft
+        assert steps[call : call + 4] == ["queue target", "build beams", "queue beams", "wait"]
+    first = steps.index("build target")
+    assert steps[:first] == ["build beams", "queue beams"], "the device drafts while the call is built"
+    assert end.token_ids == plain(model, request).token_ids
+
+
+def test_drafts_that_were_begun_ahead_are_those_of_a_round_that_begins_with_its_draft(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = shared_llama()
+    for sampling in SAMPLINGS:
+        for width in (1, 3):
+            request = ask(max_tokens=40, seed=4, **sampling)
+            trees = []
+            for ahead in (True, False):
+                with monkeypatch.context() as patch:
+                    if not ahead:
+                        patch.setattr(RecurrentDrafter, "drafts_ahead", lambda *_: False)
+                    job = job_of(model, request)
+                    job = replace(job, request=replace(request, draft=replace(request.draft, trace=True)))
+                    drafter = recurrent(model, job, branch=True, width=width)
+                    events, used = [], set()
+                    for event in RoundIterator(job, drafter):
+                        events.append(event)
+                        used.add(drafter.began_ahead)
+                    assert used == {False, ahead}
+                    told = [event.tree for event in events if isinstance(event, TokenEvent) and event.tree]
+                    trees.append([(tree.tokens, tree.parents) for tree in told])
+            assert trees[0] == trees[1]
+            assert len(trees[0]) > 5
+
+
+def test_a_draft_begun_below_another_token_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a quick choice turns out wrong, the draft was begun below a token that the reply does not have."""
+    model, rng, quickly = shared_llama(), np.random.default_rng(0), TokenChooser.choose_quickly
+
+    def seldom_right(self: TokenChooser, logits: mx.array, *rest: object) -> tuple[mx.array, mx.array]:
+        sure = mx.array(rng.random(len(logits)) < 0.5)
+        return mx.where(sure, quickly(self, logits, *rest)[0], 1), sure  # type: ignore[arg-type]
+
+    request = ask(max_tokens=30, temperature=1.0)
+    expected = plain(model, request)
+    monkeypatch.setattr(TokenChooser, "choose_quickly", seldom_right)
+    job, used = job_of(model, request), []
+    drafter = recurrent(model, job)
+    for event in RoundIterator(job, drafter):
+        used.append(drafter.began_ahead)
+        last = event
+    assert isinstance(last, ReplyEnd)
+    assert last.token_ids == expected.token_ids
+    assert {True, False} == set(used)
+
+
+def test_a_draft_that_prompt_lookup_would_replace_is_not_begun() -> None:
+    """Of a target that takes chains only, a found path is offered in place of the beam."""
+    model, request = chains_only(shared_llama()), ask("abcabcabc", max_tokens=16, temperature=0)
+    job = job_of(model, request)
+    drafter = recurrent(model, job, branch=True, width=1)
+    assert not drafter.drafts_ahead(10)
+    list(RoundIterator(job, drafter))
+    assert not drafter.began_ahead
+    assert recurrent(model, job, branch=False, width=1).drafts_ahead(10)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_a_draft_models_steps_are_queued_one_behind_the_other(sampling: dict[str, float]) -> None:
+    model, small, request = shared_llama(), shared_near(), ask(max_tokens=20, **sampling)
+    pair = Pair.of(model, small)
+    device = DeviceStandIn(model.network, small.network, SLOW)
+    end, events = decoding(device, pair.start(request, DraftShape(3)))
+    assert waits(events) == end.statistics.host_syncs == end.statistics.rounds
+    steps = order(events)
+    assert steps[:7] == ["build draft model", "queue draft model"] * 3 + ["build target"]
+
+
+def queued_steps(keeps: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[ReplyEnd, list[str], list[int]]:
+    """Return a reply whose draft model goes on behind sure tokens, up to four; `keeps`: and queues one ahead."""
+    model, small, request = shared_llama(), shared_near(), ask(max_tokens=40, temperature=1.0, seed=2)
+    pair, rng, lengths = Pair.of(model, small), np.random.default_rng(1), list[int]()
+    iterator = pair.start(request, DraftShape(4))
+    drafter = iterator._drafter
+    drafter.take_shape(DraftShape(4), lambda _: rng.random() < 0.6, (lambda: rng.random() < 0.5) if keeps else None)  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(drafter), "update", lambda *_: None)
+        device = DeviceStandIn(model.network, small.network, SLOW)
+        begun = None
+        with device.working():
+            for event in iterator:
+                if isinstance(event, TokenEvent):
+                    begun = len(device.events) if begun is None else begun
+                    if event.round:
+                        lengths.append(event.round.drafted)
+                        assert len(drafter.margins) == event.round.drafted  # type: ignore[attr-defined]
+                last = event
+    assert isinstance(last, ReplyEnd)
+    assert last.token_ids == plain(model, request).token_ids
+    assert last.statistics.host_syncs == waits(device.events[begun:])
+    pair.assert_in_step()
+    return last, order(device.events[begun:]), lengths
+
+
+def test_a_draft_models_next_step_is_queued_before_the_last_margin_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device waited for the host behind each step; with a step ahead it has always one more to do."""
+    _, ahead, lengths = queued_steps(keeps=True, monkeypatch=monkeypatch)
+    assert set(lengths) >= {1, 2, 3, 4}
+    assert all(queued > read for queued, read in steps_at_waits(ahead))
+    _, alone, _ = queued_steps(keeps=False, monkeypatch=monkeypatch)
+    assert all(queued == read for queued, read in steps_at_waits(alone))
+
+
+def steps_at_waits(steps: list[str]) -> Iterator[tuple[int, int]]:
+    """Yield at each wait for a margin how many steps of its draft are queued, and how many of them are waited for."""
+    queued = read = 0
+    for step in steps:
+        if step == "queue draft model":
+            queued += 1
+        elif step == "queue target":
+            queued, read = 0, -1  # the wait that follows is for the call
+        elif step == "wait":
+            read += 1
+            if read:
+                yield queued, read
+
+
+@pytest.mark.parametrize("name", ["lfm2", "qwen3_next", "mamba2"])
+def test_sampled_plain_decoding_with_recurrent_state_does_not_sort_its_vocabulary(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state could not be taken back, so every token was chosen by the definition, a full sort."""
+    model, exactly, sorts = shared_family(name), TokenChooser.choose, 0
+    request = ask(max_tokens=30, temperature=0.9, seed=3)
+    expected = plain(model, request)
+
+    def counted(self: TokenChooser, *arguments: object) -> mx.array:
+        nonlocal sorts
+        sorts += 1
+        return exactly(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TokenChooser, "choose", counted)
+    *_, end = AutoregressiveIterator(job_of(model, request))
+    assert isinstance(end, ReplyEnd)
+    assert (end.token_ids, sorts) == (expected.token_ids, 0)
+
+
+@pytest.mark.parametrize("name", ["lfm2", "qwen3_next", "mamba2", "llama"])
+def test_a_call_for_a_wrong_token_is_taken_back_with_its_state(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, quickly = shared_family(name), TokenChooser.choose_quickly
+    request = ask(max_tokens=30, temperature=0.9, seed=3)
+    *_, expected = AutoregressiveIterator(job_of(model, request))
+    assert isinstance(expected, ReplyEnd)
+    calls = 0
+
+    def seldom_wrong(self: TokenChooser, logits: mx.array, *rest: object) -> tuple[mx.array, mx.array]:
+        nonlocal calls
+        tokens, sure = quickly(self, logits, *rest)  # type: ignore[arg-type]
+        calls += 1
+        return (tokens, sure) if calls % 3 else ((tokens + 1) % 20, sure & False)
+
+    monkeypatch.setattr(TokenChooser, "choose_quickly", seldom_wrong)
+    *_, end = AutoregressiveIterator(job_of(model, request))
+    assert isinstance(end, ReplyEnd)
+    assert end.token_ids == expected.token_ids
+    assert end.statistics.host_syncs > end.statistics.target_calls, "the second choice is waited for too"
+
+
+def test_the_path_that_is_walked_on_the_device_is_the_accepted_one() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(60):
+        beams = rng.integers(1, 4, (int(rng.integers(1, 5)), int(rng.integers(1, 6))))
+        beams[:, 0] = 7
+        tree = PrefixTree.from_beams(beams)
+        chosen = rng.integers(1, 4, len(tree)).astype(np.uint32)
+        path = accepted_path(tree, chosen)
+        lazy = LazyPath.of(PackedTree.of(tree), mx.array(chosen), 100)
+        assert np.flatnonzero(np.array(lazy.nodes)).tolist() == path
+        assert lazy.leads_to(path[-1], int(chosen[path[-1]]))
+        assert not lazy.leads_to(path[-1], 9)
+        assert int(lazy.depth.item()) == len(path) - 1 <= lazy.deepest
+
+
+def test_drafters_share_nothing_that_was_begun_for_another_reply() -> None:
+    model = shared_llama()
+    serving: RecurrentModel = random_drafter(model)
+    request = ask(max_tokens=20, temperature=0)
+    for _ in range(2):
+        job = job_of(model, request)
+        *_, end = RoundIterator(job, serving.drafter(job.prompt, request, RecurrentSettings(BeamShape(3, 4), False)))
+        assert isinstance(end, ReplyEnd)
+        assert end.token_ids == plain(model, request).token_ids

@@ -1,0 +1,88 @@
+"""Drafted replies held against plain decoding where rounding depends on the number of rows: near-ties are counted."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rdchat.inference.api.bench_results import Difference
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode
+from rdchat.inference.benchmark.differences import divergences
+from rdchat.inference.decoding.draft import Drafter
+from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.drafting.lookup import LookupDrafter
+from rdchat.inference.drafting.recurrent_drafter import RecurrentSettings
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.auto.automatic_replies import automatic
+from tests.inference.fakes import ALPHABET, ask, random_drafter
+from tests.inference.plain_replies import drafted
+
+
+@dataclass(frozen=True)
+class NearTies:
+    """How many tokens of a drafted reply were looked at, and where plain decoding would have chosen others."""
+
+    tokens: int
+    found: tuple[Difference, ...]
+
+    def others(self, dtype: str) -> list[Difference]:
+        """Return the differences that rounding does not explain."""
+        return [difference for difference in self.found if not difference.near_tie(dtype)]
+
+    def __str__(self) -> str:
+        gaps = ", ".join(f"{one.gap:.1e} (rounding {one.rounding:.1e})" for one in self.found)
+        return f"{len(self.found)} of {self.tokens} tokens, gaps: {gaps or '-'}"
+
+
+def near_ties(model: LoadedModel, mode: Mode, temperature: float, max_tokens: int = 24, seed: int = 5) -> NearTies:
+    """Decode a reply of a small model with random drafters, and compare it with plain decoding token by token."""
+    request = ask("abcabcabc", seed=seed, temperature=temperature, top_p=1.0, max_tokens=max_tokens)
+    end = _REPLIES[mode](model, request)
+    return NearTies(len(end.token_ids) - 1, tuple(divergences(model, request, end.token_ids)))
+
+
+def _in_rounds(model: LoadedModel, request: GenerationRequest, drafter: Drafter) -> ReplyEnd:
+    events, cache = drafted(model, request, drafter)
+    end = events[-1]
+    assert isinstance(end, ReplyEnd)
+    assert cache.tokens == [*model.encode_chat(request.messages, False), *end.token_ids][: len(cache.tokens)]
+    return end
+
+
+def _by_lookup(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
+    return _in_rounds(model, request, LookupDrafter(model.encode_chat(request.messages, False), 4))
+
+
+def _by_beams(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
+    settings, prompt = RecurrentSettings(BeamShape(4, 5)), model.encode_chat(request.messages, False)
+    return _in_rounds(model, request, random_drafter(model).drafter(prompt, request, settings))
+
+
+def _by_draft_model(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
+    """The model drafts for itself, so that most is accepted."""
+    prompt, shape = model.encode_chat(request.messages, False), DraftShape(4, (2, 1, 0, 2))
+    return _in_rounds(model, request, DraftModel(model, model, len(ALPHABET)).drafter(prompt, request, shape))
+
+
+def _automatically(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
+    events, *_ = automatic(model, request, (Mode.LOOKUP, Mode.RECURRENT, Mode.SPECULATIVE))
+    end = events[-1]
+    assert isinstance(end, ReplyEnd)
+    return end
+
+
+_REPLIES: dict[Mode, Callable[[LoadedModel, GenerationRequest], ReplyEnd]] = {
+    Mode.LOOKUP: _by_lookup,
+    Mode.RECURRENT: _by_beams,
+    Mode.SPECULATIVE: _by_draft_model,
+    Mode.AUTO: _automatically,
+}
+MODES = tuple(_REPLIES)
+FAMILIES = ("llama", "gpt_oss", "qwen3_moe", "qwen3_next")  # attention, windows with sinks, experts, recurrent state
+DTYPES = ("float16", "bfloat16", "4bit")
+# Each family in each precision, and each mode with each of both; family, precision, mode, temperature.
+CASES = [
+    (family, dtype, MODES[(row + column) % len(MODES)], (0.0, 0.7)[(row + column // 2) % 2])
+    for row, family in enumerate(FAMILIES)
+    for column, dtype in enumerate(DTYPES)
+]

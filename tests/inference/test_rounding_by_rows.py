@@ -1,0 +1,130 @@
+"""The engine on a device where rounding depends on the number of rows: near-ties fall otherwise, and nothing else."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.bench_results import BenchRun
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.benchmark.report import summarise
+from rdchat.inference.benchmark.runner import InterleavedRunner
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target.hooks import ModelHooks
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.rounding import most, row_errors, typical
+from rdchat.inference.target.verifier import Verifier
+from rdchat.services.engine.race import RaceResult, Replay
+from tests.inference.fakes import lenient, shared_family, shared_llama
+from tests.inference.near_ties import CASES, FAMILIES, near_ties
+from tests.inference.rounding import coarse_rounding_by_rows, rounding_by_rows
+
+ROWS = (1, 2, 5, 6, 16)
+
+
+@pytest.fixture(autouse=True)
+def rounding() -> Iterator[None]:
+    """Every product rounds by its number of rows, in its own precision."""
+    with rounding_by_rows():
+        yield
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+def test_products_round_by_rows_and_not_by_what_the_other_rows_hold(dtype: mx.Dtype) -> None:
+    a, b = (mx.random.normal(shape, key=mx.random.key(n)).astype(dtype) for n, shape in enumerate([(16, 64), (64, 99)]))
+    first = [np.array((a[:rows] @ b)[0].astype(mx.float32)) for rows in ROWS]
+    for other in ROWS:
+        repeated = mx.repeat(a[:1], other, axis=0) @ b
+        assert (np.array(repeated[0].astype(mx.float32)) == first[ROWS.index(other)]).all()
+    assert (first[1] == first[2]).all(), "two to five rows share a kernel"
+    assert (first[3] == first[4]).all(), "so do six and more"
+    for one, other in ((0, 1), (1, 3), (0, 3)):
+        error = np.abs(first[one] - first[other]).max()
+        assert 0 < error < 50 * mx.finfo(dtype).eps * np.abs(first[one]).max()
+
+
+@pytest.mark.parametrize(("family", "dtype", "mode", "temperature"), CASES)
+def test_drafted_replies_leave_plain_decoding_at_near_ties_alone(
+    family: str, dtype: str, mode: Mode, temperature: float
+) -> None:
+    found = near_ties(shared_family(family, dtype), mode, temperature)
+    assert not found.others(dtype), str(found)
+
+
+def test_near_ties_are_found() -> None:
+    with coarse_rounding_by_rows():
+        counts = [near_ties(shared_llama(), Mode.RECURRENT, 0.7, 40, seed) for seed in range(6)]
+    found = [difference for count in counts for difference in count.found]
+    assert found
+    assert all(difference.near_tie("bfloat16") for difference in found), [str(count) for count in counts]
+
+
+def test_a_mistake_is_no_near_tie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were trees verified at wrong positions, what came of it must not pass for rounding."""
+    model, packed = shared_llama(), ModelHooks.packed
+    assert model.capability.reason == ""
+    monkeypatch.setattr(
+        ModelHooks, "packed", lambda self, depths: packed(self, depths if depths is None else 2 * depths)
+    )
+    with coarse_rounding_by_rows():
+        counts = [near_ties(model, Mode.SPECULATIVE, 0.0, 40, seed) for seed in range(2)]
+    assert any(count.others("bfloat16") for count in counts), [str(count) for count in counts]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "4bit"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_after_a_round_the_cache_is_that_of_the_accepted_tokens_but_for_rounding(family: str, dtype: str) -> None:
+    model, prompt = shared_family(family, dtype), [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
+    errors, noise = list[float](), list[float]()
+    for number in range(3):
+        root, a, b, c, d = (1 + (7 * number + step) % 29 for step in range(5))
+        trees = model.capability.reason == ""
+        tree = PrefixTree.from_beams([[root, a, b], [root, c, d]] if trees else [[root, c, d]])
+        path = [0, 3, 4] if trees else [0, 1, 2]
+        cache, alone = (KVCache(model.network) for _ in range(2))
+        for held in (cache, alone):
+            model.network(mx.array([prompt]), cache=held.layers)
+            held.tokens = list(prompt)
+        verifier = Verifier(model, cache)
+        verifier.verify(PackedTree.of(tree))
+        verifier.commit([root, c, d], path)
+        for token in (root, c, d):
+            model.network(mx.array([[token]]), cache=alone.layers)
+        after = [_logits(model.network, held, [3]) for held in (cache, alone)]
+        errors += row_errors(*after)
+        together = KVCache(model.network)
+        noise += row_errors(_logits(model.network, together, [*prompt, root, c, d, 3]), after[1])
+        assert cache.tokens == [*prompt, root, c, d]
+    assert typical(errors) <= most(noise, mx.bfloat16)
+
+
+def _logits(network: object, cache: KVCache, tokens: list[int]) -> np.ndarray:
+    logits = network(mx.array([tokens]), cache=cache.layers)[0, -1:]  # type: ignore[operator]
+    return np.array(logits.astype(mx.float32))
+
+
+def test_a_benchmark_and_a_race_call_near_ties_so_and_blame_nobody() -> None:
+    """At temperature 0.2 the gaps are five times those of the logits."""
+    model = lenient(shared_llama())
+    model = replace(model, info=replace(model.info, dtype="bfloat16"))
+    cells = [BenchCell(DraftSettings(mode), 0.2) for mode in (Mode.OFF, Mode.LOOKUP)]
+    prompts = tuple(Prompt(f"{word} {word} {word}") for word in ("abc", "hello", "say it", "one two"))
+    plan = BenchPlan(tuple(cells), prompts, max_tokens=60, trials=1, seed=3, mlx_lm=False, overhead=False)
+    with coarse_rounding_by_rows():
+        session = ChatSession(model)
+        runs = [event for event in InterleavedRunner(plan, lambda _: session) if isinstance(event, BenchRun)]
+    plain = {run.prompt: run for run in runs if run.cell == 0}
+    assert [run.difference for run in runs if run.cell == 1] == [None] * 4, "plain decoding again"
+    parted = [(plain[run.prompt], run, run.difference) for run in runs if run.difference is not None]
+    assert parted, "rounding by rows lets some replies part"
+    for baseline, run, difference in parted:
+        assert difference.near_tie("bfloat16")
+        verdict = RaceResult(Replay(baseline), Replay(run), "Drafting", 1.0, difference).verdict
+        assert "a near-tie, which rounding in bfloat16 decides" in verdict
+    assert [report.identical_text for report in summarise(plan, runs)] == [True, False]

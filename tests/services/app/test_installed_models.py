@@ -1,0 +1,53 @@
+import threading
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.api.installed_model import InstalledModel
+from rdchat.services.app.installed_models import InstalledModels
+
+MODEL = InstalledModel("small", "/models/small", "LM Studio")
+
+
+def test_they_are_looked_for_on_another_thread_and_told_once(qtbot: QtBot) -> None:
+    threads: list[int] = []
+
+    def find() -> tuple[InstalledModel, ...]:
+        threads.append(threading.get_ident())
+        return (MODEL,)
+
+    installed = InstalledModels(find)
+    with qtbot.waitSignal(installed.changed):
+        installed.look()
+    assert installed.models == (MODEL,)
+    assert threads != [threading.get_ident()]
+    installed.close()
+    with qtbot.assertNotEmitted(installed.changed, wait=20):
+        installed.look()
+        installed.close()
+    assert len(threads) == 2
+
+
+def test_one_search_at_a_time(qtbot: QtBot) -> None:
+    go_on, began = threading.Event(), []
+
+    def find() -> tuple[InstalledModel, ...]:
+        began.append(True)
+        go_on.wait(5)
+        return ()
+
+    installed = InstalledModels(find)
+    for _ in range(3):
+        installed.look()
+    go_on.set()
+    installed.close()
+    assert began == [True]
+
+
+def test_a_search_that_fails_is_logged_and_keeps_what_was_found(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
+    installed = InstalledModels(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+    installed.models = (MODEL,)
+    installed.look()
+    installed.close()
+    assert installed.models == (MODEL,)
+    assert "Looking for models failed" in caplog.text

@@ -1,0 +1,120 @@
+"""Each child process is begun by the app's own entry point, bundled or not."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rdchat
+from rdchat import host
+from rdchat.children import CHILDREN, run_child
+from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from tests.bundles import write_stub
+
+MULTIPROCESSING = """
+import multiprocessing, sys
+from multiprocessing import resource_tracker
+if __name__ == "__main__":
+    sys.executable = sys.argv[1]
+    context = multiprocessing.get_context("spawn")
+    context.set_executable(sys.argv[1])
+    lock = context.Lock()  # as tqdm makes one; the resource tracker is started with it
+    child = context.Process(target=print, args=("spawned",))
+    child.start()
+    child.join()
+    del lock  # before the tracker ends, which would say that it leaks
+    resource_tracker._resource_tracker._stop()
+    print("status", child.exitcode)
+"""
+RUNS_PROGRAMS = {"Popen", "run", "call", "check_call", "check_output", "execv", "execve", "spawnv", "posix_spawn"}
+
+
+@pytest.fixture(params=["bundled", "unbundled"])
+def program(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Python's interpreter, or the program of a bundle in its place."""
+    if request.param == "bundled":
+        monkeypatch.setattr(sys, "executable", str(write_stub(tmp_path)))
+    assert host.in_bundle() == (request.param == "bundled")
+    return sys.executable
+
+
+@pytest.mark.parametrize("program", ["bundled"], indirect=True)
+def test_the_tokenizers_child_answers(program: str, small_model: Path) -> None:
+    """Unbundled, the tests of prompts start it."""
+    process = TokenizerProcess()
+    try:
+        assert process.read(small_model)["<|im_start|>"] == 1
+    finally:
+        process.child.close()
+
+
+def test_the_pip_child_runs_pip_and_ends_with_the_one_who_asked(program: str) -> None:
+    command = [*host.child_command("pip"), "--version"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.read().startswith("pip ")
+    waiting = [*host.child_command("pip"), "download", "--find-links", "http://127.0.0.1:9/", "x"]
+    ended = subprocess.run(waiting, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+    assert ended.returncode == 1
+
+
+def test_pythons_own_helpers_are_begun_too(tmp_path: Path) -> None:
+    """multiprocessing starts its resource tracker and children by `-c`, which a bundle's program does not know."""
+    script = tmp_path / "spawning.py"
+    script.write_text(MULTIPROCESSING)
+    command = [sys.executable, str(script), str(write_stub(tmp_path))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("spawned\nstatus 0\n", "")
+
+
+def test_no_child_touches_qt(tmp_path: Path) -> None:
+    """Nor does it import the command line."""
+    code = (
+        "import sys\n"
+        "sys.argv = ['rdchat', '--child', 'nobody']\n"
+        "from rdchat.__main__ import main\n"
+        "print(main(), {'PySide6', 'rdchat.cli', 'rdchat.app'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert (done.stdout, done.stderr) == ("2 set()\n", "")
+
+
+def test_what_is_no_child_is_left_to_the_command_line() -> None:
+    for arguments in ([], ["ask", "hi"], ["ask", "-c", "import os"], ["-c", "import os; os.abort()"]):
+        assert run_child(arguments) is None
+    assert set(CHILDREN) == {"tokenizers", "pip"}
+
+
+@pytest.mark.parametrize(
+    ("program", "bundled"),
+    [
+        ("/Applications/rdchat.app/Contents/MacOS/rdchat", True),
+        ("/opt/homebrew/Frameworks/Python.framework/Versions/3.13/Resources/Python.app/Contents/MacOS/Python", False),
+        ("/somewhere/.venv/bin/python3.13", False),
+        ("", False),
+    ],
+)
+def test_a_bundle_is_known_by_its_program(program: str, bundled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", program)
+    assert host.in_bundle() is bundled
+
+
+def test_nobody_else_starts_a_program_of_pythons() -> None:
+    """Whoever runs a program of ours has its command from `host.child_command`."""
+    found = set()
+    for path in Path(rdchat.__file__).parent.rglob("*.py"):
+        source = path.read_text()
+        if not any(f".{name}(" in source for name in RUNS_PROGRAMS):
+            continue
+        tree = ast.parse(source)
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+        if any(
+            call.func.attr in RUNS_PROGRAMS and ast.unparse(call.func.value) in {"subprocess", "os"}
+            for call in calls
+            if isinstance(call.func, ast.Attribute)
+        ):
+            found.add(path.name)
+            assert "host.child_command(" in source, path
+    assert found == {"watched_process.py", "default_model.py"}
