@@ -97,6 +97,7 @@ _WAITS = (QUEUE, WAIT, WAIT_WITH_DRAFT)
 _EXACT = ("queue step/forward/wait", "round/verify/wait")  # of a ledger with exact times
 _DRAFT_PARTS = {
     "draft": "Prepare drafts",
+    "draft ahead": "Prepare drafts",
     "lookup": "Look up",
     "beam search": "Beam search",
     "select nodes": "Select nodes",
