@@ -62,7 +62,6 @@ _DRAFT_WAIT = "Wait for the draft"
 _PREPARE, _BOTH, _ALL = "Prepare calls", "Forward and choice", "Draft, forward and choice"
 _PLACES = {
     "template and tokenize": _Place(Spent.PROMPT, "Chat template and tokens"),
-    "set up": _Place(Spent.PROMPT, "Set up"),
     "prefill": _Place(Spent.PROMPT, "Prefill"),
     "prefill of the drafter": _Place(Spent.PROMPT, "Prefill of the drafter"),
     "first token": _Place(Spent.PROMPT, "First token"),
@@ -98,6 +97,7 @@ _WAITS = (QUEUE, WAIT, WAIT_WITH_DRAFT)
 _EXACT = ("queue step/forward/wait", "round/verify/wait")  # of a ledger with exact times
 _DRAFT_PARTS = {
     "draft": "Prepare drafts",
+    "draft ahead": "Prepare drafts",
     "lookup": "Look up",
     "beam search": "Beam search",
     "select nodes": "Select nodes",

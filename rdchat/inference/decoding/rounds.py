@@ -96,7 +96,9 @@ class RoundIterator(ReplyIterator):
         reply = self._reply
         with self._ledger.stage("draft"):
             draft = self._drafter.propose(reply.token_ids[-1], reply.last_index - len(reply.token_ids))
-            mx.async_eval(*draft.tree.arrays, draft.looked_up)  # the device drafts while the target's graph is built
+            self._ledger.queue(
+                *draft.tree.arrays, draft.looked_up
+            )  # the device drafts while the target's graph is built
             self._ledger.synchronize(*draft.tree.arrays, draft.looked_up)
             return draft
 
@@ -145,7 +147,7 @@ class RoundIterator(ReplyIterator):
         if limit < 1 or self._ledger.exact or not self._drafter.drafts_ahead(limit):
             return ()
         path = LazyPath.of(tree, chosen, self._verifier.position + 1)
-        mx.async_eval(*wanted, path.last, path.token)
+        self._ledger.queue(*wanted, path.last, path.token)
         with self._ledger.stage("draft ahead"):
             return [path.last, path.token, *self._drafter.draft_ahead(path, verified)]
 

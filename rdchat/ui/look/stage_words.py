@@ -19,7 +19,6 @@ _WORDS: dict[str, str] = {
     ),
     Spent.NOT_MEASURED: "What is left of the reply's time.",
     "Chat template and tokens": "The chat is put into the model's own format and cut into tokens.",
-    "Set up": "What the reply before left is compared with the prompt, and the drafters get ready.",
     "Prefill": "The model reads the prompt, but for what it kept from the turn before.",
     "Prefill of the drafter": "The drafter reads the prompt.",
     "First token": "The reply's first token is chosen from what the model read.",

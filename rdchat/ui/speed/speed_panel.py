@@ -67,7 +67,7 @@ class SpeedPanel(QScrollArea):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setAccessibleName("Speed panel")
-        self.setMinimumWidth(240)
+        self.setMinimumWidth(220)
         self.status = StatusLine(theme)
         self.speed = SpeedSection(theme)
         self.drafting = DraftControls(drafting, theme)

@@ -141,6 +141,28 @@ def test_stages_of_another_version_are_host_work_and_their_waits_the_target_call
     ]
 
 
+def test_handing_a_round_to_the_device_is_its_call_and_a_draft_begun_ahead_is_a_draft() -> None:
+    recorded = ledger(
+        ("round", 2, 30.0),
+        ("round/choose", 2, 30.0),
+        ("round/choose/queue", 2, 12.0),
+        ("round/choose/draft ahead", 2, 6.0),
+        ("round/choose/draft ahead/beam search", 2, 4.0),
+        ("round/choose/draft ahead/queue", 2, 1.0),
+        ("round/choose/wait", 2, 10.0),
+        ("not measured", 1, 0.0),
+    )
+    assert as_rows(recorded)[1:] == [
+        (1, "Draft", 2, 6.0),
+        (2, "Prepare drafts", 2, 1.0),
+        (2, "Beam search", 2, 4.0),
+        (2, "Wait for the draft", 2, 1.0),
+        (1, "Target call", 2, 22.0),
+        (1, "Host work", 2, 2.0),
+        (1, "Not measured", 1, 0.0),
+    ]
+
+
 def test_nothing_recorded_is_nothing_shown() -> None:
     assert shown(()) == ()
     assert spent_ms(Statistics(ttft_ms=5.0)) == {}
