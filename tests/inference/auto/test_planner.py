@@ -85,6 +85,9 @@ def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: f
 def test_drafts_that_are_sure_at_times_bring_more_where_each_is_cut_to_what_pays(
     chip: Chip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Only where a lone call costs little more: else those cut to the root lose more than the cut brings."""
+    chip = replace(chip, bubble=0.0)
+
     def speed() -> float:
         simulation, rng = Simulation(chip, Drafting(0.3)), np.random.default_rng(1)
         for _ in range(600):
@@ -95,7 +98,7 @@ def test_drafts_that_are_sure_at_times_bring_more_where_each_is_cut_to_what_pays
     cut = speed()
     monkeypatch.setattr(Planner, "sized", lambda _, choice, *__: choice)
     # on those, drafts as they are on the whole are too dear to be made at all
-    least = 1.0 if chip in (CPU, M3_MAX, STEEP) else 1.02
+    least = 1.0 if chip.name in (CPU.name, M3_MAX.name, STEEP.name) else 1.02
     assert cut > least * speed()
 
 
