@@ -1,8 +1,11 @@
-"""Cost curves of real machines, in plain steps, for simulations: FACTS of the plan, and what was measured here.
+"""Cost curves of real machines, in plain steps, for simulations: published figures, and what was measured here.
 
 Apple's GPUs verify in a vector kernel that is nearly flat up to a limit of rows, which depends on the chip; beyond it
-they compute whole tiles of 32 rows. A recurrent draft's step is taken as 4 % of a plain step there, as on Apple's own
-benchmark, and as measured on the CPU.
+they compute whole tiles of 32 rows. Plain decoding hides the host's work behind the call that is queued; a round does
+not, so each of its calls costs that beside its kernels: a lone call of one row was measured at 1.3 plain steps (rMLX,
+issue 496), and 2.1 ms beside plain steps of 7.8 ms are what building a 4-bit 4B model's graph and one wait come to on
+an M3 Max. Of larger models it is a smaller share. A recurrent draft's step is taken as 4 % of a plain step there, as on
+Apple's own benchmark, and as measured on the CPU.
 """
 
 from dataclasses import dataclass
@@ -14,20 +17,29 @@ from rdchat.inference.auto.costs.cost_model import CostModel, Part
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
 
 STEP_MS = 20.0  # of a plain step: only ratios matter
+BUBBLE = 0.28  # plain steps that a GPU idles in each call that nothing is queued behind: 1.3 in all with one row
 
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A machine: what calls of so many rows cost, and a step of a recurrent draft, over a plain step."""
+    """A machine, its times over that of a plain step.
+
+    Attributes:
+        name: What it is called.
+        calls: What the kernels of a call of so many rows take.
+        beam_step: What a step of a recurrent draft takes.
+        bubble: What a call takes beside its kernels where none is queued behind it.
+    """
 
     name: str
     calls: dict[int, float]
     beam_step: float = 0.04
+    bubble: float = 0.0
 
     def calls_of(self) -> np.ndarray:
-        """Return (`MOST_ROWS` + 1,) what a call costs by rows."""
+        """Return (`MOST_ROWS` + 1,) what a round's call costs by rows."""
         rows = np.arange(MOST_ROWS + 1)
-        return np.interp(rows, list(self.calls), list(self.calls.values()))
+        return self.bubble + np.interp(rows, list(self.calls), list(self.calls.values()))
 
     def beams(self, width: int, length: int) -> float:
         """Return what a recurrent draft costs: wider beams cost a little more a step."""
@@ -45,14 +57,19 @@ class Chip:
 
 def tiled(name: str, limit: int, at_limit: float, tile: float) -> Chip:
     """Return a GPU that is nearly flat up to `limit` rows, and computes a tile of 32 rows beyond."""
-    return Chip(name, {1: 1.02, limit: at_limit, limit + 1: tile, MOST_ROWS: tile * 1.05})
+    return Chip(name, {1: 1.02, limit: at_limit, limit + 1: tile, MOST_ROWS: tile * 1.05}, bubble=BUBBLE)
 
 
 M1_MAX = tiled("M1 Max", 12, 1.35, 2.2)
 M2_ULTRA = tiled("M2 Ultra", 12, 1.3, 2.0)
-M3_MAX = Chip("M3 Max, 4 bit", {1: 1.02, 2: 1.03, 4: 1.28, 6: 2.04, 8: 2.5, 13: 3.4, 14: 2.9, MOST_ROWS: 3.0})
+M3_MAX = Chip(
+    "M3 Max, 4 bit", {1: 1.02, 2: 1.03, 4: 1.28, 6: 2.04, 8: 2.5, 13: 3.4, 14: 2.9, MOST_ROWS: 3.0}, bubble=BUBBLE
+)
 M4_PRO = tiled("M4 Pro", 13, 1.4, 2.4)
 M2 = tiled("M2", 6, 1.2, 2.4)
-CLIFF = Chip("cliff from 15 to 16", {1: 1.02, 15: 1.4, 16: 3.0, MOST_ROWS: 3.2})
+CLIFF = Chip("cliff from 15 to 16", {1: 1.02, 15: 1.4, 16: 3.0, MOST_ROWS: 3.2}, bubble=BUBBLE)
+# each row 24 % of a plain step more, on a 4-bit hybrid as on mxfp8 with attention alone (rMLX, issue 516)
+STEEP = Chip("24 % a row", {1: 1.02, 9: 2.94, MOST_ROWS: 3.1}, bubble=BUBBLE)
+# measured as calls are: what the host does is in it
 CPU = Chip("2-core CPU", {1: 1.1, 2: 1.26, 4: 1.64, 8: 1.87, 12: 2.4, 16: 1.87, MOST_ROWS: 2.87}, 0.06)
-CHIPS = (M1_MAX, M2_ULTRA, M3_MAX, M4_PRO, M2, CLIFF, CPU)
+CHIPS = (M1_MAX, M2_ULTRA, M3_MAX, M4_PRO, M2, CLIFF, STEEP, CPU)

@@ -340,8 +340,8 @@ class Controller:
         return choice.plan.mode is not Mode.LOOKUP and self._budget.affords(self._price(choice))
 
     def _least(self, choice: Choice) -> float:
-        """Return the gain above which drafting begins."""
-        return self._switch / 2 + _MARGIN * choice.cost
+        """Return the gain above which drafting begins: some rounds follow, so a part of the change's cost is enough."""
+        return self._switch / 4 + _MARGIN * choice.cost
 
     def _price(self, choice: Choice) -> float:
         """Return how many tokens a choice looks like losing."""

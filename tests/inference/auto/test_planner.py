@@ -15,7 +15,7 @@ from rdchat.inference.auto.exploration_budget import ExplorationBudget
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS, Choice, Plan
 from rdchat.inference.auto.planner import Planner, in_words
 from rdchat.inference.drafting.draft_shape import DraftShape
-from scripts.chips import CHIPS, CPU, M1_MAX, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
+from scripts.chips import CHIPS, CPU, M1_MAX, M2, M2_ULTRA, M3_MAX, M4_PRO, STEEP, STEP_MS, Chip
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, source, worth
 
 QUALITIES = (0.05, 0.25, 0.4, 0.49)
@@ -85,6 +85,9 @@ def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: f
 def test_drafts_that_are_sure_at_times_bring_more_where_each_is_cut_to_what_pays(
     chip: Chip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Only where a lone call costs little more: else those cut to the root lose more than the cut brings."""
+    chip = replace(chip, bubble=0.0)
+
     def speed() -> float:
         simulation, rng = Simulation(chip, Drafting(0.3)), np.random.default_rng(1)
         for _ in range(600):
@@ -94,8 +97,8 @@ def test_drafts_that_are_sure_at_times_bring_more_where_each_is_cut_to_what_pays
 
     cut = speed()
     monkeypatch.setattr(Planner, "sized", lambda _, choice, *__: choice)
-    # on those two, drafts as they are on the whole are too dear to be made at all
-    least = 1.0 if chip in (CPU, M3_MAX) else 1.02
+    # on those, drafts as they are on the whole are too dear to be made at all
+    least = 1.0 if chip.name in (CPU.name, M3_MAX.name, STEEP.name) else 1.02
     assert cut > least * speed()
 
 
@@ -327,7 +330,7 @@ def test_without_measurements_rounds_are_tried_soon_and_their_costs_met(chip: Ch
 
 
 # With a drafter whose first choice is right in 42 of 100 cases, and the second in 21.
-ON_APPLE = [(M1_MAX, 2, 3, 8), (M2_ULTRA, 2, 3, 9), (M3_MAX, 2, 2, 3), (M4_PRO, 2, 3, 8), (M2, 2, 3, 6)]
+ON_APPLE = [(M1_MAX, 2, 3, 9), (M2_ULTRA, 4, 3, 11), (M3_MAX, 2, 2, 3), (M4_PRO, 2, 3, 9), (M2, 2, 3, 6)]
 
 
 @pytest.mark.parametrize(("chip", "width", "length", "rows"), ON_APPLE, ids=lambda value: getattr(value, "name", ""))
