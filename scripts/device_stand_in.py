@@ -3,14 +3,15 @@
 What MLX is asked to compute is computed at once, on the CPU, and the time of that is taken out of the clock. On that
 clock each piece of queued work begins when it was queued and the work before it is done, and takes as long as a GPU is
 said to take for it; who reads a result waits until then. So host time is real (graphs are built by the real code), and
-device time is assumed. What such a clock shows is what the host does while the device has nothing to do.
+device time is assumed. What such a clock shows is what the host does while the device has nothing to do. Host time is
+the processor's time of this thread, so that other programs do not matter.
 """
 
 import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass, field
-from time import perf_counter
+from time import thread_time
 from typing import Any
 from unittest.mock import patch
 
@@ -96,7 +97,7 @@ class DeviceStandIn:
 
     def now(self) -> float:
         """Return the clock in seconds, as `perf_counter` does."""
-        return perf_counter() + self._shift / 1000
+        return thread_time() + self._shift / 1000
 
     @contextmanager
     def working(self, *clocks: str) -> Iterator[None]:
@@ -167,13 +168,13 @@ class DeviceStandIn:
         return read
 
     def _queue(self, arrays: list[mx.array]) -> None:
-        began = perf_counter()
+        began = thread_time()
         lazy = [array for array in arrays if _is_lazy(array)]
         if lazy:
             self._inside = True
             self._eval(*lazy)
             self._inside = False
-        self._shift -= (perf_counter() - began) * 1000
+        self._shift -= (thread_time() - began) * 1000
         if not lazy:
             return
         built, self._built = self._built, _Built()

@@ -1,0 +1,69 @@
+"""What MLX is given for a choice, on a GPU and on a CPU, and that both give the same."""
+
+import io
+import re
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.decoding import reductions
+from rdchat.inference.decoding.noise import gumbel_noise, noise_keys, noise_of
+from rdchat.inference.decoding.sampling import TokenChooser
+
+RNG = np.random.default_rng(2)
+LOGITS = mx.array(RNG.normal(size=(2, 49_152)).astype(np.float32) * 3)
+SAMPLINGS = {  # and the primitives for one row before they were halved
+    SamplingParams(temperature=0): 2,
+    SamplingParams(temperature=1, top_p=1): 18,
+    SamplingParams(): 49,
+    SamplingParams(top_k=40): 50,
+}
+VIEWS = {"Broadcast", "BroadcastAxes", "ExpandDims", "Flatten", "Reshape", "Slice", "Squeeze", "Unflatten"}
+
+
+def launches(*arrays: mx.array) -> list[str]:
+    text = io.StringIO()
+    mx.export_to_dot(text, *arrays)
+    return [name for name in re.findall(r'label ="(\w+)", shape=rectangle', text.getvalue()) if name not in VIEWS]
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build graphs as for a GPU."""
+    monkeypatch.setattr(reductions, "on_gpu", lambda: True)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_a_choice_on_a_gpu_takes_half_the_launches_of_before(sampling: SamplingParams) -> None:
+    chooser = TokenChooser(sampling, 1, LOGITS.shape[1])
+    mx.eval(chooser._token_ids, LOGITS)
+    made = launches(*chooser.choose_quickly(LOGITS[:1], 40, mx.array([0]), 0))
+    assert len(made) <= -(-SAMPLINGS[sampling] // 2)
+    assert made.count("ArgPartition") <= 2
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_both_devices_graphs_choose_the_same(sampling: SamplingParams, monkeypatch: pytest.MonkeyPatch) -> None:
+    chooser, depths, chosen = TokenChooser(sampling, 9, LOGITS.shape[1]), mx.array([0, 1]), []
+    for on_gpu in (True, False):
+        monkeypatch.setattr(reductions, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
+        chosen.append([array.tolist() for array in chooser.choose_quickly(LOGITS, 70, depths, 1)])
+    assert chosen[0] == chosen[1]
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("count", [1, 8, 256])
+def test_the_largest_are_found_by_short_sorts(count: int) -> None:
+    ids, values = reductions.top_k(LOGITS, count)
+    expected = np.argsort(-np.array(LOGITS), axis=1)[:, :count]
+    assert (np.array(ids) == expected).all()
+    assert (np.array(values) == np.take_along_axis(np.array(LOGITS), expected, axis=1)).all()
+
+
+def test_the_keys_of_the_host_give_the_noise_of_the_device() -> None:
+    seed, positions, tokens = 2**63 + 12345, [0, 7, 2**31, 2**32 - 1], mx.arange(50)
+    of_device = gumbel_noise(seed, mx.array(np.array(positions, dtype=np.uint32)), tokens)
+    assert (np.array(noise_of(noise_keys(seed, positions), tokens)) == np.array(of_device)).all()
