@@ -99,7 +99,7 @@ class TokenChooser:
         if params.greedy:  # in any precision the same one is the largest
             return mx.argmax(logits if seen is None else self._penalized(logits, seen), axis=-1), sure
         logits, keys = self._penalized(logits, seen), noise_keys(self._seed, range(start, start + deepest + 1))
-        chain = logits.shape[0] == deepest + 1  # row and depth are one
+        chain = logits.shape[0] == deepest + 1 <= 2
         if not has_filter(params):
             largest = mx.max(logits, axis=-1, keepdims=True)
             if chain:
