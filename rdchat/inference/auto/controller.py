@@ -74,8 +74,7 @@ class Controller:
         self._usual = True  # whether what the last round drafted is what its plan was charged for
         self._cut = 0  # recurrent drafts up to now, one after the other, of which nothing was verified
         self._waits = WaitPolicy(planner, estimates)
-        if plain_ms := self._costs.plain_ms(len(self.text)):
-            self._waits.decide(1 / plain_ms)
+        self._waits.decide(1 / (self._costs.plain_ms(len(self.text)) or np.inf))
 
     @property
     def told(self) -> AutoChoice:
@@ -83,9 +82,8 @@ class Controller:
         plan, choice = self.plan, self._choice
         if plan == PLAIN or choice is None:
             return AutoChoice(Mode.OFF.value, 0, 0, 1.0, 1.0, in_words(choice, False, self._costs.measured))
-        return AutoChoice(
-            plan.mode.value, plan.width, plan.length, choice.tokens, choice.cost, in_words(choice, True, True)
-        )
+        words = in_words(choice, True, True)
+        return AutoChoice(plan.mode.value, plan.width, plan.length, choice.tokens, choice.cost, words)
 
     # Decisions
 

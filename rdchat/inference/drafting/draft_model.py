@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import override
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
-from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
@@ -23,6 +21,7 @@ from rdchat.inference.decoding.prefill import prefill
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.candidates import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.models.damaged_layers import first_damaged_layer
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
 from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies
@@ -347,11 +346,3 @@ def _not_finite(model: LoadedModel) -> ModelError:
         f"The draft model {model.info.name} computes numbers that are not finite.{where}",
         "Fetch it again, use another draft model, or try another precision.",
     )
-
-
-def first_damaged_layer(network: nn.Module) -> str | None:
-    """Return the path of the first layer whose weights are not all finite, such as `model.layers.3.mlp.up_proj`."""
-    for name, array in tree_flatten(network.parameters()):
-        if mx.issubdtype(array.dtype, mx.floating) and not mx.all(mx.isfinite(array)).item():
-            return str(name.rpartition(".")[0])
-    return None

@@ -6,9 +6,6 @@ so they are not compared. A reply is decoded with drafts, then plain decoding is
 counts where it would have taken another one. Sampling is the app's, with its default filters.
 """
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-
-# isort: split
 from collections.abc import Iterator
 from dataclasses import dataclass
 

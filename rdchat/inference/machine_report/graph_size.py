@@ -1,8 +1,5 @@
 """How many primitives MLX queues for a plain step, a target call and a draft: on Metal each may be a launch."""
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-
-# isort: split
 import io
 import re
 from collections import Counter

@@ -1,8 +1,5 @@
 """Measures one model for `rdchat report`, part after part, in the time that there is."""
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-
-# isort: split
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from time import monotonic

@@ -1,8 +1,5 @@
 """Plain decoding beside stock mlx-lm on the same network, at one depth: speed and peak memory."""
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-
-# isort: split
 from collections.abc import Callable
 from statistics import median
 from typing import Any

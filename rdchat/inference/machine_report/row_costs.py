@@ -1,8 +1,5 @@
 """What target calls cost by their rows, at several depths."""
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-
-# isort: split
 from collections.abc import Callable
 from typing import Any
 
