@@ -48,15 +48,18 @@ def _model(number: int, model: Mapping[str, Any]) -> list[str]:
     parts = [
         f"<h2>Model {number}: {escape(facts['architecture'])}, {facts['parameters'] / 1e6:,.0f} million weights, "
         f"{escape(facts['dtype'])}</h2>",
-        _table(("", ""), [*facts.items(), *((name, value) for name, value in capability.items() if value != "")]),
+        _table(("", ""), [*facts.items(), *((name, capability[name]) for name in ("verifies", "reason"))]),
     ]
+    if errors := capability["errors"]:
+        rows = [(name, f"{error:.1e}") for name, error in errors.items()]
+        parts += ["<h3>Errors of the capability check, in deviations of the logits</h3>", _table(("", "median"), rows)]
     if bench := model.get("bench"):
         parts += ["<h3>Modes, beside plain decoding</h3>", _modes(bench)]
-    if rows := model.get("rows"):
-        curves = {f"{depth} tokens": costs["in_plain_steps"] for depth, costs in rows.items()}
+    if costs_at := model.get("rows"):
+        curves = {f"{depth} tokens": costs["in_plain_steps"] for depth, costs in costs_at.items()}
         parts += ["<h3>What a call costs by its rows, in plain steps at that depth</h3>", _curves(curves)]
         parts.append(
-            _table(("depth", "plain step, ms"), [(depth, costs["plain_step_ms"]) for depth, costs in rows.items()])
+            _table(("depth", "plain step, ms"), [(depth, costs["plain_step_ms"]) for depth, costs in costs_at.items()])
         )
     if plain := model.get("plain"):
         head = ("prompt", "tokens/s", "mlx-lm", "ratio", "peak MB", "mlx-lm")

@@ -19,7 +19,7 @@ REPORT: dict[str, Any] = {
     "models": [
         {
             "model": {"architecture": "llama", "dtype": "4bit", "parameters": 8_000_000_000, "load_ms": 812.0},
-            "capability": {"verifies": "tree", "reason": ""},
+            "capability": {"verifies": "tree", "reason": "", "errors": {"second": 0.012, "limit": 0.05}},
             "graph": {"a plain step": {"primitives": 900, "by_name": {"Add": 900}}},
             "rows": {"128": {"plain_step_ms": 20.0, "in_plain_steps": {"1": 1.3, "4": 1.9, "32": 3.1}}},
             "plain": {

@@ -59,7 +59,11 @@ class ModelReport:
             name: getattr(info, name)
             for name in ("architecture", "dtype", "parameters", "weights_bytes", "context_length", "load_ms")
         }
-        self.found["capability"] = {"verifies": capability.kind.name.lower(), "reason": capability.reason}
+        self.found["capability"] = {
+            "verifies": capability.kind.name.lower(),
+            "reason": capability.reason,
+            "errors": dict(capability.errors),
+        }
         yield ReportProgress("Counting what MLX queues")
         self.found["graph"] = graph_sizes(self._session)
         yield from self._rows(self._until("rows"))

@@ -9,8 +9,8 @@ What they do with a packed tree is wrong only in a round across such a border, s
 16 bits that error is smaller than rounding and not found out; it does no more harm than rounding either.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -50,10 +50,18 @@ class DraftKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """The most that a model can verify; `reason` is a clause that says why not trees, empty where it takes them."""
+    """The most that a model can verify.
+
+    Attributes:
+        kind: That.
+        reason: A clause that says why not trees; empty where it takes them.
+        errors: Medians of what was found on the way, in standard deviations of the logits: `limit` is what rounding
+            explains, the other names are those of `_Errors`.
+    """
 
     kind: DraftKind
     reason: str = ""
+    errors: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int) -> Capability:
@@ -68,7 +76,7 @@ def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int
             capability = _judge_chain(found, _STATE) if stateful else _try_tree(trial, found)
             if capability.kind is best:
                 break
-        return capability
+        return replace(capability, errors=found.medians())
     except UnsupportedCacheError as error:
         return Capability(DraftKind.NONE, str(error))
     except Exception as error:  # unmodified models do what they like with caches and masks
@@ -99,6 +107,12 @@ class _Errors:
     before: list[float] = field(default_factory=list)
     far: list[float] = field(default_factory=list)
     dtype: mx.Dtype = mx.float32
+
+    def medians(self) -> dict[str, float]:
+        """Return the typical error of each kind that was tried, and what rounding explains of a tree's."""
+        kinds = ("stock", "chain", "first", "second", "mask", "position", "before", "far")
+        found = {kind: typical(errors) for kind in kinds if (errors := getattr(self, kind))}
+        return found | {"limit": most(self.chain, self.dtype)}
 
 
 class _Trial:

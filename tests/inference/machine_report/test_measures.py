@@ -70,3 +70,5 @@ def test_what_there_was_no_time_for_is_listed(session: ChatSession) -> None:
     assert any("beyond the model's context" in what for what in report.left_out)
     assert any("turns of the benchmark: no time left" in what for what in report.left_out)
     assert report.found["graph"]
+    errors = report.found["capability"]["errors"]
+    assert errors["second"] <= errors["limit"] < errors["mask"]
