@@ -190,8 +190,7 @@ class TextBody(QTextBrowser):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if event.size().width() != event.oldSize().width():
-            self._place_headers()
+        self._place_headers()
 
     def sizeHint(self) -> QSize:
         return self.size()
