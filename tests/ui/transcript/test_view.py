@@ -210,3 +210,14 @@ def test_the_text_keeps_its_width_when_the_scroll_bar_comes(qtbot: QtBot, show: 
     wait_until_drawn(qtbot, view)
     assert scroll_bar(view).maximum() > 0
     assert widget_of(view, 1).geometry() == before
+
+
+def test_a_header_stands_above_its_code_also_while_it_is_written(qtbot: QtBot, show: Show) -> None:
+    view = show([person(1, "Code?"), reply(2, "", MessageStatus.STREAMING, None)])
+    body = widget_of(view, 2).body
+    for piece in ("```py", "thon\ndef f", "():\n", "    return 1\n"):
+        view.append_text(2, piece)
+        wait_until_drawn(qtbot, view)
+        for header in body._headers.values():
+            line = body.document().documentLayout().blockBoundingRect(body.document().firstBlock())
+            assert header.geometry().bottom() <= line.top()

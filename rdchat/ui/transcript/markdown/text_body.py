@@ -190,7 +190,8 @@ class TextBody(QTextBrowser):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._place_headers()
+        if event.size().width() != event.oldSize().width() or self._is_header_displaced():
+            self._place_headers()
 
     def sizeHint(self) -> QSize:
         return self.size()
@@ -258,6 +259,13 @@ class TextBody(QTextBrowser):
             header.setGeometry(
                 ground.left(), ground.top() + TIGHT // 2, ground.width(), code_header_height(self._theme) - TIGHT // 2
             )
+
+    def _is_header_displaced(self) -> bool:
+        """Whether the first header is not over its code: text above it was laid out anew."""
+        for number, header in self._headers.items():
+            span = self._writer.code_spans.get(number)
+            return span is None or header.y() != self._code_ground(span).toRect().top() + TIGHT // 2
+        return False
 
     # --- the person's hands
 
