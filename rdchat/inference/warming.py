@@ -1,5 +1,8 @@
 """What a first reply would have to compile or find out, done before it, in slices between which a prompt may come."""
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace

@@ -23,7 +23,7 @@ ROW = {
 def drafter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A random drafter of the model that the command loads."""
     model = lenient_llama()
-    monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_: model)
+    monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_, **__: model)
     return saved_random_drafter(model, tmp_path / "d", hidden_size=32)
 
 
@@ -103,7 +103,9 @@ def test_what_is_refused(
 def test_broken_prompts_are_refused_before_the_model_is_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(
+        "rdchat.inference.models.loading.load_model", lambda *_, **__: pytest.fail("the model was loaded")
+    )
     (tmp_path / "prompts").write_text('{"prompt": 3}\n')
     assert evaluate("--prompts", tmp_path / "prompts") == 1
     assert "Line 1 of" in capsys.readouterr().err

@@ -50,7 +50,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_eval_drafter(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     model = replace(tiny_llama(0), tokenizer=LenientTokenizer())
-    monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_: model)
+    monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_, **__: model)
     (tmp_path / "prompts.txt").write_text("a a a a\nb\n")
     options = ("--prompts", str(tmp_path / "prompts.txt"), "--beam-length", "3", "--max-tokens", "8")
     assert not missing(

@@ -52,6 +52,8 @@ class DraftModel:
 
     def __init__(self, target: LoadedModel, model: LoadedModel, shared_tokens: int) -> None:
         if model.capability.kind is DraftKind.NONE:
+            if first_damaged_layer(model.network):
+                raise _not_finite(model)
             raise ModelError(f"{model.info.name} cannot draft: {model.capability.reason}.", "Pick another draft model.")
         self.model = model
         self.cache = KVCache(model.network)

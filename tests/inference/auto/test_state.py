@@ -246,7 +246,7 @@ def test_what_is_not_known_is_measured_before_what_is_measured_again() -> None:
     guessed = state.costs.beams_ms()
     while (state.costs.beams_ms() == guessed).all():
         assert state.measure()
-    assert list(state._missing) == [Part.CALLS]
+    assert list(state._missing) == [Part.WAITS, Part.CALLS]
 
 
 def test_costs_that_version_0_1_measured_serve_until_those_of_the_rows_that_it_left_out_are_known(

@@ -169,7 +169,5 @@ def test_weights_that_are_not_numbers_are_an_error_that_names_model_and_layer() 
     target, draft = tiny_llama(), tiny_llama(1)
     draft.network.model.layers[1].mlp.up_proj.weight[3, 4] = float("nan")
     draft = replace(draft, info=replace(draft.info, name="small-one"))
-    pair = Pair.of(target, draft)
     with pytest.raises(ModelError, match=r"draft model small-one .* Layer model\.layers\.1\.mlp\.up_proj is damaged"):
-        pair.reply(ask())
-    assert (pair.draft.cache.tokens, pair.cache.tokens) == ([], [])
+        Pair.of(target, draft)

@@ -188,7 +188,7 @@ def test_a_drafter_that_knows_the_target_is_always_right(sampling: dict, width: 
 
 def test_drafts_reckon_with_the_repetition_penalty() -> None:
     """A trained drafter once offered again and again what the penalty had ruled out."""
-    model = memoryless_llama()
+    model = fakes.chains_only(memoryless_llama())
     drafter = all_knowing(model)
     calls = []
     asked = fakes.ask(temperature=0, repetition_penalty=8, max_tokens=40)

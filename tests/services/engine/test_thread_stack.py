@@ -24,7 +24,7 @@ from rdchat.inference.models.model_files import check_model_folder
 from rdchat.services.engine.engine_client import EngineClient
 
 class Engine:
-    def load(self, model, dtype, on_progress):
+    def load(self, model, dtype, on_progress, anyway=False):
         check_model_folder(Path(model))  # the first that the real one does
 
     def close(self):

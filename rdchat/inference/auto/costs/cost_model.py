@@ -37,8 +37,8 @@ class Part(StrEnum):
     CALLS = "calls"  # near the beginning of a text; see `Call`
     BEAMS = "beams"  # width and length of a recurrent draft
     DRAFT_MODEL = "draft model"  # rows that it is fed, and 0
-    DEEP_CALLS = "deep calls"  # further on in a text; see `Call`
     WAITS = "waits"  # see `Wait`, and 1 for the work with them, 0 for the same without
+    DEEP_CALLS = "deep calls"  # further on in a text; see `Call`
 
 
 def usable(part: Part, costs: Costs) -> bool:
