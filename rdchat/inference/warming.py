@@ -22,7 +22,7 @@ from rdchat.inference.target.target import LoadedModel
 
 _MODES = (Mode.OFF, Mode.LOOKUP, Mode.RECURRENT)  # those of the automatic mode; a draft model is loaded when asked for
 _PROMPT_TOKENS, _REPEATED = 24, 3  # what prompt lookup is to find
-_TOKENS = 6
+_TOKENS = 16
 _SEEDS = 3  # tried, as a reply may end with its first token
 _LONGEST_SLICE_S = 0.1  # twice the tokens take no more than 200 ms
 
