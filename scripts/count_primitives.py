@@ -7,10 +7,7 @@ another way; a sort of more than 2,048 columns is several. The graph counted is 
 """
 
 import argparse
-import io
-import re
 import sys
-from collections import Counter
 from unittest.mock import patch
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
@@ -25,25 +22,16 @@ from rdchat.inference.drafting.drafter_folder import load_drafter
 from rdchat.inference.drafting.drafter_search import find_drafter
 from rdchat.inference.drafting.node_selection import best_nodes
 from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
+from rdchat.inference.machine_report.graph_size import primitives
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.target import LoadedModel
 
-VIEWS = {"Broadcast", "BroadcastAxes", "Depends", "ExpandDims", "Flatten", "Reshape", "Slice", "Split", "Squeeze"}
-VIEWS |= {"StopGradient", "Transpose", "Unflatten"}
 SAMPLINGS = {
     "greedy": SamplingParams(temperature=0),
     "temperature 1, no filter": SamplingParams(temperature=1, top_p=1),
     "temperature 0.7, top-p 0.95": SamplingParams(),
     "temperature 0.7, top-k 40, top-p 0.95": SamplingParams(top_k=40),
 }
-
-
-def launches(*arrays: mx.array | None) -> Counter[str]:
-    """Return the primitives of a graph that are launched, by their name."""
-    text = io.StringIO()
-    mx.export_to_dot(text, *(array for array in arrays if array is not None))
-    names = re.findall(r'label ="(\w+)", shape=rectangle', text.getvalue())
-    return Counter(name for name in names if name not in VIEWS)
 
 
 def drafter(model: LoadedModel, recurrent: RecurrentModel, sampling: SamplingParams) -> RecurrentDrafter:
@@ -73,18 +61,18 @@ def main() -> None:
                 pools = [made.search(7, BeamShape(width, length)) for length in (4, 5)]
                 # along one beam its score is not asked for
                 wanted = [(p.tokens, p.parents) if width == 1 else (p.tokens, p.parents, p.scores) for p in pools]
-                short, long = (launches(*arrays) for arrays in wanted)
+                short, long = (primitives(*arrays) for arrays in wanted)
                 cells.append((long - short).total())
             chooser = TokenChooser(sampling, 1, vocabulary)
             mx.eval(chooser._token_ids)
             for rows, deepest in ((1, 0), (5, 4), (13, 4)):
                 logits, depths = mx.zeros((rows, vocabulary)), mx.array([min(i, deepest) for i in range(rows)])
                 mx.eval(logits, depths)
-                cells.append(launches(*chooser.choose_quickly(logits, 40, depths, deepest)).total())
+                cells.append(primitives(*chooser.choose_quickly(logits, 40, depths, deepest)).total())
             print(f"| {name} | {' | '.join(map(str, cells))} |")
         pool = drafter(model, recurrent, SAMPLINGS["greedy"]).search(7, BeamShape(4, 5))
         mx.eval(pool.tokens, pool.parents, pool.scores)
-        selected = [launches(*best_nodes(pool, 16, branch)[0].arrays).total() for branch in ([], [5, 6, 7, 8])]
+        selected = [primitives(*best_nodes(pool, 16, branch)[0].arrays).total() for branch in ([], [5, 6, 7, 8])]
         print(f"\nSelecting 16 nodes: {selected[0]}; with a branch of 4 tokens: {selected[1]}.")
 
 

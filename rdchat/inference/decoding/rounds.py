@@ -96,9 +96,7 @@ class RoundIterator(ReplyIterator):
         reply = self._reply
         with self._ledger.stage("draft"):
             draft = self._drafter.propose(reply.token_ids[-1], reply.last_index - len(reply.token_ids))
-            self._ledger.queue(
-                *draft.tree.arrays, draft.looked_up
-            )  # the device drafts while the target's graph is built
+            self._ledger.queue(*draft.tree.arrays, draft.looked_up)  # it drafts while the target's graph is built
             self._ledger.synchronize(*draft.tree.arrays, draft.looked_up)
             return draft
 
