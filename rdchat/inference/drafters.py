@@ -16,10 +16,10 @@ from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import RowsFor
 from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
-from rdchat.inference.drafting.drafter_folder import load_drafter
-from rdchat.inference.drafting.drafter_search import DrafterSearch, search_drafters
+from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.folders.drafter_search import DrafterSearch, search_drafters
+from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.target import LoadedModel
@@ -74,7 +74,7 @@ class Drafters:
         self._model = model
         self._load_anyway = load_anyway
         self._draft_models: dict[str, DraftModel] = {}
-        self._recurrent: tuple[Path, RecurrentModel] | None = None  # the last one, and its folder
+        self._recurrent: tuple[Path, HeadModel] | None = None  # the last one, and its folder
         self.auto = AutoState(model)
 
     def recurrent_folder(self, named: str | None) -> Path | None:
@@ -146,7 +146,7 @@ class Drafters:
             case Mode.RECURRENT:
                 assert self._recurrent is not None
                 folder, recurrent = self._recurrent
-                drafter = recurrent.drafter(prompt, request, RecurrentSettings.of(settings), ledger)
+                drafter = recurrent.drafter(prompt, request, HeadSettings.of(settings), ledger)
                 return ReadyDrafter(drafter, str(folder), rows_for)
 
     def forget(self) -> None:
@@ -193,11 +193,11 @@ class Drafters:
             self._draft_models = {name: draft}
         return None
 
-    def _load_recurrent(self, named: str | None) -> tuple[Path, RecurrentModel] | None:
+    def _load_recurrent(self, named: str | None) -> tuple[Path, HeadModel] | None:
         """Return the drafter and its folder; None where none is named and the target has none."""
         folder = self.recurrent_folder(named)
         if folder is None:
             return None
         if self._recurrent is None or self._recurrent[0] != folder:
-            self._recurrent = folder, RecurrentModel(self._model, load_drafter(folder, self._model))
+            self._recurrent = folder, HeadModel(self._model, load_drafter(folder, self._model))
         return self._recurrent

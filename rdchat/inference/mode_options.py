@@ -9,7 +9,7 @@ from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import NO_DRAFT_MODEL, Drafters, cannot_verify, no_drafter
 from rdchat.inference.drafting.draft_model import check_draft_model
-from rdchat.inference.drafting.drafter_folder import check_drafter
+from rdchat.inference.drafting.folders.drafter_folder import check_drafter
 from rdchat.inference.models.model_files import display_name
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.target import LoadedModel

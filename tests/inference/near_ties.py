@@ -10,8 +10,8 @@ from rdchat.inference.benchmark.differences import divergences
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.drafting.head_drafter import HeadSettings
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.drafting.recurrent_drafter import RecurrentSettings
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.auto.automatic_replies import automatic
 from tests.inference.fakes import ALPHABET, ask, random_drafter
@@ -54,7 +54,7 @@ def _by_lookup(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
 
 
 def _by_beams(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
-    settings, prompt = RecurrentSettings(BeamShape(4, 5)), model.encode_chat(request.messages, False)
+    settings, prompt = HeadSettings(BeamShape(4, 5)), model.encode_chat(request.messages, False)
     return _in_rounds(model, request, random_drafter(model).drafter(prompt, request, settings))
 
 

@@ -15,7 +15,7 @@ from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.tracing import TreeLogProbs
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefill_pace import PrefillPace
@@ -35,7 +35,7 @@ class OwnDrafter(Drafters):
         super().__init__(model)
         self._recurrent = folder, random_drafter(model)
 
-    def _load_recurrent(self, _named: str | None) -> tuple[Path, RecurrentModel] | None:
+    def _load_recurrent(self, _named: str | None) -> tuple[Path, HeadModel] | None:
         return self._recurrent
 
 

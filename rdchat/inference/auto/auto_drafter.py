@@ -15,7 +15,7 @@ from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.recurrent_drafter import RecurrentSettings
+from rdchat.inference.drafting.head_drafter import HeadSettings
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.verifier import Verified
@@ -42,7 +42,7 @@ class AutoDrafter(Drafter):
         available, costs = state.available, state.costs
         estimates = state.estimates(request.sampling)
         self._ledger = ledger
-        alone = RecurrentSettings(lookup_branch=False)
+        alone = HeadSettings(lookup_branch=False)
         recurrent, small = available.recurrent, available.draft_model
         self._recurrent = recurrent.drafter(prompt, request, alone, ledger) if recurrent else None
         self._draft_model = model = small.drafter(prompt, request, ledger=ledger) if small else None

@@ -30,7 +30,7 @@ from rdchat.inference.auto.plan import DRAFT_TOKENS, MOST_ROWS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
@@ -50,7 +50,7 @@ class AvailableDrafters:
         draft_model: A draft model; None without.
     """
 
-    recurrent: RecurrentModel | None = None
+    recurrent: HeadModel | None = None
     folder: Path | None = None
     draft_model: DraftModel | None = None
 

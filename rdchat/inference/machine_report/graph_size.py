@@ -11,7 +11,7 @@ from rdchat.inference.api.requests import ChatMessage, DraftSettings, Generation
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.prefill import read_prompt
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter
+from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
@@ -75,7 +75,7 @@ def _recurrent_draft(session: ChatSession) -> Counter[str] | None:
     if session.drafters.try_load(request.draft) is not None:
         return None
     ready = session.drafters.drafter([1, 2, 3], request, Ledger())
-    if ready is None or not isinstance(ready.drafter, RecurrentDrafter):
+    if ready is None or not isinstance(ready.drafter, HeadDrafter):
         return None
     mx.eval(read_prompt(session.model, KVCache(session.model.network), [1, 2, 3]), session.model.hooks.hidden)
     for _ in ready.drafter.prefill(lambda: False, Ledger()):

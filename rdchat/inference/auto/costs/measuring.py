@@ -19,11 +19,11 @@ from rdchat.inference.auto.costs.wait_costs import STEPS, Wait
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
-from rdchat.inference.drafting.recurrent_drafter import (
+from rdchat.inference.drafting.head_drafter import (
     DEFAULT_SHAPE,
-    RecurrentDrafter,
-    RecurrentModel,
-    RecurrentSettings,
+    HeadDrafter,
+    HeadModel,
+    HeadSettings,
 )
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
@@ -118,12 +118,12 @@ def measure_deep_calls(model: LoadedModel, others: OtherPrograms) -> Measurement
     return found
 
 
-def measure_beams(model: LoadedModel, recurrent: RecurrentModel, others: OtherPrograms) -> Measurement:
+def measure_beams(model: LoadedModel, recurrent: HeadModel, others: OtherPrograms) -> Measurement:
     """Measure drafts of a recurrent drafter by width and length."""
     scratch = _Scratch(model)
     yield from scratch.fill(1)
     request = GenerationRequest((ChatMessage(Role.USER, "-"),))
-    drafter = recurrent.drafter([0], request, RecurrentSettings(BeamShape(1, 2), lookup_branch=False))
+    drafter = recurrent.drafter([0], request, HeadSettings(BeamShape(1, 2), lookup_branch=False))
 
     def draft(width: int, length: int) -> float:
         began = perf_counter()
@@ -143,7 +143,7 @@ def measure_draft_model(draft: DraftModel, others: OtherPrograms) -> Measurement
 
 
 def measure_waits(
-    model: LoadedModel, recurrent: RecurrentModel | None, draft: DraftModel | None, others: OtherPrograms
+    model: LoadedModel, recurrent: HeadModel | None, draft: DraftModel | None, others: OtherPrograms
 ) -> Measurement:
     """Measure what a wait costs in the middle of a round: the same work without and with it; see `WaitCosts`."""
     works = _Works()
@@ -151,7 +151,7 @@ def measure_waits(
         scratch = _Scratch(model)
         yield from scratch.fill(NEAR)
         request = GenerationRequest((ChatMessage(Role.USER, "-"),))
-        drafter = recurrent.drafter([0], request, RecurrentSettings(lookup_branch=False))
+        drafter = recurrent.drafter([0], request, HeadSettings(lookup_branch=False))
         works |= {(Wait.BEFORE_CALL, waits): partial(scratch.drafted_call, drafter, bool(waits)) for waits in (0, 1)}
     if draft is not None:
         small = _Scratch(draft.model)
@@ -245,7 +245,7 @@ class _Scratch:
         self._verifier.rollback()
         return (ended - began) * 1000
 
-    def drafted_call(self, drafter: RecurrentDrafter, waits: bool) -> float:
+    def drafted_call(self, drafter: HeadDrafter, waits: bool) -> float:
         """Return the milliseconds of a draft and the call that verifies it; `waits`: for the draft, in between."""
         began = perf_counter()
         tree = drafter.draft(0, DEFAULT_SHAPE, MOST_ROWS // 4).tree

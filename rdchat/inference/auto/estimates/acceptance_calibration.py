@@ -18,8 +18,8 @@ from rdchat.inference.auto.plan import LONGEST, WIDEST, WIDTHS
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
 from rdchat.inference.drafting.node_pool import HostPool, NodePool
-from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
@@ -44,7 +44,7 @@ class DraftRecorder(Drafter):
 
     name = "recorder"
 
-    def __init__(self, drafter: RecurrentDrafter, widths: Sequence[int], every: int = 1) -> None:
+    def __init__(self, drafter: HeadDrafter, widths: Sequence[int], every: int = 1) -> None:
         self._drafter, self._every = drafter, every
         self._tokens = 0
         self.pools: dict[int, list[HostPool]] = {width: [] for width in widths}
@@ -65,12 +65,12 @@ class DraftRecorder(Drafter):
 
 
 def record_drafts(
-    model: LoadedModel, recurrent: RecurrentModel, request: GenerationRequest, widths: Sequence[int], every: int = 1
+    model: LoadedModel, recurrent: HeadModel, request: GenerationRequest, widths: Sequence[int], every: int = 1
 ) -> tuple[list[int], list[int], dict[int, list[HostPool]]]:
     """Answer plainly; return the prompt's and the reply's token ids, and what a `DraftRecorder` kept."""
     prompt = model.encode_chat(request.messages, continue_last=False)
     job = ReplyJob.fresh(model, prompt, request)
-    alone = recurrent.drafter(prompt, request, RecurrentSettings(lookup_branch=False), job.ledger)
+    alone = recurrent.drafter(prompt, request, HeadSettings(lookup_branch=False), job.ledger)
     recorder = DraftRecorder(alone, widths, every)
     *_, end = RoundIterator(job, recorder)
     assert isinstance(end, ReplyEnd)
@@ -85,7 +85,7 @@ class AcceptanceCalibration:
         recurrent: Its drafter.
     """
 
-    def __init__(self, model: LoadedModel, recurrent: RecurrentModel) -> None:
+    def __init__(self, model: LoadedModel, recurrent: HeadModel) -> None:
         self._model = model
         self._recurrent = recurrent
         self._compared: list[_Compared] = []

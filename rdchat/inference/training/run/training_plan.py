@@ -15,8 +15,8 @@ from rdchat.errors import ModelError, RdchatError
 from rdchat.files.file_errors import file_error
 from rdchat.inference.api.requests import require
 from rdchat.inference.drafters import cannot_verify
-from rdchat.inference.drafting.drafter_folder import target_named_in
-from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig
+from rdchat.inference.drafting.folders.drafter_folder import target_named_in
+from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel

@@ -26,9 +26,9 @@ from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
 from rdchat.inference.auto.estimates.acceptance_file import write_acceptance
 from rdchat.inference.benchmark.draft_counts import CountsFile, Result, report
 from rdchat.inference.benchmark.evaluation import Evaluation
-from rdchat.inference.drafting.drafter_folder import StoredDrafter, load_drafter, save_drafter
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
-from rdchat.inference.drafting.recurrent_head import RecurrentHead
+from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter, load_drafter, save_drafter
+from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.memory_errors import memory_errors
@@ -244,7 +244,7 @@ class DrafterTraining:
     ) -> Generator[TrainingProgress, None, Acceptance | None]:
         """Calibrate the automatic mode's acceptance estimates on held-out questions."""
         sampling = SamplingParams(temperature=0, max_tokens=_CALIBRATION_TOKENS)
-        calibration = AcceptanceCalibration(self._model, RecurrentModel(self._model, drafter))
+        calibration = AcceptanceCalibration(self._model, HeadModel(self._model, drafter))
         pace, tokens = Pace(self._now), 0
         for number, prompt in enumerate(prompts, start=1):
             request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling)

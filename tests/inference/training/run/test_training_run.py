@@ -11,7 +11,7 @@ import pytest
 
 from rdchat.errors import ModelError, StorageFullError, StorageLockedError
 from rdchat.inference.benchmark import evaluation
-from rdchat.inference.drafting.drafter_folder import load_drafter
+from rdchat.inference.drafting.folders.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.head.trainer import Recipe, StepReport, Trainer
 from rdchat.inference.training.run import train_phase

@@ -9,11 +9,11 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.drafting.bound_head import BoundHead
+from rdchat.inference.drafting.beam_search import PathScorer, Root, search
+from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.node_selection import best_nodes
-from rdchat.inference.drafting.recurrent_beam import PathScorer, Root, search
-from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.drafting.repetition import Repetition, RepetitionTracker
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
@@ -24,15 +24,17 @@ GREEDY, WARM = SamplingParams(temperature=0), SamplingParams(temperature=0.8, to
 SEEN, LOG_MASS = [4, 9, 20], 1.5  # tokens before the root, and where the target's logits have their zero
 
 
-def random_head(loudness: float = 3.0) -> BoundHead:
+def random_head(loudness: float = 3.0) -> BoundRecurrentHead:
     mx.random.seed(2)
     head = RecurrentHead(HeadConfig(32, len(VOCABULARY), 24, 16))
     head.output.weight = head.output.weight * loudness
-    return BoundHead(head, mx.array(VOCABULARY, mx.int32), TargetEmbeddings(tiny_llama().network, len(ALPHABET)))
+    return BoundRecurrentHead(
+        head, mx.array(VOCABULARY, mx.int32), TargetEmbeddings(tiny_llama().network, len(ALPHABET))
+    )
 
 
 def steps_by_hand(
-    head: BoundHead, hidden: mx.array, path: list[int], sampling: SamplingParams, inverse_temperature: float
+    head: BoundRecurrentHead, hidden: mx.array, path: list[int], sampling: SamplingParams, inverse_temperature: float
 ) -> np.ndarray:
     """What each candidate adds after a path: one path, one candidate at a time."""
     state = None
@@ -52,7 +54,7 @@ def steps_by_hand(
 
 
 def pool_by_hand(
-    head: BoundHead,
+    head: BoundRecurrentHead,
     hidden: mx.array,
     sampling: SamplingParams,
     inverse_temperature: float,

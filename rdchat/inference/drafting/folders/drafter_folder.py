@@ -14,8 +14,8 @@ from mlx_lm.utils import dequantize_model
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import atomic_file, make_folder, temporary_of
 from rdchat.files.foreign_files import check_file, read_json
-from rdchat.inference.drafting.apple_checkpoint import APPLE_MODEL_TYPE, apple_config, apple_weights
-from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead, quantize
+from rdchat.inference.drafting.folders.apple_checkpoint import APPLE_MODEL_TYPE, apple_config, apple_weights
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead, quantize
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.target.device import on_gpu

@@ -16,7 +16,7 @@ from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.noise import gumbel_of, noise_keys
 from rdchat.inference.decoding.reductions import log_denominator, top_k
 from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize
-from rdchat.inference.drafting.bound_head import BoundHead
+from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.repetition import Repetition
 
@@ -147,7 +147,7 @@ class Root:
     latest: int = 0
 
 
-def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool[mx.array]:
+def search(head: BoundRecurrentHead, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool[mx.array]:
     """Search for likely paths below a root.
 
     Args:

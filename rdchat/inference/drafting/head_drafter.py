@@ -10,12 +10,12 @@ from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRe
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.bound_head import BoundHead
-from rdchat.inference.drafting.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.beam_search import PathScorer, Root, search
+from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.node_selection import best_nodes
-from rdchat.inference.drafting.recurrent_beam import PathScorer, Root, search
 from rdchat.inference.drafting.repetition import RepetitionTracker
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -28,7 +28,7 @@ _LEAVES = 2  # nodes kept of each level, in beam widths: those that do not live 
 
 
 @dataclass(frozen=True, slots=True)
-class RecurrentSettings:
+class HeadSettings:
     """How a reply is drafted.
 
     Attributes:
@@ -40,7 +40,7 @@ class RecurrentSettings:
     lookup_branch: bool = True
 
     @classmethod
-    def of(cls, settings: DraftSettings) -> "RecurrentSettings":
+    def of(cls, settings: DraftSettings) -> "HeadSettings":
         """Take what concerns a recurrent drafter."""
         return cls(settings.shape, settings.lookup_branch)
 
@@ -60,7 +60,7 @@ class _Ahead:
     shape: BeamShape
 
 
-class RecurrentModel:
+class HeadModel:
     """A recurrent drafter that is ready for one loaded target; serves any number of replies, one after another.
 
     Args:
@@ -76,7 +76,7 @@ class RecurrentModel:
         self._model = model
         self._inverse_temperature = config.inverse_temperature
         self._layers = config.target_layers
-        self._head = BoundHead(
+        self._head = BoundRecurrentHead(
             stored.head, stored.vocabulary, TargetEmbeddings(model.network, model.info.vocabulary_size)
         )
         model.hooks.read_layers(self._layers)
@@ -85,16 +85,16 @@ class RecurrentModel:
         self,
         prompt: list[int],
         request: GenerationRequest,
-        settings: RecurrentSettings,
+        settings: HeadSettings,
         ledger: Ledger | None = None,
-    ) -> "RecurrentDrafter":
+    ) -> "HeadDrafter":
         """Return the drafter of one reply; `ledger` takes the time of its stages."""
         self._model.hooks.read_layers(self._layers)  # another drafter may have asked for others
         scorer = PathScorer(request.sampling, request.seed, self._head.vocabulary, self._inverse_temperature)
-        return RecurrentDrafter(self._model, self._head, scorer, prompt, settings, ledger=ledger or Ledger())
+        return HeadDrafter(self._model, self._head, scorer, prompt, settings, ledger=ledger or Ledger())
 
 
-class RecurrentDrafter(Drafter):
+class HeadDrafter(Drafter):
     """Drafts for one reply; see `Drafter`.
 
     Where the target verifies chains only, the draft is a chain: the lookup branch, if there is one, or else the one
@@ -118,10 +118,10 @@ class RecurrentDrafter(Drafter):
     def __init__(
         self,
         model: LoadedModel,
-        head: BoundHead,
+        head: BoundRecurrentHead,
         scorer: PathScorer,
         prompt: list[int],
-        settings: RecurrentSettings,
+        settings: HeadSettings,
         *,
         ledger: Ledger,
     ) -> None:
@@ -141,7 +141,7 @@ class RecurrentDrafter(Drafter):
     @override
     def update(self, settings: DraftSettings) -> None:
         """See `Drafter`."""
-        self._settings = RecurrentSettings.of(settings)
+        self._settings = HeadSettings.of(settings)
 
     @override
     def propose(self, root: int, limit: int) -> Draft:

@@ -6,11 +6,11 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.recurrent_head import Output, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import Output, RecurrentHead
 from rdchat.inference.target.embeddings import TargetEmbeddings
 
 
-class BoundHead:
+class BoundRecurrentHead:
     """A head in the target's precision, with the target's embeddings and output rows.
 
     Args:
