@@ -134,9 +134,9 @@ class DeviceStandIn:
         return call
 
     def _noted_search(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(head: Any, scorer: Any, root: Any, shape: Any, kept: int) -> Any:
+        def noted(*what: Any, shape: Any, kept: int) -> Any:
             began = self._ms()
-            result = plain(head, scorer, root, shape, kept)
+            result = plain(*what, shape=shape, kept=kept)
             self._note("beams", self._times.beam_step * (shape.length - 1), began)
             return result
 

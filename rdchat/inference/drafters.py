@@ -150,9 +150,11 @@ class Drafters:
                 return ReadyDrafter(drafter, str(folder), rows_for)
 
     def forget(self) -> None:
-        """Empty what drafters keep between replies: a draft model's KV cache."""
+        """Empty what drafters keep between replies: KV caches of their own."""
         for draft in self._draft_models.values():
             draft.cache.reset()
+        if self._recurrent is not None:
+            self._recurrent[1].forget()
 
     def _load_all(self, settings: DraftSettings, on_progress: Progress) -> None:
         """Load what the automatic mode can choose from: the recurrent drafter, and a draft model that is named.

@@ -21,7 +21,7 @@ from rdchat.inference.models.loading import load_model
 from tests.commands.running import check_refused, printed_json
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, record, written
 from tests.inference.benchmark.runs import run
-from tests.inference.drafting.folders.drafter_folders import saved_random_drafter
+from tests.inference.drafting.drafter_folders import saved_random_drafter
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from rdchat import paths
 from rdchat.cli import main
-from tests.inference.drafting.folders.drafter_folders import saved_random_drafter
+from tests.inference.drafting.drafter_folders import saved_random_drafter
 from tests.inference.fakes import lenient_llama
 
 ROW = {

@@ -69,6 +69,12 @@ class AutoDrafter(Drafter):
             yield from part.prefill(cancelled, ledger)
 
     @override
+    def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
+        """See `Drafter`."""
+        for part in self._parts:
+            part.read(tokens, hidden, start)
+
+    @override
     def close(self, length: int) -> None:
         """See `Drafter`."""
         if length:

@@ -1,4 +1,4 @@
-"""The recurrent drafter in the decoding loop: one lazy tree a round, with a branch from prompt lookup."""
+"""A drafter head in the decoding loop: one lazy tree a round, with a branch from prompt lookup."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,15 +10,13 @@ from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRe
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.beam_search import PathScorer, Root, search
-from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter
-from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
+from rdchat.inference.drafting.beam_search import PathScorer, search
+from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, Root, StoredHead
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.node_selection import best_nodes
 from rdchat.inference.drafting.repetition import RepetitionTracker
 from rdchat.inference.target.capability import DraftKind
-from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
@@ -29,7 +27,7 @@ _LEAVES = 2  # nodes kept of each level, in beam widths: those that do not live 
 
 @dataclass(frozen=True, slots=True)
 class HeadSettings:
-    """How a reply is drafted.
+    """How a reply is drafted with a head.
 
     Attributes:
         shape: Beams.
@@ -41,7 +39,7 @@ class HeadSettings:
 
     @classmethod
     def of(cls, settings: DraftSettings) -> "HeadSettings":
-        """Take what concerns a recurrent drafter."""
+        """Take what concerns a drafter head."""
         return cls(settings.shape, settings.lookup_branch)
 
     @property
@@ -61,7 +59,7 @@ class _Ahead:
 
 
 class HeadModel:
-    """A recurrent drafter that is ready for one loaded target; serves any number of replies, one after another.
+    """A drafter head that is ready for one loaded target; serves any number of replies, one after another.
 
     Args:
         model: The target.
@@ -71,15 +69,16 @@ class HeadModel:
         ModelError: If the drafter needs what the target does not give.
     """
 
-    def __init__(self, model: LoadedModel, stored: StoredDrafter) -> None:
-        config = stored.head.config
+    def __init__(self, model: LoadedModel, stored: StoredHead) -> None:
         self._model = model
-        self._inverse_temperature = config.inverse_temperature
-        self._layers = config.target_layers
-        self._head = BoundRecurrentHead(
-            stored.head, stored.vocabulary, TargetEmbeddings(model.network, model.info.vocabulary_size)
-        )
-        model.hooks.read_layers(self._layers)
+        self._head = stored.bind(model)
+        self._memory = self._head.memory()
+        model.hooks.read(self._head.reads)
+
+    @property
+    def kind(self) -> HeadKind:
+        """Which kind of head it is."""
+        return self._head.kind
 
     def drafter(
         self,
@@ -87,11 +86,29 @@ class HeadModel:
         request: GenerationRequest,
         settings: HeadSettings,
         ledger: Ledger | None = None,
+        *,
+        apart: bool = False,
     ) -> "HeadDrafter":
-        """Return the drafter of one reply; `ledger` takes the time of its stages."""
-        self._model.hooks.read_layers(self._layers)  # another drafter may have asked for others
-        scorer = PathScorer(request.sampling, request.seed, self._head.vocabulary, self._inverse_temperature)
-        return HeadDrafter(self._model, self._head, scorer, prompt, settings, ledger=ledger or Ledger())
+        """Return the drafter of one reply.
+
+        Args:
+            prompt: Token ids.
+            request: Sampling and reply seed.
+            settings: Shape of the drafts.
+            ledger: Takes the time of its stages; None keeps none.
+            apart: Whether the reply is of no conversation, as in a measurement: what the head keeps of the last one is
+                left alone.
+        """
+        head = self._head
+        self._model.hooks.read(head.reads)  # another drafter may have asked for others
+        scorer = PathScorer(request.sampling, request.seed, head.vocabulary, head.inverse_temperature)
+        memory = head.memory() if apart else self._memory
+        memory.begin(prompt)
+        return HeadDrafter(self._model, head, memory, scorer, prompt, settings=settings, ledger=ledger or Ledger())
+
+    def forget(self) -> None:
+        """Empty what is kept between replies."""
+        self._memory = self._head.memory()
 
 
 class HeadDrafter(Drafter):
@@ -103,6 +120,7 @@ class HeadDrafter(Drafter):
     Args:
         model: The target.
         head: The drafter's network.
+        memory: What it keeps of the conversation; it was told the prompt.
         scorer: Scores candidates by the reply's own rule.
         prompt: The prompt's tokens.
         settings: Shape of the draft.
@@ -118,15 +136,17 @@ class HeadDrafter(Drafter):
     def __init__(
         self,
         model: LoadedModel,
-        head: BoundRecurrentHead,
+        head: Head,
+        memory: HeadMemory,
         scorer: PathScorer,
         prompt: list[int],
-        settings: HeadSettings,
         *,
+        settings: HeadSettings,
         ledger: Ledger,
     ) -> None:
         self._model = model
         self._head = head
+        self._memory = memory
         self._scorer = scorer
         self._settings = settings
         self._ledger = ledger
@@ -144,9 +164,16 @@ class HeadDrafter(Drafter):
         self._settings = HeadSettings.of(settings)
 
     @override
+    def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
+        """See `Drafter`."""
+        if self._head.remembers and hidden is not None:
+            with self._ledger.stage("read"):
+                self._memory.take(tokens, hidden, start)
+
+    @override
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
-        length = min(self._settings.shape.length, 1 + limit)
+        length = min(self._settings.shape.length, 1 + limit, 1 + self._head.most_drafted)
         if length == 1:
             return Draft(PackedTree.chain(mx.array([root])))
         self._begin(root)
@@ -179,7 +206,7 @@ class HeadDrafter(Drafter):
     @override
     def drafts_ahead(self, limit: int) -> bool:
         """See `Drafter`; not where a path from prompt lookup would take the draft's place."""
-        return self._trees or not self._settings.lookup_branch
+        return self._head.drafts_ahead and (self._trees or not self._settings.lookup_branch)
 
     @override
     def draft_ahead(self, path: LazyPath, verified: Verified) -> Sequence[mx.array]:
@@ -205,6 +232,8 @@ class HeadDrafter(Drafter):
         assert verified.hidden is not None
         if self._hidden is None:
             self._take([root])
+        if self._head.remembers:
+            self._memory.take([root, *tokens[:-1]], verified.hidden[mx.array(path)], self._position)
         ahead, self._ahead = self._ahead, None
         self._drawn = ahead if ahead is not None and ahead.path.leads_to(path[-1], tokens[-1]) else None
         self._hidden = verified.hidden[path[-1]]
@@ -242,6 +271,6 @@ class HeadDrafter(Drafter):
     def _search(self, root: Root, shape: BeamShape) -> NodePool[mx.array]:
         kept = _LEAVES * shape.width if shape.width > 1 else 1
         with self._ledger.stage("beam search"):
-            pool = search(self._head, self._scorer, root, shape, kept)
+            pool = search(self._head, self._memory, self._scorer, root, shape=shape, kept=kept)
             self._ledger.synchronize(pool.tokens, pool.parents, pool.scores)
             return pool

@@ -9,8 +9,9 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.drafting.beam_search import PathScorer, Root, search
+from rdchat.inference.drafting.beam_search import PathScorer, search
 from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
+from rdchat.inference.drafting.heads.head import Head, Root
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.node_selection import best_nodes
@@ -31,6 +32,10 @@ def random_head(loudness: float = 3.0) -> BoundRecurrentHead:
     return BoundRecurrentHead(
         head, mx.array(VOCABULARY, mx.int32), TargetEmbeddings(tiny_llama().network, len(ALPHABET))
     )
+
+
+def searched(head: Head, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool:
+    return search(head, head.memory(), scorer, root, shape=shape, kept=kept)
 
 
 def steps_by_hand(
@@ -106,7 +111,7 @@ def test_beam_search_finds_what_plain_python_finds(
     scorer = PathScorer(sampling, SEED, head.vocabulary, inverse_temperature=0.7)
     seen = mx.array(np.isin(VOCABULARY, [*SEEN, ROOT]))
     repetition = Repetition(seen, mx.array(LOG_MASS)) if scorer.penalizes else None
-    pool = search(head, scorer, Root(ROOT, POSITION, hidden, repetition), BeamShape(width, length), kept)
+    pool = searched(head, scorer, Root(ROOT, POSITION, hidden, repetition), BeamShape(width, length), kept)
     expected = pool_by_hand(head, hidden, sampling, 0.7, width, length, kept)
     found = dict(
         zip(map(tuple, paths_of(pool.tokens.tolist(), pool.parents.tolist())), pool.scores.tolist(), strict=True)
@@ -121,7 +126,7 @@ def test_beam_search_finds_what_plain_python_finds(
 
 def test_a_draft_vocabulary_smaller_than_the_beam_is_used_whole() -> None:
     head = random_head()
-    pool = search(
+    pool = searched(
         head, PathScorer(GREEDY, SEED, head.vocabulary), Root(ROOT, POSITION, mx.zeros(32)), BeamShape(50, 3), 100
     )
     assert sorted(pool.tokens.tolist()[1:11]) == VOCABULARY
@@ -131,7 +136,7 @@ def test_a_draft_vocabulary_smaller_than_the_beam_is_used_whole() -> None:
 def test_scores_fall_along_every_path_even_where_the_head_is_certain() -> None:
     """A step of exactly zero would let the selection take a child without its parent."""
     head = random_head(loudness=1e4)
-    pool = search(
+    pool = searched(
         head, PathScorer(GREEDY, SEED, head.vocabulary), Root(ROOT, POSITION, mx.ones(32)), BeamShape(4, 60), 8
     )
     scores, parents = np.array(pool.scores), np.array(pool.parents)
@@ -184,7 +189,7 @@ def test_the_best_nodes_of_the_whole_draft_are_found() -> None:
     head, hidden = random_head(), mx.random.normal((32,))
     scorer = PathScorer(WARM, SEED, head.vocabulary)
     size = len(VOCABULARY)
-    tree, _ = best_nodes(search(head, scorer, Root(ROOT, POSITION, hidden), BeamShape(size, 3), size), 1 + size)
+    tree, _ = best_nodes(searched(head, scorer, Root(ROOT, POSITION, hidden), BeamShape(size, 3), size), 1 + size)
     everything = pool_by_hand(head, hidden, WARM, 1.0, size, 3, size**2)
     best = sorted(everything, key=lambda node: -node[0])[:size]
     assert sorted(paths_of(tree.tokens.tolist(), tree.parents.tolist())[1:]) == sorted(path for _, path in best)
@@ -221,7 +226,9 @@ def test_a_branch_makes_room_for_itself_and_leaves_the_pool_alone() -> None:
 
 def test_ancestors_and_depths_are_those_of_the_fetched_tree() -> None:
     head = random_head()
-    pool = search(head, PathScorer(WARM, SEED, head.vocabulary), Root(ROOT, POSITION, mx.ones(32)), BeamShape(4, 5), 8)
+    pool = searched(
+        head, PathScorer(WARM, SEED, head.vocabulary), Root(ROOT, POSITION, mx.ones(32)), BeamShape(4, 5), 8
+    )
     tree, _ = best_nodes(pool, 14, [3, 4, 7])
     host = tree.fetch()
     assert np.array_equal(np.array(tree.ancestors), host.ancestors())

@@ -15,7 +15,7 @@ from rdchat.inference.drafting.folders.drafter_search import find_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output, quantize
 from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.drafting.folders.drafter_folders import CONFIG, apple_checkpoint, stored, with_files
+from tests.inference.drafting.drafter_folders import CONFIG, apple_checkpoint, stored, with_files
 from tests.inference.fakes import ALPHABET, tiny_llama
 
 

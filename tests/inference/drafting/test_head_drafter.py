@@ -16,6 +16,7 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter
 from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
+from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.plain_replies import plain
 
@@ -217,7 +218,7 @@ def test_the_first_draft_of_each_round_reads_the_last_accepted_node() -> None:
 def test_several_layers_are_read_side_by_side() -> None:
     model = fakes.tiny_llama()
     network, tokens = model.network, mx.array([[3, 4, 5]])
-    model.hooks.read_layers((0, 1))
+    model.hooks.read(HiddenReads((0, 1)))
     logits = network(tokens)
     hidden = model.hooks.hidden
     assert hidden.shape == (1, 3, 96)
@@ -227,7 +228,7 @@ def test_several_layers_are_read_side_by_side() -> None:
     first = first / mx.sqrt((first**2).mean(axis=-1, keepdims=True))
     assert mx.allclose(hidden[..., 32:64], first, atol=1e-4)
     assert mx.allclose(network.model.norm(hidden[..., 64:]), hidden[..., :32], atol=1e-4)
-    model.hooks.read_layers(())
+    model.hooks.read(HiddenReads())
     network(tokens)
     assert model.hooks.hidden.shape == (1, 3, 32)
 

@@ -22,7 +22,7 @@ from rdchat.inference.drafting.folders.drafter_search import search_drafters
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.drafting.folders.drafter_folders import apple_checkpoint, stored
+from tests.inference.drafting.drafter_folders import apple_checkpoint, stored
 from tests.time_limits import at_most
 
 

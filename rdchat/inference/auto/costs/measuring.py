@@ -123,7 +123,7 @@ def measure_beams(model: LoadedModel, recurrent: HeadModel, others: OtherProgram
     scratch = _Scratch(model)
     yield from scratch.fill(1)
     request = GenerationRequest((ChatMessage(Role.USER, "-"),))
-    drafter = recurrent.drafter([0], request, HeadSettings(BeamShape(1, 2), lookup_branch=False))
+    drafter = recurrent.drafter([0], request, HeadSettings(BeamShape(1, 2), lookup_branch=False), apart=True)
 
     def draft(width: int, length: int) -> float:
         began = perf_counter()
@@ -151,7 +151,7 @@ def measure_waits(
         scratch = _Scratch(model)
         yield from scratch.fill(NEAR)
         request = GenerationRequest((ChatMessage(Role.USER, "-"),))
-        drafter = recurrent.drafter([0], request, HeadSettings(lookup_branch=False))
+        drafter = recurrent.drafter([0], request, HeadSettings(lookup_branch=False), apart=True)
         works |= {(Wait.BEFORE_CALL, waits): partial(scratch.drafted_call, drafter, bool(waits)) for waits in (0, 1)}
     if draft is not None:
         small = _Scratch(draft.model)

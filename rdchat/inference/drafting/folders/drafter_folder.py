@@ -15,10 +15,13 @@ from rdchat.errors import ModelError
 from rdchat.files.atomic_file import atomic_file, make_folder, temporary_of
 from rdchat.files.foreign_files import check_file, read_json
 from rdchat.inference.drafting.folders.apple_checkpoint import APPLE_MODEL_TYPE, apple_config, apple_weights
+from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
+from rdchat.inference.drafting.heads.head import StoredHead
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead, quantize
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.target.device import on_gpu
+from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
@@ -33,7 +36,7 @@ _HINT = "Get the drafter again, train one with `rdchat train-drafter`, or name a
 
 
 @dataclass(frozen=True, slots=True)
-class StoredDrafter:
+class StoredDrafter(StoredHead):
     """A recurrent drafter in memory.
 
     Attributes:
@@ -45,6 +48,11 @@ class StoredDrafter:
     head: RecurrentHead
     vocabulary: mx.array
     target: TargetBinding | None
+
+    def bind(self, model: LoadedModel) -> BoundRecurrentHead:
+        """See `StoredHead`."""
+        embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
+        return BoundRecurrentHead(self.head, self.vocabulary, embeddings)
 
 
 def bound_hash(folder: Path) -> str | None:

@@ -31,6 +31,7 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.memory_errors import memory_errors
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens
@@ -81,7 +82,7 @@ class DrafterTraining:
         self._model = model
         self._plan = plan
         self._now = now
-        model.hooks.read_layers(plan.target_layers)
+        model.hooks.read(HiddenReads(plan.target_layers))
 
     def run(self) -> Generator[TrainingProgress]:
         """Go on from where the last run ended, to the end. Every event is also a line of `log.jsonl`.
