@@ -108,7 +108,7 @@ def block_config(checkpoint: Checkpoint) -> BlockConfig:
     config = BlockConfig(
         hidden_size=hidden,
         vocabulary_size=vocabulary,
-        draft_vocabulary_size=top.size("draft_vocab_size", vocabulary),
+        draft_vocabulary_size=top.size("draft_vocab_size", _listed(tensors) or vocabulary),
         heads=heads,
         kv_heads=kv_heads,
         head_size=head_size,
@@ -163,6 +163,9 @@ BLOCK = DrafterFormat(HeadKind.BLOCK, matches, block_config, check, load)
 def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) -> None:
     if config.heads % config.kv_heads:
         raise checkpoint.error(f"its {config.heads} heads cannot share {config.kv_heads} heads of keys")
+    turned = (config.rope.scaling or {}).get("partial_rotary_factor", 1) * config.head_size
+    if config.head_size % 2 or int(turned) < 2 or int(turned) % 2:
+        raise checkpoint.error(f"its positions cannot turn {turned:g} of {config.head_size} numbers of a head in pairs")
     if config.block_size > _MOST_BLOCK:
         raise block.wrong("block_size")
     if config.mask_token >= config.vocabulary_size:
@@ -224,6 +227,12 @@ def _target_layers(parts: _Parts) -> tuple[int, ...]:
     if parts.speculators:
         return parts.block.places("aux_hidden_state_layer_ids", -1)
     return parts.block.places("target_layer_ids")
+
+
+def _listed(tensors: Mapping[str, StoredTensor]) -> int:
+    """Return how many tokens `d2t` lists; 0 without it."""
+    tensor = tensors.get("d2t")
+    return tensor.shape[0] if tensor is not None and tensor.shape else 0
 
 
 def _confidence_inputs(tensors: Mapping[str, StoredTensor]) -> int:

@@ -23,6 +23,7 @@ from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
+from tests.inference.fakes import tiny_llama
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -98,11 +99,33 @@ def written_block(folder: Path, model: LoadedModel, settings: dict[str, Any] | N
         facts |= inner | {"markov_rank": config.markov_rank, "markov_head_type": config.markov.value}
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(facts | (settings or {})))
+    if config.reduced:
+        del facts["draft_vocab_size"]  # d2t tells
     tensors = dict(tree_flatten(stored.network.parameters()))
     if stored.vocabulary is not None:
         tensors["d2t"] = stored.vocabulary - mx.arange(stored.vocabulary.shape[0])
     mx.save_safetensors(str(folder / "model.safetensors"), tensors)
     return folder
+
+
+def memoryless_llama() -> LoadedModel:
+    """Return a target whose layers do nothing: what it says next follows from the last token alone."""
+    model = tiny_llama()
+    for layer in model.network.layers:
+        layer.self_attn.o_proj.weight = mx.zeros_like(layer.self_attn.o_proj.weight)
+        layer.mlp.down_proj.weight = mx.zeros_like(layer.mlp.down_proj.weight)
+    return model
+
+
+def all_knowing(model: LoadedModel) -> StoredBlockHead:
+    """Return a drafter that gives the logits of a memoryless target: its Markov head has them by heart."""
+    size = model.info.vocabulary_size
+    stored = stored_block(model, markov=Markov.VANILLA, markov_rank=size, own_output=True, from_anchor=True)
+    network = stored.network
+    network.lm_head.weight = mx.zeros_like(network.lm_head.weight)
+    network.markov_head.markov_w1.weight = mx.eye(size)
+    network.markov_head.markov_w2.weight = model.network(mx.arange(size)[None])[0].T
+    return stored
 
 
 @dataclass
