@@ -16,15 +16,13 @@ was at hand, and nothing was tried on a Mac.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-
-import mlx.core as mx
 
 from rdchat.inference.drafting.folders.checkpoint import Checkpoint, DrafterFormat, TargetFit, fit_to
 from rdchat.inference.drafting.folders.settings import Settings
 from rdchat.inference.drafting.heads.block_config import BlockConfig, LayerStyle, Markov
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
-from rdchat.inference.drafting.heads.block_network import BlockNetwork
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.models.safetensors_file import StoredTensor
 from rdchat.inference.target.target import LoadedModel
@@ -146,15 +144,10 @@ def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetFit:
 def load(checkpoint: Checkpoint, model: LoadedModel) -> StoredBlockHead:
     """Read a checkpoint; see `DrafterFormat`. Its confidence head is left where it is (see `block_network`)."""
     config = block_config(checkpoint)
-    wanted = config.shapes()
-    lists = ["d2t"] if config.reduced else []
-    tensors = checkpoint.read([*wanted, *lists])
-    vocabulary: mx.array | None = None
-    if config.reduced:
-        vocabulary = checkpoint.drafted_tokens(tensors.pop("d2t"), model.info.vocabulary_size)
-    network = BlockNetwork(config)
-    network.load_weights(list(tensors.items()))
-    return StoredBlockHead(network, vocabulary)
+    wanted = list(config.shapes())
+    tensors = checkpoint.read([*wanted, "d2t"])
+    ids = checkpoint.drafted_tokens(tensors["d2t"], model.info.vocabulary_size) if config.reduced else None
+    return StoredBlockHead(config, partial(checkpoint.lazy, wanted), ids)
 
 
 BLOCK = DrafterFormat(HeadKind.BLOCK, matches, block_config, check, load)
