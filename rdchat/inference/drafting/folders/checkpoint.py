@@ -215,17 +215,17 @@ def fit_to(checkpoint: Checkpoint, needs: TargetNeeds, named: str | None, model:
         raise checkpoint.error(
             f"it reads the layers {list(needs.target_layers)[:20]}, {info.name} has {depth}", OTHER_HINT
         )
-    return _name_fit(checkpoint, named, info.name)
+    return _name_fit(named, info.name)
 
 
-def _name_fit(checkpoint: Checkpoint, named: str | None, name: str) -> TargetFit:
+def _name_fit(named: str | None, name: str) -> TargetFit:
     """Hold the target's name against what the drafter calls it.
 
     That is vague: `Qwen/Qwen3-4B` fits `mlx-community/Qwen3-4B-4bit`, and `Qwen3-4B-Instruct-2507`, another model.
     """
     if not named:
-        return TargetFit(False, f"The drafter {checkpoint.name} names no model. Its sizes fit {name}.")
+        return TargetFit(False, f"It names no model; its sizes fit {name}.")
     wanted = named.rstrip("/").rsplit("/", 1)[-1].lower()
-    fits = name.rsplit("/", 1)[-1].lower().startswith(wanted)
-    words = f"Sizes and name fit {name}." if fits else f"Its sizes fit {name} as well."
-    return TargetFit(False, f"The drafter {checkpoint.name} was made for {named[:100]}. {words}")
+    fits = bool(wanted) and name.rsplit("/", 1)[-1].lower().startswith(wanted)
+    words = f"name and sizes fit {name}" if fits else f"its sizes fit {name} as well"
+    return TargetFit(False, f"It was made for {named[:100]}; {words}.")

@@ -152,7 +152,7 @@ def check_drafter(folder: Path, model: LoadedModel) -> TargetFit:
         return form.check(checkpoint, model)
     binding, _ = _check_recurrent(folder, model)
     if binding is None:
-        return TargetFit(False, f"The drafter {folder.name} names no model. Its sizes fit {model.info.name}.")
+        return TargetFit(False, f"It names no model; its sizes fit {model.info.name}.")
     return TargetFit(True)
 
 
