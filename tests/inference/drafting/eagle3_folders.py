@@ -84,3 +84,8 @@ def eagle3_folder(folder: Path, model: LoadedModel, layout: str = "safeailab", *
     (folder / "config.json").write_text(json.dumps(config | changes))
     mx.save_safetensors(str(folder / "model.safetensors"), tensors)
     return folder
+
+
+def golden_folders() -> list[Path]:
+    """Return the checkpoints that come with the logits of a reference implementation."""
+    return sorted((Path(__file__).parent.parent / "golden").glob("eagle3_*"))
