@@ -19,11 +19,13 @@ from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head
 from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Network
 from rdchat.inference.drafting.heads.head import StoredHead
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header
+from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
 
 _CONFIG, _WEIGHTS, _PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
 _MOST_CONFIG_BYTES = 2**20
+_BITS_ON_GPU = 4
 _FLOATS, _IDS, _MARKS = {"F16", "BF16", "F32"}, {"I32", "I64"}, {"BOOL", "U8", "I32", "I64"}
 _OFFSETS, _CHOSEN = "d2t", "t2d"  # of each candidate, its id less its place; of each token, whether it is a candidate
 # Copies of the target's tables that only training needs, and what is computed from the configuration.
@@ -47,8 +49,11 @@ class StoredEagle3(StoredHead):
 
         Args:
             model: The target.
-            bits: 4 or 8 for a quantised copy of the weights; None for floats.
+            bits: Of the weights of a quantised copy, 4 or 8; 0 for floats. None takes 4 on a GPU, where drafting mostly
+                reads weights, and floats on a CPU, where quantised products are slow. Not measured on a Mac yet.
         """
+        if bits is None:
+            bits = _BITS_ON_GPU if on_gpu() else 0
         embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
         return BoundEagle3Head(self.network, self.vocabulary, embeddings, bits)
 

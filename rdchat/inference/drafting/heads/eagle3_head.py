@@ -37,7 +37,7 @@ class BoundEagle3Head(Head):
         network: The drafter's weights; left as they are.
         vocabulary: (candidates,) int32 ids of the tokens it drafts, ascending.
         embeddings: The target's tables.
-        bits: 4 or 8 for a quantised copy of the weights; None for floats.
+        bits: Of the weights of a quantised copy, 4 or 8; 0 for floats.
 
     Raises:
         ModelError: If it needs tables of another width than the target's.
@@ -50,7 +50,7 @@ class BoundEagle3Head(Head):
     drafts_ahead = False
 
     def __init__(
-        self, network: Eagle3Network, vocabulary: mx.array, embeddings: TargetEmbeddings, bits: int | None = None
+        self, network: Eagle3Network, vocabulary: mx.array, embeddings: TargetEmbeddings, bits: int = 0
     ) -> None:
         config = network.config
         for width in (config.target_width, config.hidden_size if config.shares_tables else config.target_width):
@@ -61,7 +61,7 @@ class BoundEagle3Head(Head):
                 )
         self.network = Eagle3Network(config)
         self.network.update(tree_map(lambda array: array.astype(embeddings.dtype), network.parameters()))
-        if bits is not None:
+        if bits:
             nn.quantize(self.network, _GROUP, bits, class_predicate=lambda _, module: _fits(module))
         mx.eval(self.network.parameters())
         self.vocabulary = vocabulary
