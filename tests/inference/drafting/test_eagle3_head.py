@@ -18,9 +18,10 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.beam_search import PathScorer
-from rdchat.inference.drafting.folders.eagle3_checkpoint import StoredEagle3, load
+from rdchat.inference.drafting.folders.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
-from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, Eagle3Memory
+from rdchat.inference.drafting.heads.block_config import RopeConfig
+from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, Eagle3Memory, StoredEagle3
 from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Layer, Eagle3Network, FeatureNorm
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -41,7 +42,7 @@ def bound(model: LoadedModel, bits: int = 0, **changes: Any) -> BoundEagle3Head:
     fields: dict[str, Any] = {
         "hidden_size": width, "intermediate_size": 64, "heads": 4, "kv_heads": 2, "head_width": 8,
         "norm_epsilon": 1e-5, "layers": (Eagle3Layer(True),), "target_layers": (0, depth - 1), "target_width": width,
-        "vocabulary_size": vocabulary, "candidates": vocabulary - 5,
+        "vocabulary_size": vocabulary, "candidates": vocabulary - 5, "rope": RopeConfig(10_000.0),
     }  # fmt: skip
     mx.random.seed(7)
     with mx.stream(mx.cpu):
@@ -68,8 +69,8 @@ TEXTS = [
 @pytest.mark.parametrize(("layout", "temperature", "shape"), TEXTS)
 def test_the_text_is_that_of_plain_decoding(layout: str, temperature: float, shape: BeamShape, tmp_path: Path) -> None:
     model = shared_llama()
-    drafters = HeadModel(model, load(eagle3_folder(tmp_path, model, layout), model))
-    request = ask(temperature=temperature, max_tokens=24, seed=2)
+    drafters = HeadModel(model, load_drafter(eagle3_folder(tmp_path, model, layout), model))
+    request = ask(temperature=temperature, max_tokens=16, seed=2)
     for _ in range(2):  # the second time with what the memory holds of the first
         end = read(drafters, model, request, shape)
         assert end.token_ids == plain(model, request).token_ids
@@ -88,7 +89,7 @@ FAMILIES = [
 def test_families_are_drafted_for(family: str, dtype: str, temperature: float, tmp_path: Path) -> None:
     """As trees, or as chains where the target keeps recurrent state; with weights of 4 bits where the target's are."""
     model = shared_family(family, dtype)
-    stored = load(eagle3_folder(tmp_path, model, "speculators"), model)
+    stored = load_drafter(eagle3_folder(tmp_path, model, "speculators"), model)
     request = ask(temperature=temperature, max_tokens=16)
     end = read(HeadModel(model, Quantised(stored, 4 if dtype == "4bit" else 0)), model, request, TREE)
     assert end.token_ids == plain(model, request).token_ids
@@ -110,7 +111,7 @@ def test_a_target_that_takes_chains_only_gets_chains(tmp_path: Path) -> None:
     model = shared_llama()
     chains = chains_only(model)
     request = ask(temperature=0, max_tokens=30)
-    end = read(HeadModel(chains, load(eagle3_folder(tmp_path, model), model)), chains, request, TREE)
+    end = read(HeadModel(chains, load_drafter(eagle3_folder(tmp_path, model), model)), chains, request, TREE)
     assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
 
@@ -230,7 +231,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "sliding second": {"layers": (Eagle3Layer(True), Eagle3Layer(False, 3))},
     "own tables": {"own_embeddings": True, "own_output": False, "tied_output": True, "candidates": 31},
     "tables of another width": {"own_embeddings": True, "hidden_size": 24},
-    "the target's output rows": {"own_output": False},
+    "the target's output rows": {"own_output": False, "candidates": 31},
 }
 
 
