@@ -247,8 +247,11 @@ class _Eagle3State(HeadState):
         if self.seen is None and count == 1:
             return None
         drafted = self.rows[0][0].shape[2] - self.committed
+        own = mx.array(np.eye(count, dtype=np.bool_))  # made by the host: fewer launches than `mx.eye`
+        if not drafted:
+            return own
         before = mx.ones((count, drafted), mx.bool_) if self.seen is None else self.seen[beams]
-        return mx.concatenate([before, mx.eye(count, dtype=mx.bool_)], axis=1)
+        return mx.concatenate([before, own], axis=1)
 
 
 def _window_mask(asked: Sequence[int], positions: npt.ArrayLike, window: int) -> mx.array:
