@@ -27,7 +27,7 @@ from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.drafting.eagle3_folders import eagle3_folder, sizes_of
+from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder, sizes_of
 from tests.inference.fakes import ask, chains_only, shared_family, shared_llama
 from tests.inference.plain_replies import plain
 
