@@ -175,7 +175,7 @@ class Eagle3Memory(ContextMemory):
     def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
         """See `HeadMemory`."""
         super().take(tokens, hidden, start)
-        self._fed = None  # it is no root's, and would keep the graph of a long prompt
+        self._fed = self._tip = None  # neither is the next root's, and they would keep the graph of a long prompt
 
     @override
     def state(self, root: Root) -> HeadState:
