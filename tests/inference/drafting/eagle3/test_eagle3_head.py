@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd
@@ -24,7 +25,6 @@ from rdchat.inference.drafting.heads.block_config import RopeConfig
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, Eagle3Memory, StoredEagle3
 from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Layer, Eagle3Network, FeatureNorm
 from rdchat.inference.drafting.heads.head import Root, StoredHead
-from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder, sizes_of
@@ -49,7 +49,8 @@ def bound(model: LoadedModel, bits: int = 0, **changes: Any) -> BoundEagle3Head:
         network = Eagle3Network(Eagle3Config(**(fields | changes)))
         mx.eval(network.parameters())
     ids = mx.arange(vocabulary - network.config.candidates, vocabulary, dtype=mx.int32)
-    return BoundEagle3Head(network, ids, TargetEmbeddings(model.network, vocabulary), bits)
+    weights = dict(tree_flatten(network.parameters()))
+    return StoredEagle3(network.config, lambda: weights, ids).bind(model, bits)
 
 
 def read(drafters: HeadModel, model: LoadedModel, request: GenerationRequest, shape: BeamShape) -> ReplyEnd:
@@ -99,7 +100,7 @@ class Quantised(StoredEagle3):
     """A drafter that is bound with weights of so many bits."""
 
     def __init__(self, stored: StoredEagle3, bits: int) -> None:
-        super().__init__(stored.network, stored.vocabulary)
+        super().__init__(stored.config, stored.weights, stored.vocabulary)
         object.__setattr__(self, "_bits", bits)
 
     def bind(self, model: LoadedModel, bits: int | None = None) -> BoundEagle3Head:
