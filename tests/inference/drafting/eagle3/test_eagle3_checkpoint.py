@@ -242,6 +242,11 @@ def test_biases_tied_tables_and_windows_are_as_the_checkpoint_says(model: Loaded
     assert [layer.window for layer in config.layers] == [4]
 
 
+def test_the_tokens_that_are_listed_are_those_that_are_drafted(model: LoadedModel, tmp_path: Path) -> None:
+    folder = eagle3_folder(tmp_path / "drafter", model, "speculators", draft_vocab_size=None)
+    assert stored(folder, model).config.candidates == 20
+
+
 def test_a_window_that_is_not_used_is_none(model: LoadedModel, tmp_path: Path) -> None:
     """Qwen's configurations have a size of it, and perhaps say that they do not use it."""
     for number, switch in enumerate((None, False)):
