@@ -88,7 +88,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         folder_before = os.environ.get("RDCHAT_CACHE_DIR")
         session.drafters.load(DraftSettings(Mode.SPECULATIVE, draft_model=named))
-        session.drafters.load(DraftSettings(Mode.RECURRENT))
+        session.drafters.load(DraftSettings(Mode.DRAFTER))
         draft = session.drafters._draft_models[named].model.network
         device = DeviceStandIn(model.network, draft, DeviceTimes().scaled(args.scale))
         print(

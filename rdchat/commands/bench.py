@@ -73,10 +73,10 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dtype", type=_list_of(Dtype), default=(Dtype.AUTO,), metavar="LIST", help="precisions")
     group.add_argument("--temperature", type=_list_of(float), default=(0.0,), metavar="LIST", help="0 is greedy")
     group.add_argument(
-        "--beam-width", type=_list_of(int), default=(defaults.beam_width,), metavar="LIST", help="for recurrent"
+        "--beam-width", type=_list_of(int), default=(defaults.beam_width,), metavar="LIST", help="for drafter"
     )
     group.add_argument(
-        "--beam-length", type=_list_of(int), default=(defaults.beam_length,), metavar="LIST", help="for recurrent"
+        "--beam-length", type=_list_of(int), default=(defaults.beam_length,), metavar="LIST", help="for drafter"
     )
     group.add_argument(
         "--draft-tokens",
@@ -86,7 +86,11 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
         help="for speculative and lookup",
     )
     group.add_argument("--draft-model", metavar="MODEL", help="for speculative: a smaller model with the same tokens")
-    group.add_argument("--drafter", metavar="FOLDER", help="for recurrent: a drafter (default: the model's own)")
+    group.add_argument(
+        "--drafter",
+        metavar="DRAFTER",
+        help="for drafter, auto: a drafter's folder, or hub id in the hub's cache (default: the model's own)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -237,7 +241,7 @@ def _unwritable(name: str, error: OSError) -> RdchatError:
 
 def _modes_to_be_had(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ...]:
     """Return the modes that the loaded model can have, and those that were asked for by naming what they need."""
-    named = {Mode.SPECULATIVE: args.draft_model, Mode.RECURRENT: args.drafter}
+    named = {Mode.SPECULATIVE: args.draft_model, Mode.DRAFTER: args.drafter}
     options = engine.draft_options(DraftSettings(draft_model=args.draft_model, drafter=args.drafter)).modes
     modes = [option.mode for option in options if option.available or named.get(option.mode)]
     return tuple(sorted(modes, key=lambda mode: mode is not Mode.OFF))  # plain decoding first

@@ -31,7 +31,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add `eval-drafter` and its options."""
     parser = subparsers.add_parser(
         "eval-drafter",
-        help="measure a recurrent drafter on a file of prompts",
+        help="measure a drafter on a file of prompts",
         description="Decodes every prompt with every beam width and length, alone and with a branch from prompt "
         "lookup, and by prompt lookup alone; a line is printed as soon as it is measured. Ctrl-C ends it early.",
     )
@@ -94,7 +94,7 @@ def _drafts(widths: Sequence[int], lengths: Sequence[int]) -> list[DraftSettings
     drafts = []
     for length in dict.fromkeys(lengths):
         for width in dict.fromkeys(widths):
-            beams = DraftSettings(Mode.RECURRENT, beam_width=width, beam_length=length, lookup_branch=False)
+            beams = DraftSettings(Mode.DRAFTER, beam_width=width, beam_length=length, lookup_branch=False)
             drafts += [beams, replace(beams, lookup_branch=True)]
         drafts.append(DraftSettings(Mode.LOOKUP, draft_tokens=length - 1))
     return drafts
@@ -106,10 +106,10 @@ def _load_drafter(named: str | None, session: "ChatSession") -> Path:
 
     if problem := cannot_verify(session.model):
         raise ModelError(problem, "Pick another model.")
-    folder = session.drafters.recurrent_folder(named)
+    folder = session.drafters.drafter_folder(named)
     if folder is None:
         raise ModelError(no_drafter(session.model), "Train one with `rdchat train-drafter`, or name one.")
-    session.drafters.load(DraftSettings(Mode.RECURRENT, drafter=str(folder)))
+    session.drafters.load(DraftSettings(Mode.DRAFTER, drafter=str(folder)))
     return folder
 
 

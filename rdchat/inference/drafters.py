@@ -55,8 +55,8 @@ def cannot_verify(model: LoadedModel) -> str:
 
 
 def no_drafter(model: LoadedModel) -> str:
-    """Return the sentence that says that a model has no recurrent drafter."""
-    return f"There is no recurrent drafter for {model.info.name} on this machine."
+    """Return the sentence that says that a model has no drafter."""
+    return f"There is no drafter for {model.info.name} on this machine."
 
 
 class Drafters:
@@ -74,10 +74,10 @@ class Drafters:
         self._model = model
         self._load_anyway = load_anyway
         self._draft_models: dict[str, DraftModel] = {}
-        self._recurrent: tuple[Path, HeadModel] | None = None  # the last one, and its folder
+        self._head: tuple[Path, HeadModel] | None = None  # the last one, and its folder
         self.auto = AutoState(model)
 
-    def recurrent_folder(self, named: str | None) -> Path | None:
+    def drafter_folder(self, named: str | None) -> Path | None:
         """Return the folder of the drafter that is named, else of the one made for the target; None without either."""
         return self.own_drafters().folder if named is None else paths.expanded(named, "The drafter")
 
@@ -104,8 +104,8 @@ class Drafters:
             return problem
         if settings.mode is Mode.SPECULATIVE:
             return self._load_draft_model(settings.draft_model, on_progress)
-        if settings.mode is Mode.RECURRENT:
-            return None if self._load_recurrent(settings.drafter) else no_drafter(self._model)
+        if settings.mode is Mode.DRAFTER:
+            return None if self._load_head(settings.drafter) else no_drafter(self._model)
         if settings.mode is Mode.AUTO:
             self._load_all(settings, on_progress)
         return None
@@ -143,28 +143,28 @@ class Drafters:
                 shape_of = partial(self.auto.draft_shape, draft, request.sampling, depth=len(prompt))
                 drafter = draft.drafter(prompt, request, ledger=ledger, shape_of=shape_of)
                 return ReadyDrafter(drafter, str(draft.model.info.path), rows_for)
-            case Mode.RECURRENT:
-                assert self._recurrent is not None
-                folder, recurrent = self._recurrent
-                drafter = recurrent.drafter(prompt, request, HeadSettings.of(settings), ledger)
+            case Mode.DRAFTER:
+                assert self._head is not None
+                folder, head = self._head
+                drafter = head.drafter(prompt, request, HeadSettings.of(settings), ledger)
                 return ReadyDrafter(drafter, str(folder), rows_for)
 
     def forget(self) -> None:
         """Empty what drafters keep between replies: KV caches of their own."""
         for draft in self._draft_models.values():
             draft.cache.reset()
-        if self._recurrent is not None:
-            self._recurrent[1].forget()
+        if self._head is not None:
+            self._head[1].forget()
 
     def _load_all(self, settings: DraftSettings, on_progress: Progress) -> None:
-        """Load what the automatic mode can choose from: the recurrent drafter, and a draft model that is named.
+        """Load what the automatic mode can choose from: the drafter head, and a draft model that is named.
 
         Raises:
             RdchatError: If one that was named is wrong; what is left is ready nevertheless.
         """
         found, draft_model, wrong = None, None, list[RdchatError]()
         try:
-            found = self._load_recurrent(settings.drafter)
+            found = self._load_head(settings.drafter)
         except RdchatError as error:
             if settings.drafter is not None:
                 wrong.append(error)
@@ -176,8 +176,8 @@ class Drafters:
                 draft_model = self._draft_models[settings.draft_model]
             except RdchatError as error:
                 wrong.append(error)
-        folder, recurrent = found or (None, None)
-        self.auto.equip(AvailableDrafters(recurrent, folder, draft_model))
+        folder, head = found or (None, None)
+        self.auto.equip(AvailableDrafters(head, folder, draft_model))
         if wrong:
             raise wrong[0]
 
@@ -195,11 +195,11 @@ class Drafters:
             self._draft_models = {name: draft}
         return None
 
-    def _load_recurrent(self, named: str | None) -> tuple[Path, HeadModel] | None:
+    def _load_head(self, named: str | None) -> tuple[Path, HeadModel] | None:
         """Return the drafter and its folder; None where none is named and the target has none."""
-        folder = self.recurrent_folder(named)
+        folder = self.drafter_folder(named)
         if folder is None:
             return None
-        if self._recurrent is None or self._recurrent[0] != folder:
-            self._recurrent = folder, HeadModel(self._model, load_drafter(folder, self._model))
-        return self._recurrent
+        if self._head is None or self._head[0] != folder:
+            self._head = folder, HeadModel(self._model, load_drafter(folder, self._model))
+        return self._head

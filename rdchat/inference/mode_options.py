@@ -49,13 +49,13 @@ class ModeOptions:
     def _drafting_option(self, mode: Mode, settings: DraftSettings) -> ModeOption:
         if mode is Mode.SPECULATIVE:
             return self._draft_model(settings.draft_model)
-        if mode is Mode.RECURRENT:
-            return self._recurrent(settings.drafter)
+        if mode is Mode.DRAFTER:
+            return self._drafter(settings.drafter)
         return ModeOption(mode, available=True)
 
     def _left_out(self, settings: DraftSettings) -> str:
         """Say what the automatic mode cannot choose from, of what the settings name; empty where it can from all."""
-        named = {Mode.SPECULATIVE: settings.draft_model, Mode.RECURRENT: settings.drafter}
+        named = {Mode.SPECULATIVE: settings.draft_model, Mode.DRAFTER: settings.drafter}
         options = [self._option(mode, settings) for mode, name in named.items() if name is not None]
         wrong = [option.reason for option in options if not option.available]
         if settings.drafter is None:
@@ -70,16 +70,16 @@ class ModeOptions:
             self._pairs.add(name)
         return ModeOption(Mode.SPECULATIVE, available=True, reason=self._limit(), source=display_name(name, Path(name)))
 
-    def _recurrent(self, named: str | None) -> ModeOption:
+    def _drafter(self, named: str | None) -> ModeOption:
         left_out = self._drafters.own_drafters().left_out if named is None else ()
-        folder = self._drafters.recurrent_folder(named)
+        folder = self._drafters.drafter_folder(named)
         if folder is None:
             reason = " ".join([no_drafter(self._model), *left_out])
-            return ModeOption(Mode.RECURRENT, available=False, reason=reason, command=training_command(self._model))
+            return ModeOption(Mode.DRAFTER, available=False, reason=reason, command=training_command(self._model))
         check_drafter(folder, self._model)
         trees = self._model.capability.kind is DraftKind.TREE
         reason = " ".join(filter(None, [self._limit(), *left_out]))
-        return ModeOption(Mode.RECURRENT, available=True, reason=reason, source=str(folder), trees=trees)
+        return ModeOption(Mode.DRAFTER, available=True, reason=reason, source=str(folder), trees=trees)
 
     def _limit(self) -> str:
         """Return what keeps the target from verifying trees; empty where nothing does."""
@@ -90,6 +90,6 @@ class ModeOptions:
 
 
 def training_command(model: LoadedModel) -> str:
-    """Return the shell command that trains a recurrent drafter for a model, into a folder where it will be found."""
+    """Return the shell command that trains a drafter for a model, into a folder where it will be found."""
     out = paths.data_dir() / "drafters" / model.info.name.replace("/", "--")
     return shlex.join(["rdchat", "train-drafter", "--model", str(model.info.path), "--out", str(out)])

@@ -64,7 +64,7 @@ class RoundTree:
     Attributes:
         tokens: Token id of each node, the root first.
         parents: Index of each node's parent; -1 for the root.
-        drafters: Who proposed each node: `speculative`, `recurrent` or `lookup`; empty for the root.
+        drafters: Who proposed each node: `speculative`, `drafter` or `lookup`; empty for the root.
         log_probs: The target's log-probability of each node after its parent, before temperature and filters; 0 for the
             root.
         path: Accepted nodes, the root first.
@@ -105,7 +105,7 @@ class TokenEvent:
         token_id: Its id.
         text: Characters that became final with it; may be empty (half a character, the start of a stop string),
             and may hold characters of earlier tokens.
-        drafter: Who drafted it: `speculative`, `recurrent` or `lookup`; empty for the target's own.
+        drafter: Who drafted it: `speculative`, `drafter` or `lookup`; empty for the target's own.
         position: Its place in the draft, from 1; 0 for the target's own.
         round: Statistics of the round that ends with this token; None inside a round and in plain decoding.
         tree: The round's prefix tree, with its last token, where the request asks for it.

@@ -101,8 +101,8 @@ class ChainSource:
 
 
 @dataclass(frozen=True, slots=True)
-class RecurrentSource:
-    """A recurrent drafter; see `DraftSource`.
+class HeadSource:
+    """A drafter head; see `DraftSource`.
 
     Attributes:
         values: What its drafts of this width come to.
@@ -126,7 +126,7 @@ class RecurrentSource:
         if not self.padding and self.width == 1:
             accepted[1 + DRAFTED[:, None] < ROWS] = -np.inf  # a chain has no more nodes than tokens
         shapes = [(self.width, length) for length in LENGTHS]
-        return DraftTable(Mode.RECURRENT, shapes, accepted, self.costs.beams_ms()[WIDTHS.index(self.width)])
+        return DraftTable(Mode.DRAFTER, shapes, accepted, self.costs.beams_ms()[WIDTHS.index(self.width)])
 
 
 def _at(nodes: Ints, accepted: Floats) -> Floats:

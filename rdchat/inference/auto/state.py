@@ -45,12 +45,12 @@ class AvailableDrafters:
     """What there is to draft with, besides prompt lookup.
 
     Attributes:
-        recurrent: A recurrent drafter; None without.
+        head: A drafter head; None without.
         folder: Its folder.
         draft_model: A draft model; None without.
     """
 
-    recurrent: HeadModel | None = None
+    head: HeadModel | None = None
     folder: Path | None = None
     draft_model: DraftModel | None = None
 
@@ -70,7 +70,7 @@ class AutoState:
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._available = AvailableDrafters()
-        self._known: Acceptance | None = None  # of the recurrent drafter, beforehand
+        self._known: Acceptance | None = None  # of the drafter head, beforehand
         self._estimates: dict[float, AcceptanceEstimates] = {}
         self._files: dict[Part, CostFile] = {}  # of parts whose costs are known, or asked for
         self._missing: dict[Part, Callable[[], Measurement]] = {}
@@ -173,15 +173,15 @@ class AutoState:
         }
         if depths_of(model.info.context_length):
             works[Part.DEEP_CALLS] = "", lambda: measure_deep_calls(model, others)
-        if (recurrent := available.recurrent) and available.folder:
-            works[Part.BEAMS] = _fingerprint(available.folder), lambda: measure_beams(model, recurrent, others)
+        if (head := available.head) and available.folder:
+            works[Part.BEAMS] = _fingerprint(available.folder), lambda: measure_beams(model, head, others)
         if draft := available.draft_model:
             works[Part.DRAFT_MODEL] = _identity(draft.model), lambda: measure_draft_model(draft, others)
             self.costs.draft_model_share = self._share_of(draft)
         drafters = works.keys() - {Part.CALLS, Part.DEEP_CALLS}
         if drafters:
             either = " ".join(works[part][0] for part in sorted(drafters))
-            beams = recurrent if Part.BEAMS in drafters else None
+            beams = head if Part.BEAMS in drafters else None
             works[Part.WAITS] = either, lambda: measure_waits(model, beams, draft, others)
         again: dict[Part, Callable[[], Measurement]] = {}
         self._running, self._missing = None, {}

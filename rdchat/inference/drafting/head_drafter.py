@@ -6,7 +6,7 @@ from typing import override
 
 import mlx.core as mx
 
-from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest
+from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
@@ -130,7 +130,7 @@ class HeadDrafter(Drafter):
         began_ahead: Whether the whole of the last search had been begun in the round before.
     """
 
-    name = "recurrent"
+    name = Mode.DRAFTER.value
     began_ahead = False
 
     def __init__(

@@ -106,7 +106,7 @@ class ModelReport:
     def _divergences(self, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
         counted: list[dict[str, Any]] = []
         self.found["divergences"] = counted
-        modes = [mode for mode in (Mode.RECURRENT, Mode.LOOKUP) if mode in self._modes()]
+        modes = [mode for mode in (Mode.DRAFTER, Mode.LOOKUP) if mode in self._modes()]
         for mode, temperature in [(mode, each) for mode in modes[:1] for each in _TEMPERATURES]:
             what = f"divergences of {mode.words} at temperature {temperature:g}"
             last = None

@@ -1,4 +1,4 @@
-"""The target's token embeddings and output rows, as a recurrent drafter uses them."""
+"""The target's token embeddings and output rows, as a drafter head uses them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,7 @@ class TargetEmbeddings:
         tables = [module for module in modules if isinstance(module, _EMBEDDINGS)]
         heads = [module for module in modules if isinstance(module, _OUTPUTS)]
         if not tables:
-            raise ModelError("The model keeps its token embeddings in a way that recurrent drafters cannot use.")
+            raise ModelError("The model keeps its token embeddings in a way that drafters cannot use.")
         self._table: Any = tables[0]
         self._output: Any = heads[0] if heads else self._table
 

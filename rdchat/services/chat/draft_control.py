@@ -99,7 +99,7 @@ class DraftControl(QObject):
 
     @property
     def recent_drafters(self) -> tuple[str, ...]:
-        """Folders of recurrent drafters chosen before, latest first."""
+        """Drafters chosen before, folders or hub ids, latest first."""
         return _distinct(item.draft.drafter for item in self._read().drafts)
 
     def option(self, mode: Mode) -> ModeOption | None:

@@ -35,11 +35,11 @@ class DraftControls(Section):
         self._build_pickers()
         self.applies = self.add(ThemedLabel(theme, "", "muted", -1))
         self._used_in: dict[QWidget, tuple[Mode, ...]] = {
-            self.width_: (Mode.RECURRENT,),
-            self.length: (Mode.RECURRENT,),
-            self.lookup_branch: (Mode.RECURRENT,),
+            self.width_: (Mode.DRAFTER,),
+            self.length: (Mode.DRAFTER,),
+            self.lookup_branch: (Mode.DRAFTER,),
             self.draft_tokens: (Mode.SPECULATIVE, Mode.LOOKUP),
-            self.drafter: (Mode.RECURRENT, Mode.AUTO),
+            self.drafter: (Mode.DRAFTER, Mode.AUTO),
             self.draft_model: (Mode.SPECULATIVE, Mode.AUTO),
         }
         self._explain()
@@ -237,10 +237,10 @@ class DraftControls(Section):
 
 
 def _chosen(choice: AutoChoice) -> str:
-    """Return what the automatic mode does: `Auto: Recurrent, 4 x 5` or `Auto: Prompt lookup, 6 tokens`."""
+    """Return what the automatic mode does: `Auto: Drafter, 4 x 5` or `Auto: Prompt lookup, 6 tokens`."""
     mode = Mode(choice.mode)
     if mode is Mode.OFF:
         return "Auto: plain decoding"
     tokens = formatting.counted(choice.length - 1, "token")
-    shape = f"{choice.width} x {choice.length}" if mode is Mode.RECURRENT else tokens
+    shape = f"{choice.width} x {choice.length}" if mode is Mode.DRAFTER else tokens
     return f"Auto: {mode.words}, {shape}"

@@ -59,7 +59,7 @@ def drafter_name(drafting: Drafting) -> str:
     return ", ".join(Path(source).name for source in sources) or formatting.NONE
 
 
-_NAMED = {Mode.SPECULATIVE, Mode.RECURRENT}  # prompt lookup is its own name
+_NAMED = {Mode.SPECULATIVE, Mode.DRAFTER}  # prompt lookup is its own name
 _LAST_PART = "of the last part"
 _POSITIONS_SHOWN = 4
 _NAME_SHOWN = 24  # characters; the definition has all of it

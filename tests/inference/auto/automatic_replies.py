@@ -80,7 +80,7 @@ def iterator_of(state: AutoState, request: GenerationRequest, cache: KVCache | N
 def automatic(
     model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0
 ) -> tuple[list[GenerationEvent], KVCache, KVCache | None]:
-    recurrent = random_drafter(model) if Mode.RECURRENT in modes else None
+    recurrent = random_drafter(model) if Mode.DRAFTER in modes else None
     small = DraftModel(model, shared_llama(seed=3), len(ALPHABET)) if Mode.SPECULATIVE in modes else None
     state = state_of(model, AvailableDrafters(recurrent, None, small), request)
     state.planner = RandomPlanner(state.costs, modes, seed)

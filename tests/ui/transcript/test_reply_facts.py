@@ -11,9 +11,9 @@ NNBSP = "\N{NARROW NO-BREAK SPACE}"
 
 
 def test_a_line_says_the_most_telling_first() -> None:
-    message = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.RECURRENT, drafter="/models/my drafter"))
+    message = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.DRAFTER, drafter="/models/my drafter"))
     assert summary(message) == [
-        "Recurrent",
+        "Drafter",
         "30.0 tokens/s",
         "2.00 per call",
         f"33{NNBSP}% accepted",
@@ -79,7 +79,7 @@ def test_all_that_the_panel_showed_of_a_reply_is_kept_with_it() -> None:
         context_tokens=1101,
         peak_memory_bytes=812_000_000,
     )
-    told = {fact.name: fact for fact in facts(reply(2, "Hi", statistics=whole, drafting=Drafting(Mode.RECURRENT)))}
+    told = {fact.name: fact for fact in facts(reply(2, "Hi", statistics=whole, drafting=Drafting(Mode.DRAFTER)))}
     assert told["Accepted by position, %"].value == "50, 33, 17, 7…"
     assert told["Accepted by position, %"].definition.endswith("From the first place on: 50, 33, 17, 7, 3.")
     assert told["Accepted length"].value == "1.10"

@@ -27,7 +27,7 @@ _PLEASANT = 0.2  # in log: a surprise after which larger calls may be tried
 
 # In plain steps: dearer than most of Apple's GPUs, cheaper than 4-bit weights on a CPU.
 _GUESSED_CALLS = np.interp(ROWS, [1, 2, 4, 8, 16, 32], [1.05, 1.3, 1.65, 2.0, 2.2, 3.0])
-_GUESSED_BEAMS = 0.1  # a token of a recurrent draft; 0.04 to 0.06 was measured
+_GUESSED_BEAMS = 0.1  # a token of a head's draft; 0.04 to 0.06 was measured
 _GUESSED_DRAFT_MODEL = 0.5
 
 
@@ -35,7 +35,7 @@ class Part(StrEnum):
     """What is measured together, in this order, and what its costs go by."""
 
     CALLS = "calls"  # near the beginning of a text; see `Call`
-    BEAMS = "beams"  # width and length of a recurrent draft
+    BEAMS = "beams"  # width and length of a head's draft
     DRAFT_MODEL = "draft model"  # rows that it is fed, and 0
     WAITS = "waits"  # see `Wait`, and 1 for the work with them, 0 for the same without
     DEEP_CALLS = "deep calls"  # further on in a text; see `Call`
@@ -121,13 +121,13 @@ class CostModel:
         return guess * self._met_plain * correction
 
     def beams_ms(self) -> Floats:
-        """Return what recurrent drafts cost, (widths, lengths)."""
+        """Return what heads' drafts cost, (widths, lengths)."""
         if self._beams is None:
             return np.outer(np.ones(len(WIDTHS)), np.array(LENGTHS) - 1) * _GUESSED_BEAMS * self._plain(0)
         return self._beams
 
     def beam_ms(self, shape: BeamShape) -> float:
-        """Return what one recurrent draft costs, of a width in `WIDTHS`; a length between those costs as the next."""
+        """Return what one draft of a head costs, of a width in `WIDTHS`; a length between those costs as the next."""
         return float(self.beams_ms()[WIDTHS.index(shape.width), np.searchsorted(LENGTHS, shape.length)])
 
     def draft_model_ms(self, steps: int, late: int) -> float:

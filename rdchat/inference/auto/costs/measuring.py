@@ -118,12 +118,12 @@ def measure_deep_calls(model: LoadedModel, others: OtherPrograms) -> Measurement
     return found
 
 
-def measure_beams(model: LoadedModel, recurrent: HeadModel, others: OtherPrograms) -> Measurement:
-    """Measure drafts of a recurrent drafter by width and length."""
+def measure_beams(model: LoadedModel, head: HeadModel, others: OtherPrograms) -> Measurement:
+    """Measure drafts of a drafter head by width and length."""
     scratch = _Scratch(model)
     yield from scratch.fill(1)
     request = GenerationRequest((ChatMessage(Role.USER, "-"),))
-    drafter = recurrent.drafter([0], request, HeadSettings(BeamShape(1, 2), lookup_branch=False), apart=True)
+    drafter = head.drafter([0], request, HeadSettings(BeamShape(1, 2), lookup_branch=False), apart=True)
 
     def draft(width: int, length: int) -> float:
         began = perf_counter()
@@ -143,15 +143,15 @@ def measure_draft_model(draft: DraftModel, others: OtherPrograms) -> Measurement
 
 
 def measure_waits(
-    model: LoadedModel, recurrent: HeadModel | None, draft: DraftModel | None, others: OtherPrograms
+    model: LoadedModel, head: HeadModel | None, draft: DraftModel | None, others: OtherPrograms
 ) -> Measurement:
     """Measure what a wait costs in the middle of a round: the same work without and with it; see `WaitCosts`."""
     works = _Works()
-    if recurrent is not None:
+    if head is not None:
         scratch = _Scratch(model)
         yield from scratch.fill(NEAR)
         request = GenerationRequest((ChatMessage(Role.USER, "-"),))
-        drafter = recurrent.drafter([0], request, HeadSettings(lookup_branch=False), apart=True)
+        drafter = head.drafter([0], request, HeadSettings(lookup_branch=False), apart=True)
         works |= {(Wait.BEFORE_CALL, waits): partial(scratch.drafted_call, drafter, bool(waits)) for waits in (0, 1)}
     if draft is not None:
         small = _Scratch(draft.model)

@@ -1,4 +1,4 @@
-"""Measures how far a target follows a recurrent drafter, on replies that are decoded plainly."""
+"""Measures how far a target follows a drafter head, on replies that are decoded plainly."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -65,12 +65,12 @@ class DraftRecorder(Drafter):
 
 
 def record_drafts(
-    model: LoadedModel, recurrent: HeadModel, request: GenerationRequest, widths: Sequence[int], every: int = 1
+    model: LoadedModel, head: HeadModel, request: GenerationRequest, widths: Sequence[int], every: int = 1
 ) -> tuple[list[int], list[int], dict[int, list[HostPool]]]:
     """Answer plainly; return the prompt's and the reply's token ids, and what a `DraftRecorder` kept."""
     prompt = model.encode_chat(request.messages, continue_last=False)
     job = ReplyJob.fresh(model, prompt, request)
-    alone = recurrent.drafter(prompt, request, HeadSettings(lookup_branch=False), job.ledger)
+    alone = head.drafter(prompt, request, HeadSettings(lookup_branch=False), job.ledger)
     recorder = DraftRecorder(alone, widths, every)
     *_, end = RoundIterator(job, recorder)
     assert isinstance(end, ReplyEnd)
@@ -82,12 +82,12 @@ class AcceptanceCalibration:
 
     Args:
         model: The target.
-        recurrent: Its drafter.
+        head: Its drafter.
     """
 
-    def __init__(self, model: LoadedModel, recurrent: HeadModel) -> None:
+    def __init__(self, model: LoadedModel, head: HeadModel) -> None:
         self._model = model
-        self._recurrent = recurrent
+        self._head = head
         self._compared: list[_Compared] = []
 
     def reply(self, request: GenerationRequest, file: Path) -> int:
@@ -104,7 +104,7 @@ class AcceptanceCalibration:
         if (kept := _read(file)) is not None:
             self._compared += kept
             return 0
-        _, reply, pools = record_drafts(self._model, self._recurrent, request, (WIDEST,), _EVERY)
+        _, reply, pools = record_drafts(self._model, self._head, request, (WIDEST,), _EVERY)
         compared = []
         for place, pool in enumerate(pools[WIDEST]):
             text = reply[place * _EVERY + 1 :][: pool.levels]
