@@ -25,7 +25,9 @@ from rdchat.inference.api.requests import ChatMessage, DraftSettings, Generation
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 
-CLOCKS = ("rdchat.inference.auto.costs.measuring.perf_counter", "rdchat.inference.auto.auto_iterator.perf_counter")
+CLOCKS = tuple(
+    f"rdchat.inference.auto.{module}.perf_counter" for module in ("costs.measuring", "costs.scratch", "auto_iterator")
+)
 PROMPTS = (
     "Explain in three sentences how a hash table works.",
     "Write a haiku about the sea, then write it again.",

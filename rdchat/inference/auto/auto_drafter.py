@@ -50,8 +50,9 @@ class AutoDrafter(Drafter):
         shapes = [shape for steps in DRAFT_TOKENS for shape in small.shapes(steps)] if small else []
         beams: HeadSource | None = None
         if head:
-            width = state.planner.beam_width(estimates.known, len(prompt)) if state.trees else 1
-            beams = HeadSource(estimates.values(width), costs, width, state.padding)
+            most, ahead = head.most_drafted, head.drafts_ahead
+            width = state.planner.beam_width(estimates.known, len(prompt), most) if state.trees else 1
+            beams = HeadSource(estimates.values(width), costs, width, state.padding, most, ahead)
         self._drafted: tuple[mx.array, int]  # tokens of the draft model's last tree, and how many are its chain
         self._waited = False  # whether the draft that was begun ahead was waited for with its round
         self.controller = Controller(

@@ -17,7 +17,7 @@ from rdchat.inference.auto.draft_table import ChainSource, DraftSource, HeadSour
 from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, DraftValues
 from rdchat.inference.auto.estimates.draft_comparison import DraftComparison
 from rdchat.inference.auto.exploration_budget import ExplorationBudget
-from rdchat.inference.auto.plan import DRAFT_TOKENS, LONGEST, MOST_ROWS, PLAIN, Choice
+from rdchat.inference.auto.plan import DRAFT_TOKENS, MOST_ROWS, PLAIN, Choice
 from rdchat.inference.auto.planner import Planner, in_words
 from rdchat.inference.auto.wait_policy import WaitPolicy
 from rdchat.inference.drafting.draft_shape import DraftShape
@@ -73,7 +73,7 @@ class Controller:
         self._trial = False  # whether the round that is made, or wanted, is to learn from
         self._usual = True  # whether what the last round drafted is what its plan was charged for
         self._cut = 0  # heads' drafts up to now, one after the other, of which nothing was verified
-        self._waits = WaitPolicy(planner, estimates)
+        self._waits = WaitPolicy(planner, estimates, drafts_ahead=head is not None and head.drafts_ahead)
         self._waits.decide(1 / (self._costs.plain_ms(len(self.text)) or np.inf))
 
     @property
@@ -144,12 +144,12 @@ class Controller:
         if self._head is None:
             return None
         if not self._head.values.drafts + self._comparison.waiting:
-            return BeamShape(self._head.width, LONGEST)
+            return self._head.longest
         choice = self._choice
         if choice is None or choice.plan.mode is not Mode.DRAFTER:
             return None
         shape = BeamShape(choice.plan.width, choice.plan.length)
-        price = OFF_PATH * self._costs.beam_ms(shape) / choice.plain_ms
+        price = OFF_PATH * self._costs.beam_ms(shape, len(self.text)) / choice.plain_ms
         if price > self._price(choice) or not self._budget.affords(price):
             return None
         self._budget.spend(price)
@@ -189,7 +189,7 @@ class Controller:
         Args:
             limit: Tokens that may be drafted below the token that the round ends with.
         """
-        return self._waits.ahead(self.plan, limit)
+        return self._waits.ahead(self.plan, limit, len(self.text))
 
     @property
     def runner_ups(self) -> tuple[int, ...]:
@@ -323,7 +323,7 @@ class Controller:
         """
         limit = min(limit, MOST_ROWS - 1)
         path = path[:limit]
-        steady = [table for source in self._sources if (table := source.table(limit)) is not None]
+        steady = [table for source in self._sources if (table := source.table(limit, len(self.text))) is not None]
         passing = [table] if (table := lookup_table(path, limit)) else []
         if steady and steady[-1].mode is Mode.DRAFTER and not self._waits.cuts:
             steady[-1] = self._waits.at_once(steady[-1])

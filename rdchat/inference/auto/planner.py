@@ -59,15 +59,20 @@ class Planner:
         found = (_best(table, ms, calls[table.mode][1], plain_ms, rate) for table, ms in with_ms)
         return max((choice for choice in found if np.isfinite(choice.tokens)), key=lambda c: c.gain, default=None)
 
-    def beam_width(self, known: Acceptance | None, depth: int) -> int:
+    def beam_width(self, known: Acceptance | None, depth: int, most_drafted: int = MOST_ROWS) -> int:
         """Return the width of a head's draft that pays best on this machine, by what is known of the drafter.
 
         Of the replies in docs/adr/0008 none gained by other widths at other places.
+
+        Args:
+            known: That; None for nothing.
+            depth: Tokens in the target's cache.
+            most_drafted: The most tokens that the head drafts below a root.
         """
         if known is None:
             return _USUAL_WIDTH
         sources = [HeadSource(DraftValues(v), self.costs, w) for w, v in zip(WIDTHS, known.values, strict=True)]
-        tables = [table for source in sources if (table := source.table(MOST_ROWS))]
+        tables = [table for source in sources if (table := source.table(most_drafted, depth))]
         choices = [choice for table in tables if (choice := self.choose(depth, [table]))]
         best = max(choices, key=lambda choice: choice.speedup, default=None)
         return best.plan.width if best else _USUAL_WIDTH

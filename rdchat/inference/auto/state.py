@@ -11,10 +11,12 @@ from rdchat import machine
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.auto.costs.cost_curve import FAR
 from rdchat.inference.auto.costs.cost_file import MEASUREMENTS, CostFile
 from rdchat.inference.auto.costs.cost_model import CostModel, Part, usable
 from rdchat.inference.auto.costs.measuring import (
     Measurement,
+    deep_beams_differ,
     depths_of,
     lacks_rows,
     measure_beams,
@@ -174,11 +176,14 @@ class AutoState:
         if depths_of(model.info.context_length):
             works[Part.DEEP_CALLS] = "", lambda: measure_deep_calls(model, others)
         if (head := available.head) and available.folder:
-            works[Part.BEAMS] = _fingerprint(available.folder), lambda: measure_beams(model, head, others)
+            fingerprint = _fingerprint(available.folder)
+            works[Part.BEAMS] = fingerprint, lambda: measure_beams(model, head, others)
+            if deep_beams_differ(model, head):
+                works[Part.DEEP_BEAMS] = fingerprint, lambda: measure_beams(model, head, others, FAR)
         if draft := available.draft_model:
             works[Part.DRAFT_MODEL] = _identity(draft.model), lambda: measure_draft_model(draft, others)
             self.costs.draft_model_share = self._share_of(draft)
-        drafters = works.keys() - {Part.CALLS, Part.DEEP_CALLS}
+        drafters = works.keys() & {Part.BEAMS, Part.DRAFT_MODEL}
         if drafters:
             either = " ".join(works[part][0] for part in sorted(drafters))
             beams = head if Part.BEAMS in drafters else None

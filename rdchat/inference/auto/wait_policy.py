@@ -27,12 +27,14 @@ class WaitPolicy:
     Args:
         planner: Tells what drafts cost and bring.
         estimates: How far drafts are followed, and what waits brought up to now.
+        drafts_ahead: Whether the head can draft below a root that the device still works on.
 
     Attributes:
         cuts: Whether heads' drafts are cut by their own scores.
     """
 
-    def __init__(self, planner: Planner, estimates: AcceptanceEstimates) -> None:
+    def __init__(self, planner: Planner, estimates: AcceptanceEstimates, *, drafts_ahead: bool = True) -> None:
+        self._drafts_ahead = drafts_ahead
         self._planner, self._costs, self._estimates = planner, planner.costs, estimates
         self._uncut: NodePool[Any] | None = None  # the last draft, where it was not cut
         self._uncut_drafts = 0
@@ -78,18 +80,19 @@ class WaitPolicy:
             same = after.mode is Mode.DRAFTER and after.width == before.width
             self._estimates.follows.learn(same and after.length <= before.length)
 
-    def ahead(self, plan: Plan, limit: int) -> BeamShape | None:
+    def ahead(self, plan: Plan, limit: int, depth: int = 0) -> BeamShape | None:
         """Return the shape of a draft to begin in a round; None where it would too often be made in vain.
 
         Args:
             plan: Of the round.
             limit: Tokens that may be drafted behind it.
+            depth: Tokens of the text before it.
         """
         wait_ms = self._costs.waits.before_call_ms
-        if plan.mode is not Mode.DRAFTER or plan.length > 1 + limit or not wait_ms:
+        if not self._drafts_ahead or plan.mode is not Mode.DRAFTER or plan.length > 1 + limit or not wait_ms:
             return None
         shape, follows = BeamShape(plan.width, plan.length), self._estimates.follows.value
-        return shape if follows * wait_ms > (1 - follows) * self._costs.beam_ms(shape) else None
+        return shape if follows * wait_ms > (1 - follows) * self._costs.beam_ms(shape, depth) else None
 
     # Queueing a draft model's next step before the last one is looked at
 

@@ -1,4 +1,4 @@
-"""The mode `drafter` was called `recurrent` in version 0.1; what that version wrote, and people typed, is still read."""
+"""The mode `drafter` was called `recurrent` in version 0.1; what it wrote, and people typed, is still read."""
 
 import csv
 import json

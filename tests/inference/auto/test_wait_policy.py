@@ -67,7 +67,7 @@ def test_on_a_device_that_leaves_the_host_alone_a_wait_costs_what_could_have_bee
     times = DeviceTimes(call=40, draft_call=40, beam_step=40, wait=5)
     device = DeviceStandIn(model.network, times=times)
     drafter = random_drafter(model)
-    with device.working("rdchat.inference.auto.costs.measuring.perf_counter"):
+    with device.working("rdchat.inference.auto.costs.scratch.perf_counter"):
         costs = finished(measure_waits(model, drafter, None, OtherPrograms())).costs
     assert WaitCosts.of(costs).before_call_ms > times.wait
 

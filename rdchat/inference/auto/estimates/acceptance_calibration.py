@@ -129,7 +129,9 @@ class AcceptanceCalibration:
         chances = [calibrated.chances(pool) for pool, _ in compared]
         pairs = list(zip((pool for pool, _ in compared), chances, strict=True))
         values = [np.mean([values_of_width(*pair, width) for pair in pairs], axis=0) for width in WIDTHS]
-        return Acceptance(rates, np.array(values))
+        return Acceptance(
+            rates, np.nan_to_num(np.array(values))
+        )  # lengths that the head does not draft come to nothing
 
 
 def values_of_width(pool: HostPool, chances: Floats, width: int) -> Floats:
@@ -147,7 +149,7 @@ def values_of_width(pool: HostPool, chances: Floats, width: int) -> Floats:
 
 
 def _keep(file: Path, drafts: list[_Compared]) -> None:
-    levels = LONGEST - 1
+    levels = drafts[0][0].levels if drafts else LONGEST - 1
     columns = {
         "tokens": np.array([pool.tokens for pool, _ in drafts], dtype=np.int64),
         "parents": np.array([pool.parents for pool, _ in drafts], dtype=np.int64),
@@ -165,6 +167,6 @@ def _read(file: Path) -> list[_Compared] | None:
     except (OSError, ValueError, KeyError, BadZipFile):
         return None
     return [
-        (NodePool(tokens, parents, scores, LONGEST - 1, WIDEST), text.tolist())
+        (NodePool(tokens, parents, scores, len(text), WIDEST), text.tolist())
         for tokens, parents, scores, text in zip(*columns, strict=True)
     ]
