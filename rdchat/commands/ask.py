@@ -232,6 +232,7 @@ class _Answer:
             "model_path": info and os.fspath(info.path),
             "dtype": info and info.dtype,
             "drafter": end and end.drafter,
+            "drafter_kind": end and end.kind,
             "mode": end.mode.value if end else Mode.OFF.value,
             "requested_mode": self._draft.mode.value,
             "mode_reason": end and end.mode_reason,

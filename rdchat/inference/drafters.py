@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from rdchat import paths
 from rdchat.errors import RdchatError
+from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.auto_drafter import AutoDrafter
@@ -17,7 +17,12 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import RowsFor
 from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
 from rdchat.inference.drafting.folders.drafter_folder import load_drafter
-from rdchat.inference.drafting.folders.drafter_search import DrafterSearch, search_drafters
+from rdchat.inference.drafting.folders.drafter_search import (
+    DrafterSearch,
+    drafter_name,
+    resolve_drafter,
+    search_drafters,
+)
 from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.models.fingerprint import TargetBinding
@@ -37,6 +42,7 @@ class ReadyDrafter:
     Attributes:
         drafter: That.
         source: What it is called: a path, or a name.
+        kind: Of the head that drafts; None where none does.
         rows_for: Returns the rows to verify a draft with, of so many nodes and with so many tokens in the cache, where
             the draft itself does not say.
     """
@@ -44,6 +50,7 @@ class ReadyDrafter:
     drafter: Drafter
     source: str
     rows_for: RowsFor
+    kind: HeadKind | None = None
 
 
 def cannot_verify(model: LoadedModel) -> str:
@@ -78,8 +85,12 @@ class Drafters:
         self.auto = AutoState(model)
 
     def drafter_folder(self, named: str | None) -> Path | None:
-        """Return the folder of the drafter that is named, else of the one made for the target; None without either."""
-        return self.own_drafters().folder if named is None else paths.expanded(named, "The drafter")
+        """Return the folder of the drafter that is named, else of the one made for the target; None without either.
+
+        Raises:
+            ModelError: If a hub id is named that is not in the hub's cache.
+        """
+        return self.own_drafters().folder if named is None else resolve_drafter(named)
 
     def own_drafters(self) -> DrafterSearch:
         """Look for the drafter made for the target: anew, as one may be trained while the app is open."""
@@ -133,7 +144,9 @@ class Drafters:
         match settings.mode:
             case Mode.AUTO:
                 drafter: Drafter = AutoDrafter(self.auto, prompt, request, ledger)
-                return ReadyDrafter(drafter, self._auto_sources(), rows_for)
+                available = self.auto.available.head
+                kind = available.kind if available else None
+                return ReadyDrafter(drafter, self._auto_sources(settings), rows_for, kind)
             case Mode.LOOKUP:
                 drafter = LookupDrafter(prompt, settings.draft_tokens, ledger)
                 return ReadyDrafter(drafter, "prompt lookup", rows_for)
@@ -147,7 +160,7 @@ class Drafters:
                 assert self._head is not None
                 folder, head = self._head
                 drafter = head.drafter(prompt, request, HeadSettings.of(settings), ledger)
-                return ReadyDrafter(drafter, str(folder), rows_for)
+                return ReadyDrafter(drafter, drafter_name(settings.drafter, folder), rows_for, head.kind)
 
     def forget(self) -> None:
         """Empty what drafters keep between replies: KV caches of their own."""
@@ -181,10 +194,14 @@ class Drafters:
         if wrong:
             raise wrong[0]
 
-    def _auto_sources(self) -> str:
+    def _auto_sources(self, settings: DraftSettings) -> str:
         available = self.auto.available
-        draft_model = available.draft_model
-        sources = [available.folder, draft_model and draft_model.model.info.path, "prompt lookup"]
+        draft_model, folder = available.draft_model, available.folder
+        sources = [
+            folder and drafter_name(settings.drafter, folder),
+            draft_model and draft_model.model.info.path,
+            "prompt lookup",
+        ]
         return ", ".join(str(source) for source in sources if source)
 
     def _load_draft_model(self, name: str | None, on_progress: Progress) -> str | None:

@@ -1,15 +1,17 @@
 """Which drafting modes a loaded model can have, and why not the others. Told quickly: no weights are read."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import RdchatError
+from rdchat.inference.api.drafter_facts import DrafterFit
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import NO_DRAFT_MODEL, Drafters, cannot_verify, no_drafter
 from rdchat.inference.drafting.draft_model import check_draft_model
-from rdchat.inference.drafting.folders.drafter_folder import check_drafter
+from rdchat.inference.drafting.folders.drafter_search import drafter_name, facts_of, resolve_drafter
 from rdchat.inference.models.model_files import display_name
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.target import LoadedModel
@@ -27,10 +29,32 @@ class ModeOptions:
         self._model = model
         self._drafters = drafters
         self._pairs: set[str] = set()  # draft models that were found to know the same tokens
+        self._fits: dict[tuple[str, Path, int], DrafterFit] = {}  # by drafter, its folder, and when that was changed
 
     def tell(self, settings: DraftSettings) -> tuple[ModeOption, ...]:
         """Return one option for each mode, with the draft model and the drafter that the settings name."""
         return tuple(self._option(mode, settings) for mode in Mode)
+
+    def fits(self, drafters: Sequence[str]) -> tuple[DrafterFit, ...]:
+        """Tell of each drafter, a folder or a hub id, whether it fits; what was looked at is not read again."""
+        return tuple(self._fit(drafter) for drafter in drafters)
+
+    def _fit(self, drafter: str) -> DrafterFit:
+        try:
+            folder = resolve_drafter(drafter)
+            key = drafter, folder, folder.stat().st_mtime_ns
+            if key not in self._fits:
+                self._fits[key] = self._look_at(drafter, folder)
+            return self._fits[key]
+        except (RdchatError, OSError) as error:
+            return DrafterFit(drafter, problem=error.message if isinstance(error, RdchatError) else str(error))
+
+    def _look_at(self, drafter: str, folder: Path) -> DrafterFit:
+        try:
+            _, match = facts_of(folder, self._model)
+        except RdchatError as error:
+            return DrafterFit(drafter, problem=error.message)
+        return DrafterFit(drafter, match)
 
     def _option(self, mode: Mode, settings: DraftSettings) -> ModeOption:
         if mode is Mode.OFF:
@@ -38,7 +62,8 @@ class ModeOptions:
         problem = cannot_verify(self._model)
         if mode is Mode.AUTO:
             told = f"{problem} Replies are decoded plainly." if problem else self._left_out(settings)
-            return ModeOption(mode, available=True, reason=told)
+            drafter = self._option(Mode.DRAFTER, settings)
+            return ModeOption(mode, available=True, reason=told, kind=drafter.kind, match=drafter.match)
         try:
             if not problem:
                 return self._drafting_option(mode, settings)
@@ -76,10 +101,11 @@ class ModeOptions:
         if folder is None:
             reason = " ".join([no_drafter(self._model), *left_out])
             return ModeOption(Mode.DRAFTER, available=False, reason=reason, command=training_command(self._model))
-        check_drafter(folder, self._model)
+        kind, match = facts_of(folder, self._model)
         trees = self._model.capability.kind is DraftKind.TREE
         reason = " ".join(filter(None, [self._limit(), *left_out]))
-        return ModeOption(Mode.DRAFTER, available=True, reason=reason, source=str(folder), trees=trees)
+        source = drafter_name(named, folder)
+        return ModeOption(Mode.DRAFTER, True, reason, source, trees=trees, kind=kind, match=match)
 
     def _limit(self) -> str:
         """Return what keeps the target from verifying trees; empty where nothing does."""

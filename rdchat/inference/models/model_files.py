@@ -126,8 +126,8 @@ def _find(model: str) -> Path:
         return place
     if os.path.lexists(place):
         check_file(place, _CHOOSE_HINT)  # says what it is: a named pipe, a link that leads nowhere
-    if _HUB_ID.fullmatch(model):
-        return _cached_snapshot(model)
+    if is_hub_id(model):
+        return cached_snapshot(model)
     raise ModelError(f"There is no model at {place}.", "Check the path. " + _CHOOSE_HINT)
 
 
@@ -164,7 +164,21 @@ def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> P
     )
 
 
-def _cached_snapshot(repository: str) -> Path:
+def is_hub_id(name: str) -> bool:
+    """Tell whether a name looks like one of the hub's: `publisher/name`."""
+    return _HUB_ID.fullmatch(name) is not None
+
+
+def cached_snapshot(repository: str, what: str = "model") -> Path:
+    """Return the folder of a repository that is in the hub's cache; nothing is fetched.
+
+    Args:
+        repository: A hub id.
+        what: What it should hold, for the message.
+
+    Raises:
+        ModelError: If it is not there.
+    """
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  takes a third of a second
 
     try:
@@ -173,8 +187,8 @@ def _cached_snapshot(repository: str) -> Path:
         config = None
     if not isinstance(config, str):
         raise ModelError(
-            f"{repository} is neither a folder nor a model in the Hugging Face cache.",
-            f"Fetch it with `hf download {repository}`, or give the path of a model folder.",
+            f"{repository} is neither a folder nor a {what} in the Hugging Face cache.",
+            f"Fetch it with `hf download {repository}`, or give the path of a {what} folder.",
         )
     return Path(config).parent
 

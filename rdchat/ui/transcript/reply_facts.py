@@ -169,7 +169,10 @@ def _sizes(statistics: Statistics) -> list[Fact]:
 
 
 def _mode_words(drafting: Drafting) -> str:
-    return "Drafting off" if drafting.mode is Mode.OFF else drafting.mode.words
+    if drafting.mode is Mode.OFF:
+        return "Drafting off"
+    kind = drafting.kind if drafting.mode is Mode.DRAFTER else None
+    return f"{drafting.mode.words}, {kind.words}" if kind else drafting.mode.words
 
 
 def _with_unit(figure: str, unit: str) -> str:

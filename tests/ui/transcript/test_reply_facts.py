@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 from rdchat.chat.conversation import Drafting
+from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.look import definitions
 from rdchat.ui.transcript.reply_facts import Fact, facts, summary
@@ -101,3 +102,13 @@ def test_a_continued_reply_says_that_its_figures_are_of_its_last_part() -> None:
 def test_one_round_is_not_several() -> None:
     message = reply(2, "Hi", statistics=replace(DRAFTED, rounds=1), drafting=Drafting(Mode.LOOKUP))
     assert "1 round" in summary(message)
+
+
+def test_the_kind_of_a_drafter_stands_beside_its_mode() -> None:
+    drafting = Drafting(Mode.DRAFTER, drafter="some-org/eagle", kind=HeadKind.EAGLE3)
+    message = reply(2, "Hi", statistics=DRAFTED, drafting=drafting)
+    assert summary(message)[0] == "Drafter, EAGLE-3"
+    assert facts(message)[0].value == "Drafter, EAGLE-3"
+    assert facts(message)[1].value == "eagle"
+    of_auto = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.AUTO, drafter="a", kind=HeadKind.EAGLE3))
+    assert summary(of_auto)[0] == "Auto", "the drafter was one of several"

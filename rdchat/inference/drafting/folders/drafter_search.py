@@ -1,5 +1,6 @@
 """Finds the drafter that was made for a model, and leaves out damaged ones with the reason."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,8 +8,15 @@ import rdchat
 from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import entries_of
-from rdchat.inference.drafting.folders.drafter_folder import CONFIG, bound_hash, inspect_drafter
+from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
+from rdchat.inference.drafting.folders.drafter_folder import (
+    CONFIG,
+    bound_hash,
+    check_drafter,
+    inspect_drafter,
+)
 from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.model_files import cached_snapshot, is_hub_id
 from rdchat.inference.target.target import LoadedModel
 
 
@@ -23,6 +31,49 @@ class DrafterSearch:
 
     folder: Path | None
     left_out: tuple[str, ...] = ()
+
+
+def resolve_drafter(named: str) -> Path:
+    """Return the folder that a name stands for; look inside with `check_drafter`.
+
+    Args:
+        named: A folder, or a hub id that is in the hub's cache; nothing is fetched.
+
+    Raises:
+        ModelError: If it is a hub id that is not there.
+        InvalidSettingError: If it begins with the name of an unknown user.
+    """
+    place = paths.expanded(named, "The drafter")
+    if os.path.lexists(place) or not is_hub_id(named):
+        return place
+    return cached_snapshot(named, "drafter")
+
+
+def drafter_name(named: str | None, folder: Path) -> str:
+    """Return what is told of where a drafter comes from: the hub id by which it was asked for, or else its folder."""
+    by_hub_id = named is not None and is_hub_id(named) and not os.path.lexists(paths.expanded(named, "The drafter"))
+    return str(named) if by_hub_id else str(folder)
+
+
+def kind_of(folder: Path) -> HeadKind:
+    """Return a drafter's kind, by its configuration and the header of its weights.
+
+    Raises:
+        ModelError: If it is damaged, or no drafter that can be read.
+    """
+    inspect_drafter(folder)
+    return HeadKind.RECURRENT
+
+
+def facts_of(folder: Path, model: LoadedModel) -> tuple[HeadKind, TargetMatch]:
+    """Return a drafter's kind, and how sure it is that it was made for a target; no weights are read.
+
+    Raises:
+        ModelError: If it is damaged, or does not fit the target.
+    """
+    binding, _ = check_drafter(folder, model)
+    words = "" if binding else f"The drafter {folder.name} names no model. Its sizes fit {model.info.name}."
+    return HeadKind.RECURRENT, TargetMatch(binding is not None, words)
 
 
 def find_drafter(model: LoadedModel) -> Path | None:
