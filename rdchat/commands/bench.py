@@ -8,7 +8,6 @@ from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from rdchat import paths
 from rdchat.commands.bench_pictures import check_pictures, save_pictures
 from rdchat.commands.bench_table import bench_table
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
@@ -221,12 +220,13 @@ def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
 
 
 def _check_files(args: argparse.Namespace) -> None:
-    from rdchat.inference.models.model_files import check_model_folder, resolve_model  # noqa: PLC0415  slow to import
+    from rdchat.inference.drafting.folders.drafter_search import resolve_drafter  # noqa: PLC0415  slow to import
+    from rdchat.inference.models.model_files import check_model_folder, resolve_model  # noqa: PLC0415
 
     for name in (args.model, args.draft_model):
         if name is not None:
             check_model_folder(resolve_model(name, lambda _: None))
-    if args.drafter is not None and not paths.expanded(args.drafter, "--drafter").is_dir():
+    if args.drafter is not None and not resolve_drafter(args.drafter).is_dir():
         raise RdchatError(f"There is no drafter folder {args.drafter}.", "Check its name.")
     if args.csv is not None:
         try:

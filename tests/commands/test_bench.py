@@ -29,7 +29,7 @@ from tests.inference.drafting.drafter_folders import saved_random_drafter
     [
         (
             ["--modes", "off,telepathy"],
-            "'telepathy' is not a valid Mode: choose from auto, off, speculative, recurrent",
+            "'telepathy' is not a valid Mode: choose from auto, off, speculative, drafter",
         ),
         (["--modes", ""], "the list is empty"),
         (["--modes", "off,,lookup"], "a place in it is"),
