@@ -1,4 +1,4 @@
-"""The target's token embeddings and output rows, as a drafter head uses them."""
+"""The target's token embeddings and output rows, as drafter heads use them."""
 
 from collections.abc import Callable
 from typing import Any

@@ -103,7 +103,7 @@ def test_which_of_them_fit_is_told_with_the_reason(target: LoadedModel, tmp_path
     assert "not for the loaded" in wrong.problem
     assert unsure.match is not None
     assert not unsure.match.sure
-    assert unsure.match.words == "The drafter apples names no model. Its sizes fit tiny."
+    assert unsure.match.words == "It names no model; its sizes fit tiny."
     assert "gone" in gone.problem
     assert absent.problem == "no-org/none is neither a folder nor a drafter in the Hugging Face cache."
 

@@ -72,7 +72,7 @@ def facts_of(folder: Path, model: LoadedModel) -> tuple[HeadKind, TargetMatch]:
         ModelError: If it is damaged, or does not fit the target.
     """
     binding, _ = check_drafter(folder, model)
-    words = "" if binding else f"The drafter {folder.name} names no model. Its sizes fit {model.info.name}."
+    words = "" if binding else f"It names no model; its sizes fit {model.info.name}."
     return HeadKind.RECURRENT, TargetMatch(binding is not None, words)
 
 
