@@ -11,7 +11,8 @@ from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import NO_DRAFT_MODEL, Drafters, cannot_verify, no_drafter
 from rdchat.inference.drafting.draft_model import check_draft_model
-from rdchat.inference.drafting.folders.drafter_search import drafter_name, facts_of, resolve_drafter
+from rdchat.inference.drafting.folders.drafter_folder import check_drafter, inspect_drafter
+from rdchat.inference.drafting.folders.drafter_search import drafter_name, resolve_drafter
 from rdchat.inference.models.model_files import display_name
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.target import LoadedModel
@@ -51,10 +52,9 @@ class ModeOptions:
 
     def _look_at(self, drafter: str, folder: Path) -> DrafterFit:
         try:
-            _, match = facts_of(folder, self._model)
+            return DrafterFit(drafter, check_drafter(folder, self._model))
         except RdchatError as error:
             return DrafterFit(drafter, problem=error.message)
-        return DrafterFit(drafter, match)
 
     def _option(self, mode: Mode, settings: DraftSettings) -> ModeOption:
         if mode is Mode.OFF:
@@ -101,7 +101,7 @@ class ModeOptions:
         if folder is None:
             reason = " ".join([no_drafter(self._model), *left_out])
             return ModeOption(Mode.DRAFTER, available=False, reason=reason, command=training_command(self._model))
-        kind, match = facts_of(folder, self._model)
+        kind, match = inspect_drafter(folder), check_drafter(folder, self._model)
         trees = self._model.capability.kind is DraftKind.TREE
         reason = " ".join(filter(None, [self._limit(), *left_out]))
         source = drafter_name(named, folder)

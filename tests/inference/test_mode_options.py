@@ -89,14 +89,14 @@ def test_a_drafter_that_is_named_must_be_there(tmp_path: Path) -> None:
 def test_beams_are_of_no_use_to_a_model_that_verifies_a_single_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(
-        "rdchat.inference.mode_options.facts_of", lambda *_: (HeadKind.BLOCK, TargetMatch(False, "It may be."))
-    )
+    match = TargetMatch(False, "It may be.")
+    monkeypatch.setattr("rdchat.inference.mode_options.inspect_drafter", lambda _: HeadKind.BLOCK)
+    monkeypatch.setattr("rdchat.inference.mode_options.check_drafter", lambda *_: match)
     for kind, trees in ((DraftKind.TREE, True), (DraftKind.CHAIN, False)):
         model = replace(fakes.tiny_llama(), try_out=lambda kind=kind: Capability(kind, "it is so"))
         told = _told(model, DraftSettings(drafter=str(tmp_path)))[Mode.DRAFTER]
         assert (told.available, told.trees) == (True, trees)
-        assert (told.kind, told.match) == (HeadKind.BLOCK, TargetMatch(False, "It may be."))
+        assert (told.kind, told.match) == (HeadKind.BLOCK, match)
 
 
 def test_a_session_decodes_plainly_where_the_draft_model_that_is_named_is_missing(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ _FLOAT_TYPES = {"BF16": Dtype.BFLOAT16, "F16": Dtype.FLOAT16, "F32": Dtype.FLOAT
 _PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}  # beside `scales` in MLX's, AWQ's and GPTQ's layouts
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
 _REFETCH_HINT = "Download or convert the model again."
+_CACHED = "models--"  # begins the name of a repository's folder in the hub's cache
 _LONGEST_WORDS = 200  # of what a file or a person says, in a message
 
 
@@ -134,6 +135,14 @@ def _find(model: str) -> Path:
 def display_name(model: str | Path | None, folder: Path) -> str:
     """Return what people call the model that was found in `folder` when `model` was asked for."""
     return folder.name if model is None or Path(os.path.expanduser(model)).is_dir() else str(model)  # noqa: PTH111
+
+
+def shown_name(folder: Path) -> str:
+    """Return what people call a folder: in the hub's cache, whose folders are named by hashes, the hub id."""
+    repository = folder.parent.parent.name
+    if folder.parent.name == "snapshots" and repository.startswith(_CACHED):
+        return repository.removeprefix(_CACHED).replace("--", "/")[:100]
+    return folder.name[:100]
 
 
 def _lone_gguf(folder: Path) -> Path | None:

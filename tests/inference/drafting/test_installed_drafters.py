@@ -21,6 +21,7 @@ from tests.inference.fakes import ask, tiny_llama
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OTHER = DraftSettings()
+GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 @pytest.fixture
@@ -69,13 +70,24 @@ def test_they_are_found_wherever_they_may_lie(target: LoadedModel, tmp_path: Pat
     assert {(each.kind, each.problem) for each in told.values()} == {(HeadKind.RECURRENT, "")}
 
 
+def test_published_drafters_are_found_with_their_kind(target: LoadedModel) -> None:
+    own = paths.data_dir() / "drafters"
+    for folder in GOLDEN.glob("eagle3_*"):
+        shutil.copytree(folder, own / folder.name)
+    told = found(target)
+    assert len(told) >= 5
+    assert {(each.kind, each.problem) for each in told.values()} == {(HeadKind.EAGLE3, "")}
+    fits = ChatSession(target).draft_options(OTHER, [each.drafter for each in told.values()]).drafters
+    assert all(" it is for a model with " in fit.problem or fit.match for fit in fits)
+
+
 def test_models_are_no_drafters_and_damaged_drafters_say_what_is_wrong(target: LoadedModel, tmp_path: Path) -> None:
     beside = target.info.path.parent
     (target.info.path / "config.json").write_text('{"model_type": "llama", "hidden_size": 32}')
     shutil.copytree(target.info.path, beside / "another model")
     (beside / "empty").mkdir()
     cut = saved_random_drafter(target, in_hub(tmp_path, "some-org/cut"), 32)
-    (cut / "model.safetensors").write_bytes(b"12345678")
+    (cut / "model.safetensors").unlink()
     eagle = in_hub(tmp_path, "some-org/pickled")
     eagle.mkdir()
     (eagle / "config.json").write_text(json.dumps({"draft_vocab_size": 8, "model_type": "llama"}))
@@ -86,6 +98,8 @@ def test_models_are_no_drafters_and_damaged_drafters_say_what_is_wrong(target: L
     told = found(target)
     assert set(told) == {"some-org/cut", "some-org/pickled", "odd"}
     assert all(each.problem and each.kind is None for each in told.values())
+    assert "The drafter some-org/cut " in told["some-org/cut"].problem, "a hash says nothing"
+    assert "pytorch_model.bin" in told["some-org/pickled"].problem
 
 
 def test_which_of_them_fit_is_told_with_the_reason(target: LoadedModel, tmp_path: Path) -> None:
@@ -115,7 +129,7 @@ def test_what_was_looked_at_is_read_again_only_where_it_has_changed(
     session = ChatSession(target)
     (first,) = session.draft_options(OTHER, [str(folder)]).drafters
     with monkeypatch.context() as patched:
-        patched.setattr("rdchat.inference.mode_options.facts_of", lambda *_: pytest.fail("it was read again"))
+        patched.setattr("rdchat.inference.mode_options.check_drafter", lambda *_: pytest.fail("it was read again"))
         assert session.draft_options(replace(OTHER, mode=Mode.OFF), [str(folder)]).drafters == (first,)
     (folder / "config.json").unlink()
     (gone,) = session.draft_options(OTHER, [str(folder)]).drafters

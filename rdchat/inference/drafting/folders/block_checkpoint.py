@@ -20,7 +20,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from rdchat.inference.drafting.folders.checkpoint import Checkpoint, DrafterFormat, TargetFit, fit_to
+from rdchat.inference.api.drafter_facts import TargetMatch
+from rdchat.inference.drafting.folders.checkpoint import Checkpoint, DrafterFormat, fit_to
 from rdchat.inference.drafting.folders.settings import Settings
 from rdchat.inference.drafting.heads.block_config import BlockConfig, LayerStyle, Markov
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
@@ -138,7 +139,7 @@ def block_config(checkpoint: Checkpoint) -> BlockConfig:
     return config
 
 
-def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetFit:
+def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetMatch:
     """Check a checkpoint against a target; see `DrafterFormat`."""
     return fit_to(checkpoint, block_config(checkpoint), _Parts.of(checkpoint).named_target, model)
 

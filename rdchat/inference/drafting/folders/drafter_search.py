@@ -8,15 +8,13 @@ import rdchat
 from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import entries_of
-from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
 from rdchat.inference.drafting.folders.drafter_folder import (
     CONFIG,
     bound_hash,
-    check_drafter,
     inspect_drafter,
 )
 from rdchat.inference.models.fingerprint import TargetBinding
-from rdchat.inference.models.model_files import cached_snapshot, is_hub_id
+from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, shown_name
 from rdchat.inference.target.target import LoadedModel
 
 
@@ -55,27 +53,6 @@ def drafter_name(named: str | None, folder: Path) -> str:
     return str(named) if by_hub_id else str(folder)
 
 
-def kind_of(folder: Path) -> HeadKind:
-    """Return a drafter's kind, by its configuration and the header of its weights.
-
-    Raises:
-        ModelError: If it is damaged, or no drafter that can be read.
-    """
-    inspect_drafter(folder)
-    return HeadKind.RECURRENT
-
-
-def facts_of(folder: Path, model: LoadedModel) -> tuple[HeadKind, TargetMatch]:
-    """Return a drafter's kind, and how sure it is that it was made for a target; no weights are read.
-
-    Raises:
-        ModelError: If it is damaged, or does not fit the target.
-    """
-    binding, _ = check_drafter(folder, model)
-    words = "" if binding else f"It names no model; its sizes fit {model.info.name}."
-    return HeadKind.RECURRENT, TargetMatch(binding is not None, words)
-
-
 def find_drafter(model: LoadedModel) -> Path | None:
     """Return the folder of a drafter made for a model; see `DrafterSearch`."""
     return search_drafters(TargetBinding.of(model.info).hash).folder
@@ -95,7 +72,7 @@ def search_drafters(wanted: str | None) -> DrafterSearch:
                 inspect_drafter(folder)
                 found = found or folder
         except ModelError as error:
-            left_out.append(f"The drafter {folder.name} is left out: {error}")
+            left_out.append(f"The drafter {shown_name(folder)} is left out: {error}")
     return DrafterSearch(found, tuple(left_out))
 
 

@@ -13,8 +13,7 @@ from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
 from rdchat.inference.api.drafter_facts import HeadKind, InstalledDrafter
 from rdchat.inference.drafting.folders.apple_checkpoint import APPLE_MODEL_TYPE
-from rdchat.inference.drafting.folders.drafter_folder import CONFIG
-from rdchat.inference.drafting.folders.drafter_search import kind_of
+from rdchat.inference.drafting.folders.drafter_folder import CONFIG, inspect_drafter
 from rdchat.inference.models.installed_models import folders_in, model_places
 
 OWN, SHIPPED, BESIDE = "Your own", "Shipped", "Beside the model"
@@ -90,7 +89,7 @@ def _look(folder: Path, changed_ns: int, surely: bool) -> tuple[HeadKind | None,
         config = read_json(folder / CONFIG, most=_MOST_CONFIG_BYTES)
         told = surely or (isinstance(config, dict) and _tells(config))
         if told or not any((folder / name).exists() for name in _TOKENIZERS):
-            return kind_of(folder), ""
+            return inspect_drafter(folder), ""
     except (RdchatError, OSError) as error:
         words = error.message if isinstance(error, RdchatError) else f"{folder} cannot be read: {error.strerror}."
         return (None, words) if told else None
