@@ -196,7 +196,8 @@ def speculators_cases(out: Path) -> None:
         "speculators_dflash": {"speculators_model_type": "dflash"},
         "speculators_both_ways": {"speculators_model_type": "dflash", "sliding_window_non_causal": True},
     }.items():
-        layers = {**QWEN3, **PLAIN_ROPE, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
+        layers = {**QWEN3, **PLAIN_ROPE, "layer_types": ["sliding_attention", "full_attention"]}
+        layers |= {"sliding_window": 3, "use_sliding_window": True}
         config = Qwen3Config(**layers, attn_implementation="eager")
         model = torch.nn.Module()
         model.layers = torch.nn.ModuleList(definitions.Qwen3DFlashDecoderLayer(config, layer) for layer in range(2))

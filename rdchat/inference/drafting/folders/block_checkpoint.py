@@ -194,7 +194,8 @@ def _windows(parts: _Parts, count: int) -> tuple[tuple[int | None, ...], tuple[b
     kinds = layers.words("layer_types", ["full_attention"] * count, ("full_attention", "sliding_attention"))
     if len(kinds) != count:
         raise layers.wrong("layer_types")
-    sliding = [kind == "sliding_attention" for kind in kinds]
+    used = layers.flag("use_sliding_window", True)  # Qwen's configurations name a window that they do not use
+    sliding = [used and kind == "sliding_attention" for kind in kinds]
     width = layers.size("sliding_window") - (not parts.speculators) if any(sliding) else None
     whole = None if block.data.get("draft_window_size") is None else block.size("draft_window_size")
     in_order = parts.speculators and not block.flag("sliding_window_non_causal", False)
