@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,12 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.folders.drafter_search import resolve_drafter
 from rdchat.inference.drafting.folders.installed_drafters import BESIDE, OWN, SHIPPED, installed_drafters
+from rdchat.inference.drafting.heads.block_config import Markov
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
+from tests.inference.drafting.block.block_drafters import written_block
 from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter, with_files
+from tests.inference.drafting.eagle3_folders import LAYOUTS, eagle3_folder
 from tests.inference.fakes import ask, tiny_llama
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -79,6 +83,26 @@ def test_published_drafters_are_found_with_their_kind(target: LoadedModel) -> No
     assert {(each.kind, each.problem) for each in told.values()} == {(HeadKind.EAGLE3, "")}
     fits = ChatSession(target).draft_options(OTHER, [each.drafter for each in told.values()]).drafters
     assert all(" it is for a model with " in fit.problem or fit.match for fit in fits)
+
+
+def test_published_drafters_are_told_from_models_that_lie_beside_them(target: LoadedModel, tmp_path: Path) -> None:
+    """Some come with a tokenizer, as models do."""
+    written = {
+        "z-lab/a": lambda folder: written_block(folder, target),
+        "deepspec/a": lambda folder: written_block(folder, target, markov=Markov.VANILLA),
+        **{f"{layout}/a": partial(eagle3_folder, model=target, layout=layout) for layout in LAYOUTS},
+    }
+    for name, write in written.items():
+        folder = in_hub(tmp_path, name)
+        write(folder)
+        (folder / "tokenizer.json").write_text("{}")
+    told = found(target)
+    assert set(told) == set(written)
+    kinds = {name: each.kind for name, each in told.items()}
+    assert kinds == {name: HeadKind.EAGLE3 if name.split("/")[0] in LAYOUTS else HeadKind.BLOCK for name in written}
+    fits = ChatSession(target).draft_options(OTHER, list(written)).drafters
+    assert [fit.problem for fit in fits] == [""] * len(written)
+    assert not any(fit.match.sure for fit in fits if fit.match)
 
 
 def test_models_are_no_drafters_and_damaged_drafters_say_what_is_wrong(target: LoadedModel, tmp_path: Path) -> None:

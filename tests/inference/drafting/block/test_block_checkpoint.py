@@ -201,9 +201,9 @@ def test_without_weights_it_is_no_drafter(drafter: Path) -> None:
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        (None, "The drafter drafter names no model. Its sizes fit org/Tiny-4bit."),
-        ("Qwen/tiny", "The drafter drafter was made for Qwen/tiny. Sizes and name fit org/Tiny-4bit."),
-        ("Qwen/Other", "The drafter drafter was made for Qwen/Other. Its sizes fit org/Tiny-4bit as well."),
+        (None, "It names no model; its sizes fit org/Tiny-4bit."),
+        ("Qwen/tiny", "It was made for Qwen/tiny; sizes and name fit org/Tiny-4bit."),
+        ("Qwen/Other", "It was made for Qwen/Other; its sizes fit org/Tiny-4bit as well."),
     ],
 )
 def test_how_sure_it_is_whose_drafter_it_is(named: str | None, words: str, drafter: Path) -> None:
