@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QSizePolicy, QSpinB
 from rdchat.inference.api.drafter_facts import InstalledDrafter
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.open_menu import refill
 
 _MOST_REASONS = 20  # in a tip
 _MENU_ROOM = 36  # pixels of a button's frame and its menu arrow
@@ -68,6 +69,7 @@ class FolderPicker(QPushButton):
         super().__init__()
         self._none, self._recent, self._installed = none, recent, installed
         self._chosen: str | None = None
+        self._shown: tuple[object, ...] = ()  # in the menu
         self._menu = QMenu(self)
         self._menu.setToolTipsVisible(True)
         self._menu.aboutToShow.connect(self._open)
@@ -103,15 +105,18 @@ class FolderPicker(QPushButton):
 
     def refresh(self) -> None:
         """Show in an open menu what has been found since."""
-        if self._menu.isVisible():
-            self._fill()
+        if self._menu.isVisible() and self._entries() != self._shown:
+            refill(self._menu, self._fill)
 
     def _open(self) -> None:
-        self._fill()
+        refill(self._menu, self._fill)
         self.opened.emit()
 
+    def _entries(self) -> tuple[object, ...]:
+        return self._chosen, tuple(self._recent()), tuple(self._installed())
+
     def _fill(self) -> None:
-        self._menu.clear()
+        self._shown = self._entries()
         self._add(self._none, None)
         recent = dict.fromkeys([*([self._chosen] if self._chosen else []), *self._recent()])
         if recent:

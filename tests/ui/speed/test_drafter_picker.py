@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QAction
 from pytestqt.qtbot import QtBot
 
@@ -121,3 +122,37 @@ def test_what_is_known_of_the_drafter_stands_below_the_picker(
         drafting.change(DraftSettings(mode))
         assert controls.facts.text() == (words if shown else "")
         assert controls.facts.isVisible() == bool(words and shown)
+
+
+def test_an_open_menu_is_never_empty_while_it_is_filled_again(
+    qtbot: QtBot, chat: Chat, controls: DraftControls
+) -> None:
+    """On X11 that closed it, as soon as the engine had answered."""
+    search = FolderSearch(lambda _: (FITS,))
+    chat.engine.fits = {FITS.drafter: DrafterFit(FITS.drafter, TargetMatch(True))}
+    drafting = chat.controller.drafting
+    drafting.offer(search)
+    chat.start()
+    menu = controls.drafter.menu()
+    menu.popup(controls.mapToGlobal(controls.drafter.pos()))
+    least: list[int] = []
+
+    class Watch(QObject):
+        def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+            if event.type() in (QEvent.Type.ActionRemoved, QEvent.Type.ActionAdded):
+                least.append(len(menu.actions()))
+            return False
+
+    watch = Watch()
+    menu.installEventFilter(watch)
+    qtbot.waitUntil(lambda: "org/eagle  ·  EAGLE-3" in [action.text() for action in menu.actions()])
+    assert least
+    assert min(least) > 0
+    assert [action.text() for action in menu.actions()] == [
+        "Model's own", "Hugging Face", "org/eagle  ·  EAGLE-3", "", "Choose folder…",
+    ]  # fmt: skip
+    filled = len(least)
+    drafting.changed.emit()
+    assert len(least) == filled, "nothing has changed"
+    menu.close()
+    search.close()
