@@ -2,7 +2,7 @@
 
     python scripts/count_divergences.py --dtypes float32 float16 --temperatures 0 0.7
 
-See `rdchat.inference.machine_report.divergences`; the replies are drafted by the model's recurrent drafter.
+See `rdchat.inference.machine_report.divergences`; the replies are drafted by the model's drafter.
 """
 
 import argparse

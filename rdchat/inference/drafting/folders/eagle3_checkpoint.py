@@ -240,10 +240,11 @@ def _layers(layers: Settings, tensors: Collection[str]) -> tuple[Eagle3Layer, ..
     kinds = layers.words("layer_types", ["full_attention"] * count, ("full_attention", "sliding_attention"))
     if len(kinds) != count:
         raise layers.wrong("layer_types")
-    windows = [layers.size("sliding_window") if kind == "sliding_attention" else None for kind in kinds]
-    unsaid = layers.data.get("layer_types") is None and layers.data.get("sliding_window") is not None
-    if unsaid and layers.flag("use_sliding_window", True):
-        raise layers.wrong("sliding_window")
+    # Qwen's configurations name a window that they do not use unless they say so
+    used = layers.flag("use_sliding_window", layers.data.get("model_type") not in ("qwen2", "qwen3"))
+    if used and layers.data.get("layer_types") is None and layers.data.get("sliding_window") is not None:
+        raise layers.wrong("sliding_window")  # of which layers, it does not say
+    windows = [layers.size("sliding_window") if used and kind == "sliding_attention" else None for kind in kinds]
     takes = [number == 0 or f"layers.{number}.hidden_norm.weight" in tensors for number in range(count)]
     return tuple(Eagle3Layer(taken, window) for taken, window in zip(takes, windows, strict=True))
 

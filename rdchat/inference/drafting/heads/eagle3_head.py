@@ -175,7 +175,7 @@ class Eagle3Memory(ContextMemory):
     def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
         """See `HeadMemory`."""
         super().take(tokens, hidden, start)
-        self._fed = None  # it is no root's, and would keep the graph of a long prompt
+        self._fed = self._tip = None  # neither is the next root's, and they would keep the graph of a long prompt
 
     @override
     def state(self, root: Root) -> HeadState:
@@ -247,8 +247,11 @@ class _Eagle3State(HeadState):
         if self.seen is None and count == 1:
             return None
         drafted = self.rows[0][0].shape[2] - self.committed
+        own = mx.array(np.eye(count, dtype=np.bool_))  # made by the host: fewer launches than `mx.eye`
+        if not drafted:
+            return own
         before = mx.ones((count, drafted), mx.bool_) if self.seen is None else self.seen[beams]
-        return mx.concatenate([before, mx.eye(count, dtype=mx.bool_)], axis=1)
+        return mx.concatenate([before, own], axis=1)
 
 
 def _window_mask(asked: Sequence[int], positions: npt.ArrayLike, window: int) -> mx.array:

@@ -23,6 +23,7 @@ from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
+from tests.inference.fakes import tiny_llama
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -66,13 +67,18 @@ def stored_block(model: LoadedModel, **changes: Any) -> StoredBlockHead:
         network = BlockNetwork(config)
         network.update(tree_map(lambda array: array + 0.2 * mx.random.normal(array.shape), network.parameters()))
     reduced = mx.arange(5, config.vocabulary_size, dtype=mx.int32) if config.reduced else None
-    return StoredBlockHead(network, reduced)
+    return stored_of(network, reduced)
+
+
+def stored_of(network: BlockNetwork, reduced: mx.array | None = None) -> StoredBlockHead:
+    """Return a drafter with the weights of a network."""
+    return StoredBlockHead(network.config, lambda: dict(tree_flatten(network.parameters())), reduced)
 
 
 def written_block(folder: Path, model: LoadedModel, settings: dict[str, Any] | None = None, **changes: Any) -> Path:
     """Write a drafter of random weights in DeepSpec's layout, or z-lab's where it has no Markov head."""
     stored = stored_block(model, **changes)
-    config = stored.network.config
+    config = stored.config
     facts: dict[str, Any] = {
         "architectures": ["Whatever"],
         "auto_map": {"AutoModel": "code.Model"},
@@ -98,11 +104,33 @@ def written_block(folder: Path, model: LoadedModel, settings: dict[str, Any] | N
         facts |= inner | {"markov_rank": config.markov_rank, "markov_head_type": config.markov.value}
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(facts | (settings or {})))
-    tensors = dict(tree_flatten(stored.network.parameters()))
+    if config.reduced:
+        del facts["draft_vocab_size"]  # d2t tells
+    tensors = dict(stored.weights())
     if stored.vocabulary is not None:
         tensors["d2t"] = stored.vocabulary - mx.arange(stored.vocabulary.shape[0])
     mx.save_safetensors(str(folder / "model.safetensors"), tensors)
     return folder
+
+
+def memoryless_llama() -> LoadedModel:
+    """Return a target whose layers do nothing: what it says next follows from the last token alone."""
+    model = tiny_llama()
+    for layer in model.network.layers:
+        layer.self_attn.o_proj.weight = mx.zeros_like(layer.self_attn.o_proj.weight)
+        layer.mlp.down_proj.weight = mx.zeros_like(layer.mlp.down_proj.weight)
+    return model
+
+
+def all_knowing(model: LoadedModel) -> StoredBlockHead:
+    """Return a drafter that gives the logits of a memoryless target: its Markov head has them by heart."""
+    size = model.info.vocabulary_size
+    stored = stored_block(model, markov=Markov.VANILLA, markov_rank=size, own_output=True, from_anchor=True)
+    weights = dict(stored.weights())
+    weights["lm_head.weight"] = mx.zeros_like(weights["lm_head.weight"])
+    weights["markov_head.markov_w1.weight"] = mx.eye(size)
+    weights["markov_head.markov_w2.weight"] = model.network(mx.arange(size)[None])[0].T
+    return StoredBlockHead(stored.config, lambda: weights)
 
 
 @dataclass

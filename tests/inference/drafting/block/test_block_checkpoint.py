@@ -51,11 +51,11 @@ def test_what_was_written_is_read_again(kind: dict, tmp_path: Path) -> None:
     assert inspect_drafter(folder) is HeadKind.BLOCK
     loaded, made = load_drafter(folder, model), stored_block(model, **kind)
     assert isinstance(loaded, StoredBlockHead)
-    pairs = zip(tree_flatten(loaded.network.parameters()), tree_flatten(made.network.parameters()), strict=True)
-    for (name, found), (wanted_name, wanted) in pairs:
-        assert name == wanted_name
-        np.testing.assert_array_equal(np.array(found), np.array(wanted))
-    assert loaded.network.config.from_anchor == made.network.config.from_anchor
+    found, wanted = loaded.weights(), made.weights()
+    assert found.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        np.testing.assert_array_equal(np.array(found[name]), np.array(tensor))
+    assert loaded.config.from_anchor == made.config.from_anchor
     if made.vocabulary is not None:
         np.testing.assert_array_equal(np.array(loaded.vocabulary), np.array(made.vocabulary))
 
@@ -74,6 +74,25 @@ def test_a_drafter_is_known_by_its_tensors_alone(drafter: Path) -> None:
     change_tensors(drafter, prefixed)
     change(drafter, model_type="llama", architectures=["LlamaForCausalLMEagle3"])
     assert isinstance(load_drafter(drafter, shared_llama()), StoredBlockHead)
+
+
+def test_floats_are_not_all_in_memory_beside_their_quantised_copies(tmp_path: Path) -> None:
+    """A drafter for a large model once had all its floats in memory until the last was quantised."""
+    model = shared_family("llama")
+    folder = written_block(
+        tmp_path / "drafter", model, **OWN, inner_size=2**14, windows=(None,) * 4, causal=(False,) * 4
+    )
+    stored_bytes = (folder / "model.safetensors").stat().st_size
+    assert stored_bytes > 40e6
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    head = load_drafter(folder, model)
+    assert mx.get_active_memory() - before < stored_bytes / 10
+    assert isinstance(head, StoredBlockHead)
+    bound = head.bind(model, 4)
+    assert bound.network.layers[0].mlp.down_proj.bits == 4
+    assert mx.get_peak_memory() - before < stored_bytes * 0.4
 
 
 def test_shards_are_read_together(drafter: Path) -> None:
@@ -113,6 +132,10 @@ def test_shards_are_read_together(drafter: Path) -> None:
         ({"rope_scaling": 3}, "its setting rope_scaling is 3"),
         ({"partial_rotary_factor": 0.5, "rope_scaling": {"type": "default"}}, "its setting partial_rotary_factor"),
         ({"rope_theta": "much"}, "its setting rope_theta is 'much'"),
+        ({"rope_theta": 1}, "its setting rope_theta is 1"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 0.5}}, "its setting rope_theta is 0.5"),
+        ({"head_dim": 7}, "cannot turn 7 of 7 numbers of a head in pairs"),
+        ({"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.4}}, "cannot turn 3.2 of 8"),
         ({"block_size": 0}, "its setting block_size is 0"),
         ({"block_size": 10**6}, "its setting block_size is 1000000"),
         ({"mask_token_id": None}, "its configuration lacks mask_token_id"),
@@ -219,7 +242,7 @@ def test_confidence_heads_are_accepted_and_left(drafter: Path) -> None:
     change(drafter, enable_confidence_head=True, confidence_head_with_markov=True)
     stored = load_drafter(drafter, shared_llama())
     assert isinstance(stored, StoredBlockHead)
-    assert "confidence_head" not in stored.network
+    assert "confidence_head.proj.weight" not in stored.weights()
     change_tensors(drafter, lambda tensors: tensors.pop("confidence_head.proj.bias"))
     with pytest.raises(ModelError, match=r"lacks the tensor confidence_head\.proj\.bias"):
         check_drafter(drafter, shared_llama())

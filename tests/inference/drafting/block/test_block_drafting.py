@@ -14,7 +14,7 @@ from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
 from rdchat.inference.drafting.heads.block_config import Markov
 from rdchat.inference.drafting.heads.head import HeadKind, Root
 from rdchat.inference.target.capability import DraftKind
-from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, stored_block
+from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, all_knowing, memoryless_llama, stored_block
 from tests.inference.fakes import ask, chains_only, shared_family, shared_llama
 from tests.inference.plain_replies import ENDING_SEEDS, plain
 
@@ -50,6 +50,19 @@ def test_trees_and_chains_of_every_kind(kind: dict, temperature: float) -> None:
         assert end.token_ids == plain(model, request).token_ids
         most = 4 + (kind.get("markov", Markov.NONE) is not Markov.NONE)
         assert 0 < end.statistics.drafted <= end.statistics.rounds * min(most, shape.length - 1)
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1.3, "top_p": 1.0}, {"top_k": 6}], ids=str)
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_drafter_that_knows_the_target_is_always_right(sampling: dict, width: int) -> None:
+    """With the target's own logits, a draft is wrong only if its noise, place or token before is not the text's."""
+    model = memoryless_llama()
+    request = ask(max_tokens=20, **sampling)
+    end = BlockPair(model, all_knowing(model).bind(model, 0)).reply(request, BeamShape(width, 5))
+    assert end.token_ids == plain(model, request).token_ids
+    # the last round may offer more than the reply has room for
+    assert end.statistics.drafted > 5
+    assert end.statistics.accepted >= end.statistics.drafted - 4
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -15,7 +15,7 @@ from rdchat.inference.drafting.folders.drafter_folder import check_drafter, insp
 from rdchat.inference.drafting.heads.eagle3_head import StoredEagle3
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.drafting.eagle3_folders import LAYOUTS, eagle3_folder, golden_folders
+from tests.inference.drafting.eagle3.eagle3_folders import LAYOUTS, eagle3_folder, golden_folders
 from tests.inference.fakes import loaded, shared_family, shared_llama
 from tests.inference.families import network_of
 from tests.time_limits import at_most
@@ -241,6 +241,14 @@ def test_biases_tied_tables_and_windows_are_as_the_checkpoint_says(model: Loaded
     assert config.tied_output
     assert config.biases == {"layers.0.self_attn.q_proj"}
     assert [layer.window for layer in config.layers] == [4]
+
+
+def test_a_window_that_is_not_used_is_none(model: LoadedModel, tmp_path: Path) -> None:
+    """Qwen's configurations have a size of it, and perhaps say that they do not use it."""
+    for number, switch in enumerate((None, False)):
+        options = {"sliding_window": 4, "layer_types": ["sliding_attention"], "use_sliding_window": switch}
+        folder = eagle3_folder(tmp_path / str(number), model, "deepspec", **options)
+        assert stored(folder, model).network.config.layers[0].window is None
 
 
 def test_what_only_training_needs_is_left_out(model: LoadedModel, tmp_path: Path) -> None:
