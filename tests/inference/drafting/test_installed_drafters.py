@@ -20,7 +20,7 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.block.block_drafters import written_block
 from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter, with_files
-from tests.inference.drafting.eagle3_folders import LAYOUTS, eagle3_folder
+from tests.inference.drafting.eagle3.eagle3_folders import LAYOUTS, eagle3_folder
 from tests.inference.fakes import ask, tiny_llama
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
