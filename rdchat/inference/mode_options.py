@@ -17,6 +17,8 @@ from rdchat.inference.models.model_files import display_name
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.target import LoadedModel
 
+_LOOKED_AT = 32  # drafters at once: some 0.1 s
+
 
 class ModeOptions:
     """Looks at what the settings name as `rdchat models check-pair` does, by tokenizers and configurations.
@@ -37,8 +39,19 @@ class ModeOptions:
         return tuple(self._option(mode, settings) for mode in Mode)
 
     def fits(self, drafters: Sequence[str]) -> tuple[DrafterFit, ...]:
-        """Tell of each drafter, a folder or a hub id, whether it fits; what was looked at is not read again."""
-        return tuple(self._fit(drafter) for drafter in drafters)
+        """Tell of drafters, folders or hub ids, whether they fit; what was looked at is not read again.
+
+        Of others it looks at some only, as a person may be waiting for a reply: asked again, it tells of more.
+
+        Returns:
+            One for each of the first drafters.
+        """
+        found, before = list[DrafterFit](), len(self._fits)
+        for drafter in drafters:
+            if len(self._fits) - before == _LOOKED_AT:
+                break
+            found.append(self._fit(drafter))
+        return tuple(found)
 
     def _fit(self, drafter: str) -> DrafterFit:
         try:

@@ -100,6 +100,8 @@ class ScriptedEngine:
         default_factory=lambda: DraftOptions(Path(), tuple(ModeOption(m, True) for m in Mode))
     )
     fits: dict[str, DrafterFit] = field(default_factory=dict)
+    fits_at_once: int = 1000
+    fits_told: int = 0
     options_asked: list[DraftSettings] = field(default_factory=list)
     updates: list[DraftSettings] = field(default_factory=list)  # of replies under way
     idle_slices: int = 0
@@ -139,7 +141,9 @@ class ScriptedEngine:
         if self.loaded is None:
             raise ModelError("No model is loaded.")
         self.options_asked.append(settings)
-        fits = tuple(self.fits.get(drafter, DrafterFit(drafter, problem="It is for another.")) for drafter in drafters)
+        self.fits_told += self.fits_at_once
+        asked = drafters[: self.fits_told]
+        fits = tuple(self.fits.get(drafter, DrafterFit(drafter, problem="It is for another.")) for drafter in asked)
         return replace(self.options, model=self.loaded.path, drafters=fits)
 
     def idle(self) -> bool:

@@ -188,7 +188,7 @@ class DraftOptions:
     Attributes:
         model: Path of the loaded model.
         modes: One for each mode.
-        drafters: Whether those that were asked about fit the model.
+        drafters: Whether those that were asked about fit the model, or the first of them.
     """
 
     model: Path

@@ -82,7 +82,8 @@ class Engine(Protocol):
 
         Args:
             settings: Those.
-            drafters: Folders and hub ids of drafters, to tell of each whether it fits the model.
+            drafters: Folders and hub ids of drafters, to tell whether they fit the model. Where there are many it may
+                tell of the first ones only, and of more when it is asked again.
         """
 
     def idle(self) -> bool:

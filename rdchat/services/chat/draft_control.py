@@ -128,6 +128,10 @@ class DraftControl(QObject):
     def _found(self) -> tuple[InstalledDrafter, ...]:
         return self._search.found if self._search is not None else ()
 
+    @property
+    def _candidates(self) -> list[str]:
+        return [each.drafter for each in self._found if not each.problem]
+
     def option(self, mode: Mode) -> ModeOption | None:
         """Return whether a mode is to be had; None before the engine has told."""
         return self._options.get(mode)
@@ -162,8 +166,7 @@ class DraftControl(QObject):
         It only reads small files. A reply under way would hold it up, so then it is asked when the reply has ended.
         """
         if self.ready and self._running is None:
-            candidates = [each.drafter for each in self._found if not each.problem]
-            self._engine.ask_options(self.settings, candidates)
+            self._engine.ask_options(self.settings, self._candidates)
 
     @Slot()
     def _check_options(self) -> None:
@@ -199,6 +202,8 @@ class DraftControl(QObject):
             if was and now and now.available and not was.available:
                 self.plain_reason = ""  # it is mended
             self.changed.emit()
+            if told.drafters and self._fits.keys() < set(self._candidates):
+                self.refresh_options()  # of many drafters some are told at once
 
     @Slot()
     def _forget_options(self) -> None:

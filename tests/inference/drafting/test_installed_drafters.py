@@ -173,3 +173,15 @@ def test_a_drafter_in_the_hubs_cache_drafts_by_its_id_and_is_never_fetched(targe
         assert (end.mode, end.mode_reason, end.drafter, end.kind) == (mode, None, source, HeadKind.RECURRENT)
         told = {option.mode: option for option in session.draft_options(settings).modes}[mode]
         assert (told.kind, told.match is not None and told.match.sure) == (HeadKind.RECURRENT, True)
+
+
+def test_of_many_drafters_some_are_looked_at_at_once(target: LoadedModel, tmp_path: Path) -> None:
+    """A reply that was asked for meanwhile waited for all of them."""
+    folders = [tmp_path / f"d{n}" for n in range(40)]
+    for folder in folders:
+        saved_random_drafter(target, folder, 32)
+    names, session = [str(folder) for folder in folders], ChatSession(target)
+    first, second = (session.draft_options(OTHER, names).drafters for _ in range(2))
+    assert 0 < len(first) < 40
+    assert first == second[: len(first)]
+    assert [fit.drafter for fit in second] == names

@@ -46,6 +46,7 @@ def test_drafters_that_fit_are_offered_and_the_others_say_why_not(
 
     search = FolderSearch(find)
     chat.engine.fits = {FITS.drafter: DrafterFit(FITS.drafter, TargetMatch(True))}
+    chat.engine.fits_at_once = 100
     drafting = chat.controller.drafting
     drafting.offer(search)
     chat.start()
