@@ -1,8 +1,10 @@
 """Block drafters in the loop: the text of plain decoding, and a memory of committed tokens alone."""
 
 from collections.abc import Callable
+from functools import cache
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import pytest
 
@@ -14,8 +16,10 @@ from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
 from rdchat.inference.drafting.heads.block_config import Markov
 from rdchat.inference.drafting.heads.head import HeadKind, Root
 from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, all_knowing, memoryless_llama, stored_block
-from tests.inference.fakes import ask, chains_only, shared_family, shared_llama
+from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, shared_family, shared_llama
+from tests.inference.families import TREES, network_of
 from tests.inference.plain_replies import ENDING_SEEDS, plain
 
 pytestmark = pytest.mark.across_rows
@@ -81,6 +85,29 @@ def test_quantised_drafters_and_targets(family: str, bits: int) -> None:
         one.memory.take([1] * 6, hidden, 0)
         rows.append(np.array(one.memory.state(Root(3, 6, hidden[5])).logits()).ravel())
     assert np.corrcoef(*rows)[0, 1] > (0.99 if bits == 8 else 0.8)
+
+
+@cache
+def quantised(family: str) -> LoadedModel:
+    """Return a target whose tables and layers are quantised; it computes in float32, so rows do not matter."""
+    module, options = TREES[family]
+    network = network_of(module, {**options, "vocab_size": len(ALPHABET)})
+    nn.quantize(network, 64, 4)
+    return loaded(network)
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize(("family", "bits"), [("phi3", 4), ("llama", 8), ("gemma3", 0)])
+def test_the_text_of_quantised_targets(family: str, bits: int, temperature: float) -> None:
+    model = quantised(family)
+    request = ask(temperature=temperature, max_tokens=10)
+    pair = BlockPair.of(model, bits, **KINDS[2])
+    assert isinstance(pair.head.network.fc, nn.QuantizedLinear if bits else nn.Linear)
+    for shape in (BeamShape(3, 4), BeamShape(1, 5)):
+        end = pair.reply(request, shape)
+        assert end.token_ids == plain(model, request).token_ids
+        assert end.statistics.drafted > 0
+    pair.assert_in_step()
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gemma3"])
