@@ -28,7 +28,7 @@ from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.models.safetensors_file import StoredTensor
 from rdchat.inference.target.target import LoadedModel
 
-_GEMMA = {"gemma4_text", "gemma4_unified_text", "gemma4", "gemma4_unified"}
+_GEMMA = "layers.0.pre_feedforward_layernorm.weight"  # tells its layers; the type may be the target's
 _DFLASH_SETTINGS = {
     "block_size", "mask_token_id", "target_layer_ids", "num_target_layers", "causal", "draft_window_size",
     "runtime_block_size",
@@ -92,7 +92,7 @@ def block_config(checkpoint: Checkpoint) -> BlockConfig:
     top, layers, block = parts.top, parts.layers, parts.block
     for settings in (top, layers):
         settings.refuse(_ASK_FOR_MORE)
-    gemma = layers.data.get("model_type") in _GEMMA
+    gemma = _GEMMA in tensors
     style = LayerStyle.GEMMA4 if gemma else LayerStyle.QWEN3
     count, vocabulary = layers.size("num_hidden_layers"), layers.size("vocab_size")
     if count > _MOST_LAYERS:

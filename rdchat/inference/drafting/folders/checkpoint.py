@@ -215,6 +215,6 @@ def _name_fit(named: str | None, name: str) -> TargetMatch:
     if not named:
         return TargetMatch(False, f"It names no model; its sizes fit {name}.")
     wanted = named.rstrip("/").rsplit("/", 1)[-1].lower()
-    fits = name.rsplit("/", 1)[-1].lower().startswith(wanted)
-    words = f"sizes and name fit {name}" if fits else f"its sizes fit {name} as well"
+    fits = bool(wanted) and name.rsplit("/", 1)[-1].lower().startswith(wanted)
+    words = f"name and sizes fit {name}" if fits else f"its sizes fit {name} as well"
     return TargetMatch(False, f"It was made for {named[:100]}; {words}.")

@@ -28,7 +28,7 @@ from tests.inference.fakes import tiny_llama
 KINDS: list[dict[str, Any]] = [
     {},
     {"markov": Markov.VANILLA, "own_embeddings": True, "own_output": True},
-    {"markov": Markov.GATED, "windows": (None, 4)},
+    {"markov": Markov.GATED, "windows": (None, 4), "reduced": True},
     {"markov": Markov.RNN, "own_output": True, "reduced": True},
 ]
 

@@ -33,7 +33,7 @@ TEMPERATURES = [0, 0.7, 1.3]
 def test_the_text_is_that_of_plain_decoding_with_every_family(family: str, temperature: float) -> None:
     model = shared_family(family)
     number = FAMILIES.index(family) + TEMPERATURES.index(temperature)
-    request = ask(temperature=temperature, max_tokens=10)
+    request = ask(temperature=temperature, max_tokens=8)
     pair = BlockPair.of(model, **KINDS[number % len(KINDS)])
     end = pair.reply(request, BeamShape(3, 4) if number % 2 else BeamShape(1, 5), branch=number % 3 == 0)
     assert end.token_ids == plain(model, request).token_ids
@@ -141,8 +141,7 @@ def closed(iterator: RoundIterator) -> None:
     iterator.close()
 
 
-@pytest.mark.parametrize("end", [to_the_end, cancelled, closed])
-@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize(("end", "width"), [(to_the_end, 1), (to_the_end, 3), (cancelled, 3), (closed, 1)])
 def test_the_memory_has_the_committed_tokens_after_every_end(end: Ends, width: int) -> None:
     model, shape = shared_llama(), BeamShape(width, 5)
     pair = BlockPair.of(model, markov=Markov.RNN, windows=(None, 4))
@@ -160,7 +159,7 @@ def test_the_memory_has_the_committed_tokens_after_every_end(end: Ends, width: i
     pair.assert_in_step()
 
 
-@pytest.mark.parametrize("seed", ENDING_SEEDS[3:6])
+@pytest.mark.parametrize("seed", ENDING_SEEDS[3:5])
 def test_the_memory_is_right_after_a_reply_that_ended_by_itself(seed: int) -> None:
     model = shared_llama()
     pair = BlockPair.of(model, markov=Markov.VANILLA)
