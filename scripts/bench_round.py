@@ -1,6 +1,6 @@
 """What a round costs beside its model calls: a part of `make bench`.
 
-Rounds of the recurrent drafter, as `RoundIterator` runs them, each against its own two halves: the draft graph alone
+Rounds of a drafter, as `RoundIterator` runs them, each against its own two halves: the draft graph alone
 and the target's call on the very same packed rows alone, built and evaluated one after the other. The two take turns
 in one process, the first one changing from round to round. What a round costs beyond 1.00 is choosing, accepting,
 committing and the host's work.
@@ -191,7 +191,7 @@ def main() -> None:
     model = load_model(args.model, args.dtype)
     folder = args.drafter or find_drafter(model)
     if folder is None:
-        sys.exit(f"There is no recurrent drafter for {model.info.name}.")
+        sys.exit(f"There is no drafter for {model.info.name}.")
     drafter = HeadModel(model, load_drafter(folder, model))
     timings = {name: measure_rounds(model, drafter, sampling, args.rounds) for name, (sampling, _) in SAMPLINGS.items()}
     commits = {context: measure_commits(model, context, args.rounds) for context in (CONTEXT, LONG_CONTEXT)}

@@ -48,7 +48,7 @@ def main() -> None:
     model = load_model(args.model)
     folder = find_drafter(model)
     if folder is None:
-        sys.exit(f"{model.info.name} has no recurrent drafter.")
+        sys.exit(f"{model.info.name} has no drafter.")
     recurrent = HeadModel(model, load_drafter(folder, model))
     vocabulary = model.info.vocabulary_size
     print("| sampling | beam step, W 1 | beam step, W 4 | choice, 1 row | choice, chain of 5 | choice, tree of 13 |")

@@ -233,7 +233,7 @@ def plain_ms(record: Record, costs: CostModel) -> float:
 
 def fixed_ms(record: Record, costs: CostModel, width: int) -> float:
     """Return the time of a reply with fixed settings: so many beams, or prompt lookup."""
-    mode = Mode.RECURRENT if width else Mode.LOOKUP
+    mode = Mode.DRAFTER if width else Mode.LOOKUP
     drafter = Recorded(record, width) if width else LookupDrafter(list(record.prompt), LOOKUP_TOKENS)
     total, at = 0.0, 0
     while at < record.last:

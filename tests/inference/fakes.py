@@ -173,7 +173,7 @@ def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> Ge
 class ScriptedDrafter(Drafter):
     """Knows the reply and offers beams that follow it for a while, in an order that makes accepted paths jump about."""
 
-    name = "recurrent"
+    name = "drafter"
 
     def __init__(self, reply: list[int], width: int, length: int, seed: int = 0) -> None:
         self._reply = reply

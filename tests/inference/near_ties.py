@@ -65,7 +65,7 @@ def _by_draft_model(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
 
 
 def _automatically(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
-    events, *_ = automatic(model, request, (Mode.LOOKUP, Mode.RECURRENT, Mode.SPECULATIVE))
+    events, *_ = automatic(model, request, (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE))
     end = events[-1]
     assert isinstance(end, ReplyEnd)
     return end
@@ -73,7 +73,7 @@ def _automatically(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
 
 _REPLIES: dict[Mode, Callable[[LoadedModel, GenerationRequest], ReplyEnd]] = {
     Mode.LOOKUP: _by_lookup,
-    Mode.RECURRENT: _by_beams,
+    Mode.DRAFTER: _by_beams,
     Mode.SPECULATIVE: _by_draft_model,
     Mode.AUTO: _automatically,
 }

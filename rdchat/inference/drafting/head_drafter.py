@@ -6,7 +6,7 @@ from typing import override
 
 import mlx.core as mx
 
-from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest
+from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
@@ -73,12 +73,31 @@ class HeadModel:
         self._model = model
         self._head = stored.bind(model)
         self._memory = self._head.memory()
-        model.hooks.read(self._head.reads)
+        self.listen()
 
     @property
     def kind(self) -> HeadKind:
         """Which kind of head it is."""
         return self._head.kind
+
+    @property
+    def most_drafted(self) -> int:
+        """The most tokens that it drafts below a root."""
+        return self._head.most_drafted
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it attends to the text, so that its drafts cost more as that grows."""
+        return self._head.remembers
+
+    @property
+    def drafts_ahead(self) -> bool:
+        """Whether it can draft below a root that the device still works on."""
+        return self._head.drafts_ahead
+
+    def listen(self) -> None:
+        """Have the target's next calls record what the head reads: another may have asked for other states."""
+        self._model.hooks.read(self._head.reads)
 
     def drafter(
         self,
@@ -100,7 +119,7 @@ class HeadModel:
                 left alone.
         """
         head = self._head
-        self._model.hooks.read(head.reads)  # another drafter may have asked for others
+        self.listen()
         scorer = PathScorer(request.sampling, request.seed, head.vocabulary, head.inverse_temperature)
         memory = head.memory() if apart else self._memory
         memory.begin(prompt)
@@ -130,7 +149,7 @@ class HeadDrafter(Drafter):
         began_ahead: Whether the whole of the last search had been begun in the round before.
     """
 
-    name = "recurrent"
+    name = Mode.DRAFTER.value
     began_ahead = False
 
     def __init__(
@@ -191,7 +210,7 @@ class HeadDrafter(Drafter):
         """
         if branch and not self._trees:
             return Draft(PackedTree.chain(mx.array([root, *branch])), mx.arange(1 + len(branch)) > 0)
-        pool = self.search(root, shape if self._trees else BeamShape(1, shape.length))
+        pool = self.search(root, shape)
         return self.offer(pool, nodes, branch)
 
     def offer(self, pool: NodePool[mx.array], nodes: int, branch: Sequence[int] = ()) -> Draft:
@@ -217,7 +236,7 @@ class HeadDrafter(Drafter):
     def search_ahead(self, path: LazyPath, verified: Verified, shape: BeamShape) -> NodePool[mx.array]:
         """Queue the search below the token that a round will end with; `search` returns it, if it did end so."""
         assert verified.hidden is not None
-        shape = shape if self._trees else BeamShape(1, shape.length)
+        shape = self._possible(shape)
         repetition = self._repetition.after(path, verified.logits[path.last]) if self._repetition else None
         hidden = verified.hidden[path.last]
         root = Root(path.token, path.start, hidden, repetition, path.depth, path.deepest)
@@ -261,12 +280,17 @@ class HeadDrafter(Drafter):
         """Return the nodes of a draft, still lazy, and offer none; those that were begun ahead, where they suffice."""
         self._begin(root)
         assert self._hidden is not None
+        shape = self._possible(shape)
         drawn, self._drawn = self._drawn, None
         self.began_ahead = drawn is not None and drawn.shape == shape
         if drawn is not None and drawn.shape.width == shape.width and drawn.shape.length >= shape.length:
             return drawn.pool.cut(shape.length - 1)
         repetition = self._repetition.current() if self._repetition else None
         return self._search(Root(root, self._position, self._hidden, repetition), shape)
+
+    def _possible(self, shape: BeamShape) -> BeamShape:
+        """Return a shape cut to what the target verifies and the head drafts."""
+        return BeamShape(shape.width if self._trees else 1, min(shape.length, 1 + self._head.most_drafted))
 
     def _search(self, root: Root, shape: BeamShape) -> NodePool[mx.array]:
         kept = _LEAVES * shape.width if shape.width > 1 else 1

@@ -112,7 +112,7 @@ def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
             ids.append(event.token_id)
             if event.round is not None:
                 nodes.append(event.round.verified_nodes)
-                iterator.update(DraftSettings(Mode.RECURRENT, beam_width=1, beam_length=2, lookup_branch=True))
+                iterator.update(DraftSettings(Mode.DRAFTER, beam_width=1, beam_length=2, lookup_branch=True))
     assert nodes[0] == 9
     assert max(nodes[1:]) == 3
     assert tuple(ids) == plain(model, request).token_ids

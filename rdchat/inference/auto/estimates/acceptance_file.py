@@ -1,4 +1,4 @@
-"""How far a target follows its recurrent drafter, measured once after training and kept beside the drafter's weights.
+"""How far a target follows its drafter head, measured once after training and kept beside the drafter's weights.
 
 Without it the automatic mode learns the same from its first drafts, of which single ones say little.
 """

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rdchat.inference.drafting.folders.checkpoint import Checkpoint, DrafterFormat, TargetFit, fit_to
+from rdchat.inference.api.drafter_facts import TargetMatch
+from rdchat.inference.drafting.folders.checkpoint import Checkpoint, DrafterFormat, fit_to
 from rdchat.inference.drafting.folders.settings import Settings
 from rdchat.inference.drafting.heads.block_config import BlockConfig, LayerStyle, Markov
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
@@ -136,7 +137,7 @@ def block_config(checkpoint: Checkpoint) -> BlockConfig:
     return config
 
 
-def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetFit:
+def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetMatch:
     """Check a checkpoint against a target; see `DrafterFormat`."""
     return fit_to(checkpoint, block_config(checkpoint), _Parts.of(checkpoint).named_target, model)
 

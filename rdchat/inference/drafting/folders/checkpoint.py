@@ -10,7 +10,9 @@ import numpy as np
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import entries_of
+from rdchat.inference.api.drafter_facts import TargetMatch
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
+from rdchat.inference.models.model_files import shown_name
 from rdchat.inference.models.safetensors_file import StoredTensor
 from rdchat.inference.models.weight_files import read_headers, weight_files
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -25,19 +27,6 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _LISTS = {"d2t": _WHOLE_NUMBERS, "t2d": {"BOOL", "U8", *_WHOLE_NUMBERS}}
 
 Shapes = Mapping[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class TargetFit:
-    """How sure it is that a drafter was made for a target.
-
-    Attributes:
-        sure: Whether it is known; else the sizes fit, which those of other models may, too.
-        words: A sentence for people; empty where it is known.
-    """
-
-    sure: bool
-    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +48,7 @@ class Checkpoint:
     @property
     def name(self) -> str:
         """The folder's name, for people."""
-        return self.folder.name[:100]
+        return shown_name(self.folder)
 
     def error(self, reason: str, hint: str = HINT) -> ModelError:
         """Return the error that says why it cannot be used."""
@@ -139,7 +128,7 @@ class DrafterFormat:
     kind: HeadKind
     matches: Callable[[Mapping[str, Any], Collection[str]], bool]
     inspect: Callable[[Checkpoint], object]
-    check: Callable[[Checkpoint, LoadedModel], TargetFit]
+    check: Callable[[Checkpoint, LoadedModel], TargetMatch]
     load: Callable[[Checkpoint, LoadedModel], StoredHead]
 
 
@@ -175,7 +164,7 @@ def open_checkpoint(folder: Path, config: Mapping[str, Any]) -> Checkpoint | Non
         pickles = [path.name for pattern in _PICKLES for path in entries if path.match(pattern)]
         if pickles:
             raise ModelError(
-                f"The drafter {folder.name} has its weights as {pickles[0][:100]}, a kind of file that can run code.",
+                f"The drafter {shown_name(folder)} has its weights as {pickles[0][:100]}, a file that can run code.",
                 "Convert it to safetensors, for example with the Space `safetensors/convert` of huggingface.co.",
             )
         return None
@@ -183,12 +172,12 @@ def open_checkpoint(folder: Path, config: Mapping[str, Any]) -> Checkpoint | Non
     tensors: dict[str, StoredTensor] = {}
     for name, tensor in read_headers(folder, files).items():
         if plain_name(name) in tensors:
-            raise ModelError(f"The drafter {folder.name} holds {plain_name(name)[:100]} twice.", HINT)
+            raise ModelError(f"The drafter {shown_name(folder)} holds {plain_name(name)[:100]} twice.", HINT)
         tensors[plain_name(name)] = tensor
     return Checkpoint(folder, config, files, tensors)
 
 
-def fit_to(checkpoint: Checkpoint, needs: TargetNeeds, named: str | None, model: LoadedModel) -> TargetFit:
+def fit_to(checkpoint: Checkpoint, needs: TargetNeeds, named: str | None, model: LoadedModel) -> TargetMatch:
     """Check a drafter's sizes against a target's, and tell how sure it is that it was made for it.
 
     Args:
@@ -218,14 +207,14 @@ def fit_to(checkpoint: Checkpoint, needs: TargetNeeds, named: str | None, model:
     return _name_fit(named, info.name)
 
 
-def _name_fit(named: str | None, name: str) -> TargetFit:
+def _name_fit(named: str | None, name: str) -> TargetMatch:
     """Hold the target's name against what the drafter calls it.
 
     That is vague: `Qwen/Qwen3-4B` fits `mlx-community/Qwen3-4B-4bit`, and `Qwen3-4B-Instruct-2507`, another model.
     """
     if not named:
-        return TargetFit(False, f"It names no model; its sizes fit {name}.")
+        return TargetMatch(False, f"It names no model; its sizes fit {name}.")
     wanted = named.rstrip("/").rsplit("/", 1)[-1].lower()
     fits = bool(wanted) and name.rsplit("/", 1)[-1].lower().startswith(wanted)
     words = f"name and sizes fit {name}" if fits else f"its sizes fit {name} as well"
-    return TargetFit(False, f"It was made for {named[:100]}; {words}.")
+    return TargetMatch(False, f"It was made for {named[:100]}; {words}.")

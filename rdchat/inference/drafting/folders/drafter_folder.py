@@ -18,13 +18,15 @@ from mlx_lm.utils import dequantize_model
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import atomic_file, make_folder, temporary_of
 from rdchat.files.foreign_files import check_file, read_json
+from rdchat.inference.api.drafter_facts import TargetMatch
 from rdchat.inference.drafting.folders.apple_checkpoint import APPLE_MODEL_TYPE, apple_config, apple_weights
-from rdchat.inference.drafting.folders.checkpoint import Checkpoint, DrafterFormat, TargetFit, open_checkpoint
+from rdchat.inference.drafting.folders.checkpoint import Checkpoint, DrafterFormat, open_checkpoint
 from rdchat.inference.drafting.folders.formats import format_of
 from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead, quantize
 from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.model_files import shown_name
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -137,7 +139,7 @@ def load_drafter(folder: Path, model: LoadedModel) -> StoredHead:
     return form.load(checkpoint, model)
 
 
-def check_drafter(folder: Path, model: LoadedModel) -> TargetFit:
+def check_drafter(folder: Path, model: LoadedModel) -> TargetMatch:
     """Check a drafter's configuration against the target; its weights are not read.
 
     Returns:
@@ -152,8 +154,8 @@ def check_drafter(folder: Path, model: LoadedModel) -> TargetFit:
         return form.check(checkpoint, model)
     binding, _ = _check_recurrent(folder, model)
     if binding is None:
-        return TargetFit(False, f"It names no model; its sizes fit {model.info.name}.")
-    return TargetFit(True)
+        return TargetMatch(False, f"It names no model; its sizes fit {model.info.name}.")
+    return TargetMatch(True)
 
 
 def inspect_drafter(folder: Path) -> HeadKind:
@@ -209,7 +211,7 @@ def _check_recurrent(folder: Path, model: LoadedModel) -> tuple[TargetBinding | 
     config, shape = _inspect_recurrent(folder)
     binding = None if config.get("model_type") == APPLE_MODEL_TYPE else _check_binding(folder, config, model)
     if shape.draft_vocabulary_size > model.info.vocabulary_size:
-        raise ModelError(f"The drafter {folder.name} drafts tokens that {model.info.name} does not have.", _HINT)
+        raise ModelError(f"The drafter {shown_name(folder)} drafts tokens that {model.info.name} does not have.", _HINT)
     return binding, shape
 
 
@@ -224,15 +226,17 @@ def _inspect_recurrent(folder: Path) -> tuple[dict[str, Any], HeadConfig]:
     shape = apple_config(config) if apple else _architecture(folder, config)
     path = folder / WEIGHTS
     if not path.exists():
-        raise ModelError(f"The drafter {folder.name} has no {WEIGHTS}.", _HINT)
+        raise ModelError(f"The drafter {shown_name(folder)} has no {WEIGHTS}.", _HINT)
     check_file(path, _HINT)
     tensors = read_header(path)
     for name, tensor in tensors.items():
         if tensor.dtype not in (_WHOLE_NUMBERS if name == _VOCABULARY else _TYPES):
-            raise ModelError(f"{name[:100]} of the drafter {folder.name} is stored as {tensor.dtype[:20]}.", _HINT)
+            raise ModelError(
+                f"{name[:100]} of the drafter {shown_name(folder)} is stored as {tensor.dtype[:20]}.", _HINT
+            )
     held = _VALUES_PER_BYTE * sum(tensor.stored_bytes for tensor in tensors.values())
     if shape.blocks > len(tensors) or shape.largest_size > held:
-        raise ModelError(f"The weights of the drafter {folder.name} are too few for its architecture.", _HINT)
+        raise ModelError(f"The weights of the drafter {shown_name(folder)} are too few for its architecture.", _HINT)
     return config, shape
 
 
@@ -272,17 +276,21 @@ def _check_binding(folder: Path, config: dict[str, Any], model: LoadedModel) -> 
     own = TargetBinding.of(model.info)
     if binding.hash != own.hash:
         other = "other weights of that name" if binding.name == own.name else f"the model {binding.name[:100]}"
-        raise ModelError(f"The drafter {folder.name} was trained for {other}, not for the loaded {own.name}.", _HINT)
+        raise ModelError(
+            f"The drafter {shown_name(folder)} was trained for {other}, not for the loaded {own.name}.", _HINT
+        )
     return binding
 
 
 def _check_vocabulary(folder: Path, ids: mx.array | None, shape: HeadConfig, model: LoadedModel) -> mx.array:
     size = model.info.vocabulary_size
     if ids is None or ids.shape != (shape.draft_vocabulary_size,):
-        raise ModelError(f"The drafter {folder.name} has no list of {shape.draft_vocabulary_size:,} tokens.", _HINT)
+        raise ModelError(
+            f"The drafter {shown_name(folder)} has no list of {shape.draft_vocabulary_size:,} tokens.", _HINT
+        )
     host = np.array(ids).astype(np.int64)
     if host[0] < 0 or host[-1] >= size or (np.diff(host) <= 0).any():
-        raise ModelError(f"The drafter {folder.name} drafts tokens that {model.info.name} does not have.", _HINT)
+        raise ModelError(f"The drafter {shown_name(folder)} drafts tokens that {model.info.name} does not have.", _HINT)
     return ids.astype(mx.int32)
 
 
@@ -290,11 +298,15 @@ def _check_tensors(folder: Path, head: nn.Module, tensors: dict[str, mx.array]) 
     expected = dict(tree_flatten(head.parameters()))
     for name in sorted(expected.keys() | tensors.keys()):
         if name not in tensors:
-            raise ModelError(f"The drafter {folder.name} is incomplete: {name} is missing.", _HINT)
+            raise ModelError(f"The drafter {shown_name(folder)} is incomplete: {name} is missing.", _HINT)
         if name not in expected:
-            raise ModelError(f"The drafter {folder.name} holds {name}, which its architecture does not have.", _HINT)
+            raise ModelError(
+                f"The drafter {shown_name(folder)} holds {name}, which its architecture does not have.", _HINT
+            )
         wanted, found = expected[name].shape, tensors[name].shape
         if wanted != found:
-            raise ModelError(f"{name} of the drafter {folder.name} has the shape {found} instead of {wanted}.", _HINT)
+            raise ModelError(
+                f"{name} of the drafter {shown_name(folder)} has the shape {found} instead of {wanted}.", _HINT
+            )
         if not mx.all(mx.isfinite(tensors[name])).item():
-            raise ModelError(f"{name} of the drafter {folder.name} holds numbers that are not finite.", _HINT)
+            raise ModelError(f"{name} of the drafter {shown_name(folder)} holds numbers that are not finite.", _HINT)

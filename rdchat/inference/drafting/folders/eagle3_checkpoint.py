@@ -18,7 +18,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting.folders.checkpoint import OTHER_HINT, Checkpoint, DrafterFormat, TargetFit, fit_to
+from rdchat.inference.api.drafter_facts import TargetMatch
+from rdchat.inference.drafting.folders.checkpoint import OTHER_HINT, Checkpoint, DrafterFormat, fit_to
 from rdchat.inference.drafting.folders.settings import Settings
 from rdchat.inference.drafting.heads.eagle3_head import StoredEagle3
 from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Layer, FeatureNorm
@@ -119,7 +120,7 @@ def inspect(checkpoint: Checkpoint) -> Eagle3Config:
     return eagle3_config(checkpoint, None)
 
 
-def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetFit:
+def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetMatch:
     """Check a checkpoint against a target; see `DrafterFormat`."""
     config, parts = eagle3_config(checkpoint, _depth(model)), _Parts.of(checkpoint)
     needs = _Target(config.target_width, config.vocabulary_size, config.target_layers, parts.target_depth)

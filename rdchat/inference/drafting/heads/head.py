@@ -7,32 +7,14 @@ draft.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 import mlx.core as mx
 
+from rdchat.inference.api.drafter_facts import HeadKind as HeadKind  # noqa: PLC0414  a part of the protocol
 from rdchat.inference.drafting.repetition import Repetition
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
-
-
-class HeadKind(StrEnum):
-    """The kinds of heads.
-
-    `recurrent` is a small RNN over the target's last hidden state (Zhang et al. 2024, arXiv 2403.09919); `block` drafts
-    a block of tokens in one pass (DFlash, DSpark); `eagle3` is one transformer layer with a KV cache of its own (Li et
-    al. 2025, arXiv 2503.01840).
-    """
-
-    RECURRENT = "recurrent"
-    BLOCK = "block"
-    EAGLE3 = "eagle3"
-
-    @property
-    def words(self) -> str:
-        """Its name for people."""
-        return "EAGLE-3" if self is HeadKind.EAGLE3 else self.value.capitalize()
 
 
 @dataclass(frozen=True, slots=True)

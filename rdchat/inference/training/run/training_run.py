@@ -59,7 +59,7 @@ _EVALUATED_TOKENS = 96
 _CALIBRATION_PROMPTS = 24  # held-out questions that the acceptance estimates are calibrated on
 _CALIBRATION_TOKENS = 48
 _DRAFTS = tuple(  # with which they are decoded
-    DraftSettings(Mode.RECURRENT, beam_width=width, beam_length=5, lookup_branch=branch)
+    DraftSettings(Mode.DRAFTER, beam_width=width, beam_length=5, lookup_branch=branch)
     for width, branch in ((1, False), (4, False), (4, True))
 )
 _CLOCK_SAVED_EVERY = 10.0  # seconds of --hours that an interruption may give back
