@@ -36,6 +36,7 @@ _FLOAT_TYPES = {"BF16": Dtype.BFLOAT16, "F16": Dtype.FLOAT16, "F32": Dtype.FLOAT
 _PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}  # beside `scales` in MLX's, AWQ's and GPTQ's layouts
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
 _REFETCH_HINT = "Download or convert the model again."
+_CACHED = "models--"  # begins the name of a repository's folder in the hub's cache
 _LONGEST_WORDS = 200  # of what a file or a person says, in a message
 
 
@@ -126,14 +127,22 @@ def _find(model: str) -> Path:
         return place
     if os.path.lexists(place):
         check_file(place, _CHOOSE_HINT)  # says what it is: a named pipe, a link that leads nowhere
-    if _HUB_ID.fullmatch(model):
-        return _cached_snapshot(model)
+    if is_hub_id(model):
+        return cached_snapshot(model)
     raise ModelError(f"There is no model at {place}.", "Check the path. " + _CHOOSE_HINT)
 
 
 def display_name(model: str | Path | None, folder: Path) -> str:
     """Return what people call the model that was found in `folder` when `model` was asked for."""
     return folder.name if model is None or Path(os.path.expanduser(model)).is_dir() else str(model)  # noqa: PTH111
+
+
+def shown_name(folder: Path) -> str:
+    """Return what people call a folder: in the hub's cache, whose folders are named by hashes, the hub id."""
+    repository = folder.parent.parent.name
+    if folder.parent.name == "snapshots" and repository.startswith(_CACHED):
+        return repository.removeprefix(_CACHED).replace("--", "/")[:100]
+    return folder.name[:100]
 
 
 def _lone_gguf(folder: Path) -> Path | None:
@@ -164,7 +173,21 @@ def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> P
     )
 
 
-def _cached_snapshot(repository: str) -> Path:
+def is_hub_id(name: str) -> bool:
+    """Tell whether a name looks like one of the hub's: `publisher/name`."""
+    return _HUB_ID.fullmatch(name) is not None
+
+
+def cached_snapshot(repository: str, what: str = "model") -> Path:
+    """Return the folder of a repository that is in the hub's cache; nothing is fetched.
+
+    Args:
+        repository: A hub id.
+        what: What it should hold, for the message.
+
+    Raises:
+        ModelError: If it is not there.
+    """
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  takes a third of a second
 
     try:
@@ -173,8 +196,8 @@ def _cached_snapshot(repository: str) -> Path:
         config = None
     if not isinstance(config, str):
         raise ModelError(
-            f"{repository} is neither a folder nor a model in the Hugging Face cache.",
-            f"Fetch it with `hf download {repository}`, or give the path of a model folder.",
+            f"{repository} is neither a folder nor a {what} in the Hugging Face cache.",
+            f"Fetch it with `hf download {repository}`, or give the path of a {what} folder.",
         )
     return Path(config).parent
 
