@@ -38,6 +38,7 @@ from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens
 from rdchat.inference.training.data.hidden_states import answer_states
 from rdchat.inference.training.data.seed_prompts import SeedPromptSource
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
+from rdchat.inference.training.data.shipped_answers import read_answers, shipped_path
 from rdchat.inference.training.head.inverse_temperature import fit_inverse_temperature
 from rdchat.inference.training.head.logit_curve import LogitCurve
 from rdchat.inference.training.head.preparation import Prepared, at_once, prepare
@@ -163,8 +164,23 @@ class DrafterTraining:
             keep_states=self._plan.budget.keep_states,
             now=self._now,
         )
-        decided = folder / "data.json"
-        return DataPhase(self._shards, maker, settings.tokens, self._limit, self._costs, decided=decided, now=self._now)
+        return DataPhase(
+            self._shards,
+            maker,
+            settings.tokens,
+            self._limit,
+            self._costs,
+            shipped=self._shipped_answers,
+            batch=settings.sequences,
+            decided=folder / "data.json",
+            now=self._now,
+        )
+
+    def _shipped_answers(self) -> list[TrainingConversation]:
+        """Return the conversations that ship with rdchat for this target; none where own questions are to be asked."""
+        if self._plan.settings.prompts or self._plan.settings.asked:
+            return []
+        return read_answers(shipped_path(self._plan.binding.hash))
 
     def _recipe_key(self, shards: int) -> str:
         """Name what training depends on beside the data's kind, so that nothing is continued by another recipe."""
