@@ -26,7 +26,7 @@ from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
 from rdchat.inference.auto.estimates.acceptance_file import write_acceptance
 from rdchat.inference.benchmark.draft_counts import CountsFile, Result, report
 from rdchat.inference.benchmark.evaluation import Evaluation
-from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter, load_drafter, save_drafter
+from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter, load_recurrent, save_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.session import ChatSession
@@ -133,7 +133,7 @@ class DrafterTraining:
             write_json(trained, {"steps": trainer.step, "all_steps": trainer.total})
             for file in place.glob("teacher-*"):
                 file.unlink()
-        drafter = load_drafter(place / "drafter", self._model)
+        drafter = load_recurrent(place / "drafter", self._model)
         questions, results = self._held_out(conversations), list[Result]()
         acceptance = yield from self._calibrate(drafter, questions, place)
         yield from self._evaluate(questions[:_EVALUATED], place, results)
