@@ -25,9 +25,9 @@ def sizes_of(model: LoadedModel) -> tuple[int, int, int]:
 
 
 def eagle3_config(model: LoadedModel, layout: str) -> dict[str, Any]:
-    """Return a configuration for a target; the layers that it reads are the first one and the last two."""
+    """Return a configuration for a target of two layers or more."""
     width, vocabulary, depth = sizes_of(model)
-    read = [0, max(depth - 2, 0), depth - 1]
+    read = [0, 1, max(depth - 2, 0)]
     layer = LLAMA | {"hidden_size": width, "vocab_size": vocabulary}
     if layout == "safeailab":
         aux = {"use_aux_hidden_state": True, "eagle_aux_hidden_state_layer_ids": read}

@@ -83,6 +83,18 @@ def test_the_next_prompt_keeps_what_it_shares(looks_ahead: bool, kept: int) -> N
     assert memory.positions == memory.rows == list(range(kept))
 
 
+def test_the_next_turn_keeps_the_hidden_state_that_waits_for_the_token_behind_it() -> None:
+    """It was forgotten, so that each turn left a gap where the last reply ended."""
+    memory = Noting(looks_ahead=True)
+    memory.begin([1, 2, 3])
+    memory.take([1, 2, 3], hidden_of(range(3)), 0)
+    memory.begin([1, 2, 3, 7, 8])
+    memory.take([7, 8], hidden_of([3, 4]), 3)
+    memory.catch_up(root_at(5))
+    assert memory.positions == memory.rows == [0, 1, 2, 3, 4]
+    assert memory.fed[-1][-3:] == [(2, 7, 2), (3, 8, 3), (4, 99, 4)]
+
+
 def test_tokens_that_were_never_read_leave_a_gap() -> None:
     memory = Noting(looks_ahead=False)
     memory.begin([1, 2, 3, 4, 5])
@@ -91,6 +103,16 @@ def test_tokens_that_were_never_read_leave_a_gap() -> None:
     assert memory.positions == [3, 4]
     memory.begin([1, 2, 9])
     assert memory.positions == []
+
+
+def test_a_token_before_a_gap_has_no_row() -> None:
+    """It had one, of a token that nobody told of."""
+    memory = Noting(looks_ahead=True)
+    memory.begin([1, 2, 3])
+    memory.take([1, 2, 3], hidden_of(range(3)), 0)
+    memory.take([7, 8], hidden_of([5, 6]), 5)
+    memory.catch_up(root_at(7))
+    assert memory.fed == [[(0, 2, 0), (1, 3, 1), (5, 8, 5), (6, 99, 6)]]
 
 
 def test_the_hidden_state_before_a_root_is_enough_to_begin_with() -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from rdchat.inference.drafting.folders.eagle3_checkpoint import load, matches
+from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.folders.eagle3_checkpoint import matches
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head
 from rdchat.inference.drafting.heads.head import HeadMemory, HeadState, Root
 from rdchat.inference.models.safetensors_file import read_header
@@ -34,7 +35,7 @@ class Golden:
     """One case: the drafter bound to a target of its sizes, and what the reference computes."""
 
     def __init__(self, folder: Path) -> None:
-        self.head: BoundEagle3Head = load(folder, target()).bind(target())
+        self.head: BoundEagle3Head = load_drafter(folder, target()).bind(target())
         self.expected: dict[str, npt.NDArray] = dict(np.load(folder / "expected.npz"))
         self.features = mx.array(self.expected["features"])
         self.following = self.expected["following"].tolist()

@@ -2,8 +2,9 @@
 
 from rdchat.inference.drafting.folders.block_checkpoint import BLOCK
 from rdchat.inference.drafting.folders.checkpoint import Checkpoint, DrafterFormat
+from rdchat.inference.drafting.folders.eagle3_checkpoint import EAGLE3
 
-FORMATS: tuple[DrafterFormat, ...] = (BLOCK,)
+FORMATS: tuple[DrafterFormat, ...] = (BLOCK, EAGLE3)
 
 
 def format_of(checkpoint: Checkpoint) -> DrafterFormat | None:

@@ -71,13 +71,15 @@ class ContextMemory(HeadMemory):
         pairs = zip(self._text, prompt, strict=False)
         differs = (i for i, (held, wanted) in enumerate(pairs) if held != wanted)
         shared = next(differs, min(len(self._text), len(prompt)))
-        self._drop_from(shared - self._looks_ahead)
+        self._drop_from(shared - self._looks_ahead, pending=shared)
         self._text = list(prompt)
 
     @override
     def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
         """See `HeadMemory`."""
-        self._drop_from(start)
+        known = len(self._text)
+        # a token before a gap would wait in vain for the one behind it
+        self._drop_from(start, pending=start if start <= known else known - self._looks_ahead)
         self._text += [_UNKNOWN] * (start - len(self._text))
         self._text[start:] = tokens
         self._pending.append(_Span(start, hidden))
@@ -111,11 +113,11 @@ class ContextMemory(HeadMemory):
             self.feed(hidden, mx.array(following, mx.int32), positions)
             self.positions += positions
 
-    def _drop_from(self, position: int) -> None:
-        """Forget rows from a position on."""
+    def _drop_from(self, position: int, pending: int | None = None) -> None:
+        """Forget rows from a position on, and hidden states that have no row yet from `pending` on, else from there."""
         kept = bisect_left(self.positions, position)
         for buffer in self.buffers:
             buffer.cut(kept)
         del self.positions[kept:]
-        spans = [span.before(position) for span in self._pending]
+        spans = [span.before(position if pending is None else pending) for span in self._pending]
         self._pending = [span for span in spans if len(span.positions)]

@@ -20,11 +20,39 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.requests import MOST_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.eagle3_network import Eagle3Network
-from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
+from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
+from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import HiddenReads
+from rdchat.inference.target.target import LoadedModel
 
+_BITS_ON_GPU = 4
 _GROUP = 64  # weights that share a scale in a quantised copy
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEagle3(StoredHead):
+    """A drafter in memory that is bound to no target yet.
+
+    Attributes:
+        network: Its weights.
+        vocabulary: (candidates,) int32 ids of the tokens that it can draft, ascending.
+    """
+
+    network: Eagle3Network
+    vocabulary: mx.array
+
+    def bind(self, model: LoadedModel, bits: int | None = None) -> "BoundEagle3Head":
+        """See `StoredHead`.
+
+        Args:
+            model: The target.
+            bits: Of the weights of a quantised copy, 4 or 8; 0 for floats. None takes 4 on a GPU, where drafting mostly
+                reads weights, and floats on a CPU, where quantised products are slow. Not measured on a Mac yet.
+        """
+        bits = (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits
+        embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
+        return BoundEagle3Head(self.network, self.vocabulary, embeddings, bits)
 
 
 class BoundEagle3Head(Head):
@@ -37,7 +65,7 @@ class BoundEagle3Head(Head):
         network: The drafter's weights; left as they are.
         vocabulary: (candidates,) int32 ids of the tokens it drafts, ascending.
         embeddings: The target's tables.
-        bits: 4 or 8 for a quantised copy of the weights; None for floats.
+        bits: Of the weights of a quantised copy, 4 or 8; 0 for floats.
 
     Raises:
         ModelError: If it needs tables of another width than the target's.
@@ -50,7 +78,7 @@ class BoundEagle3Head(Head):
     drafts_ahead = False
 
     def __init__(
-        self, network: Eagle3Network, vocabulary: mx.array, embeddings: TargetEmbeddings, bits: int | None = None
+        self, network: Eagle3Network, vocabulary: mx.array, embeddings: TargetEmbeddings, bits: int = 0
     ) -> None:
         config = network.config
         for width in (config.target_width, config.hidden_size if config.shares_tables else config.target_width):
@@ -61,7 +89,7 @@ class BoundEagle3Head(Head):
                 )
         self.network = Eagle3Network(config)
         self.network.update(tree_map(lambda array: array.astype(embeddings.dtype), network.parameters()))
-        if bits is not None:
+        if bits:
             nn.quantize(self.network, _GROUP, bits, class_predicate=lambda _, module: _fits(module))
         mx.eval(self.network.parameters())
         self.vocabulary = vocabulary
@@ -69,12 +97,13 @@ class BoundEagle3Head(Head):
         self.reads = HiddenReads(config.target_layers, trunk=False, normalised=False)
         self._dtype = embeddings.dtype
         table: Any = self.network.embed_tokens if config.own_embeddings else None
+        # without a family's scale, which the norm behind it would take out again
         self._embed: Callable[[mx.array], mx.array] = embeddings.embed if table is None else table
         self._output: Callable[[mx.array], mx.array]
         if config.own_output:
             self._output = self.network.lm_head
         else:
-            self._output = table.as_linear if config.tied_output else embeddings.output_for(vocabulary)
+            self._output = table.as_linear if config.tied_output else embeddings.output()
 
     @override
     def memory(self) -> HeadMemory:

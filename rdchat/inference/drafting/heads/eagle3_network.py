@@ -10,11 +10,12 @@ is switched on; SafeAILab's `midlayer` is `layers.0` here.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.rope_utils import initialize_rope
+
+from rdchat.inference.drafting.heads.block_config import RopeConfig
 
 
 class FeatureNorm(StrEnum):
@@ -54,6 +55,7 @@ class Eagle3Config:
         target_width: Width of the target's hidden states.
         vocabulary_size: Of the target.
         candidates: Tokens that it can draft.
+        rope: Positions of queries and keys.
         own_embeddings: Whether it has a table of its own, (vocabulary_size, hidden_size), and not the target's.
         own_output: Whether it has output rows of its own, (candidates, hidden_size), and not the target's.
         tied_output: Whether its output rows are its own embeddings.
@@ -62,9 +64,6 @@ class Eagle3Config:
         feature_norm: How the target's features are normalised.
         norm_before_residual: Whether the first layer's residual is the normalised hidden state.
         norm_output: Whether what takes the features' place is normalised by the last norm (EAGLE 3.1).
-        rope_theta: Base of the rotary embedding.
-        rope_scaling: Its scaling as mlx-lm takes it; None for none.
-        most_positions: `max_position_embeddings`, which some kinds of scaling reckon with.
     """
 
     hidden_size: int
@@ -78,6 +77,7 @@ class Eagle3Config:
     target_width: int
     vocabulary_size: int
     candidates: int
+    rope: RopeConfig
     own_embeddings: bool = False
     own_output: bool = True
     tied_output: bool = False
@@ -86,9 +86,6 @@ class Eagle3Config:
     feature_norm: FeatureNorm = FeatureNorm.NONE
     norm_before_residual: bool = False
     norm_output: bool = False
-    rope_theta: float = 10_000.0
-    rope_scaling: dict[str, Any] | None = None
-    most_positions: int = 2048
 
     @property
     def shares_tables(self) -> bool:
@@ -223,9 +220,8 @@ class _Attention(nn.Module):
         if config.head_norms:
             self.q_norm = nn.RMSNorm(config.head_width, config.norm_epsilon)
             self.k_norm = nn.RMSNorm(config.head_width, config.norm_epsilon)
-        self._rope = initialize_rope(
-            config.head_width, config.rope_theta, False, config.rope_scaling, config.most_positions
-        )
+        rope = config.rope
+        self._rope = initialize_rope(config.head_width, rope.theta, rope.traditional, rope.scaling, rope.max_positions)
 
     def rows(self, taken: mx.array, positions: RowPositions) -> list[mx.array]:
         """Return the keys and values of n rows, each (1, kv_heads, n, head_width)."""
