@@ -115,7 +115,7 @@ def _load_drafter(named: str | None, session: "ChatSession") -> Path:
 
 def _facts(args: argparse.Namespace, model: "LoadedModel", folder: Path) -> dict[str, Any]:
     """Return what is measured, as JSON holds it: two measurements with equal facts can be one."""
-    from rdchat.inference.drafting.folders.drafter_folder import WEIGHTS  # noqa: PLC0415
+    from rdchat.inference.drafting.folders.drafter_files import WEIGHTS  # noqa: PLC0415
     from rdchat.inference.models.fingerprint import TargetBinding  # noqa: PLC0415
 
     with (folder / WEIGHTS).open("rb") as weights:
