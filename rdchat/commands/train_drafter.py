@@ -78,10 +78,10 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
     from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415  MLX
 
     kind = TrainedKind(args.kind)
-    recipe = default_recipe(kind, args.seed)
+    tokens = (_DEFAULT_TOKENS if args.hours is None else _MOST_TOKENS) if args.tokens is None else args.tokens
+    recipe = default_recipe(kind, args.seed, tokens)
     if args.epochs is not None:
         recipe = replace(recipe, epochs=args.epochs)
-    tokens = (_DEFAULT_TOKENS if args.hours is None else _MOST_TOKENS) if args.tokens is None else args.tokens
     settings = TrainingSettings(
         out=paths.expanded(args.out, "--out").absolute(),
         tokens=tokens,

@@ -7,6 +7,7 @@ from typing import Any
 
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.drafting.folders.drafter_files import BINDING
+from rdchat.inference.training.run.recipes import default_recipe
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
 
@@ -96,7 +97,7 @@ def _command(settings: TrainingSettings, facts: dict[str, Any]) -> str:
     options = ["--tokens", str(tokens), "--seed", str(settings.seed), "--dtype", facts["dtype"], "--out", "FOLDER"]
     if settings.kind is not TrainedKind.RECURRENT:
         options += ["--kind", settings.kind.value]
-    if settings.recipe.epochs != type(settings.recipe)().epochs:
+    if settings.recipe.epochs != default_recipe(settings.kind, tokens=tokens).epochs:
         options += ["--epochs", str(settings.recipe.epochs)]
     if settings.prompts:
         options += ["--prompts", "FILE"]

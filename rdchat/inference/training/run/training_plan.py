@@ -88,6 +88,7 @@ class TrainingSettings:
         require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
         require(self.sequences >= 1, "sequences", self.sequences, "at least 1")
         require(self.vocabulary >= 2 * TEACHER_TOKENS, "vocabulary", self.vocabulary, f"at least {2 * TEACHER_TOKENS}")
+        assert isinstance(self.recipe, Recipe) == (self.kind is TrainedKind.RECURRENT)
         epochs = self.recipe.epochs
         require(1 <= epochs <= _MOST_EPOCHS, "epochs", epochs, f"from 1 to {_MOST_EPOCHS}")
 

@@ -23,6 +23,9 @@ from rdchat.inference.training.sequence_heads.samples import Sample
 from rdchat.inference.training.sequence_heads.sequence_head import SequenceHead
 from rdchat.inference.training.sequence_heads.shared_tables import SharedTables, first_output_scale
 
+# A root's own embedding is in what its logits are read from, and tied rows would make it draft itself.
+_FIRST_OUTPUT = 0.1
+
 
 class _Preconditioned(nn.Linear):
     """A linear layer whose outputs go through a fixed matrix, (outputs, outputs), that is folded in afterwards."""
@@ -60,7 +63,7 @@ class DSparkTraining(SequenceHead):
         for module in self._behind():
             module.__class__ = _Preconditioned
             module._after = self._after
-        network.norm.weight = network.norm.weight * first_output_scale(tables.rows)
+        network.norm.weight = network.norm.weight * (_FIRST_OUTPUT * first_output_scale(tables.rows))
         markov = network.markov_head
         markov.markov_w1.weight = _leading_directions(tables, config)
         markov.markov_w2.weight = mx.zeros_like(markov.markov_w2.weight)

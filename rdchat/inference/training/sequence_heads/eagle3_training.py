@@ -20,6 +20,8 @@ from rdchat.inference.training.sequence_heads.samples import Sample
 from rdchat.inference.training.sequence_heads.sequence_head import SequenceHead
 from rdchat.inference.training.sequence_heads.shared_tables import SharedTables, first_output_scale
 
+_OWN_SCORE = 8.0  # of a row with itself in fresh attention: some hundred others together weigh less
+
 
 class Eagle3Training(SequenceHead):
     """One EAGLE-3 head; see `SequenceHead`.
@@ -40,6 +42,7 @@ class Eagle3Training(SequenceHead):
         self._tables = tables
         layer = self.network.layers[0]
         layer.input_layernorm.weight = tables.embedding_weights
+        _attend_to_itself(config, layer.self_attn)
         self._rows = tables.rows @ tables.preconditioner
         self.network.norm.weight = self.network.norm.weight * first_output_scale(self._rows)
         drop_inputs((self.network.fc, layer.mlp.gate_proj, layer.mlp.up_proj), dropout)
@@ -87,6 +90,19 @@ class Eagle3Training(SequenceHead):
         tensors["d2t"] = mx.array(ids - np.arange(len(ids)))
         tensors["t2d"] = mx.array(np.isin(np.arange(config.vocabulary_size), ids))
         return PublishedDrafter(_settings(config, len(ids)), tensors)
+
+
+def _attend_to_itself(config: Eagle3Config, attention: Any) -> None:
+    """Begin with queries along a row's own key, so that each row looks at itself before it looks elsewhere.
+
+    The token before the one that is drafted comes in through attention alone. Where all rows look alike, it is one of
+    hundreds, and the head learns for long no more than how frequent words are.
+    """
+    keys = attention.k_proj.weight.reshape(config.kv_heads, config.head_width, -1)
+    shared = mx.repeat(keys, config.heads // config.kv_heads, axis=0)
+    # inputs have a mean square of 1 and fresh weights a variance of a third of their number's inverse
+    gain = _OWN_SCORE * 3 / config.head_width**0.5
+    attention.q_proj.weight = gain * shared.reshape(attention.q_proj.weight.shape)
 
 
 def _settings(config: Eagle3Config, candidates: int) -> dict[str, Any]:

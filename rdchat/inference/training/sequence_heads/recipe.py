@@ -24,9 +24,9 @@ class SequenceRecipe:
         seed: Of everything drawn.
     """
 
-    epochs: int = 4
+    epochs: int = 3
     conversations: int = 1
-    learning_rate: float = 5e-4
+    learning_rate: float = 1e-3
     warm_up: int = 50
     weight_decay: float = 0.05
     clip: float = 1.0
