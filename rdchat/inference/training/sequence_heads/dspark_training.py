@@ -25,6 +25,8 @@ from rdchat.inference.training.sequence_heads.shared_tables import SharedTables,
 
 # A root's own embedding is in what its logits are read from, and tied rows would make it draft itself.
 _FIRST_OUTPUT = 0.1
+_COMMON = 2.0  # what all queries and keys have in common, beside fresh weights' third of a unit of variance
+_SHARPNESS = 1.5  # of fresh attention
 
 
 class _Preconditioned(nn.Linear):
@@ -44,11 +46,14 @@ class DSparkTraining(SequenceHead):
     Args:
         config: Without tables of its own, with a vanilla Markov head, drafting from the root's place.
         tables: The target's.
+        examples: (n, features) some of the target's hidden states.
         roots: Roots of a step in one conversation, at most.
         dropout: Share of the inputs of the layers that read which is dropped.
     """
 
-    def __init__(self, config: BlockConfig, tables: SharedTables, roots: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, config: BlockConfig, tables: SharedTables, examples: mx.array, roots: int, dropout: float = 0.0
+    ) -> None:
         assert config.from_anchor
         assert config.markov is Markov.VANILLA
         self.network = network = BlockNetwork(config)
@@ -59,6 +64,7 @@ class DSparkTraining(SequenceHead):
             layer.input_layernorm.weight = tables.embedding_weights
             drop_inputs((layer.mlp.gate_proj, layer.mlp.up_proj), dropout)
         drop_inputs((network.fc,), dropout)
+        self._attend_to_neighbours(examples)
         self._after = tables.preconditioner * (config.hidden_size**0.5 / mx.linalg.norm(tables.preconditioner))
         for module in self._behind():
             module.__class__ = _Preconditioned
@@ -110,6 +116,27 @@ class DSparkTraining(SequenceHead):
         weights["t2d"] = mx.array(np.isin(np.arange(config.vocabulary_size), ids))
         return PublishedDrafter(_settings(config), weights)
 
+    def _attend_to_neighbours(self, examples: mx.array) -> None:
+        """Begin with queries and keys that are nearly the same everywhere: rotated, they agree most where near.
+
+        What decides most is the last hidden state before a block, and nothing but positions can say which it is.
+        """
+        network, config, tables = self.network, self.network.config, self._tables
+        context = network.hidden_norm(network.fc(examples.astype(mx.float32) / tables.input_scales)).mean(axis=0)
+        mask = tables.embed(mx.array([config.mask_token]))
+        for layer in network.layers:
+            attention = layer.self_attn
+            common = mx.array([1.0] * (config.head_size // 2) + [0.0] * (config.head_size // 2))
+            root = layer.input_layernorm(tables.embed(tables.vocabulary)).mean(axis=0)
+            reading = _of_both(layer.input_layernorm(mask)[0], root)
+            for projection, heads, direction in (
+                (attention.q_proj, config.heads, reading),
+                (attention.k_proj, config.kv_heads, context / mx.sum(context**2)),
+            ):
+                same = _COMMON * mx.tile(common, heads)[:, None] * direction
+                projection.weight = projection.weight + same
+            attention.q_norm.weight = _SHARPNESS * attention.q_norm.weight
+
     def _behind(self) -> list[nn.Linear]:
         """Return the two matrices whose outputs the last layer adds to its input."""
         layer = self.network.layers[-1]
@@ -144,6 +171,13 @@ def _leading_directions(tables: SharedTables, config: BlockConfig) -> mx.array:
     spread = np.zeros((len(table), config.markov_rank), np.float32)
     spread[:, : found.shape[1]] = found / np.maximum(np.sqrt((found**2).mean(axis=0)), 1e-6)
     return mx.array(spread)
+
+
+def _of_both(first: mx.array, second: mx.array) -> mx.array:
+    """Return the shortest vector, (width,), whose product with each of two others is 1."""
+    own = first / mx.sum(first**2)
+    other = second - mx.sum(second * own) * first
+    return own + (1 - mx.sum(second * own)) * other / mx.maximum(mx.sum(other**2), 1e-6)
 
 
 def _settings(config: BlockConfig) -> dict[str, Any]:

@@ -102,6 +102,10 @@ class PreparedSequences:
     held_out: list[Sample]
     question_tokens: int
 
+    def examples(self) -> list[Sample]:
+        """Return a few samples: those that are looked at or, where there are none, the first one."""
+        return self.held_out or [self.sample(0, 0)]
+
     def sample(self, window: int, number: int) -> Sample:
         """Return a conversation to be trained on."""
         span = self.store.answer_span(number)

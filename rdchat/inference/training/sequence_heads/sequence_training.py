@@ -92,7 +92,8 @@ class SequenceTraining(HeadTraining):
         scale = embedding_scale(self._model.info.architecture, embeddings.width)
         tables = SharedTables.of(embeddings, prepared, scale=scale, whiten=recipe.whiten)
         block = dspark_config(self._model, tables, prepared.counts, reads.layers, recipe.steps)
-        return DSparkTraining(block, tables, recipe.roots, recipe.dropout)
+        examples = mx.concatenate([mx.array(sample.features) for sample in prepared.examples()])
+        return DSparkTraining(block, tables, examples, recipe.roots, recipe.dropout)
 
 
 class _SequenceLearner(SequenceTrainer):

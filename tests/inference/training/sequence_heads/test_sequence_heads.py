@@ -15,7 +15,7 @@ from rdchat.inference.drafting.folders.drafter_files import write_drafter
 from rdchat.inference.drafting.folders.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind, Root
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.sequence_heads.dspark_training import block_mask
+from rdchat.inference.training.sequence_heads.dspark_training import _of_both, block_mask
 from rdchat.inference.training.sequence_heads.eagle3_training import Eagle3Training
 from rdchat.inference.training.sequence_heads.samples import Sample
 from rdchat.inference.training.sequence_heads.trainer import SequenceTrainer
@@ -126,7 +126,22 @@ def test_the_gradient_of_the_training_time_test_is_that_of_drafts_unrolled_one_b
     )
     assert ours[0].item() == pytest.approx(theirs[0].item(), rel=1e-4)
     for (name, expected), (_, found) in zip(tree_flatten(theirs[1]), tree_flatten(ours[1]), strict=True):
-        assert mx.allclose(expected, found, rtol=1e-3, atol=1e-3 * mx.abs(expected).max().item()).item(), name
+        assert mx.allclose(expected, found, rtol=1e-3, atol=1e-3 * float(mx.abs(expected).max())).item(), name
+
+
+def test_fresh_heads_look_first_where_the_next_token_is_decided() -> None:
+    """An EAGLE-3 row at itself, which holds the token before; a block at the end of the text."""
+    model = shared_llama()
+    eagle3, dspark = (learner(kind, model, recipe_of(kind)).head.network for kind in KINDS)
+    attention = eagle3.layers[0].self_attn
+    rows = mx.random.normal((7, 2 * eagle3.config.hidden_size))
+    for queries, keys in [(attention.q_proj(rows), attention.k_proj(rows))]:
+        scores = queries @ keys.T
+        assert mx.array_equal(mx.argmax(scores, axis=-1), mx.arange(7)).item()
+    width = dspark.config.hidden_size
+    first, second = mx.random.normal((2, width))
+    both = _of_both(first, second)
+    assert mx.allclose(mx.stack([first, second]) @ both, mx.ones(2), atol=1e-4).item()
 
 
 def test_a_block_sees_the_text_before_its_root_and_itself() -> None:

@@ -25,13 +25,13 @@ def check_same(first: SequenceTrainer, second: SequenceTrainer) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rule_is_learnt(kind: TrainedKind) -> None:
     """The target does not know it, so its answers' own tokens are put in its place as the teacher."""
-    trained = learner(kind, shared_llama(), recipe_of(kind, epochs=8, learning_rate=6e-3), count=2, ruled=True)
+    trained = learner(kind, shared_llama(), recipe_of(kind, epochs=10, learning_rate=8e-3), ruled=True)
     prepared = trained._prepared
     answers, teacher = prepared.store.answers, prepared.teacher
     teacher.columns[:, 0] = np.searchsorted(prepared.vocabulary, np.minimum(answers.tokens, prepared.vocabulary[-1]))
     teacher.probs[:] = [1, *[0] * (teacher.probs.shape[1] - 1)]
     before = trained.accuracy()
-    reports = list(trained.run(every=28))
+    reports = list(trained.run(every=14))
     assert reports[-1].loss < 0.6 * reports[0].loss
     assert reports[-1].step == reports[-1].total == trained.step
     after = trained.accuracy()
