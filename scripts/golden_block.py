@@ -19,8 +19,10 @@ import importlib.util
 import json
 import sys
 import types
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -31,7 +33,10 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3Config, Qwen3RMSNorm, 
 
 HIDDEN, VOCABULARY, TEXT, MORE = 16, 40, 7, 4
 TARGET_LAYERS, TARGET_DEPTH, BLOCK, MASK, REDUCED = [0, 2], 4, 4, 39, 25
-QWEN3 = {
+Tensors = dict[str, Any]
+# ids (1, block), hidden states (1, n, width) of new text, positions of both, cache -> logits and tokens of the block
+Block = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
+QWEN3: dict[str, Any] = {
     "model_type": "qwen3", "hidden_size": HIDDEN, "intermediate_size": 24, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": VOCABULARY, "rms_norm_eps": 1e-6,
     "hidden_act": "silu", "max_position_embeddings": 512, "attention_bias": False, "attention_dropout": 0.0,
@@ -63,13 +68,16 @@ def main() -> None:
 
 def dflash_cases(module: Path, out: Path) -> None:
     spec = importlib.util.spec_from_file_location("dflash_model", module)
+    assert spec is not None
+    assert spec.loader is not None
     reference = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(reference)
-    for name, changes in {
+    cases: dict[str, dict[str, Any]] = {
         "dflash": PLAIN_ROPE,
         "dflash_yarn_bias": {"rope_parameters": YARN, "attention_bias": True},
         "dflash_llama3": {"rope_parameters": LLAMA3, "num_attention_heads": 2, "num_key_value_heads": 1},
-    }.items():
+    }
+    for name, changes in cases.items():
         shape = {
             **QWEN3,
             **changes,
@@ -86,10 +94,10 @@ def dflash_cases(module: Path, out: Path) -> None:
         write(out, name, model, shape, found)
 
 
-def dflash_block(model, table, head):
+def dflash_block(model: Any, table: Any, head: Any) -> Block:
     """Return the function of a block as `dflash_generate` drafts it."""
 
-    def block(ids, hidden, positions, cache):
+    def block(ids: Any, hidden: Any, positions: Any, cache: Any) -> tuple[Any, Any]:
         rows = model(
             target_hidden=hidden,
             noise_embedding=table(ids),
@@ -149,10 +157,10 @@ def gemma_case(out: Path) -> None:
     write(out, "dspark_gemma4", model, shape, two_blocks(drafts_of(model)))
 
 
-def drafts_of(model):
+def drafts_of(model: Any) -> Block:
     """Return the function of a block as `deepspec.eval.dspark.draft_ops` drafts it."""
 
-    def block(ids, hidden, positions, cache):
+    def block(ids: Any, hidden: Any, positions: Any, cache: Any) -> tuple[Any, Any]:
         rows = model._forward_backbone(
             target_hidden_states=hidden,
             noise_embedding=model.embed_tokens(ids),
@@ -170,7 +178,7 @@ def drafts_of(model):
     return block
 
 
-def two_blocks(block) -> dict[str, torch.Tensor]:
+def two_blocks(block: Block) -> Tensors:
     """Draft behind `TEXT` tokens, then behind `MORE` more; the block's own rows are cut from the cache between."""
     generator = torch.Generator().manual_seed(11)
     hidden = torch.randn(1, TEXT + MORE, len(TARGET_LAYERS) * HIDDEN, generator=generator)
@@ -191,12 +199,14 @@ def speculators_cases(out: Path) -> None:
     without_package_code()
     definitions = import_module("speculators.models.dflash.model_definitions")
     heads = import_module("speculators.models.dspark.model_definitions")
-    for name, changes in {
+    cases: dict[str, dict[str, Any]] = {
         "speculators_dspark": {"speculators_model_type": "dspark", "markov_rank": 6, "markov_head_type": "gated"},
         "speculators_dflash": {"speculators_model_type": "dflash"},
         "speculators_both_ways": {"speculators_model_type": "dflash", "sliding_window_non_causal": True},
-    }.items():
-        layers = {**QWEN3, **PLAIN_ROPE, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
+    }
+    for name, changes in cases.items():
+        layers = {**QWEN3, **PLAIN_ROPE, "layer_types": ["sliding_attention", "full_attention"]}
+        layers |= {"sliding_window": 3, "use_sliding_window": True}
         config = Qwen3Config(**layers, attn_implementation="eager")
         model = torch.nn.Module()
         model.layers = torch.nn.ModuleList(definitions.Qwen3DFlashDecoderLayer(config, layer) for layer in range(2))
@@ -227,12 +237,12 @@ def speculators_cases(out: Path) -> None:
 class SpeculatorsBlock:
     """A block of one anchor at the end of the text, whose own hidden state nobody has: the masks leave it out."""
 
-    def __init__(self, model, config, ids, both_ways: bool) -> None:
+    def __init__(self, model: Any, config: Any, ids: Any, both_ways: bool) -> None:
         self.model, self.ids, self.both_ways = model, ids, both_ways
         self.rotary, self.window = Qwen3RotaryEmbedding(config), config.sliding_window
         self.text = torch.zeros(1, 0, len(TARGET_LAYERS) * HIDDEN)
 
-    def __call__(self, ids, hidden, _positions, _cache):
+    def __call__(self, ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, Any]:
         self.text = torch.cat([self.text, hidden], 1)
         count = self.text.shape[1]
         padded = torch.cat([self.text, torch.zeros_like(self.text[:, :1])], 1)
@@ -253,7 +263,7 @@ class SpeculatorsBlock:
             drafted.append(self.ids[corrected[0, depth].argmax()])
         return corrected, torch.stack(drafted[1:])[None]
 
-    def mask(self, count: int, window: int | None):
+    def mask(self, count: int, window: int | None) -> Any:
         masks = import_module("speculators.models.dflash.attention")
         documents, anchors = torch.zeros(count + 1, dtype=torch.long), torch.tensor([count])
         see, queries, keys = masks.create_anchor_block_mask_mod(
@@ -272,7 +282,7 @@ def without_package_code() -> None:
         sys.modules[package.__name__] = package
 
 
-def randomised(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+def randomised(model: Any, seed: int = 0) -> Any:
     """Give a model random weights that 16 bits hold exactly: matrices around 0, norms around 1."""
     generator = torch.Generator().manual_seed(seed)
     values = [*model.parameters(), *(buffer for name, buffer in model.named_buffers() if "layer_scalar" in name)]
@@ -283,7 +293,7 @@ def randomised(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
     return model.eval()
 
 
-def write(out: Path, name: str, model, config: dict, found: dict) -> None:
+def write(out: Path, name: str, model: Any, config: dict[str, Any], found: Tensors) -> None:
     weights = {f"weights.{key}": value.half() for key, value in model.state_dict().items() if "inv_freq" not in key}
     tensors = {key: value.contiguous() for key, value in {**weights, **found}.items()}
     save_file(tensors, out / f"block_{name}.safetensors", {"config": json.dumps(config)})

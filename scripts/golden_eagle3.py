@@ -103,7 +103,8 @@ def write_safeailab(folder: Path) -> None:
     def whole_tree(features: torch.Tensor, following: torch.Tensor, tokens: list[int]) -> torch.Tensor:
         model.reset()
         out, cache = model(features[None], input_ids=following[None], use_cache=True)
-        outputs, seen, start = [], torch.zeros(1, 0), 0
+        outputs: list[torch.Tensor] = []
+        seen, start = torch.zeros(1, 0), 0
         above = out[:, -1:]
         for level, nodes in enumerate(levels(TREE[1])):
             parents = [TREE[1][node] for node in nodes]
@@ -206,7 +207,7 @@ def randomise(model: torch.nn.Module) -> list[int]:
     model.d2t.copy_(ids - torch.arange(CANDIDATES))
     model.t2d.zero_()
     model.t2d[ids] = True
-    return ids.tolist()
+    return [int(token) for token in ids]
 
 
 def levels(parents: list[int]) -> list[list[int]]:

@@ -16,15 +16,13 @@ was at hand, and nothing was tried on a Mac.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-
-import mlx.core as mx
 
 from rdchat.inference.drafting.folders.checkpoint import Checkpoint, DrafterFormat, TargetFit, fit_to
 from rdchat.inference.drafting.folders.settings import Settings
 from rdchat.inference.drafting.heads.block_config import BlockConfig, LayerStyle, Markov
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
-from rdchat.inference.drafting.heads.block_network import BlockNetwork
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.models.safetensors_file import StoredTensor
 from rdchat.inference.target.target import LoadedModel
@@ -108,7 +106,7 @@ def block_config(checkpoint: Checkpoint) -> BlockConfig:
     config = BlockConfig(
         hidden_size=hidden,
         vocabulary_size=vocabulary,
-        draft_vocabulary_size=top.size("draft_vocab_size", vocabulary),
+        draft_vocabulary_size=top.size("draft_vocab_size", _listed(tensors) or vocabulary),
         heads=heads,
         kv_heads=kv_heads,
         head_size=head_size,
@@ -146,15 +144,10 @@ def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetFit:
 def load(checkpoint: Checkpoint, model: LoadedModel) -> StoredBlockHead:
     """Read a checkpoint; see `DrafterFormat`. Its confidence head is left where it is (see `block_network`)."""
     config = block_config(checkpoint)
-    wanted = config.shapes()
-    lists = ["d2t"] if config.reduced else []
-    tensors = checkpoint.read([*wanted, *lists])
-    vocabulary: mx.array | None = None
-    if config.reduced:
-        vocabulary = checkpoint.drafted_tokens(tensors.pop("d2t"), model.info.vocabulary_size)
-    network = BlockNetwork(config)
-    network.load_weights(list(tensors.items()))
-    return StoredBlockHead(network, vocabulary)
+    wanted = list(config.shapes())
+    tensors = checkpoint.read([*wanted, "d2t"])
+    ids = checkpoint.drafted_tokens(tensors["d2t"], model.info.vocabulary_size) if config.reduced else None
+    return StoredBlockHead(config, partial(checkpoint.lazy, wanted), ids)
 
 
 BLOCK = DrafterFormat(HeadKind.BLOCK, matches, block_config, check, load)
@@ -163,6 +156,9 @@ BLOCK = DrafterFormat(HeadKind.BLOCK, matches, block_config, check, load)
 def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) -> None:
     if config.heads % config.kv_heads:
         raise checkpoint.error(f"its {config.heads} heads cannot share {config.kv_heads} heads of keys")
+    turned = (config.rope.scaling or {}).get("partial_rotary_factor", 1) * config.head_size
+    if config.head_size % 2 or int(turned) < 2 or int(turned) % 2:
+        raise checkpoint.error(f"its positions cannot turn {turned:g} of {config.head_size} numbers of a head in pairs")
     if config.block_size > _MOST_BLOCK:
         raise block.wrong("block_size")
     if config.mask_token >= config.vocabulary_size:
@@ -193,7 +189,8 @@ def _windows(parts: _Parts, count: int) -> tuple[tuple[int | None, ...], tuple[b
     kinds = layers.words("layer_types", ["full_attention"] * count, ("full_attention", "sliding_attention"))
     if len(kinds) != count:
         raise layers.wrong("layer_types")
-    sliding = [kind == "sliding_attention" for kind in kinds]
+    used = layers.flag("use_sliding_window", True)  # Qwen's configurations name a window that they do not use
+    sliding = [used and kind == "sliding_attention" for kind in kinds]
     width = layers.size("sliding_window") - (not parts.speculators) if any(sliding) else None
     whole = None if block.data.get("draft_window_size") is None else block.size("draft_window_size")
     in_order = parts.speculators and not block.flag("sliding_window_non_causal", False)
@@ -223,6 +220,12 @@ def _target_layers(parts: _Parts) -> tuple[int, ...]:
     if parts.speculators:
         return parts.block.places("aux_hidden_state_layer_ids", -1)
     return parts.block.places("target_layer_ids")
+
+
+def _listed(tensors: Mapping[str, StoredTensor]) -> int:
+    """Return how many tokens `d2t` lists; 0 without it."""
+    tensor = tensors.get("d2t")
+    return tensor.shape[0] if tensor is not None and tensor.shape else 0
 
 
 def _confidence_inputs(tensors: Mapping[str, StoredTensor]) -> int:

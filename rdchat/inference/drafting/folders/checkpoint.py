@@ -85,19 +85,25 @@ class Checkpoint:
                 raise self.error(f"its tensor {name} is stored as {found.dtype[:20]}")
 
     def read(self, wanted: Collection[str]) -> dict[str, mx.array]:
-        """Read tensors.
+        """Return tensors, still lazy: each is read where it is used, so that all are never in memory unless they stay.
 
         Raises:
             ModelError: If one holds numbers that are not finite.
         """
+        checked = self.lazy(wanted)
+        while checked:  # none is held longer than it takes
+            name, tensor = checked.popitem()
+            if mx.issubdtype(tensor.dtype, mx.floating) and not mx.all(mx.isfinite(tensor)).item():
+                raise self.error(f"its tensor {name} holds numbers that are not finite")
+        return self.lazy(wanted)
+
+    def lazy(self, wanted: Collection[str]) -> dict[str, mx.array]:
+        """Return tensors as `read` does, where that has been called for them."""
         tensors: dict[str, mx.array] = {}
         for path in self.files:
             held = mx.load(str(path))
             assert isinstance(held, dict)
             tensors |= {plain_name(name): tensor for name, tensor in held.items() if plain_name(name) in wanted}
-        for name, tensor in tensors.items():
-            if mx.issubdtype(tensor.dtype, mx.floating) and not mx.all(mx.isfinite(tensor)).item():
-                raise self.error(f"its tensor {name} holds numbers that are not finite")
         return tensors
 
     def drafted_tokens(self, offsets: mx.array, vocabulary_size: int) -> mx.array:

@@ -191,10 +191,7 @@ def load_recurrent(folder: Path, model: LoadedModel) -> StoredDrafter:
 
 
 def _check_recurrent(folder: Path, model: LoadedModel) -> tuple[TargetBinding | None, HeadConfig]:
-    """Check a recurrent drafter's configuration against the target; its weights are not read.
-
-    Returns:
-        The model it was trained for, None for a checkpoint of Apple's, which does not say; and its architecture.
+    """Return the model it was trained for, None for a checkpoint of Apple's, which does not say; and its architecture.
 
     Raises:
         ModelError: If it is missing, described wrongly, or made for another model.
@@ -207,10 +204,7 @@ def _check_recurrent(folder: Path, model: LoadedModel) -> tuple[TargetBinding | 
 
 
 def _inspect_recurrent(folder: Path) -> tuple[dict[str, Any], HeadConfig]:
-    """Check that a recurrent drafter's configuration and the header of its weights fit together.
-
-    Returns:
-        The configuration, and the architecture that it describes.
+    """Return the configuration, and the architecture that it describes and the header of the weights fits.
 
     Raises:
         ModelError: If one of them is missing or damaged, or if the weights do not account for the architecture.

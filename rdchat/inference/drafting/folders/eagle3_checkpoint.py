@@ -21,13 +21,14 @@ import numpy as np
 from rdchat.inference.drafting.folders.checkpoint import OTHER_HINT, Checkpoint, DrafterFormat, TargetFit, fit_to
 from rdchat.inference.drafting.folders.settings import Settings
 from rdchat.inference.drafting.heads.eagle3_head import StoredEagle3
-from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Layer, Eagle3Network, FeatureNorm
+from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Layer, FeatureNorm
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.target.target import LoadedModel
 
 _FIRST, _MIDDLE = "layers.0.", "midlayer."
 _KINDS = ("llama", "mistral", "qwen2", "qwen3", "eagle3")  # of layers; their tensors tell them apart
 _MOST_LAYERS = 100
+_LISTS = ("d2t", "t2d")  # of each candidate, its id less its place; of each token, whether it is a candidate
 _READ = "eagle_aux_hidden_state_layer_ids"
 # Copies of the target's tables that only training needs, and what follows from the configuration.
 _IGNORED = ("verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq")
@@ -133,16 +134,18 @@ def load(checkpoint: Checkpoint, model: LoadedModel) -> StoredEagle3:
     """Read a checkpoint; see `DrafterFormat`."""
     config = eagle3_config(checkpoint, _depth(model))
     names = {_stored_name(checkpoint, name): name for name in config.shapes()}
-    tensors = checkpoint.read([*names, "d2t", "t2d"])
-    offsets, chosen = tensors.pop("d2t", None), tensors.pop("t2d", None)
-    offsets = mx.zeros(config.candidates, mx.int32) if offsets is None else offsets
+    read = checkpoint.read([*names, *_LISTS])
+    offsets = read["d2t"] if "d2t" in read else mx.zeros(config.candidates, mx.int32)
     vocabulary = checkpoint.drafted_tokens(offsets, config.vocabulary_size)
-    reduced = config.candidates < config.vocabulary_size
-    if reduced and chosen is not None and not np.array_equal(np.flatnonzero(np.array(chosen)), np.array(vocabulary)):
-        raise checkpoint.error("its lists d2t and t2d do not name the same tokens")
-    network = Eagle3Network(config)
-    network.load_weights([(names[name], tensor) for name, tensor in tensors.items()])
-    return StoredEagle3(network, vocabulary)
+    if config.candidates < config.vocabulary_size and "t2d" in read:
+        chosen = np.flatnonzero(np.array(read["t2d"]))
+        if not np.array_equal(chosen, np.array(vocabulary)):
+            raise checkpoint.error("its lists d2t and t2d do not name the same tokens")
+
+    def weights() -> dict[str, mx.array]:
+        return {names[name]: tensor for name, tensor in checkpoint.lazy(names).items()}
+
+    return StoredEagle3(config, weights, vocabulary)
 
 
 EAGLE3 = DrafterFormat(HeadKind.EAGLE3, matches, inspect, check, load)
@@ -165,6 +168,7 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
     layers.word("hidden_act", "silu", ("silu", "swish"))
     width, vocabulary = layers.size("hidden_size"), layers.size("vocab_size")
     heads = layers.size("num_attention_heads")
+    listed = next(iter(checkpoint.tensors["d2t"].shape), 0) if "d2t" in checkpoint.tensors else 0
     own_embeddings, own_output = "embed_tokens.weight" in tensors, "lm_head.weight" in tensors
     config = Eagle3Config(
         hidden_size=width,
@@ -177,7 +181,7 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
         target_layers=_target_layers(parts, depth),
         target_width=top.size("target_hidden_size", width),
         vocabulary_size=vocabulary,
-        candidates=eagle.size("draft_vocab_size", eagle.size("truncated_vocab_size", vocabulary)),
+        candidates=eagle.size("draft_vocab_size", eagle.size("truncated_vocab_size", listed or vocabulary)),
         own_embeddings=own_embeddings,
         own_output=own_output,
         tied_output=own_embeddings and not own_output and top.flag("tie_word_embeddings", False),
@@ -193,7 +197,8 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
 
 
 def _check_config(checkpoint: Checkpoint, config: Eagle3Config) -> None:
-    if config.heads % config.kv_heads or config.head_width % 2:
+    turned = (config.rope.scaling or {}).get("partial_rotary_factor", 1) * config.head_width
+    if config.heads % config.kv_heads or config.head_width % 2 or int(turned) < 2 or int(turned) % 2:
         heads = f"{config.heads:,} heads of width {config.head_width:,} and {config.kv_heads:,} of keys"
         raise checkpoint.error(f"it has {heads}, which do not go together")
     candidates, vocabulary = config.candidates, config.vocabulary_size
@@ -239,10 +244,11 @@ def _layers(layers: Settings, tensors: Collection[str]) -> tuple[Eagle3Layer, ..
     kinds = layers.words("layer_types", ["full_attention"] * count, ("full_attention", "sliding_attention"))
     if len(kinds) != count:
         raise layers.wrong("layer_types")
-    windows = [layers.size("sliding_window") if kind == "sliding_attention" else None for kind in kinds]
-    unsaid = layers.data.get("layer_types") is None and layers.data.get("sliding_window") is not None
-    if unsaid and layers.flag("use_sliding_window", True):
-        raise layers.wrong("sliding_window")
+    # Qwen's configurations name a window that they do not use unless they say so
+    used = layers.flag("use_sliding_window", layers.data.get("model_type") not in ("qwen2", "qwen3"))
+    if used and layers.data.get("layer_types") is None and layers.data.get("sliding_window") is not None:
+        raise layers.wrong("sliding_window")  # of which layers, it does not say
+    windows = [layers.size("sliding_window") if used and kind == "sliding_attention" else None for kind in kinds]
     takes = [number == 0 or f"layers.{number}.hidden_norm.weight" in tensors for number in range(count)]
     return tuple(Eagle3Layer(taken, window) for taken, window in zip(takes, windows, strict=True))
 

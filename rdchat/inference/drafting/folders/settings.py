@@ -128,6 +128,8 @@ class Settings:
         if isinstance(rope.data.get(layer_type), dict):
             rope = rope.within(layer_type)
         theta = rope.number("rope_theta", self.number("rope_theta", 10_000.0))
+        if theta <= 1:  # a base without frequencies
+            raise (rope if rope.data.get("rope_theta") is not None else self).wrong("rope_theta")
         scaling = rope if rope.data.get("rope_type") else self.within("rope_scaling")
         traditional = not self.flag("rope_is_neox_style", True)
         most = self.size("max_position_embeddings", 2048)

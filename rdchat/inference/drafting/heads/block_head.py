@@ -1,7 +1,7 @@
 """A block drafter bound to its target: one pass over a block, then a light correction a step; see `block_network`."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import override
@@ -9,10 +9,10 @@ from typing import override
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from mlx.utils import tree_map
+from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.heads.block_config import LayerStyle
+from rdchat.inference.drafting.heads.block_config import BlockConfig, LayerStyle
 from rdchat.inference.drafting.heads.block_network import BlockNetwork, MarkovHead, Place, Rows
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
@@ -29,14 +29,17 @@ _HINT = "Use a drafter that was made for this model."
 
 @dataclass(frozen=True, slots=True)
 class StoredBlockHead(StoredHead):
-    """A block drafter in memory.
+    """A block drafter that is bound to no target yet.
 
     Attributes:
-        network: Its network.
+        config: Its shape.
+        weights: Returns the network's tensors by their published names, lazy where they come from a file: then floats
+            are never all in memory beside their quantised copies.
         vocabulary: (draft_vocabulary_size,) int32 ids of the tokens that it can draft, ascending; None for all.
     """
 
-    network: BlockNetwork
+    config: BlockConfig
+    weights: Callable[[], Mapping[str, mx.array]]
     vocabulary: mx.array | None = None
 
     def bind(self, model: LoadedModel, bits: int | None = None) -> "BoundBlockHead":
@@ -49,15 +52,14 @@ class StoredBlockHead(StoredHead):
                 any acceptance is what others report (mlx-dspark); it was not measured here, nor anything on a Mac.
         """
         bits = (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits
-        return BoundBlockHead(self.network, self.vocabulary, model, bits)
+        return BoundBlockHead(self, model, bits)
 
 
 class BoundBlockHead(Head):
     """A block drafter in the target's precision or quantised, with the tables of its own or the target's; see `Head`.
 
     Args:
-        network: Left as it is.
-        vocabulary: (candidates,) int32 ids of the tokens it drafts; None for all.
+        stored: The drafter.
         model: The target.
         bits: Of the weights of a quantised copy; 0 for floats.
 
@@ -70,14 +72,15 @@ class BoundBlockHead(Head):
     drafts_ahead = False
     inverse_temperature = 1.0
 
-    def __init__(self, network: BlockNetwork, vocabulary: mx.array | None, model: LoadedModel, bits: int) -> None:
-        self.config = config = network.config
+    def __init__(self, stored: StoredBlockHead, model: LoadedModel, bits: int) -> None:
+        self.config = config = stored.config
+        vocabulary = stored.vocabulary
         self.reads = HiddenReads(config.target_layers, trunk=False, normalised=False)
         self.most_drafted = config.most_drafted
         embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
         self._check(model, embeddings)
         self.dtype = embeddings.dtype
-        self.network = _copy(network, self.dtype, bits)
+        self.network = _network(stored, self.dtype, bits)
         self._masks = mx.full((config.block_size - 1,), config.mask_token, mx.int32)
         own = config.own_embeddings
         self._table: Callable[[mx.array], mx.array] = self.network.embed_tokens if own else embeddings.embed
@@ -217,14 +220,15 @@ class _BlockState(HeadState):
         return self.head.state(self.hidden, self.base, self.depth + 1, tokens, past)
 
 
-def _copy(network: BlockNetwork, dtype: mx.Dtype, bits: int) -> BlockNetwork:
+def _network(stored: StoredBlockHead, dtype: mx.Dtype, bits: int) -> BlockNetwork:
     """Return a network in a precision, quantised where `bits` is not 0; layers that do not fit groups stay floats."""
-    copy = BlockNetwork(network.config)
-    copy.update(tree_map(lambda array: array.astype(dtype), network.parameters()))
+    network = BlockNetwork(stored.config)
+    network.load_weights([(name, tensor.astype(dtype)) for name, tensor in stored.weights().items()])
     if bits:
-        nn.quantize(copy, _GROUP, bits, class_predicate=_fits)
-    mx.eval(copy.parameters())
-    return copy
+        nn.quantize(network, _GROUP, bits, class_predicate=_fits)
+    for _, tensor in tree_flatten(network.parameters()):
+        mx.eval(tensor)  # one by one: what it is computed from goes at once
+    return network
 
 
 def _fits(_name: str, module: nn.Module) -> bool:

@@ -6,7 +6,7 @@ state of the draft alone: nothing is rolled back.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, override
 
@@ -14,12 +14,12 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
-from mlx.utils import tree_map
+from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import MOST_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
-from rdchat.inference.drafting.heads.eagle3_network import Eagle3Network
+from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Network
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
 from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -32,14 +32,17 @@ _GROUP = 64  # weights that share a scale in a quantised copy
 
 @dataclass(frozen=True, slots=True)
 class StoredEagle3(StoredHead):
-    """A drafter in memory that is bound to no target yet.
+    """A drafter that is bound to no target yet.
 
     Attributes:
-        network: Its weights.
+        config: Sizes and switches of its network.
+        weights: Returns the network's tensors by name, lazy where they come from a file: then floats are never all in
+            memory beside their quantised copies.
         vocabulary: (candidates,) int32 ids of the tokens that it can draft, ascending.
     """
 
-    network: Eagle3Network
+    config: Eagle3Config
+    weights: Callable[[], Mapping[str, mx.array]]
     vocabulary: mx.array
 
     def bind(self, model: LoadedModel, bits: int | None = None) -> "BoundEagle3Head":
@@ -51,8 +54,7 @@ class StoredEagle3(StoredHead):
                 reads weights, and floats on a CPU, where quantised products are slow. Not measured on a Mac yet.
         """
         bits = (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits
-        embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
-        return BoundEagle3Head(self.network, self.vocabulary, embeddings, bits)
+        return BoundEagle3Head(self, TargetEmbeddings(model.network, model.info.vocabulary_size), bits)
 
 
 class BoundEagle3Head(Head):
@@ -62,8 +64,7 @@ class BoundEagle3Head(Head):
     computed before the host knows how many there are.
 
     Args:
-        network: The drafter's weights; left as they are.
-        vocabulary: (candidates,) int32 ids of the tokens it drafts, ascending.
+        stored: The drafter.
         embeddings: The target's tables.
         bits: Of the weights of a quantised copy, 4 or 8; 0 for floats.
 
@@ -77,10 +78,8 @@ class BoundEagle3Head(Head):
     remembers = True
     drafts_ahead = False
 
-    def __init__(
-        self, network: Eagle3Network, vocabulary: mx.array, embeddings: TargetEmbeddings, bits: int = 0
-    ) -> None:
-        config = network.config
+    def __init__(self, stored: StoredEagle3, embeddings: TargetEmbeddings, bits: int = 0) -> None:
+        config = stored.config
         for width in (config.target_width, config.hidden_size if config.shares_tables else config.target_width):
             if width != embeddings.width:
                 raise ModelError(
@@ -88,12 +87,15 @@ class BoundEagle3Head(Head):
                     "Use a drafter that was made for this model.",
                 )
         self.network = Eagle3Network(config)
-        self.network.update(tree_map(lambda array: array.astype(embeddings.dtype), network.parameters()))
+        weights = [(name, tensor.astype(embeddings.dtype)) for name, tensor in stored.weights().items()]
+        self.network.load_weights(weights)
+        del weights
         if bits:
             nn.quantize(self.network, _GROUP, bits, class_predicate=lambda _, module: _fits(module))
-        mx.eval(self.network.parameters())
-        self.vocabulary = vocabulary
-        self.candidates = int(vocabulary.shape[0])
+        for _, tensor in tree_flatten(self.network.parameters()):
+            mx.eval(tensor)  # one by one: what it is computed from goes at once
+        self.vocabulary = stored.vocabulary
+        self.candidates = config.candidates
         self.reads = HiddenReads(config.target_layers, trunk=False, normalised=False)
         self._dtype = embeddings.dtype
         table: Any = self.network.embed_tokens if config.own_embeddings else None
@@ -175,7 +177,7 @@ class Eagle3Memory(ContextMemory):
     def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
         """See `HeadMemory`."""
         super().take(tokens, hidden, start)
-        self._fed = None  # it is no root's, and would keep the graph of a long prompt
+        self._fed = self._tip = None  # neither is the next root's, and they would keep the graph of a long prompt
 
     @override
     def state(self, root: Root) -> HeadState:
@@ -247,8 +249,11 @@ class _Eagle3State(HeadState):
         if self.seen is None and count == 1:
             return None
         drafted = self.rows[0][0].shape[2] - self.committed
+        own = mx.array(np.eye(count, dtype=np.bool_))  # made by the host: fewer launches than `mx.eye`
+        if not drafted:
+            return own
         before = mx.ones((count, drafted), mx.bool_) if self.seen is None else self.seen[beams]
-        return mx.concatenate([before, mx.eye(count, dtype=mx.bool_)], axis=1)
+        return mx.concatenate([before, own], axis=1)
 
 
 def _window_mask(asked: Sequence[int], positions: npt.ArrayLike, window: int) -> mx.array:

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx_lm.models.activations import swiglu
 from mlx_lm.models.rope_utils import initialize_rope
 
 from rdchat.inference.drafting.heads.block_config import RopeConfig
@@ -263,7 +264,7 @@ class _Mlp(nn.Module):
         self.down_proj = linear("down_proj", config.intermediate_size, config.hidden_size)
 
     def __call__(self, x: mx.array) -> mx.array:
-        output: mx.array = self.down_proj(nn.silu(self.gate_proj(x)) * self.up_proj(x))
+        output: mx.array = self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
         return output
 
 

@@ -15,7 +15,7 @@ from rdchat.inference.drafting.folders.drafter_folder import check_drafter, insp
 from rdchat.inference.drafting.heads.eagle3_head import StoredEagle3
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.drafting.eagle3_folders import LAYOUTS, eagle3_folder, golden_folders
+from tests.inference.drafting.eagle3.eagle3_folders import LAYOUTS, eagle3_folder, golden_folders
 from tests.inference.fakes import loaded, shared_family, shared_llama
 from tests.inference.families import network_of
 from tests.time_limits import at_most
@@ -51,8 +51,8 @@ def test_layouts_are_read(layout: str, model: LoadedModel, tmp_path: Path) -> No
     assert inspect_drafter(folder) is HeadKind.EAGLE3
     assert not check_drafter(folder, model).sure
     drafter = stored(folder, model)
-    config = drafter.network.config
-    assert {name: tensor.shape for name, tensor in tree_flatten(drafter.network.parameters())} == config.shapes()
+    config, network = drafter.config, drafter.bind(model).network
+    assert {name: tensor.shape for name, tensor in tree_flatten(network.parameters())} == config.shapes()
     assert drafter.vocabulary.tolist() == sorted(drafter.vocabulary.tolist())
     assert drafter.vocabulary.shape == (31,) if layout == "deepspec" else (20,)
     assert config.target_layers == ((0, 1, 0, 0, 1) if layout == "deepspec" else (0, 1, 0))
@@ -79,7 +79,7 @@ def test_which_layers_are_read(
     """The references count them in two ways."""
     deep = shared_deep()
     folder = eagle3_folder(tmp_path / "drafter", deep, layout, **changes)
-    assert stored(folder, deep).network.config.target_layers == layers
+    assert stored(folder, deep).config.target_layers == layers
 
 
 @cache
@@ -129,7 +129,6 @@ UNFIT: list[tuple[str, dict[str, Any], str]] = [
     ("speculators", {"norm_before_residual": None}, "lacks norm_before_residual"),
     ("speculators", {"fc_norm": True}, "fc_norm is True"),
     ("speculators", {"transformer_layer_config": None}, "lacks hidden_size"),
-    ("speculators", {"draft_vocab_size": None}, "lacks the tensor|has the shape"),
 ]
 
 
@@ -237,13 +236,26 @@ def test_biases_tied_tables_and_windows_are_as_the_checkpoint_says(model: Loaded
     folder = eagle3_folder(tmp_path / "drafter", model, "deepspec", tie_word_embeddings=True, sliding_window=4)
     change(folder, layer_types=["sliding_attention"], use_sliding_window=True, attention_bias=True)
     change_tensors(folder, lm_head__weight=None, layers__0__self_attn__q_proj__bias=mx.zeros(32))
-    config = stored(folder, model).network.config
+    config = stored(folder, model).config
     assert config.tied_output
     assert config.biases == {"layers.0.self_attn.q_proj"}
     assert [layer.window for layer in config.layers] == [4]
 
 
+def test_the_tokens_that_are_listed_are_those_that_are_drafted(model: LoadedModel, tmp_path: Path) -> None:
+    folder = eagle3_folder(tmp_path / "drafter", model, "speculators", draft_vocab_size=None)
+    assert stored(folder, model).config.candidates == 20
+
+
+def test_a_window_that_is_not_used_is_none(model: LoadedModel, tmp_path: Path) -> None:
+    """Qwen's configurations have a size of it, and perhaps say that they do not use it."""
+    for number, switch in enumerate((None, False)):
+        options = {"sliding_window": 4, "layer_types": ["sliding_attention"], "use_sliding_window": switch}
+        folder = eagle3_folder(tmp_path / str(number), model, "deepspec", **options)
+        assert stored(folder, model).config.layers[0].window is None
+
+
 def test_what_only_training_needs_is_left_out(model: LoadedModel, tmp_path: Path) -> None:
     folder = eagle3_folder(tmp_path / "drafter", model, "speculators")
     change_tensors(folder, verifier_norm__weight=mx.zeros(32), verifier_lm_head__weight=mx.zeros((20, 32)))
-    assert "verifier_norm.weight" not in stored(folder, model).network.config.shapes()
+    assert "verifier_norm.weight" not in stored(folder, model).config.shapes()

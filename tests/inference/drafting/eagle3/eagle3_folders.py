@@ -88,4 +88,4 @@ def eagle3_folder(folder: Path, model: LoadedModel, layout: str = "safeailab", *
 
 def golden_folders() -> list[Path]:
     """Return the checkpoints that come with the logits of a reference implementation."""
-    return sorted((Path(__file__).parent.parent / "golden").glob("eagle3_*"))
+    return sorted((Path(__file__).parents[2] / "golden").glob("eagle3_*"))

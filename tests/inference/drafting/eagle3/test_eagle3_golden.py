@@ -16,7 +16,7 @@ from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head
 from rdchat.inference.drafting.heads.head import HeadMemory, HeadState, Root
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.drafting.eagle3_folders import golden_folders
+from tests.inference.drafting.eagle3.eagle3_folders import golden_folders
 from tests.inference.fakes import loaded
 from tests.inference.families import network_of
 

@@ -14,7 +14,7 @@ from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import loaded
 from tests.inference.families import network_of
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 FILES = sorted(path.stem for path in GOLDEN.glob("block_*.safetensors"))
 
 pytestmark = pytest.mark.across_rows
@@ -49,6 +49,7 @@ def test_a_block_is_drafted_as_the_reference_drafts_it(name: str, tmp_path: Path
     stored = load_drafter(folder, model)
     assert isinstance(stored, StoredBlockHead)
     head = stored.bind(model, bits=0)
+    assert head.reads.layers == (0, 2)
     memory, done = head.memory(), 0
     ids = np.array(head.vocabulary)
     for number in range(2):
