@@ -89,6 +89,7 @@ def test_a_training_ends_in_a_drafter_of_the_model_s_own(
     assert not check_drafter(out, model).sure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_interrupted_training_ends_in_the_same_weights_and_shares_its_data(
     kind: TrainedKind, model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

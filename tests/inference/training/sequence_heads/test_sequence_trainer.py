@@ -25,7 +25,7 @@ def check_same(first: SequenceTrainer, second: SequenceTrainer) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rule_is_learnt(kind: TrainedKind) -> None:
     """The target does not know it, so its answers' own tokens are put in its place as the teacher."""
-    trained = learner(kind, shared_llama(), recipe_of(kind, epochs=10, learning_rate=8e-3), ruled=True)
+    trained = learner(kind, shared_llama(), recipe_of(kind, epochs=8, learning_rate=8e-3, steps=3), ruled=True)
     prepared = trained._prepared
     answers, teacher = prepared.store.answers, prepared.teacher
     teacher.columns[:, 0] = np.searchsorted(prepared.vocabulary, np.minimum(answers.tokens, prepared.vocabulary[-1]))
@@ -36,7 +36,7 @@ def test_a_rule_is_learnt(kind: TrainedKind) -> None:
     assert reports[-1].step == reports[-1].total == trained.step
     after = trained.accuracy()
     assert before[0] < 0.3 < 0.8 < after[0]
-    assert min(after[:3]) > 0.7
+    assert min(after) > 0.7
 
 
 @pytest.mark.parametrize(("kind", "stop"), [*zip(KINDS, (1, 16), strict=True)])
