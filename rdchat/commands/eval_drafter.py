@@ -31,7 +31,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add `eval-drafter` and its options."""
     parser = subparsers.add_parser(
         "eval-drafter",
-        help="measure a drafter on a file of prompts",
+        help="measure a drafter of any kind on a file of prompts",
         description="Decodes every prompt with every beam width and length, alone and with a branch from prompt "
         "lookup, and by prompt lookup alone; a line is printed as soon as it is measured. Ctrl-C ends it early.",
     )

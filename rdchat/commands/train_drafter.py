@@ -1,4 +1,4 @@
-"""`rdchat train-drafter`: trains a recurrent drafter for a model, from nothing, on this machine."""
+"""`rdchat train-drafter`: trains a drafter for a model, from nothing, on this machine."""
 
 import argparse
 import sys
@@ -11,6 +11,7 @@ from rdchat import paths
 from rdchat.commands.progress import ProgressLine
 from rdchat.commands.tight_memory import add_load_anyway, tell_warning
 from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api.trained_kind import TrainedKind
 
 if TYPE_CHECKING:
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
@@ -22,10 +23,17 @@ _LINES_EVERY = 30.0  # seconds between two lines where the output is no terminal
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `train-drafter` and its options."""
-    parser = subparsers.add_parser("train-drafter", help="train a recurrent drafter for a model")
+    parser = subparsers.add_parser("train-drafter", help="train a drafter for a model")
     parser.set_defaults(run=run)
     parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the drafter")
+    parser.add_argument(
+        "--kind",
+        choices=[kind.value for kind in TrainedKind],
+        default=TrainedKind.RECURRENT.value,
+        help="of its head: a small RNN (recurrent, the default), a layer over the text that drafts token by token "
+        "(eagle3), or one that drafts blocks (dspark); the last two are stored as others publish them",
+    )
     parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the model")
     add_load_anyway(parser)
     limits = parser.add_mutually_exclusive_group()
@@ -66,19 +74,22 @@ def run(args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace) -> "TrainingSettings":
     """Read the arguments and the files they name."""
     from rdchat.inference.api.prompt_files import read_prompts  # noqa: PLC0415
-    from rdchat.inference.training.head.trainer import Recipe  # noqa: PLC0415
+    from rdchat.inference.training.run.recipes import DRAFT_VOCABULARY, default_recipe  # noqa: PLC0415
     from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415  MLX
 
-    recipe = Recipe(seed=args.seed)
+    kind = TrainedKind(args.kind)
+    tokens = (_DEFAULT_TOKENS if args.hours is None else _MOST_TOKENS) if args.tokens is None else args.tokens
+    recipe = default_recipe(kind, args.seed, tokens)
     if args.epochs is not None:
         recipe = replace(recipe, epochs=args.epochs)
-    tokens = (_DEFAULT_TOKENS if args.hours is None else _MOST_TOKENS) if args.tokens is None else args.tokens
     settings = TrainingSettings(
         out=paths.expanded(args.out, "--out").absolute(),
         tokens=tokens,
         hours=args.hours,
         seed=args.seed,
+        vocabulary=DRAFT_VOCABULARY[kind],
         recipe=recipe,
+        kind=kind,
         anyway=args.load_anyway,
     )
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
@@ -94,8 +105,9 @@ def _asked_in_chats() -> list[str]:
 def _budget(plan: "TrainingPlan", resume: bool) -> str:
     settings, budget = plan.settings, plan.budget
     limit = f"{settings.tokens:,} answer tokens" if settings.hours is None else f"{settings.hours:g} hours"
+    begun = "Going on with" if plan.resumed else "Training"
     text = (
-        f"{'Going on with' if plan.resumed else 'Training'} a drafter for {plan.binding.name}: {limit}, up to "
+        f"{begun} {_of_kind(settings.kind)} drafter for {plan.binding.name}: {limit}, up to "
         f"{budget.disk_bytes / 1e9:.2f} GB of disk in {plan.folder}, {budget.memory_bytes / 1e9:.1f} GB of memory "
         f"beside the model."
     )
@@ -104,6 +116,10 @@ def _budget(plan: "TrainingPlan", resume: bool) -> str:
     if plan.left_out:
         text += f" Left out, as they are too long: {plan.left_out:,} of your questions."
     return text
+
+
+def _of_kind(kind: TrainedKind) -> str:
+    return {"recurrent": "a recurrent", "eagle3": "an EAGLE-3", "dspark": "a DSpark"}[kind]
 
 
 class _Shown:

@@ -13,7 +13,8 @@ from rdchat import paths
 from rdchat.chat.store import ConversationStore
 from rdchat.cli import main
 from rdchat.inference.api.requests import Role
-from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.folders.drafter_folder import inspect_drafter, load_drafter
+from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.target.target import LoadedModel
 from tests.commands.running import check_refused
 from tests.inference.fakes import CharacterTokenizer, lenient_llama
@@ -124,6 +125,18 @@ def test_without_chats_there_is_nothing_to_take_from_them(
     model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused("There are no questions in stored chats", out, capsys, "--from-my-chats")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "head", "words"), [("eagle3", HeadKind.EAGLE3, "an EAGLE-3"), ("dspark", HeadKind.BLOCK, "a DSpark")]
+)
+def test_a_kind_that_others_can_read(
+    kind: str, head: HeadKind, words: str, model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(out, "--tokens", "1000", "--kind", kind) == 0
+    assert f"Training {words} drafter for tiny" in capsys.readouterr().err
+    assert inspect_drafter(out) is head
 
 
 @pytest.mark.slow

@@ -40,6 +40,15 @@ class TrainingProgress:
     left_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """Steps done of `total`, and the mean loss, in nats, since the last report."""
+
+    step: int
+    total: int
+    loss: float
+
+
 class Pace:
     """Measures a phase's duration, and limits its events to one a second.
 

@@ -15,12 +15,15 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx_lm.models import qwen2
 
+from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data import data_maker
 from rdchat.inference.training.head.trainer import Recipe
 from rdchat.inference.training.run import train_phase
+from rdchat.inference.training.run.recipes import default_recipe
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training.sequence_heads.recipe import SequenceRecipe
 from rdchat.inference.training.training_progress import Pace, Phase
 from tests.inference.fakes import ALPHABET, END, LenientTokenizer, lenient, loaded
 
@@ -87,9 +90,11 @@ def _fit(network: nn.Module) -> None:
     network.eval()
 
 
-def training(model: LoadedModel, out: Path, resume: bool) -> DrafterTraining:
-    recipe = Recipe(epochs=6, batch=64, learning_rate=4e-3, warm_up=20, seed=1)
-    settings = TrainingSettings(out, tokens=6000, seed=1, sequences=16, vocabulary=32, recipe=recipe)
+def training(model: LoadedModel, out: Path, resume: bool, kind: TrainedKind = TrainedKind.RECURRENT) -> DrafterTraining:
+    recipe: Recipe | SequenceRecipe = Recipe(epochs=6, batch=64, learning_rate=4e-3, warm_up=20, seed=1)
+    if kind is not TrainedKind.RECURRENT:
+        recipe = replace(default_recipe(kind, seed=1), learning_rate=4e-3, warm_up=20)
+    settings = TrainingSettings(out, tokens=6000, seed=1, sequences=16, vocabulary=32, recipe=recipe, kind=kind)
     return DrafterTraining(model, make_plan(model, settings, resume))
 
 
@@ -97,12 +102,12 @@ def main() -> None:
     """Train into the folder that the command line names, with the model whose weights it names behind that.
 
     What is there is continued; each event is a line. Where the third argument says `write`, it waits for its end before
-    it writes: that takes less time than a kill.
+    it writes: that takes less time than a kill. The fourth one names the kind of head.
     """
     # a kill is to meet what was saved just before, in a training that is over in seconds
     train_phase._SAVE_EVERY = data_maker._SAVE_EVERY = 0.1
     Pace.EVERY = 0.0
-    for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), resume=True).run():
+    for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), True, TrainedKind(sys.argv[4])).run():
         sys.stdout.write(f"{progress.phase.value} {progress.fraction}\n")
         sys.stdout.flush()
         if progress.phase is Phase.WRITE and sys.argv[3] == Phase.WRITE:

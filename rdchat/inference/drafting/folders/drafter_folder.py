@@ -4,7 +4,6 @@ Ours is recurrent: `config.json`, `model.safetensors` and `card.md`, bound to on
 here too; what others publish is told apart by what it holds (`formats`).
 """
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,11 +15,20 @@ from mlx.utils import tree_flatten
 from mlx_lm.utils import dequantize_model
 
 from rdchat.errors import ModelError
-from rdchat.files.atomic_file import atomic_file, make_folder, temporary_of
+from rdchat.files.atomic_file import temporary_of
 from rdchat.files.foreign_files import check_file, read_json
 from rdchat.inference.api.drafter_facts import TargetMatch
 from rdchat.inference.drafting.folders.apple_checkpoint import APPLE_MODEL_TYPE, apple_config, apple_weights
 from rdchat.inference.drafting.folders.checkpoint import Checkpoint, DrafterFormat, open_checkpoint
+from rdchat.inference.drafting.folders.drafter_files import (
+    ACCEPTANCE,
+    BINDING,
+    CARD,
+    CONFIG,
+    WEIGHTS,
+    PublishedDrafter,
+    write_drafter,
+)
 from rdchat.inference.drafting.folders.formats import format_of
 from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
@@ -32,8 +40,6 @@ from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
 
-CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
-ACCEPTANCE = "acceptance.json"  # may be missing; see `rdchat.inference.auto.estimates.acceptance_file`
 _MOST_CONFIG_BYTES = 2**20
 _FORMAT = 1
 _VOCABULARY = "draft_vocabulary"  # the tensor of token ids beside the head's weights
@@ -62,6 +68,13 @@ class StoredDrafter(StoredHead):
         embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
         return BoundRecurrentHead(self.head, self.vocabulary, embeddings)
 
+    def written(self) -> PublishedDrafter:
+        """Return it as it is written, its weights in the precision they have."""
+        assert self.target is not None
+        tensors = dict(tree_flatten(self.head.parameters())) | {_VOCABULARY: self.vocabulary.astype(mx.int32)}
+        facts = {"format": _FORMAT, "target": asdict(self.target), "architecture": self.head.config.to_dict()}
+        return PublishedDrafter(facts, tensors)
+
 
 def bound_hash(folder: Path) -> str | None:
     """Return the `target_hash` of a drafter's model; None where its configuration, as Apple's, names none.
@@ -69,7 +82,9 @@ def bound_hash(folder: Path) -> str | None:
     Raises:
         ModelError: If that cannot be read.
     """
-    target = _read_config(folder).get("target")
+    config = _read_config(folder)
+    binding = config.get(BINDING, config)
+    target = binding.get("target") if isinstance(binding, dict) else None
     named = target.get("hash") if isinstance(target, dict) else None
     return named if isinstance(named, str) else None
 
@@ -93,32 +108,8 @@ def target_named_in(folder: Path) -> str | None:
 
 
 def save_drafter(folder: Path, drafter: StoredDrafter, card: str) -> None:
-    """Write a drafter. Its configuration is written last, so that only whole drafters are found.
-
-    Args:
-        folder: Made where it does not exist.
-        drafter: Its weights are stored in the precision they have.
-        card: Markdown, as `training.run.card` makes it.
-
-    Raises:
-        StorageFullError: If the disk is full.
-        StorageError: If it cannot be written.
-    """
-    assert drafter.target is not None
-    make_folder(folder)
-    tensors = dict(tree_flatten(drafter.head.parameters())) | {_VOCABULARY: drafter.vocabulary.astype(mx.int32)}
-    facts = {"format": _FORMAT, "target": asdict(drafter.target), "architecture": drafter.head.config.to_dict()}
-    # temporary files take their places from the last to the first
-    with (
-        atomic_file(folder / CONFIG) as config,
-        atomic_file(folder / CARD) as text,
-        atomic_file(folder / WEIGHTS) as weights,
-    ):
-        config.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-        text.write_text(card, encoding="utf-8")
-        mx.save_safetensors(str(weights), tensors, {"format": "mlx"})
-        for older in (CONFIG, ACCEPTANCE):  # which do not describe the new weights
-            (folder / older).unlink(missing_ok=True)
+    """Write a recurrent drafter; see `write_drafter`."""
+    write_drafter(folder, drafter.written(), card)
 
 
 def load_drafter(folder: Path, model: LoadedModel) -> StoredHead:
@@ -135,7 +126,7 @@ def load_drafter(folder: Path, model: LoadedModel) -> StoredHead:
     if published is None:
         return load_recurrent(folder, model)
     form, checkpoint = published
-    form.check(checkpoint, model)
+    _check_published(form, checkpoint, model)
     return form.load(checkpoint, model)
 
 
@@ -150,8 +141,7 @@ def check_drafter(folder: Path, model: LoadedModel) -> TargetMatch:
     """
     published = _published(folder, _read_config(folder))
     if published is not None:
-        form, checkpoint = published
-        return form.check(checkpoint, model)
+        return _check_published(*published, model)
     binding, _ = _check_recurrent(folder, model)
     if binding is None:
         return TargetMatch(False, f"It names no model; its sizes fit {model.info.name}.")
@@ -249,6 +239,15 @@ def _published(folder: Path, config: dict[str, Any]) -> tuple[DrafterFormat, Che
     return (form, checkpoint) if form and checkpoint else None
 
 
+def _check_published(form: DrafterFormat, checkpoint: Checkpoint, model: LoadedModel) -> TargetMatch:
+    """Check a published drafter against a target; one that we trained names its own."""
+    fit = form.check(checkpoint, model)
+    if BINDING not in checkpoint.config:
+        return fit
+    _check_binding(checkpoint.folder, checkpoint.config[BINDING], model)
+    return TargetMatch(True)
+
+
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.exists() and not path.is_symlink():
@@ -266,7 +265,7 @@ def _architecture(folder: Path, config: dict[str, Any]) -> HeadConfig:
     return HeadConfig.from_dict(data)
 
 
-def _check_binding(folder: Path, config: dict[str, Any], model: LoadedModel) -> TargetBinding:
+def _check_binding(folder: Path, config: Any, model: LoadedModel) -> TargetBinding:
     try:
         binding = TargetBinding(**config["target"])
     except (KeyError, TypeError) as error:

@@ -8,11 +8,8 @@ import rdchat
 from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import entries_of
-from rdchat.inference.drafting.folders.drafter_folder import (
-    CONFIG,
-    bound_hash,
-    inspect_drafter,
-)
+from rdchat.inference.drafting.folders.drafter_files import CONFIG
+from rdchat.inference.drafting.folders.drafter_folder import bound_hash, inspect_drafter
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, shown_name
 from rdchat.inference.target.target import LoadedModel

@@ -13,7 +13,8 @@ from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
 from rdchat.inference.api.drafter_facts import HeadKind, InstalledDrafter
 from rdchat.inference.drafting.folders.apple_checkpoint import APPLE_MODEL_TYPE
-from rdchat.inference.drafting.folders.drafter_folder import CONFIG, inspect_drafter
+from rdchat.inference.drafting.folders.drafter_files import CONFIG
+from rdchat.inference.drafting.folders.drafter_folder import inspect_drafter
 from rdchat.inference.models.installed_models import folders_in, model_places
 
 OWN, SHIPPED, BESIDE = "Your own", "Shipped", "Beside the model"

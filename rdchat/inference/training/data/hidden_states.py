@@ -6,6 +6,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
 
@@ -17,6 +18,21 @@ def answer_states(model: LoadedModel, conversations: Sequence[TrainingConversati
 
     They agree with those kept while the data was made up to rounding: the same sums, in another order.
     """
+    states = _read_all(model, conversations)
+    pairs = zip(states, conversations, strict=True)
+    return np.concatenate([row[item.answer_start - 1 : -1] for row, item in pairs])
+
+
+def conversation_states(
+    model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads
+) -> npt.NDArray[np.float16]:
+    """Return (tokens, width) the states at all tokens of conversations, one conversation after another."""
+    model.hooks.read(reads)
+    return np.concatenate(_read_all(model, conversations))
+
+
+def _read_all(model: LoadedModel, conversations: Sequence[TrainingConversation]) -> list[npt.NDArray[np.float16]]:
+    """Return the states at each conversation's tokens, read in groups of about the same length."""
     order = sorted(range(len(conversations)), key=lambda place: len(conversations[place].tokens))
     found: dict[int, npt.NDArray[np.float16]] = {}
     while order:
@@ -25,7 +41,7 @@ def answer_states(model: LoadedModel, conversations: Sequence[TrainingConversati
             count += 1
         group, order = order[:count], order[count:]
         found |= zip(group, _read(model, [conversations[place] for place in group]), strict=True)
-    return np.concatenate([found[place] for place in range(len(conversations))])
+    return [found[place] for place in range(len(conversations))]
 
 
 def _read(model: LoadedModel, conversations: Sequence[TrainingConversation]) -> list[npt.NDArray[np.float16]]:
@@ -34,4 +50,4 @@ def _read(model: LoadedModel, conversations: Sequence[TrainingConversation]) -> 
     model.network(mx.array([[*item.tokens, *[0] * (width - len(item.tokens))] for item in conversations]))
     assert model.hooks.hidden is not None
     states = np.array(model.hooks.hidden.astype(mx.float16))
-    return [row[item.answer_start - 1 : len(item.tokens) - 1] for row, item in zip(states, conversations, strict=True)]
+    return [row[: len(item.tokens)] for row, item in zip(states, conversations, strict=True)]

@@ -1,25 +1,28 @@
 """Training a head: AdamW on distillation along teacher-forced drafts, resumable to the step."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
-from mlx.utils import tree_flatten, tree_unflatten
 
-from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.training.head.loss import Candidates, distillation, sampled_distillation, unroll, weighted_mean
 from rdchat.inference.training.head.preparation import Prepared
 from rdchat.inference.training.head.samples import Batch
+from rdchat.inference.training.optimization import (
+    CandidateDraw,
+    drop_inputs,
+    learning_rate,
+    restore_checkpoint,
+    save_checkpoint,
+)
+from rdchat.inference.training.training_progress import StepReport
 
-_ALWAYS_DRAWN = 2 / 3  # share of the candidates that are the most frequent tokens; the others are drawn evenly
 _FIRST_OUTPUT = 0.1  # a fresh output layer is made this small: logits near 0 to begin with
 
 
@@ -54,33 +57,9 @@ class Recipe:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """Steps done of `total`, and the mean loss, in nats, since the last report."""
-
-    step: int
-    total: int
-    loss: float
-
-
-class DroppingLinear(nn.Linear):
-    """A linear layer that drops some of its inputs while training; its weights have the same names."""
-
-    dropout = 0.0
-
-    def __call__(self, x: mx.array) -> mx.array:
-        if self.training and self.dropout:
-            kept = 1 - self.dropout
-            x = x * mx.random.bernoulli(kept, x.shape) / kept
-        result: mx.array = super().__call__(x)
-        return result
-
-
 def with_dropout(head: RecurrentHead, dropout: float) -> RecurrentHead:
     """Let the layers of a head that read drop some of their inputs, but the recurrence, whose errors would add up."""
-    kind = type("DroppingLinear", (DroppingLinear,), {"dropout": dropout})
-    for module in (head.from_token, head.from_hidden, head.from_state, *head.blocks, head.output):
-        module.__class__ = kind
+    drop_inputs((head.from_token, head.from_hidden, head.from_state, *head.blocks, head.output), dropout)
     return head
 
 
@@ -103,11 +82,12 @@ class Trainer:
         self.head.output.weight = head.output.weight * _FIRST_OUTPUT
         self._recipe = recipe
         self._reader, self._windows, self._whitening = prepared.reader, prepared.windows, prepared.whitening
-        self._by_frequency = np.argsort(-prepared.counts, kind="stable").astype(np.int32)
+        self._candidates = CandidateDraw(prepared.counts, recipe.candidates, recipe.seed)
         windows = self._windows
         self._roots = [self._reader.roots(*windows.span(window), held_out=False) for window in range(len(windows))]
         self.step, self.total = 0, recipe.epochs * sum(self._steps_in(window) for window in range(len(windows)))
-        self._optimizer = optim.AdamW(self._learning_rate, weight_decay=recipe.weight_decay, bias_correction=True)
+        rate = partial(learning_rate, schedule=recipe, total=self.total)
+        self._optimizer = optim.AdamW(rate, weight_decay=recipe.weight_decay, bias_correction=True)
         self._optimizer.init(head.trainable_parameters())
         self._compile()
 
@@ -126,18 +106,11 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Write weights, optimiser state and step, all or nothing; see `atomic_file`."""
-        tensors = dict(tree_flatten({"head": self.head.parameters(), "optimizer": self._optimizer.state}))
-        with atomic_file(path) as temporary:
-            mx.save_safetensors(str(temporary), tensors, {"step": str(self.step)})
+        save_checkpoint(path, self.head, self._optimizer, self.step)
 
     def restore(self, path: Path) -> None:
         """Continue from what `save` wrote."""
-        loaded: Any = mx.load(str(path), return_metadata=True)
-        tensors, facts = loaded
-        state: Any = tree_unflatten(list(tensors.items()))
-        self.head.update(state["head"])
-        self._optimizer.state = state["optimizer"]
-        self.step = int(facts["step"])
+        self.step = restore_checkpoint(path, self.head, self._optimizer)
         self._compile()
 
     def _steps_in(self, window: int) -> int:
@@ -163,26 +136,10 @@ class Trainer:
         self._state = [self.head.state, self._optimizer.state, mx.random.state]
         self._update = partial(mx.compile, inputs=self._state, outputs=self._state)(self._plain_update)
 
-    def _learning_rate(self, step: mx.array) -> mx.array:
-        rise = mx.minimum((step + 1) / self._recipe.warm_up, 1)
-        fall = 0.5 * (1 + mx.cos(math.pi * mx.minimum(step / self.total, 1)))
-        return self._recipe.learning_rate * rise * fall
-
     def _draw(self, step: int) -> Candidates | None:
-        """Draw the candidates of a step: the most frequent tokens, and some of the others."""
-        wanted, there = self._recipe.candidates, len(self._by_frequency)
-        if not 0 < wanted < there:
-            return None
-        always = int(wanted * _ALWAYS_DRAWN)
-        draw = np.random.default_rng([self._recipe.seed, step, 1])
-        others = draw.choice(there - always, wanted - always, replace=False) + always
-        drawn = self._by_frequency[np.concatenate([np.arange(always), others])]
-        places = np.full(there, -1, np.int32)
-        places[drawn] = np.arange(wanted, dtype=np.int32)
-        chances = np.zeros(wanted, np.float32)
-        chances[always:] = math.log((wanted - always) / (there - always))
-        rows = self._whitening.rows[mx.array(drawn)]
-        return rows, mx.array(chances), mx.array(places)
+        """Draw the candidates of a step."""
+        drawn = self._candidates(step)
+        return None if drawn is None else (self._whitening.rows[drawn[0]], *drawn[1:])
 
     def _plain_update(self, batch: tuple[mx.array, ...], candidates: Candidates | None) -> mx.array:
         loss: mx.array

@@ -5,22 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rdchat.inference.drafting.heads.recurrent_head import HeadConfig
-from rdchat.inference.training.head.trainer import Recipe
+from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.drafting.folders.drafter_files import BINDING
+from rdchat.inference.training.run.recipes import default_recipe
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
 
-def card(plan: TrainingPlan, head: HeadConfig, facts: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+def card(plan: TrainingPlan, head: Mapping[str, Any], facts: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     """Return Markdown. It holds no text of anybody's.
 
     Args:
         plan: Settings and target of the training.
-        head: The trained head's shape.
-        facts: Of the run: answer tokens, conversations, steps, device, dtype, version.
+        head: The configuration that the head is stored with.
+        facts: Of the run: answer tokens, conversations, steps, device, dtype, version, licence.
         rows: What `draft_counts.report` gave for questions that were not trained on.
     """
     settings, binding = plan.settings, plan.binding
-    return f"""# Recurrent drafter for {binding.name}
+    return f"""# {settings.kind.words} drafter for {binding.name}
 
 | target | |
 |---|---|
@@ -46,7 +47,7 @@ was accepted at each position behind the root:
 ## Head
 | | |
 |---|---|
-{_table(head.to_dict())}
+{_table(_shape(head))}
 
 ## Recipe
 | | |
@@ -57,7 +58,7 @@ was accepted at each position behind the root:
 Make it again, with this model: `{_command(settings, facts)}`
 
 ## Licence
-The head holds no weights of the target. It was trained on the target's own answers: use it under the target's licence.
+{facts["licence"]} It was trained on the target's own answers: use it under the target's licence.
 """
 
 
@@ -80,6 +81,12 @@ def _figures(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines) or "| none was measured: there was no time, or too little data | | | |"
 
 
+def _shape(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a configuration says of the network: ours apart from the rest, published ones among the rest."""
+    found: Mapping[str, Any] = config.get("architecture") or {k: v for k, v in config.items() if k != BINDING}
+    return found
+
+
 def _table(facts: Mapping[str, Any]) -> str:
     return "\n".join(f"| {name} | {value} |" for name, value in facts.items())
 
@@ -88,7 +95,9 @@ def _command(settings: TrainingSettings, facts: dict[str, Any]) -> str:
     """Return the command that makes the same data and trains on it in the same way; hours are a number of tokens."""
     tokens = settings.tokens if settings.hours is None else facts["answer_tokens"]
     options = ["--tokens", str(tokens), "--seed", str(settings.seed), "--dtype", facts["dtype"], "--out", "FOLDER"]
-    if settings.recipe.epochs != Recipe().epochs:
+    if settings.kind is not TrainedKind.RECURRENT:
+        options += ["--kind", settings.kind.value]
+    if settings.recipe.epochs != default_recipe(settings.kind, tokens=tokens).epochs:
         options += ["--epochs", str(settings.recipe.epochs)]
     if settings.prompts:
         options += ["--prompts", "FILE"]

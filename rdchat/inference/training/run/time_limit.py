@@ -13,7 +13,7 @@ from rdchat.errors import StorageError
 from rdchat.files.atomic_file import write_json
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import BatchedDecoder
-from rdchat.inference.training.head.trainer import Trainer
+from rdchat.inference.training.head_training import Learner
 
 _FIRST_STEPS, _MEASURED_STEPS = 2, 8  # the first ones compile
 _MARGIN = 1.2  # for looks at held-out answers, saving, and a machine that has other things to do
@@ -85,9 +85,9 @@ class Costs:
         return _MARGIN * (self.token_s * tokens + self.evaluation_s)
 
 
-def measured_step_s(trainer: Trainer, now: Callable[[], float]) -> float:
-    """Return the mean seconds of a training step; the trainer is to be thrown away afterwards."""
-    steps = islice(trainer.run(every=1), _FIRST_STEPS + _MEASURED_STEPS)
+def measured_step_s(learner: Learner, now: Callable[[], float]) -> float:
+    """Return the mean seconds of a training step; the learner is to be thrown away afterwards."""
+    steps = islice(learner.run(every=1), _FIRST_STEPS + _MEASURED_STEPS)
     times = [now() for _ in steps]
     return (times[-1] - times[0]) / max(len(times) - 1, 1) if times else 0.0
 

@@ -9,11 +9,9 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.models.safetensors_file import read_header
-from rdchat.inference.training.head.preparation import Prepared
-from rdchat.inference.training.head.simulate import simulate
-from rdchat.inference.training.head.trainer import StepReport, Trainer
+from rdchat.inference.training.head_training import Learner
 from rdchat.inference.training.run.time_limit import TimeLimit
-from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
+from rdchat.inference.training.training_progress import Pace, Phase, StepReport, TrainingProgress
 
 _SAVE_EVERY = 45.0  # seconds of training that an interruption may cost
 _LOOK_EVERY = 60.0  # seconds between two looks at held-out answers
@@ -21,12 +19,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class TrainPhase:
-    """Runs a trainer to its last step, or as long as the time limit allows.
+    """Trains a head to its last step, or as long as the time limit allows.
 
     Args:
-        trainer: Fresh; restored from the checkpoint where there is one.
-        prepared: Its training data.
-        batch: Samples of a step.
+        learner: Fresh; restored from the checkpoint where there is one.
         checkpoint: The safetensors file that it is saved in.
         limit: Of time.
         reserve: Seconds of it that are to be left.
@@ -35,18 +31,14 @@ class TrainPhase:
 
     def __init__(
         self,
-        trainer: Trainer,
-        prepared: Prepared,
-        batch: int,
+        learner: Learner,
         checkpoint: Path,
         *,
         limit: TimeLimit,
         reserve: float,
         now: Callable[[], float],
     ) -> None:
-        self._trainer = trainer
-        self._prepared = prepared
-        self._batch = batch
+        self._learner = learner
         self._checkpoint = checkpoint
         self._limit = limit
         self._reserve = reserve
@@ -60,23 +52,23 @@ class TrainPhase:
             StorageFullError: If the disk is full.
             StorageError: If the checkpoint cannot be written.
         """
-        trainer = self._trainer
-        if _continues(self._checkpoint, trainer):
-            trainer.restore(self._checkpoint)
-        first, pace = trainer.step, Pace(self._now)
+        learner = self._learner
+        if _continues(self._checkpoint, learner):
+            learner.restore(self._checkpoint)
+        first, pace = learner.step, Pace(self._now)
         saved, looked = self._now(), -math.inf
         losses: list[float] = []
-        for step in trainer.run(every=1):
+        for step in learner.run(every=1):
             losses.append(_checked(step.loss))
             out_of_time = self._limit.left_s < self._reserve  # slower than it was measured to be
             last = step.step == step.total or out_of_time
             if last or self._now() - saved > _SAVE_EVERY:
-                trainer.save(self._checkpoint)
+                learner.save(self._checkpoint)
                 saved = self._now()
             if pace.due() or last:
                 accuracy: tuple[float, ...] = ()
                 if last or self._now() - looked > _LOOK_EVERY:
-                    accuracy, looked = simulate(trainer.head, self._prepared).accuracy, self._now()
+                    accuracy, looked = learner.accuracy(), self._now()
                 yield self._progress(step, (step.step - first) / pace.spent_s, losses, accuracy)
                 losses = []
             if out_of_time:
@@ -88,7 +80,7 @@ class TrainPhase:
         return TrainingProgress(
             Phase.TRAIN,
             step.step / step.total,
-            steps_per_s * self._batch,
+            steps_per_s * self._learner.samples,
             sum(losses) / len(losses),
             accuracy,
             (step.total - step.step) / steps_per_s,
@@ -101,11 +93,11 @@ def _checked(loss: float) -> float:
     return loss
 
 
-def _continues(checkpoint: Path, trainer: Trainer) -> bool:
+def _continues(checkpoint: Path, learner: Learner) -> bool:
     """Tell whether there is a whole checkpoint of a head with these weights' names and shapes."""
     if not checkpoint.exists():
         return False
-    wanted = {f"head.{name}": array.shape for name, array in tree_flatten(trainer.head.parameters())}
+    wanted = {f"head.{name}": array.shape for name, array in tree_flatten(learner.network.parameters())}
     try:
         found = {name: stored.shape for name, stored in read_header(checkpoint).items() if name.startswith("head.")}
     except ModelError as error:

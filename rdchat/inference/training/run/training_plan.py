@@ -14,6 +14,7 @@ from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.file_errors import file_error
 from rdchat.inference.api.requests import require
+from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.folders.drafter_folder import target_named_in
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig
@@ -29,6 +30,8 @@ from rdchat.inference.training.head.trainer import Recipe
 from rdchat.inference.training.run.budget import MOST_QUESTION_TOKENS, Budget, Need, make_budget
 from rdchat.inference.training.run.manifest import RunManifest
 from rdchat.inference.training.run.time_limit import measured_batch_speed
+from rdchat.inference.training.sequence_heads.head_shapes import sequence_layers
+from rdchat.inference.training.sequence_heads.recipe import SequenceRecipe
 
 _FEWEST_TOKENS, _MOST_TOKENS = 1000, 100_000_000
 _MOST_HOURS, _MOST_EPOCHS = 1000, 100
@@ -50,11 +53,12 @@ class TrainingSettings:
             keeps those it began with.
         sequences: Conversations decoded in one batch; fewer where the machine has not enough memory.
         vocabulary: Tokens that can be drafted, at most.
-        size: Width of the head's layers; 0 is the target's.
-        cell: How a token changes the head's state.
-        target_layers: Layers of the target that are read behind the trunk's output; None is those after a quarter, a
-            half and three quarters of the trunk.
+        size: Width of a recurrent head's layers; 0 is the target's.
+        cell: How a token changes a recurrent head's state.
+        target_layers: Layers of the target that are read; a recurrent head reads the trunk's output before them. None
+            leaves the choice to `spread_layers` or, for the other kinds, to `sequence_layers`.
         recipe: How it is trained.
+        kind: Of the head; the recipe is one for that kind.
         anyway: Whether it begins also where the memory seems too small for it.
 
     Raises:
@@ -72,7 +76,8 @@ class TrainingSettings:
     size: int = 0
     cell: Cell = Cell.RNN
     target_layers: tuple[int, ...] | None = None
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: Recipe | SequenceRecipe = field(default_factory=Recipe)
+    kind: TrainedKind = TrainedKind.RECURRENT
     anyway: bool = False
 
     def __post_init__(self) -> None:
@@ -83,6 +88,7 @@ class TrainingSettings:
         require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
         require(self.sequences >= 1, "sequences", self.sequences, "at least 1")
         require(self.vocabulary >= 2 * TEACHER_TOKENS, "vocabulary", self.vocabulary, f"at least {2 * TEACHER_TOKENS}")
+        assert isinstance(self.recipe, Recipe) == (self.kind is TrainedKind.RECURRENT)
         epochs = self.recipe.epochs
         require(1 <= epochs <= _MOST_EPOCHS, "epochs", epochs, f"from 1 to {_MOST_EPOCHS}")
 
@@ -115,12 +121,16 @@ class TrainingPlan:
         assert self.settings.target_layers is not None
         return self.settings.target_layers
 
-    def head_config(self, hidden_size: int, vocabulary: int) -> HeadConfig:
-        """Return the shape of the head for a target's width and the draft vocabulary that the data gave."""
-        size = self.settings.size or hidden_size
-        return HeadConfig(
-            hidden_size, vocabulary, size, size, cell=self.settings.cell, target_layers=self.target_layers
-        )
+    @property
+    def reads(self) -> HiddenReads:
+        """The hidden states that are read: the trunk's output, whose products the teacher is, then the layers'."""
+        return _reads(self.settings.kind, self.target_layers)
+
+    def head_config(self, model: LoadedModel) -> HeadConfig:
+        """Return the shape of a recurrent head; the data may turn out to have fewer tokens to draft."""
+        width = TargetEmbeddings(model.network, model.info.vocabulary_size).width
+        settings, size = self.settings, self.settings.size or width
+        return HeadConfig(width, settings.vocabulary, size, size, cell=settings.cell, target_layers=self.target_layers)
 
 
 def make_plan(
@@ -142,9 +152,10 @@ def make_plan(
         StorageFullError: If there is no room for the data.
         DoesNotFitError: If there is not enough memory.
     """
-    layers = spread_layers(model) if settings.target_layers is None else settings.target_layers
-    settings = replace(settings, target_layers=layers)
-    width = _check_hidden_states(model, layers)
+    recurrent = settings.kind is TrainedKind.RECURRENT
+    if settings.target_layers is None:
+        settings = replace(settings, target_layers=spread_layers(model) if recurrent else sequence_layers(model))
+    width = _check_hidden_states(model, settings)
     check_batched_decoding(model)
     binding = TargetBinding.of(model.info)
     _check_out(settings.out, binding)
@@ -163,6 +174,8 @@ def make_plan(
     if settings.hours is not None:
         tokens = min(tokens, int(settings.hours * 3600 * measured_batch_speed(model, fitting.sequences, now)) + 1)
     keep_states = manifest.keep_states if manifest else None
+    if not recurrent:
+        keep_states = False  # of whole conversations they would take several times the room
     budget = make_budget(need, tokens, fitting.sequences, folder, keep_states, anyway=settings.anyway)
     template = manifest.template if manifest else chat_template(model)
     return TrainingPlan(fitting, binding, folder, template, budget, left_out=left_out, resumed=manifest is not None)
@@ -178,15 +191,19 @@ def spread_layers(model: LoadedModel) -> tuple[int, ...]:
     return tuple(sorted({layer for layer in (count // 4, count // 2, count - count // 4) if layer < count}))
 
 
-def _check_hidden_states(model: LoadedModel, layers: tuple[int, ...]) -> int:
-    """Look whether the model can be drafted for at all; return the width of what a drafter reads."""
-    name = model.info.name
+def _reads(kind: TrainedKind, layers: tuple[int, ...]) -> HiddenReads:
+    return HiddenReads(layers, normalised=kind is TrainedKind.RECURRENT)
+
+
+def _check_hidden_states(model: LoadedModel, settings: TrainingSettings) -> int:
+    """Look whether the model can be drafted for at all; return the width of what is read."""
+    name, layers = model.info.name, settings.target_layers or ()
     if problem := cannot_verify(model):  # first: it finds out, too, whether the trunk gives states at all
         raise ModelError(problem, _ANOTHER)
-    model.hooks.read(HiddenReads(layers))
+    model.hooks.read(_reads(settings.kind, layers))
     model.network(mx.array([[0]]))
     if model.hooks.hidden is None:
-        raise ModelError(f"{name} does not give its hidden states, which a recurrent drafter reads.", _ANOTHER)
+        raise ModelError(f"{name} does not give its hidden states, which a drafter reads.", _ANOTHER)
     width = int(model.hooks.hidden.shape[-1])
     embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
     if width != embeddings.width * (1 + len(layers)):
@@ -217,7 +234,9 @@ def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
 def _folder(binding: TargetBinding, settings: TrainingSettings) -> Path:
     """Name the folder of this kind of data; what chats hold does not count, as they go on while a training rests."""
     chats = ["chats"] if settings.asked else []
-    facts = json.dumps([settings.seed, settings.sequences, settings.target_layers, settings.prompts, *chats])
+    # all that keep no hidden states can share their data
+    layers = settings.target_layers if settings.kind is TrainedKind.RECURRENT else None
+    facts = json.dumps([settings.seed, settings.sequences, layers, settings.prompts, *chats])
     name = f"{binding.name.replace('/', '-')}-{binding.hash[:8]}"
     return paths.cache_dir() / "training" / name / hashlib.sha256(facts.encode()).hexdigest()[:12]
 

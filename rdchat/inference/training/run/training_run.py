@@ -9,10 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
 
-import mlx.core as mx
 import numpy as np
-import numpy.typing as npt
-from mlx.utils import tree_map
 
 from rdchat import __version__
 from rdchat.errors import ModelError, RdchatError
@@ -21,32 +18,27 @@ from rdchat.files.file_lock import FileLock
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.auto.estimates.acceptance_calibration import AcceptanceCalibration
 from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
 from rdchat.inference.auto.estimates.acceptance_file import write_acceptance
 from rdchat.inference.benchmark.draft_counts import CountsFile, Result, report
 from rdchat.inference.benchmark.evaluation import Evaluation
-from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter, load_recurrent, save_drafter
+from rdchat.inference.drafting.folders.drafter_files import read_written, write_drafter
+from rdchat.inference.drafting.folders.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.embeddings import TargetEmbeddings
-from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.memory_errors import memory_errors
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens
-from rdchat.inference.training.data.hidden_states import answer_states
 from rdchat.inference.training.data.seed_prompts import SeedPromptSource
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 from rdchat.inference.training.data.shipped_answers import read_answers, shipped_path
-from rdchat.inference.training.head.inverse_temperature import fit_inverse_temperature
-from rdchat.inference.training.head.logit_curve import LogitCurve
-from rdchat.inference.training.head.preparation import Prepared, at_once, prepare
 from rdchat.inference.training.head.samples import TEACHER_TOKENS, Answers
-from rdchat.inference.training.head.trainer import Trainer
-from rdchat.inference.training.head.whitening import fold_weights
+from rdchat.inference.training.head_training import Learner, at_once
 from rdchat.inference.training.run.card import card
 from rdchat.inference.training.run.data_phase import DataPhase
+from rdchat.inference.training.run.kinds import training_of
 from rdchat.inference.training.run.manifest import RunManifest
 from rdchat.inference.training.run.time_limit import Costs, TimeLimit, measured_call_s, measured_step_s
 from rdchat.inference.training.run.train_phase import TrainPhase
@@ -63,8 +55,6 @@ _DRAFTS = tuple(  # with which they are decoded
     for width, branch in ((1, False), (4, False), (4, True))
 )
 _CLOCK_SAVED_EVERY = 10.0  # seconds of --hours that an interruption may give back
-
-Shards = list[list[TrainingConversation]]
 
 
 class DrafterTraining:
@@ -83,7 +73,7 @@ class DrafterTraining:
         self._model = model
         self._plan = plan
         self._now = now
-        model.hooks.read(HiddenReads(plan.target_layers))
+        model.hooks.read(plan.reads)
 
     def run(self) -> Generator[TrainingProgress]:
         """Go on from where the last run ended, to the end. Every event is also a line of `log.jsonl`.
@@ -106,6 +96,7 @@ class DrafterTraining:
             self._limit = TimeLimit(settings.hours, folder / "time.json", self._now)
             stack.callback(self._save_clock)
             self._shards = ShardFolder(folder / "shards", self._model.info.vocabulary_size)
+            self._training = training_of(self._model, self._plan, self._shards)
             log = stack.enter_context(closing(JsonLines(folder / "log.jsonl")))
             for progress in self._phases():
                 log.append({"at": round(time.time(), 1)} | asdict(progress))
@@ -123,17 +114,17 @@ class DrafterTraining:
         conversations = [item for shard in shards for item in shard]
         place = self._plan.folder / f"recipe-{self._recipe_key(len(shards))}"
         make_folder(place)
-        trained = place / "trained.json"
+        trained, kept = place / "trained.json", place / "drafter"
         if not trained.exists():
             yield TrainingProgress(Phase.PREPARE, 0.0)
-            prepared = yield from self._prepare(shards, place)
-            trainer = self._fresh_trainer(prepared)
-            yield from self._train_phase(trainer, prepared, place).run()
-            save_drafter(place / "drafter", self._finished(trainer, prepared), "")
-            write_json(trained, {"steps": trainer.step, "all_steps": trainer.total})
+            self._check_answers(conversations)
+            learner = yield from self._training.prepare(shards, place)
+            yield from self._train_phase(learner, place).run()
+            write_drafter(kept, learner.finished(), "")
+            write_json(trained, {"steps": learner.step, "all_steps": learner.total})
             for file in place.glob("teacher-*"):
                 file.unlink()
-        drafter = load_recurrent(place / "drafter", self._model)
+        drafter = HeadModel(self._model, load_drafter(kept, self._model))
         questions, results = self._held_out(conversations), list[Result]()
         acceptance = yield from self._calibrate(drafter, questions, place)
         yield from self._evaluate(questions[:_EVALUATED], place, results)
@@ -144,9 +135,11 @@ class DrafterTraining:
             "device": self._model.info.device,
             "dtype": self._model.info.dtype,
             "version": __version__,
+            "licence": self._training.licence,
         }
-        text = card(self._plan, drafter.head.config, facts, report(results))
-        save_drafter(self._plan.settings.out, drafter, text)
+        written = read_written(kept)
+        text = card(self._plan, written.config, facts, report(results))
+        write_drafter(self._plan.settings.out, written, text)
         if acceptance is not None:
             write_acceptance(self._plan.settings.out, acceptance)
         yield TrainingProgress(Phase.DONE, 1.0)
@@ -186,42 +179,24 @@ class DrafterTraining:
         """Name what training depends on beside the data's kind, so that nothing is continued by another recipe."""
         settings = self._plan.settings
         facts = [asdict(settings.recipe), settings.vocabulary, settings.size, settings.cell, settings.hours, shards]
+        if settings.kind is not TrainedKind.RECURRENT:
+            facts += [settings.kind, settings.target_layers]
         return hashlib.sha256(json.dumps([__version__, *facts]).encode()).hexdigest()[:12]
 
     def _costs(self) -> Costs:
         """Measure on the first shard what training on the data will take."""
-        recipe, began = self._plan.settings.recipe, self._now()
+        began = self._now()
         shard = self._shards.read(0)
-        prepared = at_once(self._prepare([shard]))
+        self._check_answers(shard)
+        learner = at_once(self._training.prepare([shard]))
         prepared_s = self._now() - began
-        step_s = measured_step_s(self._fresh_trainer(prepared), self._now)
-        readings = 1 if self._plan.budget.keep_states else 1 + recipe.epochs
-        token_s = readings * prepared_s / answer_tokens(shard) + recipe.epochs * step_s / recipe.batch
+        epochs, step_s = self._plan.settings.recipe.epochs, measured_step_s(learner, self._now)
+        token_s = self._training.readings * prepared_s / answer_tokens(shard) + epochs * step_s / learner.samples
         return Costs(token_s, self._evaluation_s())
 
     def _evaluation_s(self) -> float:
         """Return what the evaluation takes at most: one call of the target for each token."""
         return _EVALUATED * len(_DRAFTS) * _EVALUATED_TOKENS * measured_call_s(self._model, self._now)
-
-    def _prepare(self, shards: Shards, kept: Path | None = None) -> Generator[TrainingProgress, None, Prepared]:
-        def read_states(number: int) -> npt.NDArray[np.float16]:
-            kept = self._shards.states(number)
-            return answer_states(self._model, shards[number]) if kept is None else kept
-
-        self._check_answers([item for shard in shards for item in shard])
-        settings, size = self._plan.settings, self._model.info.vocabulary_size
-        embeddings = TargetEmbeddings(self._model.network, size)
-        return prepare(
-            embeddings,
-            LogitCurve.of(self._model, embeddings),
-            size,
-            shards,
-            read_states,
-            candidates=settings.vocabulary,
-            steps=settings.recipe.steps,
-            window_tokens=self._plan.budget.window_tokens,
-            kept=kept,
-        )
 
     def _check_answers(self, conversations: list[TrainingConversation]) -> None:
         answers = Answers.of(conversations)
@@ -233,35 +208,16 @@ class DrafterTraining:
                 "Pick another model.",
             )
 
-    def _fresh_trainer(self, prepared: Prepared) -> Trainer:
-        recipe = self._plan.settings.recipe
-        mx.random.seed(recipe.seed)
-        width = prepared.whitening.rows.shape[1]
-        return Trainer(RecurrentHead(self._plan.head_config(width, len(prepared.vocabulary))), recipe, prepared)
-
-    def _train_phase(self, trainer: Trainer, prepared: Prepared, place: Path) -> TrainPhase:
+    def _train_phase(self, learner: Learner, place: Path) -> TrainPhase:
         reserve = _EVALUATION_SHARE * self._evaluation_s() if self._limit else 0.0
-        return TrainPhase(
-            trainer,
-            prepared,
-            self._plan.settings.recipe.batch,
-            place / "training.safetensors",
-            limit=self._limit,
-            reserve=reserve,
-            now=self._now,
-        )
-
-    def _finished(self, trainer: Trainer, prepared: Prepared) -> StoredDrafter:
-        head = _in_half_precision(fold_weights(trainer.head, prepared.whitening))
-        head.config = replace(head.config, inverse_temperature=fit_inverse_temperature(trainer.head, prepared))
-        return StoredDrafter(head, prepared.vocabulary, self._plan.binding)
+        return TrainPhase(learner, place / "training.safetensors", limit=self._limit, reserve=reserve, now=self._now)
 
     def _calibrate(
-        self, drafter: StoredDrafter, prompts: list[Prompt], place: Path
+        self, drafter: HeadModel, prompts: list[Prompt], place: Path
     ) -> Generator[TrainingProgress, None, Acceptance | None]:
         """Calibrate the automatic mode's acceptance estimates on held-out questions."""
         sampling = SamplingParams(temperature=0, max_tokens=_CALIBRATION_TOKENS)
-        calibration = AcceptanceCalibration(self._model, HeadModel(self._model, drafter))
+        calibration = AcceptanceCalibration(self._model, drafter)
         pace, tokens = Pace(self._now), 0
         for number, prompt in enumerate(prompts, start=1):
             request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling)
@@ -295,10 +251,3 @@ class DrafterTraining:
         held_out = [item for item in conversations if Answers.of([item]).held_out[0]]
         texts = [self._model.decode(item.tokens[before : item.answer_start - after]).strip() for item in held_out]
         return [Prompt(text) for text in texts if text][:_CALIBRATION_PROMPTS]
-
-
-def _in_half_precision(head: RecurrentHead) -> RecurrentHead:
-    """Cast the weights to float16; no loss of acceptance was measured."""
-    head.update(tree_map(lambda array: array.astype(mx.float16), head.parameters()))
-    mx.eval(head.parameters())
-    return head

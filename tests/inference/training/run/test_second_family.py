@@ -14,6 +14,7 @@ import pytest
 
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
+from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.folders.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
@@ -46,11 +47,14 @@ def model() -> LoadedModel:
 @pytest.fixture(scope="module")
 def trained(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a drafter `out`, trained without interruption, that training's cache, and how long it took."""
-    place = tmp_path_factory.mktemp("whole")
+    return trained_in(tmp_path_factory.mktemp("whole"), model, TrainedKind.RECURRENT)
+
+
+def trained_in(place: Path, model: LoadedModel, kind: TrainedKind) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RDCHAT_CACHE_DIR", str(place / "cache"))
         began = time.monotonic()
-        phases = [progress.phase for progress in training(model, place / "out", resume=False).run()]
+        phases = [progress.phase for progress in training(model, place / "out", False, kind).run()]
         (place / "seconds").write_text(f"{time.monotonic() - began:.0f}")
     assert list(dict.fromkeys(phases)) == list(Phase)
     return place
@@ -116,16 +120,18 @@ def test_the_card_says_how_it_was_made(trained: Path) -> None:
         assert words in card
 
 
-def run_until(phase: Phase, folder: Path, weights: Path) -> None:
+def run_until(phase: Phase, folder: Path, weights: Path, kind: TrainedKind = TrainedKind.RECURRENT) -> None:
     """Go on with a training in a process of its own, and kill that in a phase; DONE lets it end."""
     environment = os.environ | {"RDCHAT_CACHE_DIR": str(folder / "cache")}
-    command = [sys.executable, "-c", PROGRAM, str(folder / "out"), str(weights), phase.value]
-    events = 0
+    command = [sys.executable, "-c", PROGRAM, str(folder / "out"), str(weights), phase.value, kind.value]
+    events, wanted = 0, EVENTS_BEFORE_THE_KILL.get(phase, 1)
+    if kind is not TrainedKind.RECURRENT:
+        wanted = min(wanted, 40)  # their steps are whole conversations
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             events += line.startswith(phase.value)
-            if phase is not Phase.DONE and events == EVENTS_BEFORE_THE_KILL.get(phase, 1):
+            if phase is not Phase.DONE and events == wanted:
                 process.send_signal(signal.SIGKILL)
                 break
         assert process.wait() == (0 if phase is Phase.DONE else -signal.SIGKILL)
@@ -140,5 +146,24 @@ def test_killed_in_every_phase_and_resumed_it_ends_in_the_same_weights(
         assert not (tmp_path / "out").exists()
         run_until(phase, tmp_path, tmp_path / "model.safetensors")
     expected, found = tensors(trained / "out"), tensors(tmp_path / "out")
+    assert expected.keys() == found.keys()
+    assert all(mx.array_equal(expected[name], found[name]).item() for name in expected)
+
+
+@pytest.mark.parametrize("kind", [TrainedKind.EAGLE3, TrainedKind.DSPARK])
+def test_heads_of_published_layouts_learn_and_survive_a_kill(
+    kind: TrainedKind, model: LoadedModel, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    whole = trained_in(tmp_path / "whole", model, kind)
+    head, settings = HeadModel(model, load_drafter(whole / "out", model)), HeadSettings(BeamShape(1, 5), False)
+    gained = tokens_per_call(
+        model, lambda asked: head.drafter(model.encode_chat(asked.messages, False), asked, settings)
+    )
+    record_property(f"tokens per target call, {kind.value}", f"{gained:.2f}")
+    assert gained > 1.3
+    model.network.save_weights(str(tmp_path / "model.safetensors"))
+    for phase in (Phase.TRAIN, Phase.DONE):
+        run_until(phase, tmp_path / "killed", tmp_path / "model.safetensors", kind)
+    expected, found = tensors(whole / "out"), tensors(tmp_path / "killed" / "out")
     assert expected.keys() == found.keys()
     assert all(mx.array_equal(expected[name], found[name]).item() for name in expected)

@@ -1,0 +1,209 @@
+"""DSpark in training (deepseek-ai/DeepSpec): blocks of a root and masks, drawn from the answers of a conversation.
+
+All blocks of a conversation go through the network at once. A row of a block sees the context before its root and all
+rows of its own block. The Markov head reads the true token before each place (teacher forcing).
+
+There is no confidence head: nothing here would read it (see `heads.block_network`).
+"""
+
+from functools import partial
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx.utils import tree_flatten
+
+from rdchat.inference.drafting.folders.drafter_files import PublishedDrafter
+from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov
+from rdchat.inference.drafting.heads.block_network import BlockNetwork, Rows
+from rdchat.inference.training.head.samples import Ints
+from rdchat.inference.training.optimization import drop_inputs
+from rdchat.inference.training.sequence_heads.samples import Sample
+from rdchat.inference.training.sequence_heads.sequence_head import SequenceHead
+from rdchat.inference.training.sequence_heads.shared_tables import SharedTables, first_output_scale
+
+# A root's own embedding is in what its logits are read from, and tied rows would make it draft itself.
+_FIRST_OUTPUT = 0.1
+_COMMON = 2.0  # what all queries and keys have in common, beside fresh weights' third of a unit of variance
+_SHARPNESS = 1.5  # of fresh attention
+
+
+class _Preconditioned(nn.Linear):
+    """A linear layer whose outputs go through a fixed matrix, (outputs, outputs), that is folded in afterwards."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        result: mx.array = super().__call__(x) @ self._after
+        return result
+
+
+class DSparkTraining(SequenceHead):
+    """One DSpark head; see `SequenceHead`.
+
+    The target's output rows are not stored, so they cannot be whitened. What the last layer adds to its input is, which
+    comes to the same up to that input: its two output matrices are trained behind the preconditioner.
+
+    Args:
+        config: Without tables of its own, with a vanilla Markov head, drafting from the root's place.
+        tables: The target's.
+        examples: (n, features) some of the target's hidden states.
+        roots: Roots of a step in one conversation, at most.
+        dropout: Share of the inputs of the layers that read which is dropped.
+    """
+
+    def __init__(
+        self, config: BlockConfig, tables: SharedTables, examples: mx.array, roots: int, dropout: float = 0.0
+    ) -> None:
+        assert config.from_anchor
+        assert config.markov is Markov.VANILLA
+        self.network = network = BlockNetwork(config)
+        self.steps = config.most_drafted
+        self.roots_per_sample = roots
+        self._tables = tables
+        for layer in network.layers:
+            layer.input_layernorm.weight = tables.embedding_weights
+            drop_inputs((layer.mlp.gate_proj, layer.mlp.up_proj), dropout)
+        drop_inputs((network.fc,), dropout)
+        self._attend_to_neighbours(examples)
+        self._after = tables.preconditioner * (config.hidden_size**0.5 / mx.linalg.norm(tables.preconditioner))
+        for module in self._behind():
+            module.__class__ = _Preconditioned
+            module._after = self._after
+        network.norm.weight = network.norm.weight * (_FIRST_OUTPUT * first_output_scale(tables.rows))
+        markov = network.markov_head
+        markov.markov_w1.weight = _leading_directions(tables, config)
+        markov.markov_w2.weight = mx.zeros_like(markov.markov_w2.weight)
+        mx.eval(network.parameters())
+
+    def features(self, sample: Sample, roots: Ints) -> mx.array:
+        """See `SequenceHead`."""
+        network, size = self.network, self.network.config.block_size
+        context = mx.array(sample.features).astype(mx.float32) / self._tables.input_scales
+        held = network.context_rows(context, partial(network.rope, offset=sample.position))
+        places = roots[:, None] + np.arange(size)
+        positions = mx.array((places + sample.position).ravel())
+        mask = mx.array(block_mask(roots, size, len(sample.tokens)))
+
+        def place(rows: mx.array) -> mx.array:
+            turned: mx.array = network.rope(rows.transpose(2, 1, 0, 3), offset=positions)
+            return turned.transpose(2, 1, 0, 3)
+
+        def extend(layer: int, rows: Rows) -> tuple[Rows, mx.array | str | None]:
+            keys, values = (mx.concatenate(list(pair), axis=2) for pair in zip(held[layer], rows, strict=True))
+            return (keys, values), mask
+
+        block = np.full(places.shape, network.config.mask_token, np.int32)
+        block[:, 0] = sample.tokens[roots]
+        hidden = network.block(self._tables.embed(mx.array(block.ravel())), place, extend)
+        before = sample.tokens[np.minimum(places, len(sample.tokens) - 1)]
+        bias = network.markov_head.markov_w1(mx.array(before))
+        return mx.concatenate([hidden.reshape(*places.shape, -1), bias], axis=-1)
+
+    def rows(self) -> mx.array:
+        """See `SequenceHead`: the target's, with the Markov head's beside them."""
+        return mx.concatenate([self._tables.rows, self.network.markov_head.markov_w2.weight], axis=-1)
+
+    def published(self) -> PublishedDrafter:
+        """See `SequenceHead`: DeepSpec's layout, for a part of the tokens, with the target's tables."""
+        config, tables = self.network.config, self._tables
+        weights = dict(tree_flatten(self.network.parameters()))
+        weights["fc.weight"] = weights["fc.weight"] / tables.input_scales
+        last = f"layers.{config.layers - 1}"
+        for name in (f"{last}.self_attn.o_proj.weight", f"{last}.mlp.down_proj.weight"):
+            weights[name] = self._after @ weights[name]
+        ids = np.array(tables.vocabulary).astype(np.int64)
+        weights["d2t"] = mx.array(ids - np.arange(len(ids)))
+        weights["t2d"] = mx.array(np.isin(np.arange(config.vocabulary_size), ids))
+        return PublishedDrafter(_settings(config), weights)
+
+    def _attend_to_neighbours(self, examples: mx.array) -> None:
+        """Begin with queries and keys that are nearly the same everywhere: rotated, they agree most where near.
+
+        What decides most is the last hidden state before a block, and nothing but positions can say which it is.
+        """
+        network, config, tables = self.network, self.network.config, self._tables
+        context = network.hidden_norm(network.fc(examples.astype(mx.float32) / tables.input_scales)).mean(axis=0)
+        mask = tables.embed(mx.array([config.mask_token]))
+        for layer in network.layers:
+            attention = layer.self_attn
+            common = mx.array([1.0] * (config.head_size // 2) + [0.0] * (config.head_size // 2))
+            root = layer.input_layernorm(tables.embed(tables.vocabulary)).mean(axis=0)
+            reading = _of_both(layer.input_layernorm(mask)[0], root)
+            for projection, heads, direction in (
+                (attention.q_proj, config.heads, reading),
+                (attention.k_proj, config.kv_heads, context / mx.sum(context**2)),
+            ):
+                same = _COMMON * mx.tile(common, heads)[:, None] * direction
+                projection.weight = projection.weight + same
+            attention.q_norm.weight = _SHARPNESS * attention.q_norm.weight
+
+    def _behind(self) -> list[nn.Linear]:
+        """Return the two matrices whose outputs the last layer adds to its input."""
+        layer = self.network.layers[-1]
+        return [layer.self_attn.o_proj, layer.mlp.down_proj]
+
+
+def block_mask(roots: Ints, size: int, context: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which rows each row of some blocks sees: the context before its root, and all of its own block.
+
+    Args:
+        roots: (blocks,) indices of the blocks' roots in the context.
+        size: Rows of a block.
+        context: Rows of the context.
+
+    Returns:
+        (blocks * size, context + blocks * size) bool.
+    """
+    before = np.arange(context) < np.repeat(roots, size)[:, None]
+    block = np.repeat(np.arange(len(roots)), size)
+    return np.concatenate([before, block[:, None] == block], axis=1)
+
+
+def _leading_directions(tables: SharedTables, config: BlockConfig) -> mx.array:
+    """Return (vocabulary, rank): the leading principal components of the tokens' embeddings, each of size 1.
+
+    So tokens that were never trained on are near those that mean the same.
+    """
+    table = np.array(mx.fast.rms_norm(tables.embed(mx.arange(config.vocabulary_size)), None, 1e-6))
+    table = (table - table.mean(axis=0)) * np.array(tables.embedding_weights)
+    _, vectors = np.linalg.eigh(table.T @ table)
+    found = table @ vectors[:, ::-1][:, : config.markov_rank]
+    spread = np.zeros((len(table), config.markov_rank), np.float32)
+    spread[:, : found.shape[1]] = found / np.maximum(np.sqrt((found**2).mean(axis=0)), 1e-6)
+    return mx.array(spread)
+
+
+def _of_both(first: mx.array, second: mx.array) -> mx.array:
+    """Return the shortest vector, (width,), whose product with each of two others is 1."""
+    own = first / mx.sum(first**2)
+    other = second - mx.sum(second * own) * first
+    return own + (1 - mx.sum(second * own)) * other / mx.maximum(mx.sum(other**2), 1e-6)
+
+
+def _settings(config: BlockConfig) -> dict[str, Any]:
+    return {
+        "architectures": ["Qwen3DSparkModel"],
+        "model_type": "qwen3",
+        "block_size": config.block_size,
+        "mask_token_id": config.mask_token,
+        "target_layer_ids": list(config.target_layers),
+        "num_target_layers": config.target_depth,
+        "markov_rank": config.markov_rank,
+        "markov_head_type": config.markov.value,
+        "enable_confidence_head": False,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.inner_size,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_size,
+        "num_hidden_layers": config.layers,
+        "layer_types": ["full_attention"] * config.layers,
+        "hidden_act": "silu",
+        "rms_norm_eps": config.norm_epsilon,
+        "rope_theta": config.rope.theta,
+        "max_position_embeddings": config.rope.max_positions,
+        "vocab_size": config.vocabulary_size,
+        "draft_vocab_size": config.draft_vocabulary_size,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float16",
+    }

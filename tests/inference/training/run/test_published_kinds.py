@@ -1,0 +1,113 @@
+"""The whole training of heads that are stored as others publish theirs."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.drafting.folders.drafter_folder import bound_hash, check_drafter, load_drafter
+from rdchat.inference.drafting.folders.drafter_search import find_drafter
+from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
+from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.run import train_phase
+from rdchat.inference.training.run.recipes import default_recipe
+from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
+from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training.training_progress import Pace, Phase
+from tests.inference.fakes import ask, lenient_llama
+from tests.inference.plain_replies import drafted, plain
+from tests.inference.training.sequence_heads.sequence_task import KINDS
+from tests.inference.training.short_runs import short_evaluation
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with short_evaluation() as patch:
+        patch.setattr(Pace, "EVERY", 0.0)
+        patch.setattr(train_phase, "_SAVE_EVERY", 0.0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return lenient_llama()
+
+
+def settings_of(kind: TrainedKind, out: Path) -> TrainingSettings:
+    recipe = replace(default_recipe(kind), epochs=1, warm_up=5, candidates=16)
+    return TrainingSettings(out, tokens=1000, sequences=16, vocabulary=32, recipe=recipe, kind=kind)
+
+
+def train(model: LoadedModel, settings: TrainingSettings, until: Phase = Phase.DONE) -> list[Phase]:
+    run, met = DrafterTraining(model, make_plan(model, settings, resume=True)).run(), list[Phase]()
+    for event in run:
+        met.append(event.phase)
+        if event.phase is until:
+            break
+    run.close()
+    return list(dict.fromkeys(met))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_ends_in_a_drafter_of_the_model_s_own(
+    kind: TrainedKind, model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
+    out = tmp_path / "data" / "drafters" / "own"
+    assert train(model, settings_of(kind, out)) == list(Phase)
+    assert {path.name for path in out.iterdir()} == {"config.json", "model.safetensors", "card.md", "acceptance.json"}
+    assert bound_hash(out) == TargetBinding.of(model.info).hash
+    assert find_drafter(model) == out
+    assert check_drafter(out, model).sure
+    card = (out / "card.md").read_text(encoding="utf-8")
+    assert f"{kind.words} drafter for tiny" in card
+    assert f"--kind {kind.value}" in card
+    head = HeadModel(model, load_drafter(out, model))
+    request = ask(temperature=0.7)
+    drafter = head.drafter(model.encode_chat(request.messages, False), request, HeadSettings())
+    *_, end = drafted(model, request, drafter)[0]
+    assert isinstance(end, ReplyEnd)
+    assert end.token_ids == plain(model, request).token_ids
+    assert end.statistics.drafted > 0
+    file = out / "config.json"
+    config = json.loads(file.read_bytes())
+    theirs = config["rdchat"]["target"] | {"name": "another", "hash": "0" * 64}
+    for binding, words in (({}, "does not say which model"), ({"target": theirs}, "was trained for the model another")):
+        file.write_text(json.dumps(config | {"rdchat": binding}))
+        with pytest.raises(ModelError, match=words):
+            check_drafter(out, model)
+    del config["rdchat"]
+    file.write_text(json.dumps(config))
+    assert not check_drafter(out, model).sure
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_interrupted_training_ends_in_the_same_weights_and_shares_its_data(
+    kind: TrainedKind, model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = next(each for each in KINDS if each is not kind)
+    found = []
+    for name in ("whole", "parts"):
+        monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / name))
+        settings = settings_of(kind, tmp_path / name / "out")
+        if name == "parts":
+            train(model, settings_of(other, tmp_path / "other"), until=Phase.PREPARE)
+            assert Phase.DATA not in train(model, settings, until=Phase.PREPARE)
+            train(model, settings, until=Phase.TRAIN)
+            train(model, settings, until=Phase.EVALUATE)
+        train(model, settings)
+        found.append(mx.load(str(settings.out / "model.safetensors")))
+    whole, parts = found
+    assert isinstance(whole, dict)
+    assert isinstance(parts, dict)
+    assert whole.keys() == parts.keys()
+    assert all(mx.array_equal(whole[name], parts[name]).item() for name in whole)
