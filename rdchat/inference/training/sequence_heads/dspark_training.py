@@ -23,8 +23,9 @@ from rdchat.inference.training.sequence_heads.samples import Sample
 from rdchat.inference.training.sequence_heads.sequence_head import SequenceHead
 from rdchat.inference.training.sequence_heads.shared_tables import SharedTables, first_output_scale
 
-# A root's own embedding is in what its logits are read from, and tied rows would make it draft itself.
-_FIRST_OUTPUT = 0.1
+# What the last layer adds, beside fresh weights: a root's own embedding is in what its logits are read from, and tied
+# rows would make it draft itself.
+_FIRST_OUTPUT = 4.0
 _COMMON = 2.0  # what all queries and keys have in common, beside fresh weights' third of a unit of variance
 _SHARPNESS = 1.5  # of fresh attention
 
@@ -69,7 +70,8 @@ class DSparkTraining(SequenceHead):
         for module in self._behind():
             module.__class__ = _Preconditioned
             module._after = self._after
-        network.norm.weight = network.norm.weight * (_FIRST_OUTPUT * first_output_scale(tables.rows))
+            module.weight = _FIRST_OUTPUT * module.weight
+        network.norm.weight = network.norm.weight * first_output_scale(tables.rows)
         markov = network.markov_head
         markov.markov_w1.weight = _leading_directions(tables, config)
         markov.markov_w2.weight = mx.zeros_like(markov.markov_w2.weight)
