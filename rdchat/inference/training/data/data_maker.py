@@ -15,7 +15,12 @@ from rdchat.inference.training.data.batch import ConversationBatch
 from rdchat.inference.training.data.batched_decoding import BatchedDecoder
 from rdchat.inference.training.data.grouped_attention import batch_attention
 from rdchat.inference.training.data.seed_prompts import SeedPrompt
-from rdchat.inference.training.data.sequences import Template, TokenSequence
+from rdchat.inference.training.data.sequences import (
+    MOST_ANSWER_TOKENS,
+    MOST_SEQUENCE_TOKENS,
+    Template,
+    TokenSequence,
+)
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 
 _ANSWER_TEMPERATURES = (0.0, 0.7)  # conversations take turns
@@ -132,7 +137,7 @@ class DataMaker:
 
     def _sequence(self, number: int, long: bool) -> TokenSequence:
         prompt = self._seed_prompt(number, self._passages, long)
-        question = encode(self._model, prompt.text)
+        question = encode(self._model, prompt.text)[: max(self._room - prompt.more_tokens, 1)]
         temperature = _ANSWER_TEMPERATURES[number % len(_ANSWER_TEMPERATURES)]
         return TokenSequence(
             number,
@@ -142,6 +147,13 @@ class DataMaker:
             temperature=temperature,
             seed=self._seed,
         )
+
+    @property
+    def _room(self) -> int:
+        """The most tokens of a question: a longer one is cut, as the context or the batch's memory has no more room."""
+        around = len(self._template.before) + len(self._template.after)
+        most = min(MOST_SEQUENCE_TOKENS, self._model.info.context_length)
+        return most - MOST_ANSWER_TOKENS - around
 
     def _remember(self, made: Sequence[TrainingConversation]) -> None:
         """Keep answers in prose as passages for later questions, up to the end of a sentence."""

@@ -11,7 +11,8 @@ from rdchat.inference.training.data.shards import TrainingConversation
 _QUESTION_TEMPERATURE = 0.8
 _TOP_P = 0.95  # what chats are sampled with by default
 _REACH = 10.0  # tokens that are e^-10 times as likely as the most likely are never drawn
-_ANSWER_TOKENS = 224  # the most an answer may have
+MOST_ANSWER_TOKENS = 224
+MOST_SEQUENCE_TOKENS = 1408  # of a conversation: an article or search results, a task, and an answer
 _LOOP_RUN, _LOOP_LENGTH = 8, 8  # an answer loops where this many runs of this many tokens in a row were all seen before
 
 
@@ -91,7 +92,7 @@ class TokenSequence:
         self.tokens.append(token)
         self.states.append(state)
         length = self.answer_tokens
-        self.over = token in self._template.ends or length >= _ANSWER_TOKENS or self._loops(length)
+        self.over = token in self._template.ends or length >= MOST_ANSWER_TOKENS or self._loops(length)
 
     @property
     def answer_tokens(self) -> int:

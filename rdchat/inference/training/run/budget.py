@@ -11,10 +11,10 @@ from rdchat.errors import DoesNotFitError, StorageFullError
 from rdchat.inference.target.device import memory_room, total_memory_bytes
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.sequences import MOST_SEQUENCE_TOKENS
 from rdchat.inference.training.head.samples import TEACHER_TOKENS
 
 MOST_QUESTION_TOKENS = 400  # a longer question of the person's own is left out: its whole batch would wait for it
-_SEQUENCE_COLUMNS = 1408  # tokens of the longest conversations: an article or search results, a task, and an answer
 _BATCH_SHARE = 0.6  # of the machine's memory that sequences and weights may take together
 _SPARE_BYTES = 500_000_000  # of the disk that a training leaves alone
 _DISK_SHARE = 0.5  # of the room on the disk that hidden states may take
@@ -57,7 +57,7 @@ class Need:
         token_bytes = sum(array.nbytes // array.shape[2] for array in arrays)
         size = model.info.vocabulary_size
         table = size * TargetEmbeddings(model.network, size).width * 4
-        return cls(token_bytes * _SEQUENCE_COLUMNS, size * 4, 2 * width, table, model.info.weights_bytes)
+        return cls(token_bytes * MOST_SEQUENCE_TOKENS, size * 4, 2 * width, table, model.info.weights_bytes)
 
     def sequences(self, wanted: int) -> int:
         """Return how many conversations are decoded together: `wanted`, or what fits; the same at every start."""

@@ -19,6 +19,7 @@ from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens, 
 from rdchat.inference.training.data.foreign_texts import foreign_text, languages
 from rdchat.inference.training.data.hidden_states import answer_states
 from rdchat.inference.training.data.seed_prompts import SeedPrompt, SeedPromptSource
+from rdchat.inference.training.data.sequences import MOST_ANSWER_TOKENS
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
 
@@ -96,6 +97,13 @@ def test_conversations_begin_with_the_template_and_their_opening(model: LoadedMo
         begun = "" if item.number == EMPTY else "say something"
         assert question.startswith(begun)
         assert 0 <= len(question) - len(begun) <= (5 if item.number % 2 else 0)
+
+
+def test_questions_leave_room_for_an_answer_within_the_context(model: LoadedModel, whole: Path) -> None:
+    """A context of 512 characters is far too short for an article."""
+    for batch in read(whole, 4):
+        for item in batch:
+            assert item.answer_start + MOST_ANSWER_TOKENS <= model.info.context_length
 
 
 def test_every_fourth_batch_asks_about_long_texts(model: LoadedModel, whole: Path) -> None:
