@@ -21,8 +21,8 @@ from tests.inference.gguf_samples import write_gguf
 
 QUESTION = "Explain in three sentences why the sky is blue."
 JSON_FIELDS = {
-    "model", "model_path", "dtype", "drafter", "drafter_kind", "mode", "requested_mode", "mode_reason", "seed", "sampling", "text",
-    "token_ids", "finish_reason", "stats",
+    "model", "model_path", "dtype", "drafter", "drafter_kind", "mode", "requested_mode", "mode_reason", "seed",
+    "sampling", "text", "token_ids", "finish_reason", "stats",
 }  # fmt: skip
 STATS_FIELDS = {
     "prompt_tokens", "cached_prompt_tokens", "generated_tokens", "prefill_ms", "ttft_ms", "decode_ms", "decode_tps",

@@ -62,6 +62,7 @@ class DataPhase:
         if self._limit and total:
             costs = self._measure()
             left = max(self._limit.left_s - costs.after_data(total), 0)
+        longest_s = 0.0  # of a batch: those about long texts take several times as long as others
         while total < self._tokens and left > 0:
             batch_began, made = self._now(), 0
             with closing(self._maker.make_shard()) as batch:
@@ -71,9 +72,9 @@ class DataPhase:
             total += made
             if self._limit:
                 costs = costs or self._measure()
-                # time for another batch like this one, and for all that follows it
-                batch_s = self._now() - batch_began
-                left = max(self._limit.left_s - costs.after_data(total + made) - batch_s, 0)
+                # time for another batch, and for all that follows it
+                longest_s = max(longest_s, self._now() - batch_began)
+                left = max(self._limit.left_s - costs.after_data(total + made) - longest_s, 0)
             yield self._progress(total, before, pace.spent_s, left)
         if self._limit:
             write_json(self._decided, {"hours": self._limit.hours, "shards": len(self._shards)})

@@ -53,7 +53,7 @@ def settings(tmp_path: Path) -> TrainingSettings:
 def test_three_layers_are_read_unless_others_are_named(model: LoadedModel, settings: TrainingSettings) -> None:
     plan = make_plan(model, replace(settings, target_layers=None), resume=False)
     assert plan.target_layers == (0, 1)  # of two; there is none after three quarters
-    assert plan.head_config(32, 50).target_layers == (0, 1)
+    assert plan.head_config(model).target_layers == (0, 1)
 
 
 def test_a_plan_says_what_it_takes(model: LoadedModel, settings: TrainingSettings, cache: Path) -> None:
@@ -168,7 +168,7 @@ def test_sequences_are_fewer_where_memory_is_small(
 ) -> None:
     monkeypatch.setattr("rdchat.inference.training.run.budget.total_memory_bytes", lambda: 10 * LANE_BYTES)
     plan = make_plan(model, settings, resume=False)
-    assert plan.settings.sequences == 2  # 0.6 of it, logits counted as well
+    assert plan.settings.sequences == 5  # 0.6 of it, logits counted as well
     monkeypatch.undo()
 
 
