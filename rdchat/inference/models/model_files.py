@@ -12,6 +12,7 @@ from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.files.atomic_folder import make_folder
 from rdchat.files.foreign_files import check_entries, check_file, entries_of, read_json
+from rdchat.hub.cache_layout import cached_snapshot
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.default_model import ensure_default_model
@@ -127,7 +128,7 @@ def _find(model: str) -> Path:
     if os.path.lexists(place):
         check_file(place, _CHOOSE_HINT)  # says what it is: a named pipe, a link that leads nowhere
     if _HUB_ID.fullmatch(model):
-        return _cached_snapshot(model)
+        return _cached_model(model)
     raise ModelError(f"There is no model at {place}.", "Check the path. " + _CHOOSE_HINT)
 
 
@@ -164,19 +165,16 @@ def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> P
     )
 
 
-def _cached_snapshot(repository: str) -> Path:
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  takes a third of a second
-
-    try:
-        config = try_to_load_from_cache(repository, "config.json")
-    except ValueError:  # not a name that the hub allows
-        config = None
-    if not isinstance(config, str):
+def _cached_model(repository: str) -> Path:
+    """Return what the hub's cache has of a model: its folder, or the GGUF file that is all of it."""
+    snapshot = cached_snapshot(repository)
+    gguf = _lone_gguf(snapshot) if snapshot else None
+    if snapshot is None or not (gguf or (snapshot / "config.json").is_file()):
         raise ModelError(
             f"{repository} is neither a folder nor a model in the Hugging Face cache.",
-            f"Fetch it with `hf download {repository}`, or give the path of a model folder.",
+            f"Fetch it with `rdchat models download {repository}`, or give the path of a model folder.",
         )
-    return Path(config).parent
+    return gguf or snapshot
 
 
 def check_model_folder(folder: Path) -> ModelFiles:
