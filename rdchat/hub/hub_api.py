@@ -13,6 +13,7 @@ from typing import Any, Literal
 import httpx2
 
 from rdchat import __version__
+from rdchat.hub.connections import tls_context
 from rdchat.hub.endpoint import check_online
 from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal
 from rdchat.hub.known_files import (
@@ -172,7 +173,9 @@ def _library() -> ModuleType:
     from huggingface_hub import constants  # noqa: PLC0415
 
     constants.HF_HUB_DISABLE_TELEMETRY = True  # where somebody imported it before
-    huggingface_hub.set_client_factory(lambda: httpx2.Client(follow_redirects=True, timeout=_TIMEOUT))
+    huggingface_hub.set_client_factory(
+        lambda: httpx2.Client(verify=tls_context(), follow_redirects=True, timeout=_TIMEOUT)
+    )
     return huggingface_hub
 
 

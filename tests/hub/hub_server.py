@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -102,6 +102,7 @@ class HubServer:
         bytes_per_second: Of each connection; None for all that there is.
         token: That a gated repository wants.
         etags: Whether the store gives one.
+        before_bytes: Called once before the bytes of a file are sent, by its name.
     """
 
     def __init__(self) -> None:
@@ -113,6 +114,7 @@ class HubServer:
         self.bytes_per_second: float | None = None
         self.token = "hf_right"
         self.etags = True
+        self.before_bytes: dict[str, Callable[[], object]] = {}
         self.closing = threading.Event()
         self._servers = [_Server(self) for _ in range(2)]
         self._threads = [threading.Thread(target=server.serve_forever, args=(0.05,)) for server in self._servers]
@@ -280,6 +282,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(404, {}, b"")
 
     def _bytes(self, name: str, data: bytes, digest: str) -> None:
+        if before := self.hub.before_bytes.pop(name, None):
+            before()
         faults = self.hub.faults.get(name)
         fault = faults.pop(0) if faults else Fault()
         if fault.status:

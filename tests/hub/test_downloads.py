@@ -76,12 +76,12 @@ def test_only_data_that_is_known_is_fetched(hub: HubServer) -> None:
     assert not any(name in request.path for request in hub.requests for name in others)
 
 
-@pytest.mark.parametrize(
-    "name", ["../../evil.json", "/etc/evil.json", "a/../../evil.json", "sub/evil.json", "..", "evil\n.json", "~x.json"]
-)
-def test_names_that_lead_elsewhere_are_never_fetched(hub: HubServer, name: str, tmp_path: Path) -> None:
+EVIL = ("../../evil.json", "/etc/evil.json", "a/../../evil.json", "sub/evil.json", "..", "evil\n.json", "~evil.json")
+
+
+def test_names_that_lead_elsewhere_are_never_fetched(hub: HubServer, tmp_path: Path) -> None:
     files = small_files()
-    hub.add(NAME, files | {name: b"{}"})
+    hub.add(NAME, files | dict.fromkeys(EVIL, b"{}"))
     folder, _ = download()
     check_whole(folder, files)
     assert not list(tmp_path.rglob("*evil*"))

@@ -130,6 +130,9 @@ class DownloadProcess:
             for line in process.stdout:
                 self._take(process, DownloadProgress.from_dict(json.loads(line)))
         process.wait()
+        with self._guard, suppress(OSError):
+            if process.stdin is not None:
+                process.stdin.close()
         self._end(process)
 
     def _take(self, process: subprocess.Popen[bytes], progress: DownloadProgress) -> None:

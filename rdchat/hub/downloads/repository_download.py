@@ -15,6 +15,7 @@ from rdchat.files.file_errors import file_error
 from rdchat.host import flush_to_disk
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.checksums import is_intact
+from rdchat.hub.connections import tls_context
 from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadRequest, DownloadState, FileProgress
 from rdchat.hub.downloads.download_record import DownloadRecord, here_bytes, records_of, remove_record
 from rdchat.hub.downloads.partial_file import PartialFile
@@ -203,11 +204,11 @@ class RepositoryDownload:
 
         try:
             async with (
-                httpx2.AsyncClient(timeout=timeout, follow_redirects=False) as client,
-                asyncio.TaskGroup() as all_,
+                httpx2.AsyncClient(verify=tls_context(), timeout=timeout, follow_redirects=False) as client,
+                asyncio.TaskGroup() as together,
             ):
                 for file in sorted(missing, key=lambda file: file.size):
-                    all_.create_task(fetch(client, file))
+                    together.create_task(fetch(client, file))
         except ExceptionGroup as errors:
             raise _first(errors) from None
 

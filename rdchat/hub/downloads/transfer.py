@@ -115,7 +115,7 @@ class Transfer:
                 self._begin(response, have)
                 await self._take(response)
         except httpx2.ReadTimeout as error:
-            raise TemporaryHubError(f"No data for {self._limits.stall_s:.0f} s.") from error
+            raise TemporaryHubError(f"No data for {self._limits.stall_s:g} s.") from error
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise TemporaryHubError("The server cannot be reached.") from error
         except (httpx2.TransportError, httpx2.StreamError) as error:
