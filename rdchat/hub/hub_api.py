@@ -132,14 +132,8 @@ class HubApi:
         host = self._endpoint.host
         try:
             yield
-        except httpx2.TimeoutException as error:
-            raise TemporaryHubError(f"{host} does not answer.", "Check the network connection.") from error
         except httpx2.HTTPStatusError as error:
             raise self._refusal(error.response, repository, revision) from error
-        except httpx2.TransportError as error:
-            raise HubError(
-                f"{host} cannot be reached.", "Check the network connection, and the proxy where there is one."
-            ) from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(response := getattr(error, "response", None), httpx2.Response):
                 raise self._refusal(response, repository, revision) from error
@@ -173,10 +167,25 @@ def _library() -> ModuleType:
     from huggingface_hub import constants  # noqa: PLC0415
 
     constants.HF_HUB_DISABLE_TELEMETRY = True  # where somebody imported it before
-    huggingface_hub.set_client_factory(
-        lambda: httpx2.Client(verify=tls_context(), follow_redirects=True, timeout=_TIMEOUT)
-    )
+    huggingface_hub.set_client_factory(lambda: _Client(verify=tls_context(), follow_redirects=True, timeout=_TIMEOUT))
     return huggingface_hub
+
+
+class _Client(httpx2.Client):
+    """Says at once what goes wrong, which `huggingface_hub` would try for half a minute before it says so."""
+
+    def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        host = request.url.netloc.decode()
+        try:
+            response = super().send(request, **options)
+        except httpx2.TimeoutException as error:
+            raise TemporaryHubError(f"{host} does not answer.", "Check the network connection.") from error
+        except httpx2.TransportError as error:
+            hint = "Check the network connection, and the proxy where there is one."
+            raise HubError(f"{host} cannot be reached.", hint) from error
+        if response.status_code == 429 or response.is_server_error:
+            response.raise_for_status()
+        return response
 
 
 def _file(sibling: Any) -> HubFile:

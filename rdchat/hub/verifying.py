@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, NetworkError
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.checksums import is_intact
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import HubFile
 
 
@@ -69,7 +68,7 @@ def verify_cached(
         listed = {file.name: file for file in api.all_files(repository.name, commit)[0]}
         wanted = {file.name for file in api.files(repository.name, commit, _gguf_of(present)).files}
         problem = ""
-    except HubError as error:
+    except NetworkError as error:
         listed = {name: HubFile(name, _size(snapshot / name), digest) for name, digest in blobs.items()}
         wanted, problem = set(), error.message
     missing = tuple(sorted(wanted - set(present)))

@@ -3,45 +3,13 @@
 from pathlib import Path
 
 import keyring
-import keyring.backend
-import keyring.errors
 import pytest
 
 from rdchat.hub.endpoint import DEFAULT_ENDPOINT, Endpoint
 from rdchat.hub.tokens import Token, Tokens
+from tests.hub.keychains import Keychain, Locked, PlainText
 
 HUB, MIRROR = Endpoint(DEFAULT_ENDPOINT), Endpoint("https://mirror.example")
-
-
-class Keychain(keyring.backend.KeyringBackend):
-    """A keychain in memory."""
-
-    priority = 5  # type: ignore[assignment]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: dict[tuple[str, str], str] = {}
-
-    def get_password(self, service: str, username: str) -> str | None:
-        return self.kept.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        self.kept[service, username] = password
-
-    def delete_password(self, service: str, username: str) -> None:
-        if self.kept.pop((service, username), None) is None:
-            raise keyring.errors.PasswordDeleteError
-
-
-class PlainText(Keychain):
-    priority = 0.5  # type: ignore[assignment]
-
-
-class Locked(Keychain):
-    def set_password(self, service: str, username: str, password: str) -> None:
-        raise keyring.errors.KeyringLocked
-
-    get_password = delete_password = set_password  # type: ignore[assignment]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,7 +19,6 @@ from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadProgr
 from rdchat.hub.downloads.download_queue import DownloadQueue
 from rdchat.hub.tokens import Token
 
-_LONGEST_LINE = 2**16
 _AWAKE_LOOK_S = 1.0
 
 
@@ -40,14 +40,14 @@ async def _serve(output: int) -> None:
     def tell(progress: DownloadProgress) -> None:
         _write_all(output, progress.to_json().encode() + b"\n")
 
-    commands = await _lines_of_input()
-    first = await commands.readline()
+    commands = _lines_of_input()
+    first = await commands.get()
     if not first:
         return
     queue = DownloadQueue(tell, DownloadLimits(**json.loads(first)))
     awake = asyncio.create_task(_stay_awake(queue))
     try:
-        while line := await commands.readline():
+        while line := await commands.get():
             _obey(queue, json.loads(line))
     finally:
         awake.cancel()
@@ -55,11 +55,22 @@ async def _serve(output: int) -> None:
         os._exit(0)  # threads that still wait for the hub, or read a file to check it, hold nothing
 
 
-async def _lines_of_input() -> asyncio.StreamReader:
-    reader = asyncio.StreamReader(limit=_LONGEST_LINE)
-    protocol = asyncio.StreamReaderProtocol(reader)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(os.dup(0), "rb"))
-    return reader
+def _lines_of_input() -> "asyncio.Queue[bytes]":
+    """Return what comes in on standard input, a line each; an empty one is its end.
+
+    Read by a thread, since an event loop cannot wait for each kind of file.
+    """
+    lines: asyncio.Queue[bytes] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        with os.fdopen(os.dup(0), "rb") as source:
+            for line in source:
+                loop.call_soon_threadsafe(lines.put_nowait, line)
+            loop.call_soon_threadsafe(lines.put_nowait, b"")
+
+    threading.Thread(target=read, name="commands", daemon=True).start()
+    return lines
 
 
 def _obey(queue: DownloadQueue, command: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import IO, Any
 
-from rdchat.host import child_command
+from rdchat import host
 from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadProgress, DownloadState
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import check_names
@@ -115,7 +115,7 @@ class DownloadProcess:
 
     def _begin(self) -> None:
         process = subprocess.Popen(  # noqa: S603  a fixed command
-            child_command("downloads"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            host.child_command("downloads"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         assert process.stdin is not None
         process.stdin.write(json.dumps(asdict(self._limits)).encode() + b"\n")

@@ -107,7 +107,7 @@ def discard(repository: CachedRepository) -> None:
 def _remove_if_empty(repository: CachedRepository) -> None:
     """Remove a repository's folder if nothing is in it but what every download makes."""
     with suppress(OSError):  # something is in one of them
-        for folder in (repository.blobs, repository.snapshots):
+        for folder in (repository.blobs, repository.snapshots, repository.folder / "refs"):
             if folder.is_dir():
                 folder.rmdir()
         (repository.work / "lock").unlink(missing_ok=True)
