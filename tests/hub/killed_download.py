@@ -1,4 +1,4 @@
-"""An app that downloads, to be killed: `python -m tests.hub.killed_download REPOSITORY`. Prints its child's id first."""
+"""An app that downloads, to be killed. Its argument is the model; it writes the id of its child first."""
 
 import sys
 import threading
@@ -19,6 +19,7 @@ if __name__ == "__main__":
 
     process = DownloadProcess(tell, Tokens(), LIMITS)
     process.start(sys.argv[1])
-    print(psutil.Process().children()[0].pid, flush=True)
+    sys.stdout.write(f"{psutil.Process().children()[0].pid}\n")
+    sys.stdout.flush()
     ended.wait(60)
     process.close()
