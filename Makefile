@@ -12,7 +12,7 @@ QUICK ?= tests/files tests/inference/api tests/inference/auto tests/inference/be
 	tests/inference/drafting tests/inference/target
 NOT_QUICK := auto/test_auto_iterator auto/test_planner.py::test_learning benchmark/test_runner decoding/test_distribution \
 	decoding/test_rounds.py::test_drafts_do_not_change_the_text_of_other decoding/test_rounds.py::test_stop_strings \
-	drafting/test_draft_model drafting/test_recurrent_drafter.py::test_the_text_is
+	drafting/test_draft_model drafting/test_head_drafter.py::test_the_text_is
 # The tests draw into memory; QT_QPA_PLATFORM=xcb or =cocoa shows their windows.
 QT_QPA_PLATFORM ?= offscreen
 PYTEST = QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \

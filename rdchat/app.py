@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication, QMessageBox
@@ -12,8 +13,10 @@ from rdchat import __version__, display, host, paths
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
+from rdchat.inference.api.drafter_facts import InstalledDrafter
 from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.api.protocol import Engine
+from rdchat.services.app.folder_search import FolderSearch
 from rdchat.services.app.garbage_collector import GarbageCollector
 from rdchat.services.app.installed_models import InstalledModels
 from rdchat.services.app.quit_signals import QuitSignals
@@ -57,6 +60,8 @@ class App:
             self.window = MainWindow(self.controller, theme, transcript)
             self._installed = InstalledModels(installed_models)
             self.window.header.model.offer(self._installed)
+            self._drafters = FolderSearch(installed_drafters)
+            self.controller.drafting.offer(self._drafters)
         except BaseException:
             engine.shutdown()  # Qt aborts the process where a running thread is destroyed
             self._garbage.release()
@@ -72,6 +77,7 @@ class App:
         """Stop, save and free everything; False if the engine thread did not come back."""
         ended = self.controller.close()
         self._installed.close()
+        self._drafters.close()
         try:
             self._store.close()
         except StorageError as error:
@@ -146,6 +152,13 @@ def installed_models() -> tuple[InstalledModel, ...]:
     from rdchat.inference.models.installed_models import installed_models as find  # noqa: PLC0415  not before the window
 
     return find()
+
+
+def installed_drafters(model: Path | None) -> tuple[InstalledDrafter, ...]:
+    """Look for drafters on this machine; not on the main thread, and once MLX is there."""
+    from rdchat.inference.drafting.folders.installed_drafters import installed_drafters as find  # noqa: PLC0415
+
+    return find(model)
 
 
 def open_store() -> ConversationStore | None:

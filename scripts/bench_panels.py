@@ -79,7 +79,7 @@ class DraftedReply(StandInReply):
                     self._made,
                     self._made,
                     text,
-                    drafter="" if last else "recurrent",
+                    drafter="" if last else "drafter",
                     position=0 if last else place,
                     round=RoundStatistics(number, 4, len(batch) - 1, len(batch), NODES) if last else None,
                     tree=_tree(batch) if last else None,
@@ -120,7 +120,7 @@ def _tree(batch: tuple[str, ...]) -> RoundTree:
     path = tuple(range(len(batch)))
     parents = (-1, *(max(node - 2, 0) if node > len(batch) else node - 1 for node in range(1, NODES)))
     texts = tuple(batch[node % len(batch)] for node in range(NODES))
-    drafters = ("", *["recurrent"] * (NODES - 1))
+    drafters = ("", *["drafter"] * (NODES - 1))
     return RoundTree(
         tuple(range(NODES)), parents, drafters, (0.0, *[-1.0] * (NODES - 1)), path, 1, texts, batch[-1], -0.2
     )

@@ -1,6 +1,6 @@
 """What a round costs beside its model calls: a part of `make bench`.
 
-Rounds of the recurrent drafter, as `RoundIterator` runs them, each against its own two halves: the draft graph alone
+Rounds of a drafter, as `RoundIterator` runs them, each against its own two halves: the draft graph alone
 and the target's call on the very same packed rows alone, built and evaluated one after the other. The two take turns
 in one process, the first one changing from round to round. What a round costs beyond 1.00 is choosing, accepting,
 committing and the host's work.
@@ -30,9 +30,9 @@ from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, 
 from rdchat.inference.benchmark.draft_verify_split import Halves, write_accepted
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.drafter_folder import load_drafter
-from rdchat.inference.drafting.drafter_search import find_drafter
-from rdchat.inference.drafting.recurrent_drafter import DEFAULT_SHAPE, RecurrentModel, RecurrentSettings
+from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.folders.drafter_search import find_drafter
+from rdchat.inference.drafting.head_drafter import DEFAULT_SHAPE, HeadModel, HeadSettings
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.packed_tree import PackedTree
@@ -74,14 +74,14 @@ def next_round(events: Iterator[object]) -> list[TokenEvent]:
 
 
 def measure_reply(
-    model: LoadedModel, drafter: RecurrentModel, prompt: list[int], request: GenerationRequest
+    model: LoadedModel, drafter: HeadModel, prompt: list[int], request: GenerationRequest
 ) -> Iterator[Timing]:
     """Yield the timings of a reply's rounds of full depth but for the first one."""
     job = ReplyJob.fresh(model, prompt, request)
-    iterator = RoundIterator(job, drafter.drafter(prompt, request, RecurrentSettings()))
+    iterator = RoundIterator(job, drafter.drafter(prompt, request, HeadSettings()))
     events: Iterator[object] = iter(iterator)
     first, *others = next_round(events)
-    halves = Halves(model, drafter.drafter(prompt, request, RecurrentSettings()), prompt)
+    halves = Halves(model, drafter.drafter(prompt, request, HeadSettings()), prompt)
     tokens = [first.token_id, *(event.token_id for event in others)]
     halves.run(tokens[0], request.sampling.max_tokens - 2)
     halves.follow(tokens[1:])
@@ -103,7 +103,7 @@ def measure_reply(
     iterator.close()
 
 
-def measure_rounds(model: LoadedModel, drafter: RecurrentModel, sampling: SamplingParams, count: int) -> list[Timing]:
+def measure_rounds(model: LoadedModel, drafter: HeadModel, sampling: SamplingParams, count: int) -> list[Timing]:
     """Time rounds of as many replies as it takes."""
     timings: list[Timing] = []
     seed = 0
@@ -191,8 +191,8 @@ def main() -> None:
     model = load_model(args.model, args.dtype)
     folder = args.drafter or find_drafter(model)
     if folder is None:
-        sys.exit(f"There is no recurrent drafter for {model.info.name}.")
-    drafter = RecurrentModel(model, load_drafter(folder, model))
+        sys.exit(f"There is no drafter for {model.info.name}.")
+    drafter = HeadModel(model, load_drafter(folder, model))
     timings = {name: measure_rounds(model, drafter, sampling, args.rounds) for name, (sampling, _) in SAMPLINGS.items()}
     commits = {context: measure_commits(model, context, args.rounds) for context in (CONTEXT, LONG_CONTEXT)}
     data = report(timings, commits)

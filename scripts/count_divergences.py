@@ -2,7 +2,7 @@
 
     python scripts/count_divergences.py --dtypes float32 float16 --temperatures 0 0.7
 
-See `rdchat.inference.machine_report.divergences`; the replies are drafted by the model's recurrent drafter.
+See `rdchat.inference.machine_report.divergences`; the replies are drafted by the model's drafter.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
     for dtype in args.dtypes:
         session = ChatSession(load_model(args.model, dtype))
         for temperature in args.temperatures:
-            *_, last = count_divergences(session, Mode.RECURRENT, temperature, args.tokens)
+            *_, last = count_divergences(session, Mode.DRAFTER, temperature, args.tokens)
             counts.append(last)
     if args.json:
         print(json.dumps([asdict(row) for row in counts], indent=1))

@@ -18,10 +18,10 @@ import mlx.core as mx
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.decoding import reductions
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.drafter_folder import load_drafter
-from rdchat.inference.drafting.drafter_search import find_drafter
+from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.folders.drafter_search import find_drafter
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
 from rdchat.inference.drafting.node_selection import best_nodes
-from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
 from rdchat.inference.machine_report.graph_size import primitives
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.target import LoadedModel
@@ -34,9 +34,9 @@ SAMPLINGS = {
 }
 
 
-def drafter(model: LoadedModel, recurrent: RecurrentModel, sampling: SamplingParams) -> RecurrentDrafter:
+def drafter(model: LoadedModel, recurrent: HeadModel, sampling: SamplingParams) -> HeadDrafter:
     request = GenerationRequest((ChatMessage(Role.USER, "-"),), sampling)
-    made = recurrent.drafter([0], request, RecurrentSettings(lookup_branch=False))
+    made = recurrent.drafter([0], request, HeadSettings(lookup_branch=False))
     mx.eval(model.network(mx.array([[0]])), model.hooks.hidden)
     return made
 
@@ -48,8 +48,8 @@ def main() -> None:
     model = load_model(args.model)
     folder = find_drafter(model)
     if folder is None:
-        sys.exit(f"{model.info.name} has no recurrent drafter.")
-    recurrent = RecurrentModel(model, load_drafter(folder, model))
+        sys.exit(f"{model.info.name} has no drafter.")
+    recurrent = HeadModel(model, load_drafter(folder, model))
     vocabulary = model.info.vocabulary_size
     print("| sampling | beam step, W 1 | beam step, W 4 | choice, 1 row | choice, chain of 5 | choice, tree of 13 |")
     print("|---|---|---|---|---|---|")

@@ -18,8 +18,8 @@ from unittest.mock import patch
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting import recurrent_drafter
-from rdchat.inference.drafting.recurrent_beam import search
+from rdchat.inference.drafting import head_drafter
+from rdchat.inference.drafting.beam_search import search
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class DeviceStandIn:
                 stack.enter_context(patch(place, self.now))
             for network in self._classes:
                 stack.enter_context(patch.object(network, "__call__", self._noted(network.__call__)))
-            stack.enter_context(patch.object(recurrent_drafter, "search", self._noted_search(search)))
+            stack.enter_context(patch.object(head_drafter, "search", self._noted_search(search)))
             stack.enter_context(patch.object(mx, "eval", self._wait_for_all))
             stack.enter_context(patch.object(mx, "async_eval", self._queue_all))
             for name, plain in (("array", real[2]), ("asarray", real[3])):
@@ -134,9 +134,9 @@ class DeviceStandIn:
         return call
 
     def _noted_search(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(head: Any, scorer: Any, root: Any, shape: Any, kept: int) -> Any:
+        def noted(*what: Any, shape: Any, kept: int) -> Any:
             began = self._ms()
-            result = plain(head, scorer, root, shape, kept)
+            result = plain(*what, shape=shape, kept=kept)
             self._note("beams", self._times.beam_step * (shape.length - 1), began)
             return result
 

@@ -25,7 +25,9 @@ from rdchat.inference.api.requests import ChatMessage, DraftSettings, Generation
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 
-CLOCKS = ("rdchat.inference.auto.costs.measuring.perf_counter", "rdchat.inference.auto.auto_iterator.perf_counter")
+CLOCKS = tuple(
+    f"rdchat.inference.auto.{module}.perf_counter" for module in ("costs.measuring", "costs.scratch", "auto_iterator")
+)
 PROMPTS = (
     "Explain in three sentences how a hash table works.",
     "Write a haiku about the sea, then write it again.",
@@ -88,7 +90,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         folder_before = os.environ.get("RDCHAT_CACHE_DIR")
         session.drafters.load(DraftSettings(Mode.SPECULATIVE, draft_model=named))
-        session.drafters.load(DraftSettings(Mode.RECURRENT))
+        session.drafters.load(DraftSettings(Mode.DRAFTER))
         draft = session.drafters._draft_models[named].model.network
         device = DeviceStandIn(model.network, draft, DeviceTimes().scaled(args.scale))
         print(

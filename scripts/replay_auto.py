@@ -40,12 +40,12 @@ from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.drafter_folder import load_drafter
-from rdchat.inference.drafting.drafter_search import find_drafter
+from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.folders.drafter_search import find_drafter
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.node_pool import NodePool
-from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.target.packed_tree import PackedTree
@@ -72,7 +72,7 @@ class Record:
         return len(self.reply) - 1
 
 
-def record(model: LoadedModel, recurrent: RecurrentModel, request: GenerationRequest, file: Path) -> None:
+def record(model: LoadedModel, recurrent: HeadModel, request: GenerationRequest, file: Path) -> None:
     """Answer plainly and keep reply and drafts."""
     prompt, reply, pools = record_drafts(model, recurrent, request, WIDTHS)
     columns = {"prompt": np.array(prompt), "reply": np.array(reply)}
@@ -98,12 +98,12 @@ def read(file: Path) -> Record | None:
         return Record(data["prompt"].tolist(), data["reply"].tolist(), pools)
 
 
-class Recorded(RecurrentDrafter):
+class Recorded(HeadDrafter):
     """The recurrent drafter of a recorded reply, whose drafts are looked up instead of searched."""
 
     def __init__(self, record: Record, width: int = 1) -> None:  # no network: nothing of the parent's is set up
         self._record, self._at = record, 0
-        self._settings = RecurrentSettings(BeamShape(width, BEAM_LENGTH))
+        self._settings = HeadSettings(BeamShape(width, BEAM_LENGTH))
         self.searched: BeamShape | None = None  # since this was last set to None
         self._hidden = NOTHING.hidden
         self._ledger, self._trees = Ledger(), True
@@ -132,7 +132,7 @@ class World:
 
     def __init__(self, costs: CostModel, estimates: AcceptanceEstimates) -> None:
         self.costs, self.planner = costs, Planner(costs)
-        self.available = AvailableDrafters(cast(RecurrentModel, self))
+        self.available = AvailableDrafters(cast(HeadModel, self))
         self._estimates = estimates
         self.record: Record
         self.recorded: Recorded  # the drafter of its reply
@@ -233,7 +233,7 @@ def plain_ms(record: Record, costs: CostModel) -> float:
 
 def fixed_ms(record: Record, costs: CostModel, width: int) -> float:
     """Return the time of a reply with fixed settings: so many beams, or prompt lookup."""
-    mode = Mode.RECURRENT if width else Mode.LOOKUP
+    mode = Mode.DRAFTER if width else Mode.LOOKUP
     drafter = Recorded(record, width) if width else LookupDrafter(list(record.prompt), LOOKUP_TOKENS)
     total, at = 0.0, 0
     while at < record.last:
@@ -292,7 +292,7 @@ def main() -> None:
     folder = find_drafter(model)
     if folder is None:
         sys.exit(f"{model.info.name} has no recurrent drafter.")
-    recurrent = RecurrentModel(model, load_drafter(folder, model))
+    recurrent = HeadModel(model, load_drafter(folder, model))
     weights = (folder / "model.safetensors").read_bytes()
     made_with = f"{target_hash(model.info.path)} {model.info.dtype} {sha256(weights).hexdigest()} {args.temperature}"
     args.records.mkdir(parents=True, exist_ok=True)

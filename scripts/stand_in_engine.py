@@ -1,7 +1,7 @@
 """An engine without a model, for benchmarks of what is around it: it writes whatever reply it is given."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rdchat.errors import ModelError
@@ -31,7 +31,7 @@ class StandInEngine:
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> TokenIterator:
         return self._reply(request.request_id)
 
-    def draft_options(self, settings: DraftSettings) -> DraftOptions:
+    def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         return DraftOptions(Path(), tuple(ModeOption(mode, True) for mode in Mode))
 
     def idle(self) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode, Role, SamplingParams
@@ -45,6 +46,7 @@ class Drafting:
         mode: The drafting mode that ran.
         reason: A sentence that says why it is not the one asked for; empty where it is.
         drafter: Path or name of what drafted; empty where nothing did.
+        kind: Of the head that drafted, or in mode `auto` was there to draft; None without.
         last_part: Whether the reply was continued: this, and the statistics beside it, are of its last part alone.
     """
 
@@ -52,6 +54,7 @@ class Drafting:
     reason: str = ""
     drafter: str = ""
     last_part: bool = False
+    kind: HeadKind | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ class TracedToken:
     Attributes:
         token_id: Its id.
         text: Characters that became final with it, as in `TokenEvent`.
-        drafter: Who drafted it: `speculative`, `recurrent` or `lookup`; empty for the target's own.
+        drafter: Who drafted it: `speculative`, `drafter` or `lookup`; empty for the target's own.
         position: Its place in the draft, from 1; 0 for the target's own.
         log_prob: The target's log-probability of it, before temperature and filters; None where it was not recorded.
         round: Number of its round in the trace, from 1; 0 outside of rounds.

@@ -17,7 +17,7 @@ from rdchat.inference.api.events import RoundTree
 
 _VERSION = 1
 _MOST_BYTES = 64 << 20  # unpacked: some 60,000 rounds
-_CODES = {"": "-", "speculative": "s", "recurrent": "r", "lookup": "l"}
+_CODES = {"": "-", "speculative": "s", "drafter": "r", "lookup": "l"}  # r: of the recurrent ones of version 0.1
 _NAMES = {code: name for name, code in _CODES.items()}
 
 

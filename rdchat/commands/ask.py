@@ -66,21 +66,32 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     defaults = DraftSettings()
     group = parser.add_argument_group("drafting", "makes the answer come faster; it stays the same, up to rounding")
-    group.add_argument("--mode", choices=[m.value for m in Mode], default=defaults.mode.value, help="who drafts tokens")
+    modes = [mode.value for mode in Mode]
+    group.add_argument("--mode", type=_mode, choices=modes, default=defaults.mode.value, help="who drafts tokens")
     group.add_argument("--draft-model", metavar="MODEL", help="for speculative, auto: a smaller model, same tokens")
     group.add_argument(
         "--draft-tokens", type=int, default=defaults.draft_tokens, metavar="K", help="most tokens a round"
     )
-    group.add_argument("--drafter", metavar="FOLDER", help="for recurrent, auto: default is the model's own")
-    group.add_argument("--beam-width", type=int, default=defaults.beam_width, metavar="W", help="for recurrent: beams")
+    group.add_argument(
+        "--drafter", help="for drafter, auto: its folder, or hub id in the hub's cache (default: the model's own)"
+    )
+    group.add_argument("--beam-width", type=int, default=defaults.beam_width, metavar="W", help="for drafter: beams")
     group.add_argument("--beam-length", type=int, default=defaults.beam_length, metavar="L", help="their tokens")
     group.add_argument(
         "--lookup-branch",
         action=argparse.BooleanOptionalAction,
         default=defaults.lookup_branch,
-        help="for recurrent: also draft what followed the same words before",
+        help="for drafter: also draft what followed the same words before",
     )
     group.add_argument("--profile", action="store_true", help="show where the time went; it costs speed")
+
+
+def _mode(name: str) -> str:
+    """Return the present name of a mode; what is no mode is left to argparse, which lists them."""
+    try:
+        return Mode(name).value
+    except ValueError:
+        return name
 
 
 def run(args: argparse.Namespace) -> int:
@@ -221,6 +232,7 @@ class _Answer:
             "model_path": info and os.fspath(info.path),
             "dtype": info and info.dtype,
             "drafter": end and end.drafter,
+            "drafter_kind": end and end.kind,
             "mode": end.mode.value if end else Mode.OFF.value,
             "requested_mode": self._draft.mode.value,
             "mode_reason": end and end.mode_reason,

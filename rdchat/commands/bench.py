@@ -8,7 +8,6 @@ from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from rdchat import paths
 from rdchat.commands.bench_pictures import check_pictures, save_pictures
 from rdchat.commands.bench_table import bench_table
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
@@ -73,10 +72,10 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dtype", type=_list_of(Dtype), default=(Dtype.AUTO,), metavar="LIST", help="precisions")
     group.add_argument("--temperature", type=_list_of(float), default=(0.0,), metavar="LIST", help="0 is greedy")
     group.add_argument(
-        "--beam-width", type=_list_of(int), default=(defaults.beam_width,), metavar="LIST", help="for recurrent"
+        "--beam-width", type=_list_of(int), default=(defaults.beam_width,), metavar="LIST", help="for drafter"
     )
     group.add_argument(
-        "--beam-length", type=_list_of(int), default=(defaults.beam_length,), metavar="LIST", help="for recurrent"
+        "--beam-length", type=_list_of(int), default=(defaults.beam_length,), metavar="LIST", help="for drafter"
     )
     group.add_argument(
         "--draft-tokens",
@@ -86,7 +85,11 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
         help="for speculative and lookup",
     )
     group.add_argument("--draft-model", metavar="MODEL", help="for speculative: a smaller model with the same tokens")
-    group.add_argument("--drafter", metavar="FOLDER", help="for recurrent: a drafter (default: the model's own)")
+    group.add_argument(
+        "--drafter",
+        metavar="DRAFTER",
+        help="for drafter, auto: a drafter's folder, or hub id in the hub's cache (default: the model's own)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -217,12 +220,13 @@ def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
 
 
 def _check_files(args: argparse.Namespace) -> None:
-    from rdchat.inference.models.model_files import check_model_folder, resolve_model  # noqa: PLC0415  slow to import
+    from rdchat.inference.drafting.folders.drafter_search import resolve_drafter  # noqa: PLC0415  slow to import
+    from rdchat.inference.models.model_files import check_model_folder, resolve_model  # noqa: PLC0415
 
     for name in (args.model, args.draft_model):
         if name is not None:
             check_model_folder(resolve_model(name, lambda _: None))
-    if args.drafter is not None and not paths.expanded(args.drafter, "--drafter").is_dir():
+    if args.drafter is not None and not resolve_drafter(args.drafter).is_dir():
         raise RdchatError(f"There is no drafter folder {args.drafter}.", "Check its name.")
     if args.csv is not None:
         try:
@@ -237,7 +241,7 @@ def _unwritable(name: str, error: OSError) -> RdchatError:
 
 def _modes_to_be_had(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ...]:
     """Return the modes that the loaded model can have, and those that were asked for by naming what they need."""
-    named = {Mode.SPECULATIVE: args.draft_model, Mode.RECURRENT: args.drafter}
+    named = {Mode.SPECULATIVE: args.draft_model, Mode.DRAFTER: args.drafter}
     options = engine.draft_options(DraftSettings(draft_model=args.draft_model, drafter=args.drafter)).modes
     modes = [option.mode for option in options if option.available or named.get(option.mode)]
     return tuple(sorted(modes, key=lambda mode: mode is not Mode.OFF))  # plain decoding first

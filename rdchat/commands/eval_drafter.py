@@ -31,13 +31,15 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add `eval-drafter` and its options."""
     parser = subparsers.add_parser(
         "eval-drafter",
-        help="measure a recurrent drafter on a file of prompts",
+        help="measure a drafter on a file of prompts",
         description="Decodes every prompt with every beam width and length, alone and with a branch from prompt "
         "lookup, and by prompt lookup alone; a line is printed as soon as it is measured. Ctrl-C ends it early.",
     )
     parser.set_defaults(run=run)
     parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
-    parser.add_argument("--drafter", help="drafter folder (default: the one made for the model)")
+    parser.add_argument(
+        "--drafter", help="its folder, or hub id in the hub's cache (default: the one made for the model)"
+    )
     parser.add_argument("--prompts", required=True, metavar="FILE", help="a prompt a line, or JSON lines")
     parser.add_argument("--per-group", type=int, default=0, metavar="N", help="the first N prompts of each group only")
     parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights")
@@ -94,7 +96,7 @@ def _drafts(widths: Sequence[int], lengths: Sequence[int]) -> list[DraftSettings
     drafts = []
     for length in dict.fromkeys(lengths):
         for width in dict.fromkeys(widths):
-            beams = DraftSettings(Mode.RECURRENT, beam_width=width, beam_length=length, lookup_branch=False)
+            beams = DraftSettings(Mode.DRAFTER, beam_width=width, beam_length=length, lookup_branch=False)
             drafts += [beams, replace(beams, lookup_branch=True)]
         drafts.append(DraftSettings(Mode.LOOKUP, draft_tokens=length - 1))
     return drafts
@@ -106,27 +108,28 @@ def _load_drafter(named: str | None, session: "ChatSession") -> Path:
 
     if problem := cannot_verify(session.model):
         raise ModelError(problem, "Pick another model.")
-    folder = session.drafters.recurrent_folder(named)
+    folder = session.drafters.drafter_folder(named)
     if folder is None:
         raise ModelError(no_drafter(session.model), "Train one with `rdchat train-drafter`, or name one.")
-    session.drafters.load(DraftSettings(Mode.RECURRENT, drafter=str(folder)))
+    session.drafters.load(DraftSettings(Mode.DRAFTER, drafter=str(folder)))
     return folder
 
 
 def _facts(args: argparse.Namespace, model: "LoadedModel", folder: Path) -> dict[str, Any]:
     """Return what is measured, as JSON holds it: two measurements with equal facts can be one."""
-    from rdchat.inference.drafting.drafter_folder import WEIGHTS  # noqa: PLC0415
     from rdchat.inference.models.fingerprint import TargetBinding  # noqa: PLC0415
 
-    with (folder / WEIGHTS).open("rb") as weights:
-        digest = hashlib.file_digest(weights, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):  # a published drafter may have several
+        with path.open("rb") as weights:
+            hashlib.file_digest(weights, lambda: digest)
     return {
         "version": __version__,
         "model": model.info.name,
         "target_hash": TargetBinding.of(model.info).hash,
         "dtype": model.info.dtype,
         "device": model.info.device,
-        "drafter_hash": digest,
+        "drafter_hash": digest.hexdigest(),
         "temperature": args.temperature,
         "top_p": args.top_p,
         "max_tokens": args.max_tokens,

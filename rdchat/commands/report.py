@@ -40,6 +40,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="model folders, or hub ids in the hub's cache (default: the default model)",
     )
     parser.add_argument(
+        "--drafter",
+        action="append",
+        default=[],
+        metavar="DRAFTER",
+        help="measure a drafter too, a folder or hub id in the hub's cache; may be given several times",
+    )
+    parser.add_argument(
         "--minutes", type=float, default=10, metavar="N", help="about how long it may take; what is left out is listed"
     )
     parser.add_argument("--no-window", action="store_true", help="leave out how smoothly a window draws")
@@ -50,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     require(args.minutes >= _LEAST_MINUTES, "minutes", args.minutes, f"at least {_LEAST_MINUTES}")
     out = Path(args.out).expanduser()
     _try_to_write(out)
-    report = _Report(args.models or [None], args.minutes * 60, window=not args.no_window)
+    report = _Report(args.models or [None], args.drafter, args.minutes * 60, window=not args.no_window)
     # what libraries have to say, as mlx-lm of large models, is no part of the report
     with redirect_stdout(sys.stderr), ProgressLine(sys.stderr, verbose=True) as progress, ctrl_c_calls(report.cancel):
         report.measure(progress)
@@ -64,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
 class _Report:
     """Gathers everything, model after model."""
 
-    def __init__(self, models: Sequence[str | None], seconds: float, *, window: bool) -> None:
-        self._models, self._window = models, window
+    def __init__(self, models: Sequence[str | None], drafters: Sequence[str], seconds: float, *, window: bool) -> None:
+        self._models, self._drafters, self._window = models, drafters, window
         self._end = monotonic() + seconds
         self.cancelled = False
         self.found: dict[str, Any] = {"format": 1, "machine": {}, "window": None, "models": [], "left_out": []}
@@ -112,7 +119,7 @@ class _Report:
             self.found["models"].append({"failure": "It did not load."})
             self.found["left_out"].append(f"model {number}: it did not load; rdchat ask --model says why")
             return
-        measured = ModelReport(session, seconds, lambda: self.cancelled)
+        measured = ModelReport(session, seconds, lambda: self.cancelled, self._drafters)
         try:
             for step in measured:
                 progress.show(LoadProgress(f"Model {number}: {step.words}", None))

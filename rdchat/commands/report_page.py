@@ -55,6 +55,7 @@ def _model(number: int, model: Mapping[str, Any]) -> list[str]:
         parts += ["<h3>Errors of the capability check, in deviations of the logits</h3>", _table(("", "median"), rows)]
     if bench := model.get("bench"):
         parts += ["<h3>Modes, beside plain decoding</h3>", _modes(bench)]
+    parts += _drafters(model.get("drafters", ()))
     if costs_at := model.get("rows"):
         curves = {f"{depth} tokens": costs["in_plain_steps"] for depth, costs in costs_at.items()}
         parts += ["<h3>What a call costs by its rows, in plain steps at that depth</h3>", _curves(curves)]
@@ -74,6 +75,18 @@ def _model(number: int, model: Mapping[str, Any]) -> list[str]:
     if graph := model.get("graph"):
         parts += ["<h3>Primitives that MLX queues</h3>"]
         parts.append(_table(("", "primitives"), [(name, found["primitives"]) for name, found in graph.items()]))
+    return parts
+
+
+def _drafters(drafters: Iterable[Mapping[str, Any]]) -> list[str]:
+    parts = []
+    for drafter in drafters:
+        sure = "made for the model" if drafter["sure"] else "of sizes that fit the model"
+        parts.append(f"<h3>Drafter {drafter['drafter']}: {escape(drafter['kind'])}, {sure}</h3>")
+        if size := drafter["graph"]:
+            parts.append(f"<p>A draft queues {size['primitives']} primitives.</p>")
+        if bench := drafter.get("bench"):
+            parts.append(_modes(bench))
     return parts
 
 

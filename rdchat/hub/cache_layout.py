@@ -121,7 +121,7 @@ def cached_repositories() -> Iterator[CachedRepository]:
             yield CachedRepository("/".join(words), folder)
 
 
-def cached_snapshot(name: str, revision: str = "main") -> Path | None:
+def snapshot_of(name: str, revision: str = "main") -> Path | None:
     """Return the folder of a model that is in the hub's cache; None where it is not."""
     repository = CachedRepository(name, hub_cache() / f"models--{name.replace('/', '--')}")
     commit = repository.commit_of(revision)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from rdchat import paths
 from rdchat.errors import RdchatError
+from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.auto_drafter import AutoDrafter
@@ -16,10 +16,15 @@ from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import RowsFor
 from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
-from rdchat.inference.drafting.drafter_folder import load_drafter
-from rdchat.inference.drafting.drafter_search import DrafterSearch, search_drafters
+from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.folders.drafter_search import (
+    DrafterSearch,
+    drafter_name,
+    resolve_drafter,
+    search_drafters,
+)
+from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.target import LoadedModel
@@ -37,6 +42,7 @@ class ReadyDrafter:
     Attributes:
         drafter: That.
         source: What it is called: a path, or a name.
+        kind: Of the head that drafts; None where none does.
         rows_for: Returns the rows to verify a draft with, of so many nodes and with so many tokens in the cache, where
             the draft itself does not say.
     """
@@ -44,6 +50,7 @@ class ReadyDrafter:
     drafter: Drafter
     source: str
     rows_for: RowsFor
+    kind: HeadKind | None = None
 
 
 def cannot_verify(model: LoadedModel) -> str:
@@ -55,8 +62,8 @@ def cannot_verify(model: LoadedModel) -> str:
 
 
 def no_drafter(model: LoadedModel) -> str:
-    """Return the sentence that says that a model has no recurrent drafter."""
-    return f"There is no recurrent drafter for {model.info.name} on this machine."
+    """Return the sentence that says that a model has no drafter."""
+    return f"There is no drafter for {model.info.name} on this machine."
 
 
 class Drafters:
@@ -74,12 +81,16 @@ class Drafters:
         self._model = model
         self._load_anyway = load_anyway
         self._draft_models: dict[str, DraftModel] = {}
-        self._recurrent: tuple[Path, RecurrentModel] | None = None  # the last one, and its folder
+        self._head: tuple[Path, HeadModel] | None = None  # the last one, and its folder
         self.auto = AutoState(model)
 
-    def recurrent_folder(self, named: str | None) -> Path | None:
-        """Return the folder of the drafter that is named, else of the one made for the target; None without either."""
-        return self.own_drafters().folder if named is None else paths.expanded(named, "The drafter")
+    def drafter_folder(self, named: str | None) -> Path | None:
+        """Return the folder of the drafter that is named, else of the one made for the target; None without either.
+
+        Raises:
+            ModelError: If a hub id is named that is not in the hub's cache.
+        """
+        return self.own_drafters().folder if named is None else resolve_drafter(named)
 
     def own_drafters(self) -> DrafterSearch:
         """Look for the drafter made for the target: anew, as one may be trained while the app is open."""
@@ -104,8 +115,8 @@ class Drafters:
             return problem
         if settings.mode is Mode.SPECULATIVE:
             return self._load_draft_model(settings.draft_model, on_progress)
-        if settings.mode is Mode.RECURRENT:
-            return None if self._load_recurrent(settings.drafter) else no_drafter(self._model)
+        if settings.mode is Mode.DRAFTER:
+            return None if self._load_head(settings.drafter) else no_drafter(self._model)
         if settings.mode is Mode.AUTO:
             self._load_all(settings, on_progress)
         return None
@@ -133,7 +144,9 @@ class Drafters:
         match settings.mode:
             case Mode.AUTO:
                 drafter: Drafter = AutoDrafter(self.auto, prompt, request, ledger)
-                return ReadyDrafter(drafter, self._auto_sources(), rows_for)
+                available = self.auto.available.head
+                kind = available.kind if available else None
+                return ReadyDrafter(drafter, self._auto_sources(settings), rows_for, kind)
             case Mode.LOOKUP:
                 drafter = LookupDrafter(prompt, settings.draft_tokens, ledger)
                 return ReadyDrafter(drafter, "prompt lookup", rows_for)
@@ -143,26 +156,28 @@ class Drafters:
                 shape_of = partial(self.auto.draft_shape, draft, request.sampling, depth=len(prompt))
                 drafter = draft.drafter(prompt, request, ledger=ledger, shape_of=shape_of)
                 return ReadyDrafter(drafter, str(draft.model.info.path), rows_for)
-            case Mode.RECURRENT:
-                assert self._recurrent is not None
-                folder, recurrent = self._recurrent
-                drafter = recurrent.drafter(prompt, request, RecurrentSettings.of(settings), ledger)
-                return ReadyDrafter(drafter, str(folder), rows_for)
+            case Mode.DRAFTER:
+                assert self._head is not None
+                folder, head = self._head
+                drafter = head.drafter(prompt, request, HeadSettings.of(settings), ledger)
+                return ReadyDrafter(drafter, drafter_name(settings.drafter, folder), rows_for, head.kind)
 
     def forget(self) -> None:
-        """Empty what drafters keep between replies: a draft model's KV cache."""
+        """Empty what drafters keep between replies: KV caches of their own."""
         for draft in self._draft_models.values():
             draft.cache.reset()
+        if self._head is not None:
+            self._head[1].forget()
 
     def _load_all(self, settings: DraftSettings, on_progress: Progress) -> None:
-        """Load what the automatic mode can choose from: the recurrent drafter, and a draft model that is named.
+        """Load what the automatic mode can choose from: the drafter head, and a draft model that is named.
 
         Raises:
             RdchatError: If one that was named is wrong; what is left is ready nevertheless.
         """
         found, draft_model, wrong = None, None, list[RdchatError]()
         try:
-            found = self._load_recurrent(settings.drafter)
+            found = self._load_head(settings.drafter)
         except RdchatError as error:
             if settings.drafter is not None:
                 wrong.append(error)
@@ -174,15 +189,19 @@ class Drafters:
                 draft_model = self._draft_models[settings.draft_model]
             except RdchatError as error:
                 wrong.append(error)
-        folder, recurrent = found or (None, None)
-        self.auto.equip(AvailableDrafters(recurrent, folder, draft_model))
+        folder, head = found or (None, None)
+        self.auto.equip(AvailableDrafters(head, folder, draft_model))
         if wrong:
             raise wrong[0]
 
-    def _auto_sources(self) -> str:
+    def _auto_sources(self, settings: DraftSettings) -> str:
         available = self.auto.available
-        draft_model = available.draft_model
-        sources = [available.folder, draft_model and draft_model.model.info.path, "prompt lookup"]
+        draft_model, folder = available.draft_model, available.folder
+        sources = [
+            folder and drafter_name(settings.drafter, folder),
+            draft_model and draft_model.model.info.path,
+            "prompt lookup",
+        ]
         return ", ".join(str(source) for source in sources if source)
 
     def _load_draft_model(self, name: str | None, on_progress: Progress) -> str | None:
@@ -193,11 +212,11 @@ class Drafters:
             self._draft_models = {name: draft}
         return None
 
-    def _load_recurrent(self, named: str | None) -> tuple[Path, RecurrentModel] | None:
+    def _load_head(self, named: str | None) -> tuple[Path, HeadModel] | None:
         """Return the drafter and its folder; None where none is named and the target has none."""
-        folder = self.recurrent_folder(named)
+        folder = self.drafter_folder(named)
         if folder is None:
             return None
-        if self._recurrent is None or self._recurrent[0] != folder:
-            self._recurrent = folder, RecurrentModel(self._model, load_drafter(folder, self._model))
-        return self._recurrent
+        if self._head is None or self._head[0] != folder:
+            self._head = folder, HeadModel(self._model, load_drafter(folder, self._model))
+        return self._head

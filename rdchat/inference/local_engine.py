@@ -3,7 +3,7 @@
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -49,8 +49,8 @@ class LocalEngine:
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         return self._loaded().generate(request, stopped)
 
-    def draft_options(self, settings: DraftSettings) -> DraftOptions:
-        return self._loaded().draft_options(settings)
+    def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
+        return self._loaded().draft_options(settings, drafters)
 
     def idle(self) -> bool:
         return self._session is not None and self._session.idle()

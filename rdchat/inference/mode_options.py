@@ -1,18 +1,23 @@
 """Which drafting modes a loaded model can have, and why not the others. Told quickly: no weights are read."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import RdchatError
+from rdchat.inference.api.drafter_facts import DrafterFit
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import NO_DRAFT_MODEL, Drafters, cannot_verify, no_drafter
 from rdchat.inference.drafting.draft_model import check_draft_model
-from rdchat.inference.drafting.drafter_folder import check_drafter
+from rdchat.inference.drafting.folders.drafter_folder import check_drafter, inspect_drafter
+from rdchat.inference.drafting.folders.drafter_search import drafter_name, resolve_drafter
 from rdchat.inference.models.model_files import display_name
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.target import LoadedModel
+
+_LOOKED_AT = 32  # drafters at once: some 0.1 s
 
 
 class ModeOptions:
@@ -27,10 +32,42 @@ class ModeOptions:
         self._model = model
         self._drafters = drafters
         self._pairs: set[str] = set()  # draft models that were found to know the same tokens
+        self._fits: dict[tuple[str, Path, int], DrafterFit] = {}  # by drafter, its folder, and when that was changed
 
     def tell(self, settings: DraftSettings) -> tuple[ModeOption, ...]:
         """Return one option for each mode, with the draft model and the drafter that the settings name."""
         return tuple(self._option(mode, settings) for mode in Mode)
+
+    def fits(self, drafters: Sequence[str]) -> tuple[DrafterFit, ...]:
+        """Tell of drafters, folders or hub ids, whether they fit; what was looked at is not read again.
+
+        Of others it looks at some only, as a person may be waiting for a reply: asked again, it tells of more.
+
+        Returns:
+            One for each of the first drafters.
+        """
+        found, before = list[DrafterFit](), len(self._fits)
+        for drafter in drafters:
+            if len(self._fits) - before == _LOOKED_AT:
+                break
+            found.append(self._fit(drafter))
+        return tuple(found)
+
+    def _fit(self, drafter: str) -> DrafterFit:
+        try:
+            folder = resolve_drafter(drafter)
+            key = drafter, folder, folder.stat().st_mtime_ns
+            if key not in self._fits:
+                self._fits[key] = self._look_at(drafter, folder)
+            return self._fits[key]
+        except (RdchatError, OSError) as error:
+            return DrafterFit(drafter, problem=error.message if isinstance(error, RdchatError) else str(error))
+
+    def _look_at(self, drafter: str, folder: Path) -> DrafterFit:
+        try:
+            return DrafterFit(drafter, check_drafter(folder, self._model))
+        except RdchatError as error:
+            return DrafterFit(drafter, problem=error.message)
 
     def _option(self, mode: Mode, settings: DraftSettings) -> ModeOption:
         if mode is Mode.OFF:
@@ -38,7 +75,8 @@ class ModeOptions:
         problem = cannot_verify(self._model)
         if mode is Mode.AUTO:
             told = f"{problem} Replies are decoded plainly." if problem else self._left_out(settings)
-            return ModeOption(mode, available=True, reason=told)
+            drafter = self._option(Mode.DRAFTER, settings)
+            return ModeOption(mode, available=True, reason=told, kind=drafter.kind, match=drafter.match)
         try:
             if not problem:
                 return self._drafting_option(mode, settings)
@@ -49,13 +87,13 @@ class ModeOptions:
     def _drafting_option(self, mode: Mode, settings: DraftSettings) -> ModeOption:
         if mode is Mode.SPECULATIVE:
             return self._draft_model(settings.draft_model)
-        if mode is Mode.RECURRENT:
-            return self._recurrent(settings.drafter)
+        if mode is Mode.DRAFTER:
+            return self._drafter(settings.drafter)
         return ModeOption(mode, available=True)
 
     def _left_out(self, settings: DraftSettings) -> str:
         """Say what the automatic mode cannot choose from, of what the settings name; empty where it can from all."""
-        named = {Mode.SPECULATIVE: settings.draft_model, Mode.RECURRENT: settings.drafter}
+        named = {Mode.SPECULATIVE: settings.draft_model, Mode.DRAFTER: settings.drafter}
         options = [self._option(mode, settings) for mode, name in named.items() if name is not None]
         wrong = [option.reason for option in options if not option.available]
         if settings.drafter is None:
@@ -70,16 +108,17 @@ class ModeOptions:
             self._pairs.add(name)
         return ModeOption(Mode.SPECULATIVE, available=True, reason=self._limit(), source=display_name(name, Path(name)))
 
-    def _recurrent(self, named: str | None) -> ModeOption:
+    def _drafter(self, named: str | None) -> ModeOption:
         left_out = self._drafters.own_drafters().left_out if named is None else ()
-        folder = self._drafters.recurrent_folder(named)
+        folder = self._drafters.drafter_folder(named)
         if folder is None:
             reason = " ".join([no_drafter(self._model), *left_out])
-            return ModeOption(Mode.RECURRENT, available=False, reason=reason, command=training_command(self._model))
-        check_drafter(folder, self._model)
+            return ModeOption(Mode.DRAFTER, available=False, reason=reason, command=training_command(self._model))
+        kind, match = inspect_drafter(folder), check_drafter(folder, self._model)
         trees = self._model.capability.kind is DraftKind.TREE
         reason = " ".join(filter(None, [self._limit(), *left_out]))
-        return ModeOption(Mode.RECURRENT, available=True, reason=reason, source=str(folder), trees=trees)
+        source = drafter_name(named, folder)
+        return ModeOption(Mode.DRAFTER, True, reason, source, trees=trees, kind=kind, match=match)
 
     def _limit(self) -> str:
         """Return what keeps the target from verifying trees; empty where nothing does."""
@@ -90,6 +129,6 @@ class ModeOptions:
 
 
 def training_command(model: LoadedModel) -> str:
-    """Return the shell command that trains a recurrent drafter for a model, into a folder where it will be found."""
+    """Return the shell command that trains a drafter for a model, into a folder where it will be found."""
     out = paths.data_dir() / "drafters" / model.info.name.replace("/", "--")
     return shlex.join(["rdchat", "train-drafter", "--model", str(model.info.path), "--out", str(out)])

@@ -4,7 +4,7 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
 import mlx.core as mx
@@ -93,13 +93,13 @@ class ChatSession:
         if ready is None:
             self._running = AutoregressiveIterator(replace(job, mode_reason=reason))
         else:
-            job = replace(job, mode=request.draft.mode, drafter=ready.source, rows_for=ready.rows_for)
+            job = replace(job, mode=request.draft.mode, drafter=ready.source, kind=ready.kind, rows_for=ready.rows_for)
             self._running = _drafting(job, ready.drafter)
         return self._running
 
-    def draft_options(self, settings: DraftSettings) -> DraftOptions:
-        """Tell which modes the target can have with the draft model and drafter that `settings` name."""
-        return DraftOptions(self.model.info.path, self._options.tell(settings))
+    def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
+        """Tell which modes the target can have with what `settings` name, and which of some drafters fit it."""
+        return DraftOptions(self.model.info.path, self._options.tell(settings), self._options.fits(drafters))
 
     def idle(self) -> bool:
         """Do a slice of what can wait; see `Engine.idle`. Nothing is measured before the first reply."""

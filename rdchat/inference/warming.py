@@ -20,7 +20,7 @@ from rdchat.inference.drafters import Drafters
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
-_MODES = (Mode.OFF, Mode.LOOKUP, Mode.RECURRENT)  # those of the automatic mode; a draft model is loaded when asked for
+_MODES = (Mode.OFF, Mode.LOOKUP, Mode.DRAFTER)  # those of the automatic mode; a draft model is loaded when asked for
 _PROMPT_TOKENS, _REPEATED = 24, 3  # what prompt lookup is to find
 _TOKENS = 16
 _SEEDS = 3  # tried, as a reply may end with its first token

@@ -28,7 +28,7 @@ SAMPLING = SamplingParams(
     stop=("END", "\n\n"),
 )
 DRAFT = DraftSettings(
-    mode=Mode.RECURRENT,
+    mode=Mode.DRAFTER,
     draft_model="a/draft",
     draft_tokens=6,
     drafter="a drafter",
@@ -63,11 +63,11 @@ STATISTICS = Statistics(
     plain_step_ms=12.5,
     choice=CHOICE,
 )
-DRAFTING = Drafting(mode=Mode.RECURRENT, reason="Recurrent was not to be had.", drafter="a drafter", last_part=True)
+DRAFTING = Drafting(mode=Mode.DRAFTER, reason="Recurrent was not to be had.", drafter="a drafter", last_part=True)
 TREE = RoundTree(
     tokens=(7, 8, 9, 8),
     parents=(-1, 0, 1, 0),
-    drafters=("", "recurrent", "recurrent", "lookup"),
+    drafters=("", "drafter", "drafter", "lookup"),
     log_probs=(0.0, -0.5, -1.25, -0.5),
     path=(0, 1, 2),
     correction=10,
@@ -82,8 +82,8 @@ def trace() -> ReplyTrace:
     written.add(
         [
             TokenEvent(1, 0, 7, "A", log_prob=-0.25),
-            TokenEvent(1, 1, 8, "b", "recurrent", 1, log_prob=-0.5),
-            TokenEvent(1, 2, 9, "c", "recurrent", 2, log_prob=-1.25),
+            TokenEvent(1, 1, 8, "b", "drafter", 1, log_prob=-0.5),
+            TokenEvent(1, 2, 9, "c", "drafter", 2, log_prob=-1.25),
             TokenEvent(1, 3, 10, "d", round=RoundStatistics(1, 4, 2, 3, 4), tree=TREE, log_prob=-0.75),
         ]
     )

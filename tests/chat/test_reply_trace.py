@@ -32,7 +32,7 @@ def test_tokens_are_told_apart_by_round() -> None:
     trace.add(plain_events(" plain"))  # the automatic mode may stop drafting for a while
     trace.add(events_of_round(2, 5, round_tree([], " d")))
     assert [token.round for token in trace.tokens] == [0, 1, 1, 1, 0, 2]
-    assert [token.drafter for token in trace.tokens] == ["", "recurrent", "recurrent", "", "", ""]
+    assert [token.drafter for token in trace.tokens] == ["", "drafter", "drafter", "", "", ""]
     assert [(each.first, each.count) for each in trace.rounds] == [(1, 3), (5, 1)]
     assert trace.rounds[0].tree is tree
     assert trace.round_of(2) is trace.rounds[0]

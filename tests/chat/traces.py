@@ -20,7 +20,7 @@ def round_tree(accepted: Sequence[str], correction: str, rejected: Sequence[str]
     return RoundTree(
         tokens=tuple(token_id(text) for text in texts),
         parents=tuple(parents),
-        drafters=("", *["recurrent"] * len(accepted), *["lookup"] * len(rejected)),
+        drafters=("", *["drafter"] * len(accepted), *["lookup"] * len(rejected)),
         log_probs=(0.0, *[-0.5] * len(accepted), *[-3.0] * len(rejected)),
         path=tuple(range(len(accepted) + 1)),
         correction=token_id(correction),

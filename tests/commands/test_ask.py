@@ -172,9 +172,9 @@ def test_json_has_every_field_and_its_figures_agree(plain_report: dict[str, Any]
 def test_recurrent_mode_finds_the_drafter_that_is_shipped_and_profile_times_it(
     default_model: Path, plain_report: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ("--mode", "recurrent", "--profile", "--temperature", "0", "--max-tokens", "12")
+    options = ("--mode", "drafter", "--profile", "--temperature", "0", "--max-tokens", "12")
     report = ask_json(capsys, QUESTION, *options)
-    assert (report["mode"], report["mode_reason"]) == ("recurrent", None)
+    assert (report["mode"], report["mode_reason"]) == ("drafter", None)
     assert Path(report["drafter"]).name == "smollm2-135m-instruct"
     assert (Path(report["drafter"]) / "model.safetensors").is_file()
     assert report["stats"]["accepted"] > 0

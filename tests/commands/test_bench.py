@@ -29,7 +29,7 @@ from tests.inference.drafting.drafter_folders import saved_random_drafter
     [
         (
             ["--modes", "off,telepathy"],
-            "'telepathy' is not a valid Mode: choose from auto, off, speculative, recurrent",
+            "'telepathy' is not a valid Mode: choose from auto, off, speculative, drafter",
         ),
         (["--modes", ""], "the list is empty"),
         (["--modes", "off,,lookup"], "a place in it is"),
@@ -76,11 +76,11 @@ def test_files_that_are_wrong_are_told_before_the_model_loads(
 def test_a_file_is_shown_as_what_was_measured_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "runs.csv", record())
     report = printed_json(capsys, "bench", "--from", str(path))
-    assert [mode["mode"] for mode in report["modes"]] == ["off", "recurrent", "lookup"]
+    assert [mode["mode"] for mode in report["modes"]] == ["off", "drafter", "lookup"]
     assert report["environment"]["model"] == "m"
     assert main(["bench", "--from", str(path)]) == 0
     table = capsys.readouterr().out
-    assert "Recurrent W2 L3" in table
+    assert "Drafter W2 L3" in table
     assert "Prompt lookup K3: not run. No, it cannot." in table
     assert "differs most in prompt 1, from token 2 on: '\"b,\\n' for 'a'; scores differ by 0.5." in table
 
@@ -212,7 +212,7 @@ def test_json_has_every_mode_in_the_order_asked(
     }  # fmt: skip
     assert report["complete"] is True
     modes = report["modes"]
-    assert [mode["mode"] for mode in modes] == ["recurrent", "off", "lookup"]
+    assert [mode["mode"] for mode in modes] == ["drafter", "off", "lookup"]
     for mode in modes:
         assert mode["identical_text"] is True
         assert mode["first_difference"] is None

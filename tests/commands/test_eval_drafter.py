@@ -113,7 +113,7 @@ def test_broken_prompts_are_refused_before_the_model_is_loaded(
 
 def test_a_model_without_a_drafter(drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate("--prompts", prompts) == 1
-    assert "There is no recurrent drafter for tiny" in capsys.readouterr().err
+    assert "There is no drafter for tiny" in capsys.readouterr().err
 
 
 def test_the_drafter_made_for_the_model_is_found(

@@ -32,7 +32,7 @@ REPORT: dict[str, Any] = {
                 }
             },
             "divergences": [
-                {"mode": "recurrent", "temperature": 0.7, "tokens": 500, "per_thousand": 2.0, "gaps": [0.01]}
+                {"mode": "drafter", "temperature": 0.7, "tokens": 500, "per_thousand": 2.0, "gaps": [0.01]}
             ],
             "bench": {
                 "modes": [

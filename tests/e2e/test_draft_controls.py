@@ -28,7 +28,7 @@ def check_tokens_and_trees(app: App, trace: ReplyTrace | None, reply: Message) -
     assert "".join(token.text for token in trace.tokens) == reply.text
     assert all(token.log_prob is not None and token.log_prob < 0.01 for token in trace.tokens)
     assert reply.drafting is not None
-    assert reply.drafting.mode is Mode.RECURRENT
+    assert reply.drafting.mode is Mode.DRAFTER
     assert reply.statistics is not None
     assert len(trace.rounds) == reply.statistics.rounds
     for number, traced in enumerate(trace.rounds, start=1):
@@ -45,18 +45,18 @@ def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: Q
         sampling = SamplingParams(temperature=0, max_tokens=24)
         controller.preferences.change(replace(controller.preferences.settings, sampling=sampling, seed=7))
         qtbot.waitUntil(lambda: controller.state is EngineState.IDLE, timeout=WAIT_MS)
-        qtbot.waitUntil(lambda: controller.drafting.option(Mode.RECURRENT) is not None, timeout=WAIT_MS)
-        option = controller.drafting.option(Mode.RECURRENT)
+        qtbot.waitUntil(lambda: controller.drafting.option(Mode.DRAFTER) is not None, timeout=WAIT_MS)
+        option = controller.drafting.option(Mode.DRAFTER)
         assert option is not None
         assert option.available, option.reason
 
         texts = []
-        for mode in (Mode.OFF, Mode.RECURRENT):
+        for mode in (Mode.OFF, Mode.DRAFTER):
             window.actions_.draft_modes[mode].trigger()
             window.actions_.new_chat.trigger()
             reply = ask(qtbot, app, "Name three colours of the rainbow.")
             assert reply.statistics is not None
-            assert bool(reply.statistics.rounds) == (mode is Mode.RECURRENT)
+            assert bool(reply.statistics.rounds) == (mode is Mode.DRAFTER)
             texts.append(reply.text)
         assert texts[0] == texts[1]
 

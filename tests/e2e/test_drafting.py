@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.across_rows]
 SAMPLINGS: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 1.2, "top_p": 1}]
 MODES: list[dict[str, Any]] = [
     {"mode": Mode.LOOKUP, "draft_tokens": 4},
-    {"mode": Mode.RECURRENT, "beam_width": 4, "beam_length": 5},
+    {"mode": Mode.DRAFTER, "beam_width": 4, "beam_length": 5},
     {"mode": Mode.SPECULATIVE, "draft_tokens": 4},
 ]
 
@@ -51,7 +51,7 @@ def test_a_chat_can_change_its_mode_from_turn_to_turn(model: LoadedModel) -> Non
         ChatMessage(Role.ASSISTANT, first.text),
         ChatMessage(Role.USER, "Name another one and say why."),
     )
-    for mode in (Mode.RECURRENT, Mode.OFF, Mode.LOOKUP):
+    for mode in (Mode.DRAFTER, Mode.OFF, Mode.LOOKUP):
         params = SamplingParams(max_tokens=10)
         again = reply(session, GenerationRequest(turns, params, seed=3, draft=DraftSettings(mode=mode)))
         undrafted = GenerationRequest(turns, params, seed=3, draft=DraftSettings(mode=Mode.OFF))

@@ -18,7 +18,7 @@ _OPTIONS = (
     "--beam-width",
     "--repetition-penalty",
 )
-_RECURRENT = ("ask", "--model", "MODEL", "--mode", "recurrent", "--drafter")
+_DRAFTER = ("ask", "--model", "MODEL", "--mode", "drafter", "--drafter")
 _SPECULATIVE = ("ask", "--model", "MODEL", "--mode", "speculative", "--draft-model")
 CALLS: Mapping[str, tuple[str, ...]] = {
     "a command nobody knows": ("evil",),
@@ -43,8 +43,8 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     "a prompt's file of nobody's": ("ask", "--prompt-file", "~nouser/prompt"),
     "a prompt's file that is a folder": ("ask", "--prompt-file", "/"),
     "a prompt's file with a name of 5,000 letters": ("ask", "--prompt-file", "a" * 5000),
-    "a drafter of nobody's": (*_RECURRENT, "~nouser/drafter", "Hello"),
-    "a drafter that is /dev/zero": (*_RECURRENT, "/dev/zero", "Hello"),
+    "a drafter of nobody's": (*_DRAFTER, "~nouser/drafter", "Hello"),
+    "a drafter that is /dev/zero": (*_DRAFTER, "/dev/zero", "Hello"),
     "a draft model of nobody's": (*_SPECULATIVE, "~nouser/x", "Hello"),
     "a draft model that is nothing": (*_SPECULATIVE, "", "Hello"),
     "a pair of nobody's": ("models", "check-pair", "~nouser/a", "~nouser/b"),

@@ -111,7 +111,7 @@ def _ask_another() -> Call:
 def drafter_cases() -> Iterator[Case]:
     """Yield all cases of drafters."""
     for place, (name, harm) in enumerate(HARMS.items()):
-        mode = ("recurrent", "auto")[place % 2]
+        mode = ("drafter", "auto")[place % 2]
         yield Case(Kind.DRAFTERS, f"{name} ({mode})", partial(_named, harm, mode))
     own = [name for name in HARMS if name.startswith(tuple(ODD_FILES)) or "config" in name or "deeply" in name]
     for name in own:

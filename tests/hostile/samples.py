@@ -56,8 +56,8 @@ def _make(place: Path) -> None:
 def _make_drafter(folder: Path, model: Path) -> None:
     import mlx.core as mx
 
-    from rdchat.inference.drafting.drafter_folder import StoredDrafter, save_drafter
-    from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+    from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter, save_drafter
+    from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
     from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 
     mx.random.seed(5)

@@ -22,7 +22,7 @@ _OFTEN = {
     ),
     Kind.GGUF: ("heads 0", "2**62 tensors", "cut short (3)", "a FIFO as the file"),
     Kind.DRAFTERS: (
-        "blocks is 10**9 (recurrent)", "a FIFO as config.json, of one's own",
+        "blocks is 10**9 (drafter)", "a FIFO as config.json, of one's own",
         "a config nested too deeply, of one's own",
     ),
     Kind.TEMPLATES: (

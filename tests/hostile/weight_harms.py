@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,12 @@ def _length(length: int) -> Harm:
     return harm
 
 
-def _header(text: str) -> Harm:
-    """Put another header before the weights."""
+def _header(text: str | Callable[[], str]) -> Harm:
+    """Put another header before the weights; a long one is made when it is wanted."""
 
     def harm(folder: Path) -> None:
         _, body = read_safetensors(folder / "model.safetensors")
-        write_safetensors(folder / "model.safetensors", text, body)
+        write_safetensors(folder / "model.safetensors", text() if callable(text) else text, body)
 
     return harm
 
@@ -52,7 +52,13 @@ def _named(name: str) -> Harm:
 
 
 def _index(content: object) -> Harm:
-    return with_bytes("model.safetensors.index.json", json.dumps(content))
+    """Write an index; a long one is made when it is wanted."""
+
+    def harm(folder: Path) -> None:
+        made = content() if callable(content) else content
+        (folder / "model.safetensors.index.json").write_text(json.dumps(made))
+
+    return harm
 
 
 def _body(byte: bytes) -> Harm:
@@ -83,7 +89,7 @@ WEIGHTS: Mapping[str, Harm] = {
     "an empty header": _header("{}"),
     "a header that is no JSON": _header("{" * 100),
     "a header of a million tensors": _header(
-        json.dumps({f"a{number}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for number in range(10**6)})
+        lambda: json.dumps({f"a{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(10**6)})
     ),
     "a tensor that is a list": with_header(lambda header: header.update({_FIRST: []})),
     "a tensor without facts": with_header(lambda header: header.update({_FIRST: {}})),
@@ -130,7 +136,9 @@ WEIGHTS: Mapping[str, Harm] = {
     "a shard in other digits": _named("model-\u0661-of-\u0669\u0669\u0669\u0669\u0669\u0669\u0669.safetensors"),
     "an index into other folders": _index({"weight_map": {_FIRST: "../../../etc/passwd"}}),
     "an index to an absolute path": _index({"weight_map": {_FIRST: "/dev/zero"}}),
-    "an index to a million files": _index({"weight_map": {f"a{n}": f"model-{n}.safetensors" for n in range(10**6)}}),
+    "an index to a million files": _index(
+        lambda: {"weight_map": {f"a{n}": f"model-{n}.safetensors" for n in range(10**6)}}
+    ),
     "an index that is a list": _index([]),
     "an index of numbers": _index({"weight_map": {_FIRST: 5}}),
     "an index of lists": _index({"weight_map": {_FIRST: ["model.safetensors"]}}),

@@ -104,7 +104,7 @@ class Visitor(QObject):
             self._judge(failure.message)
         elif order["drafter"]:
             controller.drafting.change(
-                replace(controller.drafting.settings, mode=Mode.RECURRENT, drafter=order["drafter"])
+                replace(controller.drafting.settings, mode=Mode.DRAFTER, drafter=order["drafter"])
             )
         yield from self._ask()
         self._judge(controller.drafting.plain_reason)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rdchat.hub.cache_layout import cached_snapshot
+from rdchat.hub.cache_layout import snapshot_of
 from rdchat.hub.downloads.download_record import unfinished_downloads
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, download
 from tests.hub.hub_server import HubServer, git_sha1, is_large, sha256
@@ -24,7 +24,7 @@ _KILLED_S = 0.7  # after the first byte, at most
 
 def is_here(name: str = NAME) -> bool:
     """Tell whether a model looks installed: who sees it so must find it whole."""
-    return cached_snapshot(name) is not None
+    return snapshot_of(name) is not None
 
 
 def run_and_kill(moment: random.Random, hub: HubServer, who: str) -> None:

@@ -14,9 +14,9 @@ from mlx_lm.models import llama
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.decoding.draft import Draft, Drafter
-from rdchat.inference.drafting.drafter_folder import StoredDrafter
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
-from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess
 from rdchat.inference.target.capability import Capability, DraftKind, check_capability
 from rdchat.inference.target.embeddings import TargetEmbeddings
@@ -173,7 +173,7 @@ def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> Ge
 class ScriptedDrafter(Drafter):
     """Knows the reply and offers beams that follow it for a while, in an order that makes accepted paths jump about."""
 
-    name = "recurrent"
+    name = "drafter"
 
     def __init__(self, reply: list[int], width: int, length: int, seed: int = 0) -> None:
         self._reply = reply
@@ -196,7 +196,7 @@ class ScriptedDrafter(Drafter):
         self._done += len(tokens)
 
 
-def random_drafter(model: LoadedModel, **changes: object) -> RecurrentModel:
+def random_drafter(model: LoadedModel, **changes: object) -> HeadModel:
     """Return a recurrent drafter of random weights; `changes` are fields of its `HeadConfig`."""
     mx.random.seed(1)
     size = len(ALPHABET)
@@ -204,4 +204,4 @@ def random_drafter(model: LoadedModel, **changes: object) -> RecurrentModel:
     config = {"hidden_size": width, "draft_vocabulary_size": size - 5, "exit_size": 24, "state_size": 32}
     with mx.stream(mx.cpu):
         head = RecurrentHead(HeadConfig(**(config | changes)))  # type: ignore[arg-type]
-    return RecurrentModel(model, StoredDrafter(head, mx.arange(5, size, dtype=mx.int32), None))
+    return HeadModel(model, StoredDrafter(head, mx.arange(5, size, dtype=mx.int32), None))

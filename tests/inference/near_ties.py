@@ -10,8 +10,8 @@ from rdchat.inference.benchmark.differences import divergences
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.drafting.head_drafter import HeadSettings
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.drafting.recurrent_drafter import RecurrentSettings
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.auto.automatic_replies import automatic
 from tests.inference.fakes import ALPHABET, ask, random_drafter
@@ -54,7 +54,7 @@ def _by_lookup(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
 
 
 def _by_beams(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
-    settings, prompt = RecurrentSettings(BeamShape(4, 5)), model.encode_chat(request.messages, False)
+    settings, prompt = HeadSettings(BeamShape(4, 5)), model.encode_chat(request.messages, False)
     return _in_rounds(model, request, random_drafter(model).drafter(prompt, request, settings))
 
 
@@ -65,7 +65,7 @@ def _by_draft_model(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
 
 
 def _automatically(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
-    events, *_ = automatic(model, request, (Mode.LOOKUP, Mode.RECURRENT, Mode.SPECULATIVE))
+    events, *_ = automatic(model, request, (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE))
     end = events[-1]
     assert isinstance(end, ReplyEnd)
     return end
@@ -73,7 +73,7 @@ def _automatically(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
 
 _REPLIES: dict[Mode, Callable[[LoadedModel, GenerationRequest], ReplyEnd]] = {
     Mode.LOOKUP: _by_lookup,
-    Mode.RECURRENT: _by_beams,
+    Mode.DRAFTER: _by_beams,
     Mode.SPECULATIVE: _by_draft_model,
     Mode.AUTO: _automatically,
 }

@@ -9,6 +9,7 @@ import rdchat.inference.drafters as drafters
 import rdchat.inference.drafting.draft_model as draft_model
 import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
+from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import Drafters
@@ -36,8 +37,8 @@ def test_without_anything_named_there_are_lookup_off_and_auto(tmp_path: Path) ->
     assert list(told) == list(Mode)
     assert {mode for mode, option in told.items() if option.available} == {Mode.OFF, Mode.AUTO, Mode.LOOKUP}
     assert told[Mode.SPECULATIVE].reason.startswith("No draft model is chosen")
-    assert told[Mode.RECURRENT].reason == "There is no recurrent drafter for tiny on this machine."
-    assert told[Mode.RECURRENT].command == (
+    assert told[Mode.DRAFTER].reason == "There is no drafter for tiny on this machine."
+    assert told[Mode.DRAFTER].command == (
         f"rdchat train-drafter --model '/models/my tiny' --out {tmp_path / 'drafters' / 'tiny'}"
     )
 
@@ -45,7 +46,7 @@ def test_without_anything_named_there_are_lookup_off_and_auto(tmp_path: Path) ->
 def test_a_model_that_cannot_verify_says_why_in_every_mode() -> None:
     model = replace(fakes.tiny_llama(), try_out=lambda: Capability(DraftKind.NONE, "its cache is odd"))
     told = _told(model)
-    for mode in (Mode.SPECULATIVE, Mode.RECURRENT, Mode.LOOKUP):
+    for mode in (Mode.SPECULATIVE, Mode.DRAFTER, Mode.LOOKUP):
         assert told[mode] == ModeOption(mode, False, "tiny cannot verify drafts: its cache is odd.")
     assert told[Mode.AUTO].available
     assert told[Mode.AUTO].reason == "tiny cannot verify drafts: its cache is odd. Replies are decoded plainly."
@@ -80,7 +81,7 @@ def test_a_draft_model_that_fits_is_compared_once(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_drafter_that_is_named_must_be_there(tmp_path: Path) -> None:
-    told = _told(fakes.tiny_llama(), DraftSettings(drafter=str(tmp_path / "none")))[Mode.RECURRENT]
+    told = _told(fakes.tiny_llama(), DraftSettings(drafter=str(tmp_path / "none")))[Mode.DRAFTER]
     assert (told.available, told.command) == (False, "")
     assert told.reason.startswith(f"There is no drafter at {tmp_path / 'none'}")
 
@@ -88,11 +89,14 @@ def test_a_drafter_that_is_named_must_be_there(tmp_path: Path) -> None:
 def test_beams_are_of_no_use_to_a_model_that_verifies_a_single_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rdchat.inference.mode_options.check_drafter", lambda *_: None)
+    match = TargetMatch(False, "It may be.")
+    monkeypatch.setattr("rdchat.inference.mode_options.inspect_drafter", lambda _: HeadKind.BLOCK)
+    monkeypatch.setattr("rdchat.inference.mode_options.check_drafter", lambda *_: match)
     for kind, trees in ((DraftKind.TREE, True), (DraftKind.CHAIN, False)):
         model = replace(fakes.tiny_llama(), try_out=lambda kind=kind: Capability(kind, "it is so"))
-        told = _told(model, DraftSettings(drafter=str(tmp_path)))[Mode.RECURRENT]
+        told = _told(model, DraftSettings(drafter=str(tmp_path)))[Mode.DRAFTER]
         assert (told.available, told.trees) == (True, trees)
+        assert (told.kind, told.match) == (HeadKind.BLOCK, match)
 
 
 def test_a_session_decodes_plainly_where_the_draft_model_that_is_named_is_missing(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_drafted_replies_leave_plain_decoding_at_near_ties_alone(
 
 def test_near_ties_are_found() -> None:
     with coarse_rounding_by_rows():
-        counts = [near_ties(shared_llama(), Mode.RECURRENT, 0.7, 40, seed) for seed in range(6)]
+        counts = [near_ties(shared_llama(), Mode.DRAFTER, 0.7, 40, seed) for seed in range(6)]
     found = [difference for count in counts for difference in count.found]
     assert found
     assert all(difference.near_tie("bfloat16") for difference in found), [str(count) for count in counts]

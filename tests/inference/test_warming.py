@@ -15,7 +15,7 @@ from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.tracing import TreeLogProbs
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefill_pace import PrefillPace
@@ -33,10 +33,10 @@ class OwnDrafter(Drafters):
 
     def __init__(self, model: LoadedModel, folder: Path) -> None:
         super().__init__(model)
-        self._recurrent = folder, random_drafter(model)
+        self._head = folder, random_drafter(model)
 
-    def _load_recurrent(self, _named: str | None) -> tuple[Path, RecurrentModel] | None:
-        return self._recurrent
+    def _load_head(self, _named: str | None) -> tuple[Path, HeadModel] | None:
+        return self._head
 
 
 def test_it_verifies_and_traces_drafts_of_every_kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,10 +88,10 @@ def test_a_prompt_ends_it_wherever_it_stands(slices: int, tmp_path: Path) -> Non
     for _ in range(slices):
         assert session.idle()
     request = ask("abcabcabc", temperature=0.7)
-    recurrent = GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(Mode.RECURRENT))
+    recurrent = GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(Mode.DRAFTER))
     *_, end = session.generate(recurrent)
     assert isinstance(end, ReplyEnd)
-    assert end.mode is Mode.RECURRENT
+    assert end.mode is Mode.DRAFTER
     assert end.token_ids == plain(model, request).token_ids
 
 
@@ -125,7 +125,7 @@ while session.idle():
     pass
 warmed = compiled()
 asked = ask("abcabcabc", temperature=0.7, top_p=0.95, max_tokens=16)
-for mode in (Mode.AUTO, Mode.RECURRENT, Mode.LOOKUP, Mode.OFF):
+for mode in (Mode.AUTO, Mode.DRAFTER, Mode.LOOKUP, Mode.OFF):
     list(session.generate(replace(asked, draft=DraftSettings(mode, trace=True))))
 print(len(loaded), len(warmed), sorted(compiled() - warmed))
 """

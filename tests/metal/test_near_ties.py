@@ -41,7 +41,7 @@ def test_so_do_those_of_the_real_model(
 ) -> None:
     model = load_model(default_model_folder, dtype)
     message = ChatMessage(Role.USER, "Write a Python function that reverses a list, then explain each line of it.")
-    for mode in (Mode.LOOKUP, Mode.RECURRENT, Mode.AUTO):
+    for mode in (Mode.LOOKUP, Mode.DRAFTER, Mode.AUTO):
         for temperature in (0.0, 0.7):
             sampling, draft = SamplingParams(temperature, max_tokens=128), DraftSettings(mode)
             request = GenerationRequest((message,), sampling, 11, draft=draft)

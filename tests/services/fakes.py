@@ -1,13 +1,14 @@
 """A scripted engine: it says what a table tells it to, one event per permit of its gate."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchEvent
+from rdchat.inference.api.drafter_facts import DrafterFit
 from rdchat.inference.api.events import (
     DraftOptions,
     FinishReason,
@@ -98,6 +99,9 @@ class ScriptedEngine:
     options: DraftOptions = field(
         default_factory=lambda: DraftOptions(Path(), tuple(ModeOption(m, True) for m in Mode))
     )
+    fits: dict[str, DrafterFit] = field(default_factory=dict)
+    fits_at_once: int = 1000
+    fits_told: int = 0
     options_asked: list[DraftSettings] = field(default_factory=list)
     updates: list[DraftSettings] = field(default_factory=list)  # of replies under way
     idle_slices: int = 0
@@ -132,12 +136,15 @@ class ScriptedEngine:
             raise script.refusal
         return ScriptedReply(request.request_id, script, self.gate, self.updates)
 
-    def draft_options(self, settings: DraftSettings) -> DraftOptions:
+    def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         self.threads.add(threading.get_ident())
         if self.loaded is None:
             raise ModelError("No model is loaded.")
         self.options_asked.append(settings)
-        return replace(self.options, model=self.loaded.path)
+        self.fits_told += self.fits_at_once
+        asked = drafters[: self.fits_told]
+        fits = tuple(self.fits.get(drafter, DrafterFit(drafter, problem="It is for another.")) for drafter in asked)
+        return replace(self.options, model=self.loaded.path, drafters=fits)
 
     def idle(self) -> bool:
         self.threads.add(threading.get_ident())

@@ -69,7 +69,7 @@ def test_the_number_of_replies_follows_the_choices(qtbot: QtBot, bench: Benchmar
     ],
 )
 def test_a_wrong_number_is_told_and_cannot_be_run(bench: BenchmarkWindow, field: str, text: str, problem: str) -> None:
-    bench.form.modes[Mode.RECURRENT].setChecked(True)
+    bench.form.modes[Mode.DRAFTER].setChecked(True)
     getattr(bench.form, field).setText(text)
     assert bench.status.text().startswith(problem)
     assert not bench.start.isEnabled()
@@ -94,15 +94,15 @@ def test_a_size_that_no_chosen_mode_has_is_neither_typed_nor_read(
         return tuple(field.isEnabled() for field in (form.beam_widths, form.beam_lengths, form.draft_tokens))
 
     assert enabled() == (False, False, True)
-    form.modes[Mode.RECURRENT].setChecked(True)
+    form.modes[Mode.DRAFTER].setChecked(True)
     assert enabled() == (True, True, True)
     form.beam_widths.setText("many")
     assert not bench.start.isEnabled()
-    form.modes[Mode.RECURRENT].setChecked(False)
+    form.modes[Mode.DRAFTER].setChecked(False)
     assert enabled() == (False, False, True)
     assert bench.start.isEnabled()
     assert bench.status.text() == "54 replies of at most 64 tokens"
-    form.modes[Mode.RECURRENT].setChecked(True)
+    form.modes[Mode.DRAFTER].setChecked(True)
     chat.engine.options = DraftOptions(Path(), tuple(ModeOption(mode, mode is Mode.LOOKUP, "No.") for mode in Mode))
     chat.controller.drafting.refresh_options()
     qtbot.waitUntil(lambda: enabled() == (False, False, True))
@@ -111,10 +111,10 @@ def test_a_size_that_no_chosen_mode_has_is_neither_typed_nor_read(
 
 def test_modes_that_are_not_to_be_had_say_why(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
     reason = "There is no drafter for this model."
-    options = tuple(ModeOption(mode, mode is not Mode.RECURRENT, reason) for mode in Mode)
+    options = tuple(ModeOption(mode, mode is not Mode.DRAFTER, reason) for mode in Mode)
     chat.engine.options = DraftOptions(Path(), options)
     chat.controller.drafting.refresh_options()
-    recurrent, model = bench.form.modes[Mode.RECURRENT], bench.form.modes[Mode.SPECULATIVE]
+    recurrent, model = bench.form.modes[Mode.DRAFTER], bench.form.modes[Mode.SPECULATIVE]
     qtbot.waitUntil(lambda: not recurrent.isEnabled())
     assert recurrent.accessibleDescription() == reason
     assert "Choose a draft model in the speed panel first." in model.toolTip()

@@ -24,7 +24,7 @@ BARS = SpeedBars(
     (
         (
             "float32",
-            (("Prompt lookup K4", Figure(1.5, 1.4, 1.75, 12)), ("Recurrent W4 L5", Figure(0.5, 0.45, 0.55, 12))),
+            (("Prompt lookup K4", Figure(1.5, 1.4, 1.75, 12)), ("Drafter W4 L5", Figure(0.5, 0.45, 0.55, 12))),
         ),
         ("float16", (("Auto", Figure(2.0, 2.0, 2.0, 1)),)),
     )
@@ -70,7 +70,7 @@ def test_a_bar_says_its_quartiles(qtbot: QtBot) -> None:
     plot = SpeedBarsPlot(BARS)
     first = plot.marks(AREA, STYLE)[0].words
     assert first == "Prompt lookup K4, float32: 1.50x plain decoding. Half of the 12 values lie from 1.40 to 1.75."
-    assert all(words in plot.words for words in ("Recurrent W4 L5", "float16", "2.00x"))
+    assert all(words in plot.words for words in ("Drafter W4 L5", "float16", "2.00x"))
 
 
 def test_cells_of_the_map_are_coloured_and_the_best_one_is_framed(qtbot: QtBot) -> None:

@@ -147,10 +147,10 @@ def test_what_stands_in_the_way_is_told(qtbot: QtBot, chat: Chat, race: RaceWind
 def test_no_race_begins_with_a_mode_that_is_not_to_be_had(
     qtbot: QtBot, chat: Chat, window: MainWindow, race: RaceWindow
 ) -> None:
-    reason = "There is no recurrent drafter for tiny on this machine."
-    chat.engine.options = DraftOptions(Path(), tuple(ModeOption(m, m is not Mode.RECURRENT, reason) for m in Mode))
+    reason = "There is no drafter for tiny on this machine."
+    chat.engine.options = DraftOptions(Path(), tuple(ModeOption(m, m is not Mode.DRAFTER, reason) for m in Mode))
     window.actions_.race.trigger()
-    race.mode.setCurrentIndex(race.mode.findData(Mode.RECURRENT))
+    race.mode.setCurrentIndex(race.mode.findData(Mode.DRAFTER))
     qtbot.waitUntil(lambda: not race.start.isEnabled())
     assert race.problem.isVisible()
     assert race.problem.text() == f"{reason} Choose another way of drafting."
@@ -163,9 +163,9 @@ def test_no_race_begins_with_a_mode_that_is_not_to_be_had(
 def test_the_race_takes_the_mode_of_the_chat(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     drafting = chat.controller.drafting
-    drafting.change(replace(drafting.settings, mode=Mode.RECURRENT))
+    drafting.change(replace(drafting.settings, mode=Mode.DRAFTER))
     window.actions_.race.trigger()
-    assert window.windows.race.mode.currentData() == Mode.RECURRENT
+    assert window.windows.race.mode.currentData() == Mode.DRAFTER
     window.windows.race.close()
     drafting.change(replace(drafting.settings, mode=Mode.OFF))
     window.actions_.race.trigger()

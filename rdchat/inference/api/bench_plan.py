@@ -35,7 +35,7 @@ class BenchCell:
     def shape(self) -> dict[str, int]:
         """Size of its drafts: beam width and length, or draft tokens, or nothing."""
         match self.draft.mode:
-            case Mode.RECURRENT:
+            case Mode.DRAFTER:
                 return {"beam_width": self.draft.beam_width, "beam_length": self.draft.beam_length}
             case Mode.SPECULATIVE | Mode.LOOKUP:
                 return {"draft_tokens": self.draft.draft_tokens}
@@ -44,7 +44,7 @@ class BenchCell:
 
     @property
     def words(self) -> str:
-        """Mode and shape for people, such as `Recurrent W4 L5` or `Prompt lookup K4`."""
+        """Mode and shape for people, such as `Drafter W4 L5` or `Prompt lookup K4`."""
         letters = {"beam_width": "W", "beam_length": "L", "draft_tokens": "K"}
         return " ".join([self.draft.mode.words, *(f"{letters[name]}{size}" for name, size in self.shape.items())])
 

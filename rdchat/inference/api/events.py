@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import Mode
 
@@ -64,7 +65,7 @@ class RoundTree:
     Attributes:
         tokens: Token id of each node, the root first.
         parents: Index of each node's parent; -1 for the root.
-        drafters: Who proposed each node: `speculative`, `recurrent` or `lookup`; empty for the root.
+        drafters: Who proposed each node: `speculative`, `drafter` or `lookup`; empty for the root.
         log_probs: The target's log-probability of each node after its parent, before temperature and filters; 0 for the
             root.
         path: Accepted nodes, the root first.
@@ -105,7 +106,7 @@ class TokenEvent:
         token_id: Its id.
         text: Characters that became final with it; may be empty (half a character, the start of a stop string),
             and may hold characters of earlier tokens.
-        drafter: Who drafted it: `speculative`, `recurrent` or `lookup`; empty for the target's own.
+        drafter: Who drafted it: `speculative`, `drafter` or `lookup`; empty for the target's own.
         position: Its place in the draft, from 1; 0 for the target's own.
         round: Statistics of the round that ends with this token; None inside a round and in plain decoding.
         tree: The round's prefix tree, with its last token, where the request asks for it.
@@ -139,6 +140,7 @@ class ReplyEnd:
         mode_reason: A sentence that says why it is not the one asked for; None where it is.
         drafter: Path or name of what drafted; None where nothing did.
         control_offsets: Where in `text` control tokens stand; see `ChatMessage.own_control`.
+        kind: Of the head that drafted, or in mode `auto` was there to draft; None without.
     """
 
     request_id: int
@@ -151,6 +153,7 @@ class ReplyEnd:
     mode_reason: str | None = None
     drafter: str | None = None
     control_offsets: tuple[int, ...] = ()
+    kind: HeadKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,8 @@ class ModeOption:
         reason: A sentence that says why not, or what limits it; empty where there is nothing to say.
         source: What would draft: a path or a name; empty where there is none.
         command: A shell command that makes it available; empty where there is none.
+        kind: Of the head that drafts; None where none does.
+        match: How sure it is that the head was made for the model.
         trees: Whether beams of the mode make a tree; else a draft is a single path, however many there are.
     """
 
@@ -172,6 +177,8 @@ class ModeOption:
     source: str = ""
     command: str = ""
     trees: bool = True
+    kind: HeadKind | None = None
+    match: TargetMatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +188,12 @@ class DraftOptions:
     Attributes:
         model: Path of the loaded model.
         modes: One for each mode.
+        drafters: Whether those that were asked about fit the model, or the first of them.
     """
 
     model: Path
     modes: tuple[ModeOption, ...]
+    drafters: tuple[DrafterFit, ...] = ()
 
 
 GenerationEvent = PrefillProgress | TokenEvent | ReplyEnd

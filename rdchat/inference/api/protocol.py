@@ -4,7 +4,7 @@ No MLX and no Qt here: the window imports this module before the engine exists, 
 in another process without a change above this line.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from rdchat.inference.api.bench_plan import BenchPlan
@@ -75,10 +75,15 @@ class Engine(Protocol):
             StoppedError: If it was stopped.
         """
 
-    def draft_options(self, settings: DraftSettings) -> DraftOptions:
+    def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         """Tell which drafting modes the loaded model can have with the draft model and drafter that `settings` name.
 
         Quick: it loads no weights. Raises RdchatError where no model is loaded.
+
+        Args:
+            settings: Those.
+            drafters: Folders and hub ids of drafters, to tell whether they fit the model. Where there are many it may
+                tell of the first ones only, and of more when it is asked again.
         """
 
     def idle(self) -> bool:

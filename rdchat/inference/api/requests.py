@@ -40,15 +40,20 @@ def check_draft_tokens(draft_tokens: int) -> None:
 class Mode(StrEnum):
     """How the next tokens are proposed.
 
-    `off` is plain decoding; a draft model (`speculative`), a recurrent drafter (`recurrent`) or prompt lookup
+    `off` is plain decoding; a draft model (`speculative`), a drafter head (`drafter`) or prompt lookup
     (`lookup`) proposes tokens that the target verifies; `auto` picks, round by round, what costs the least.
     """
 
     AUTO = "auto"
     OFF = "off"
     SPECULATIVE = "speculative"
-    RECURRENT = "recurrent"
+    DRAFTER = "drafter"
     LOOKUP = "lookup"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Mode | None":
+        """Read the names that older versions wrote; people may go on typing them."""
+        return cls.DRAFTER if value == "recurrent" else None
 
     @property
     def words(self) -> str:
@@ -116,7 +121,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class BeamShape:
-    """Width and length of a recurrent drafter's beams; the length counts the root, so `length - 1` tokens are drafted.
+    """Width and length of a drafter head's beams; the length counts the root, so `length - 1` tokens are drafted.
 
     Raises:
         InvalidSettingError: If they are out of range.
@@ -140,10 +145,10 @@ class DraftSettings:
         mode: Who proposes tokens.
         draft_model: Model folder or hub id of the draft model, for `speculative`, and for `auto` to choose from.
         draft_tokens: The most tokens that a draft model or prompt lookup proposes in a round.
-        drafter: Folder of the recurrent drafter, for `recurrent` and `auto`; None finds the one made for the target.
-        beam_width: Beams of the recurrent drafter.
+        drafter: Folder or hub id of the drafter head, for `drafter` and `auto`; None finds the one made for the target.
+        beam_width: Beams of the drafter head.
         beam_length: Their length; it counts the token that the target already chose.
-        lookup_branch: Whether the recurrent drafter's tree gets a branch from prompt lookup.
+        lookup_branch: Whether the drafter head's tree gets a branch from prompt lookup.
         profile: Evaluate at every border between stages, so that the ledger's times are exact. It costs speed.
         trace: Add the whole prefix tree of each round, and each token's log-probability, to the events.
 
@@ -167,7 +172,7 @@ class DraftSettings:
 
     @property
     def shape(self) -> BeamShape:
-        """Of the recurrent drafter's beams."""
+        """Of the drafter head's beams."""
         return BeamShape(self.beam_width, self.beam_length)
 
 

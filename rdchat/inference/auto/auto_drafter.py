@@ -8,14 +8,14 @@ import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode
 from rdchat.inference.auto.controller import Controller
-from rdchat.inference.auto.draft_table import ChainSource, RecurrentSource
+from rdchat.inference.auto.draft_table import ChainSource, HeadSource
 from rdchat.inference.auto.plan import DRAFT_TOKENS
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.recurrent_drafter import RecurrentSettings
+from rdchat.inference.drafting.head_drafter import HeadSettings
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.verifier import Verified
@@ -42,16 +42,17 @@ class AutoDrafter(Drafter):
         available, costs = state.available, state.costs
         estimates = state.estimates(request.sampling)
         self._ledger = ledger
-        alone = RecurrentSettings(lookup_branch=False)
-        recurrent, small = available.recurrent, available.draft_model
-        self._recurrent = recurrent.drafter(prompt, request, alone, ledger) if recurrent else None
+        alone = HeadSettings(lookup_branch=False)
+        head, small = available.head, available.draft_model
+        self._head = head.drafter(prompt, request, alone, ledger) if head else None
         self._draft_model = model = small.drafter(prompt, request, ledger=ledger) if small else None
-        self._parts: list[Drafter] = [part for part in (self._recurrent, self._draft_model) if part]
+        self._parts: list[Drafter] = [part for part in (self._head, self._draft_model) if part]
         shapes = [shape for steps in DRAFT_TOKENS for shape in small.shapes(steps)] if small else []
-        beams: RecurrentSource | None = None
-        if recurrent:
-            width = state.planner.beam_width(estimates.known, len(prompt)) if state.trees else 1
-            beams = RecurrentSource(estimates.values(width), costs, width, state.padding)
+        beams: HeadSource | None = None
+        if head:
+            most, ahead = head.most_drafted, head.drafts_ahead
+            width = state.planner.beam_width(estimates.known, len(prompt), most) if state.trees else 1
+            beams = HeadSource(estimates.values(width), costs, width, state.padding, most, ahead)
         self._drafted: tuple[mx.array, int]  # tokens of the draft model's last tree, and how many are its chain
         self._waited = False  # whether the draft that was begun ahead was waited for with its round
         self.controller = Controller(
@@ -69,6 +70,12 @@ class AutoDrafter(Drafter):
             yield from part.prefill(cancelled, ledger)
 
     @override
+    def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
+        """See `Drafter`."""
+        for part in self._parts:
+            part.read(tokens, hidden, start)
+
+    @override
     def close(self, length: int) -> None:
         """See `Drafter`."""
         if length:
@@ -82,7 +89,7 @@ class AutoDrafter(Drafter):
         plan = self.controller.plan
         if plan.mode is Mode.SPECULATIVE:
             return self._draft_while_it_pays(root, limit)
-        if plan.mode is Mode.RECURRENT:
+        if plan.mode is Mode.DRAFTER:
             return self._beams(root, limit)
         chain = [root, *self._look_up(plan.length - 1)]
         return Draft(PackedTree.of(PrefixTree.from_beams([chain])), rows=plan.rows, drafter=plan.mode.value)
@@ -98,14 +105,14 @@ class AutoDrafter(Drafter):
     @override
     def drafts_ahead(self, limit: int) -> bool:
         """See `Drafter`; where the controller has it so."""
-        return self._recurrent is not None and self.controller.ahead(limit) is not None
+        return self._head is not None and self.controller.ahead(limit) is not None
 
     @override
     def draft_ahead(self, path: LazyPath, verified: Verified) -> Sequence[mx.array]:
         """See `Drafter`; a draft that is going to be cut is waited for at once."""
-        controller, recurrent = self.controller, self._recurrent
-        assert recurrent is not None
-        pool = recurrent.search_ahead(path, verified, BeamShape(controller.plan.width, controller.plan.length))
+        controller, head = self.controller, self._head
+        assert head is not None
+        pool = head.search_ahead(path, verified, BeamShape(controller.plan.width, controller.plan.length))
         mx.async_eval(pool.scores)
         self._waited = controller.cuts
         return (pool.tokens, pool.parents, pool.scores) if self._waited else ()
@@ -117,8 +124,8 @@ class AutoDrafter(Drafter):
 
     def draft_off_path(self, shape: BeamShape) -> None:
         """Draft below the last token, to compare it with the text."""
-        assert self._recurrent is not None
-        pool = self._recurrent.search(self.controller.text[-1], shape)
+        assert self._head is not None
+        pool = self._head.search(self.controller.text[-1], shape)
         self._ledger.queue(pool.tokens, pool.parents, pool.scores)
         self.controller.compare(pool, offered=False)
 
@@ -157,12 +164,12 @@ class AutoDrafter(Drafter):
         self.controller.chain_came(margins, right, accepted)
 
     def _beams(self, root: int, limit: int) -> Draft:
-        controller, recurrent = self.controller, self._recurrent
-        assert recurrent is not None
+        controller, head = self.controller, self._head
+        assert head is not None
         waited, self._waited = self._waited, False
-        pool = recurrent.search(root, controller.beams(limit))
+        pool = head.search(root, controller.beams(limit))
         if controller.cuts:
-            if not (waited and recurrent.began_ahead):
+            if not (waited and head.began_ahead):
                 self._ledger.wait(pool.tokens, pool.parents, pool.scores)
             drawn = pool.fetch()
             controller.cut(drawn)
@@ -170,5 +177,5 @@ class AutoDrafter(Drafter):
         else:
             self._ledger.queue(pool.tokens, pool.parents, pool.scores)
             controller.compare(pool, offered=True)
-        offered = recurrent.offer(pool, controller.plan.nodes)
-        return Draft(offered.tree, offered.looked_up, controller.rows, Mode.RECURRENT.value)
+        offered = head.offer(pool, controller.plan.nodes)
+        return Draft(offered.tree, offered.looked_up, controller.rows, Mode.DRAFTER.value)

@@ -41,6 +41,7 @@ class AutoIterator(RoundIterator):
 
     @override
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
+        self._tell_of_prompt(len(self._prompt) - 1, len(self._prompt))
         self._step = self._steps.first(logits, len(self._prompt), self._seen)
         return decode(self, self._auto.controller)
 

@@ -13,11 +13,11 @@ import numpy as np
 from rdchat.inference.api.reply_statistics import AutoChoice
 from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.costs.cost_curve import Floats
-from rdchat.inference.auto.draft_table import ChainSource, DraftSource, RecurrentSource, lookup_table
+from rdchat.inference.auto.draft_table import ChainSource, DraftSource, HeadSource, lookup_table
 from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, DraftValues
 from rdchat.inference.auto.estimates.draft_comparison import DraftComparison
 from rdchat.inference.auto.exploration_budget import ExplorationBudget
-from rdchat.inference.auto.plan import DRAFT_TOKENS, LONGEST, MOST_ROWS, PLAIN, Choice
+from rdchat.inference.auto.plan import DRAFT_TOKENS, MOST_ROWS, PLAIN, Choice
 from rdchat.inference.auto.planner import Planner, in_words
 from rdchat.inference.auto.wait_policy import WaitPolicy
 from rdchat.inference.drafting.draft_shape import DraftShape
@@ -41,7 +41,7 @@ class Controller:
         planner: Compares drafts.
         estimates: How far drafts are followed.
         prompt: Token ids.
-        recurrent: The recurrent drafter; None without.
+        head: The drafter head; None without.
         chains: The draft model; None without.
 
     Attributes:
@@ -55,25 +55,25 @@ class Controller:
         planner: Planner,
         estimates: AcceptanceEstimates,
         prompt: Sequence[int],
-        recurrent: RecurrentSource | None = None,
+        head: HeadSource | None = None,
         chains: ChainSource | None = None,
     ) -> None:
         estimates.begin_text()
         self.text, self.index, self.plan = list(prompt), LookupIndex(list(prompt)), PLAIN
         self._planner, self._costs, self._estimates = planner, planner.costs, estimates
-        self._recurrent, self._chains = recurrent, chains
-        self._sources: list[DraftSource] = [source for source in (chains, recurrent) if source]
-        values = recurrent.values if recurrent else DraftValues()
+        self._head, self._chains = head, chains
+        self._sources: list[DraftSource] = [source for source in (chains, head) if source]
+        values = head.values if head else DraftValues()
         self._comparison = DraftComparison(estimates.nodes, values)
-        self._budget = ExplorationBudget(values.drafts if recurrent else None)
+        self._budget = ExplorationBudget(values.drafts if head else None)
         self._choice: Choice | None = None  # the best one that drafts
         self._made: Choice | None = None  # the one of the last round, as it turned out
         self._rounds = 0  # since the last plain steps
         self._looks = 0  # plain steps to come before the next round, to see what they cost
         self._trial = False  # whether the round that is made, or wanted, is to learn from
         self._usual = True  # whether what the last round drafted is what its plan was charged for
-        self._cut = 0  # recurrent drafts up to now, one after the other, of which nothing was verified
-        self._waits = WaitPolicy(planner, estimates)
+        self._cut = 0  # heads' drafts up to now, one after the other, of which nothing was verified
+        self._waits = WaitPolicy(planner, estimates, drafts_ahead=head is not None and head.drafts_ahead)
         self._waits.decide(1 / (self._costs.plain_ms(len(self.text)) or np.inf))
 
     @property
@@ -141,15 +141,15 @@ class Controller:
 
     def off_path(self) -> BeamShape | None:
         """Return the shape of a draft that should be compared with the text; None where none should be."""
-        if self._recurrent is None:
+        if self._head is None:
             return None
-        if not self._recurrent.values.drafts + self._comparison.waiting:
-            return BeamShape(self._recurrent.width, LONGEST)
+        if not self._head.values.drafts + self._comparison.waiting:
+            return self._head.longest
         choice = self._choice
-        if choice is None or choice.plan.mode is not Mode.RECURRENT:
+        if choice is None or choice.plan.mode is not Mode.DRAFTER:
             return None
         shape = BeamShape(choice.plan.width, choice.plan.length)
-        price = OFF_PATH * self._costs.beam_ms(shape) / choice.plain_ms
+        price = OFF_PATH * self._costs.beam_ms(shape, len(self.text)) / choice.plain_ms
         if price > self._price(choice) or not self._budget.affords(price):
             return None
         self._budget.spend(price)
@@ -158,19 +158,19 @@ class Controller:
     # What a round drafts
 
     def beams(self, limit: int) -> BeamShape:
-        """Return the shape of the recurrent draft that the plan asks for."""
+        """Return the shape of the head's draft that the plan asks for."""
         return BeamShape(self.plan.width, min(self.plan.length, 1 + limit))
 
     @property
     def cuts(self) -> bool:
-        """Whether a recurrent draft is looked at before it is verified, which the host has to wait for.
+        """Whether a head's draft is looked at before it is verified, which the host has to wait for.
 
         Not by what calls are guessed to cost, and only where it saves more than the wait costs on this device.
         """
         return self._costs.measured and self._waits.cuts
 
     def cut(self, pool: HostPool) -> None:
-        """Take a recurrent draft, and plan with as many nodes of it as pay, perhaps the root alone."""
+        """Take a head's draft, and plan with as many nodes of it as pay, perhaps the root alone."""
         assert self._made is not None
         accepted = self._waits.values(self._made, len(self.text), pool)
         self._made = self._planner.sized(self._made, len(self.text), accepted)
@@ -178,18 +178,18 @@ class Controller:
         self._cut = self._cut + 1 if self.plan.nodes == 1 else 0
 
     def compare(self, pool: NodePool[Any], offered: bool) -> None:
-        """Have a recurrent draft below the last token compared with the text; the device may still work on it."""
+        """Have a head's draft below the last token compared with the text; the device may still work on it."""
         self._comparison.add(len(self.text), pool, offered)
         if offered and not self.cuts:
             self._waits.left_uncut(pool)
 
     def ahead(self, limit: int) -> BeamShape | None:
-        """Return the shape of a recurrent draft to begin before the host knows what this round brings; None for none.
+        """Return the shape of a head's draft to begin before the host knows what this round brings; None for none.
 
         Args:
             limit: Tokens that may be drafted below the token that the round ends with.
         """
-        return self._waits.ahead(self.plan, limit)
+        return self._waits.ahead(self.plan, limit, len(self.text))
 
     @property
     def runner_ups(self) -> tuple[int, ...]:
@@ -323,9 +323,9 @@ class Controller:
         """
         limit = min(limit, MOST_ROWS - 1)
         path = path[:limit]
-        steady = [table for source in self._sources if (table := source.table(limit)) is not None]
+        steady = [table for source in self._sources if (table := source.table(limit, len(self.text))) is not None]
         passing = [table] if (table := lookup_table(path, limit)) else []
-        if steady and steady[-1].mode is Mode.RECURRENT and not self._waits.cuts:
+        if steady and steady[-1].mode is Mode.DRAFTER and not self._waits.cuts:
             steady[-1] = self._waits.at_once(steady[-1])
         return self._planner.choose(len(self.text), steady, passing)
 

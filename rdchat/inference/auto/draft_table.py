@@ -6,12 +6,12 @@ from typing import Protocol
 
 import numpy as np
 
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.costs.cost_curve import ROWS, Floats
 from rdchat.inference.auto.costs.cost_model import CostModel
 from rdchat.inference.auto.estimates.acceptance_estimates import DRAFTED, DraftValues
 from rdchat.inference.auto.estimates.lookup_and_chain_rates import ChainRates
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS
+from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.node_pool import Ints
 
@@ -42,8 +42,13 @@ class DraftSource(Protocol):
     A new kind of drafter needs one of these, a mode, and an estimate of its acceptance.
     """
 
-    def table(self, limit: int) -> DraftTable | None:
-        """Return what could be drafted, at most `limit` tokens deep; None for nothing."""
+    def table(self, limit: int, depth: int) -> DraftTable | None:
+        """Return what could be drafted; None for nothing.
+
+        Args:
+            limit: The most tokens that may be drafted.
+            depth: Tokens of the text before.
+        """
 
 
 def lookup_table(path: Floats, limit: int) -> DraftTable | None:
@@ -76,7 +81,7 @@ class ChainSource:
     shapes: Sequence[DraftShape]
     late: Callable[[], int]
 
-    def table(self, limit: int) -> DraftTable | None:
+    def table(self, limit: int, depth: int = 0) -> DraftTable | None:  # noqa: ARG002  it is measured at one depth
         """See `DraftSource`."""
         drafts = [
             (shape.draft_tokens, self.rates.expected(shape.draft_tokens, shape.runner_ups), shape.nodes)
@@ -101,23 +106,33 @@ class ChainSource:
 
 
 @dataclass(frozen=True, slots=True)
-class RecurrentSource:
-    """A recurrent drafter; see `DraftSource`.
+class HeadSource:
+    """A drafter head; see `DraftSource`.
 
     Attributes:
         values: What its drafts of this width come to.
         costs: What they cost.
         width: Beams.
         padding: Whether rows without meaning may be added to a call.
+        most_drafted: The most tokens that it drafts below a root.
+        drafts_ahead: Whether a draft can be begun before the host knows its root.
     """
 
     values: DraftValues
     costs: CostModel
     width: int
     padding: bool = True
+    most_drafted: int = LONGEST - 1
+    drafts_ahead: bool = True
 
-    def table(self, limit: int) -> DraftTable | None:
+    @property
+    def longest(self) -> BeamShape:
+        """The shape of its longest draft that there may be."""
+        return BeamShape(self.width, min(LONGEST, 1 + self.most_drafted))
+
+    def table(self, limit: int, depth: int = 0) -> DraftTable | None:
         """See `DraftSource`."""
+        limit = min(limit, self.most_drafted)
         if not limit:
             return None
         accepted = self.values.table()
@@ -126,7 +141,7 @@ class RecurrentSource:
         if not self.padding and self.width == 1:
             accepted[1 + DRAFTED[:, None] < ROWS] = -np.inf  # a chain has no more nodes than tokens
         shapes = [(self.width, length) for length in LENGTHS]
-        return DraftTable(Mode.RECURRENT, shapes, accepted, self.costs.beams_ms()[WIDTHS.index(self.width)])
+        return DraftTable(Mode.DRAFTER, shapes, accepted, self.costs.beams_ms(depth)[WIDTHS.index(self.width)])
 
 
 def _at(nodes: Ints, accepted: Floats) -> Floats:

@@ -14,7 +14,7 @@ class ExplorationBudget:
     pays; one that looks far worse is dearer than a draft that is only compared with the text.
 
     Args:
-        drafts: How many recurrent drafts what is known comes from; None without such a drafter, since a draft model
+        drafts: How many heads' drafts what is known comes from; None without such a drafter, since a draft model
             tells with its first tokens whether it is followed.
     """
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rdchat.inference.api.requests import Mode
 
 MOST_ROWS = 32  # rows of a verified tree: beyond, a node is worth less than it costs on every machine known
-WIDTHS = (1, 2, 4, 8)  # beams of a recurrent draft
+WIDTHS = (1, 2, 4, 8)  # beams of a head's draft
 LENGTHS = (2, 3, 4, 5, 6, 8)  # their tokens, the root included
 WIDEST, LONGEST = WIDTHS[-1], LENGTHS[-1]
 DRAFT_TOKENS = (1, 2, 3, 4, 6, 8)  # steps of a draft model
@@ -17,7 +17,7 @@ class Plan:
 
     Attributes:
         mode: What drafts; `off` is a plain step.
-        width: Beams of a recurrent draft; 1 for a chain, 0 in a plain step.
+        width: Beams of a head's draft; 1 for a chain, 0 in a plain step.
         length: Tokens of the longest path, the root included.
         nodes: Nodes of the tree, the root included.
         rows: Rows of the call: the nodes, and padding up to a number of rows that is cheaper.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.costs.cost_curve import ROWS, Floats
 from rdchat.inference.auto.costs.cost_model import CostModel
-from rdchat.inference.auto.draft_table import DraftTable, RecurrentSource
+from rdchat.inference.auto.draft_table import DraftTable, HeadSource
 from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance, DraftValues
 from rdchat.inference.auto.plan import MOST_ROWS, WIDTHS, Choice, Plan
 
@@ -59,15 +59,20 @@ class Planner:
         found = (_best(table, ms, calls[table.mode][1], plain_ms, rate) for table, ms in with_ms)
         return max((choice for choice in found if np.isfinite(choice.tokens)), key=lambda c: c.gain, default=None)
 
-    def beam_width(self, known: Acceptance | None, depth: int) -> int:
-        """Return the width of a recurrent draft that pays best on this machine, by what is known of the drafter.
+    def beam_width(self, known: Acceptance | None, depth: int, most_drafted: int = MOST_ROWS) -> int:
+        """Return the width of a head's draft that pays best on this machine, by what is known of the drafter.
 
         Of the replies in docs/adr/0008 none gained by other widths at other places.
+
+        Args:
+            known: That; None for nothing.
+            depth: Tokens in the target's cache.
+            most_drafted: The most tokens that the head drafts below a root.
         """
         if known is None:
             return _USUAL_WIDTH
-        sources = [RecurrentSource(DraftValues(v), self.costs, w) for w, v in zip(WIDTHS, known.values, strict=True)]
-        tables = [table for source in sources if (table := source.table(MOST_ROWS))]
+        sources = [HeadSource(DraftValues(v), self.costs, w) for w, v in zip(WIDTHS, known.values, strict=True)]
+        tables = [table for source in sources if (table := source.table(most_drafted, depth))]
         choices = [choice for table in tables if (choice := self.choose(depth, [table]))]
         best = max(choices, key=lambda choice: choice.speedup, default=None)
         return best.plan.width if best else _USUAL_WIDTH
@@ -96,14 +101,14 @@ class Planner:
         return _best(table, table.draft_ms[:, None] + ms, rows, choice.plain_ms, choice.rate)
 
     def sized(self, choice: Choice, depth: int, accepted: Floats) -> Choice:
-        """Return a recurrent draft's choice with as many nodes as pay, now that it is made; perhaps the root alone.
+        """Return the choice of a head's draft with as many nodes as pay, now that it is made; perhaps the root alone.
 
         Args:
             choice: What was drafted.
             depth: Tokens in the target's cache.
             accepted: Expected accepted length of this draft's best nodes, by their number, the root counted.
         """
-        ms, rows = self._calls(Mode.RECURRENT, depth)
+        ms, rows = self._calls(Mode.DRAFTER, depth)
         nodes = 1 + int(np.argmax(accepted[1:] - choice.rate * ms[1 : len(accepted)]))
         plan = replace(choice.plan, nodes=nodes, rows=int(rows[nodes]))
         took = choice.ms + float(ms[nodes] - ms[choice.plan.nodes])

@@ -11,10 +11,12 @@ from rdchat import machine
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.auto.costs.cost_curve import FAR
 from rdchat.inference.auto.costs.cost_file import MEASUREMENTS, CostFile
 from rdchat.inference.auto.costs.cost_model import CostModel, Part, usable
 from rdchat.inference.auto.costs.measuring import (
     Measurement,
+    deep_beams_differ,
     depths_of,
     lacks_rows,
     measure_beams,
@@ -30,7 +32,7 @@ from rdchat.inference.auto.plan import DRAFT_TOKENS, MOST_ROWS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
@@ -45,12 +47,12 @@ class AvailableDrafters:
     """What there is to draft with, besides prompt lookup.
 
     Attributes:
-        recurrent: A recurrent drafter; None without.
+        head: A drafter head; None without.
         folder: Its folder.
         draft_model: A draft model; None without.
     """
 
-    recurrent: RecurrentModel | None = None
+    head: HeadModel | None = None
     folder: Path | None = None
     draft_model: DraftModel | None = None
 
@@ -70,7 +72,7 @@ class AutoState:
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._available = AvailableDrafters()
-        self._known: Acceptance | None = None  # of the recurrent drafter, beforehand
+        self._known: Acceptance | None = None  # of the drafter head, beforehand
         self._estimates: dict[float, AcceptanceEstimates] = {}
         self._files: dict[Part, CostFile] = {}  # of parts whose costs are known, or asked for
         self._missing: dict[Part, Callable[[], Measurement]] = {}
@@ -173,15 +175,18 @@ class AutoState:
         }
         if depths_of(model.info.context_length):
             works[Part.DEEP_CALLS] = "", lambda: measure_deep_calls(model, others)
-        if (recurrent := available.recurrent) and available.folder:
-            works[Part.BEAMS] = _fingerprint(available.folder), lambda: measure_beams(model, recurrent, others)
+        if (head := available.head) and available.folder:
+            fingerprint = _fingerprint(available.folder)
+            works[Part.BEAMS] = fingerprint, lambda: measure_beams(model, head, others)
+            if deep_beams_differ(model, head):
+                works[Part.DEEP_BEAMS] = fingerprint, lambda: measure_beams(model, head, others, FAR)
         if draft := available.draft_model:
             works[Part.DRAFT_MODEL] = _identity(draft.model), lambda: measure_draft_model(draft, others)
             self.costs.draft_model_share = self._share_of(draft)
-        drafters = works.keys() - {Part.CALLS, Part.DEEP_CALLS}
+        drafters = works.keys() & {Part.BEAMS, Part.DRAFT_MODEL}
         if drafters:
             either = " ".join(works[part][0] for part in sorted(drafters))
-            beams = recurrent if Part.BEAMS in drafters else None
+            beams = head if Part.BEAMS in drafters else None
             works[Part.WAITS] = either, lambda: measure_waits(model, beams, draft, others)
         again: dict[Part, Callable[[], Measurement]] = {}
         self._running, self._missing = None, {}

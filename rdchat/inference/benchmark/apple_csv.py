@@ -72,7 +72,7 @@ def apple_record(drafted: Sequence[Row], plain: Sequence[Row]) -> BenchRecord:
 def _beam_cell(row: Row) -> BenchCell:
     with row.settings():
         draft = DraftSettings(
-            Mode.RECURRENT,
+            Mode.DRAFTER,
             beam_width=row.whole("beam_width"),
             beam_length=row.whole("beam_length"),
             lookup_branch=False,

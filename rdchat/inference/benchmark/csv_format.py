@@ -10,6 +10,7 @@ stored, tokens are. No MLX and no Qt here.
 import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -197,13 +198,9 @@ def _prompt_of(row: Row, rows: int) -> int:
 
 
 def _cell(row: Row) -> BenchCell:
-    cells = row.cells
-    for name, kind in (("mode", Mode), ("asked_dtype", Dtype)):
-        if cells[name] not in kind:
-            raise row.error(f"{name} is {cells[name]!r}, which is unknown")
-    mode = Mode(cells["mode"])
+    mode, dtype = _member(row, "mode", Mode), _member(row, "asked_dtype", Dtype)
     sizes: dict[str, Any] = {}
-    if mode is Mode.RECURRENT:
+    if mode is Mode.DRAFTER:
         sizes = {"beam_width": row.whole("beam_width"), "beam_length": row.whole("beam_length")}
     with row.settings():
         draft = DraftSettings(
@@ -214,7 +211,14 @@ def _cell(row: Row) -> BenchCell:
             lookup_branch=row.truth("lookup_branch"),
             **sizes,
         )
-        return BenchCell(draft, row.number("temperature"), Dtype(cells["asked_dtype"]))
+        return BenchCell(draft, row.number("temperature"), dtype)
+
+
+def _member[T: StrEnum](row: Row, name: str, kind: type[T]) -> T:
+    try:
+        return kind(row.cells[name])
+    except ValueError as error:
+        raise row.error(f"{name} is {row.cells[name]!r}, which is unknown") from error
 
 
 def _our_run(row: Row, plan: BenchPlan, places: Mapping[int, int]) -> BenchRun:

@@ -13,7 +13,7 @@ def picture_data(plan: BenchPlan, runs: Sequence[BenchRun]) -> Pictures:
     """Return what is drawn.
 
     For each precision, and each temperature where there are several: a bar for stock mlx-lm and for each mode, its
-    fastest shape, and a map of the recurrent drafter's beams where there are several.
+    fastest shape, and a map of the drafter head's beams where there are several.
     """
     reports = summarise(plan, runs)
     several = len({cell.temperature for cell in plan.cells}) > 1
@@ -53,7 +53,7 @@ def _heat_map(name: str, reports: Sequence[CellReport]) -> HeatMap | None:
     beams = {
         (report.cell.draft.beam_width, report.cell.draft.beam_length): report
         for report in reports
-        if report.cell.draft.mode is Mode.RECURRENT
+        if report.cell.draft.mode is Mode.DRAFTER
     }
     if len(beams) < 2:
         return None

@@ -20,7 +20,7 @@ class SpeedBars:
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """Speed-up of the recurrent drafter over beam width x beam length, for one precision.
+    """Speed-up of the drafter head over beam width x beam length, for one precision.
 
     Attributes:
         dtype: The precision.

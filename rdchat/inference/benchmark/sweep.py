@@ -15,12 +15,12 @@ class Sweep:
 
     Attributes:
         modes: In the order they are reported.
-        beam_widths, beam_lengths: For the recurrent drafter; not read without it.
+        beam_widths, beam_lengths: For the drafter head; not read without it.
         draft_tokens: For a draft model and prompt lookup; not read without them.
         temperatures: 0 is greedy.
         dtypes: Precisions of the model's weights.
         draft_model: For `speculative`, and for `auto` to choose from.
-        drafter: For `recurrent`, and for `auto` to choose from; None is the one made for the target.
+        drafter: For `drafter`, and for `auto` to choose from; None is the one made for the target.
     """
 
     modes: tuple[Mode, ...]
@@ -48,7 +48,7 @@ class Sweep:
         )
 
     def _drafts(self, mode: Mode) -> Iterator[DraftSettings]:
-        if mode is Mode.RECURRENT:
+        if mode is Mode.DRAFTER:
             for width, length in product(self.beam_widths, self.beam_lengths):
                 yield DraftSettings(mode, drafter=self.drafter, beam_width=width, beam_length=length)
         elif mode in (Mode.SPECULATIVE, Mode.LOOKUP):

@@ -49,6 +49,16 @@ class Drafter(Protocol):
         del cancelled, ledger
         yield from ()
 
+    def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
+        """Take tokens of the prompt that the target has read.
+
+        Args:
+            tokens: (n,) ids.
+            hidden: (n, width): the target's hidden states at these; None where the trunk has no hook.
+            start: Absolute position of the first.
+        """
+        del tokens, hidden, start
+
     def update(self, settings: DraftSettings) -> None:
         """Take other settings, as far as they concern this drafter, from the next round on."""
         del settings

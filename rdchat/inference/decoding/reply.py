@@ -7,6 +7,7 @@ from time import perf_counter_ns
 
 import mlx.core as mx
 
+from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
 from rdchat.inference.api.requests import GenerationRequest, Mode
@@ -68,6 +69,7 @@ class ReplyJob:
         mode: The drafting mode that runs.
         mode_reason: Why it is not the one asked for; None where it is.
         drafter: Path or name of what drafts; None where nothing does.
+        kind: Of the head that drafts; None where none does.
         plain_ms: Returns the milliseconds of a plain target call with so many tokens in the cache; 0 if not measured.
         plain_error: Returns how far off these are, as a share; 0 if that is not known.
         rows_for: Returns the rows to verify a draft with that does not say itself.
@@ -82,6 +84,7 @@ class ReplyJob:
     mode: Mode = Mode.OFF
     mode_reason: str | None = None
     drafter: str | None = None
+    kind: HeadKind | None = None
     plain_ms: Callable[[int], float] = lambda _depth: 0.0
     plain_error: Callable[[], float] = lambda: 0.0
     rows_for: RowsFor = lambda nodes, _depth: nodes
@@ -167,6 +170,7 @@ class Reply:
             self._job.mode_reason,
             self._job.drafter,
             self._text.control_offsets,
+            self._job.kind,
         )
 
     def _cut(self, kept: int) -> None:

@@ -63,10 +63,20 @@ class RoundIterator(ReplyIterator):
         self._drafter.update(settings)
 
     def _prefill(self) -> Iterator[PrefillProgress]:
-        yield from super()._prefill()
+        read = len(self._cache.tokens)
+        for progress in super()._prefill():
+            self._tell_of_prompt(read, progress.processed)
+            read = progress.processed
+            yield progress
         with self._ledger.stage("prefill of the drafter"):
             for _ in self._drafter.prefill(self._cancel.is_set, self._ledger):
                 pass
+
+    def _tell_of_prompt(self, start: int, end: int) -> None:
+        """Tell the drafter that the target's last call was these tokens of the prompt."""
+        hidden = self._model.hooks.hidden
+        if start < end:
+            self._drafter.read(self._prompt[start:end], None if hidden is None else hidden[0], start)
 
     def _trim_cache(self, length: int) -> None:
         super()._trim_cache(length)
@@ -74,6 +84,7 @@ class RoundIterator(ReplyIterator):
 
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
         reply = self._reply
+        self._tell_of_prompt(len(self._prompt) - 1, len(self._prompt))
         with self._ledger.stage("first token"):
             first = self._chooser.choose(logits, mx.array([len(self._prompt)]), self._seen)
             log_probs = token_log_probs(logits, first) if self._settings.trace else None

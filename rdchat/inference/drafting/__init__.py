@@ -1,3 +1,3 @@
-"""Drafters: prompt lookup, a draft model, the recurrent drafter with its head and its folder."""
+"""Drafters: prompt lookup, a draft model, drafter heads and their folders."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX

@@ -1,4 +1,4 @@
-"""The repetition penalty in a recurrent drafter's scores, so that it does not offer what the target has to avoid.
+"""The repetition penalty in a drafter head's scores, so that it does not offer what the target has to avoid.
 
 The penalty divides positive logits and multiplies negative ones, so it depends on where the target's logits have their
 zero. A head that is trained on probabilities does not learn that: its log-probabilities are moved to where the target's

@@ -11,7 +11,7 @@ from rdchat.inference.api.requests import ChatMessage, DraftSettings, Generation
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.prefill import read_prompt
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter
+from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.kv_cache import KVCache
@@ -46,7 +46,7 @@ def primitives(*arrays: mx.array | None) -> Counter[str]:
 
 
 def graph_sizes(session: ChatSession) -> dict[str, Any]:
-    """Count what a plain step, a target call of five rows and the model's recurrent draft queue, choice included."""
+    """Count what a plain step, a target call of five rows and a draft of its drafter queue, choice included."""
     model = session.model
     cache = KVCache(model.network)
     mx.eval(model.network(mx.array([[1, 2, 3]]), cache=cache.layers))
@@ -64,20 +64,25 @@ def graph_sizes(session: ChatSession) -> dict[str, Any]:
         verifier.rollback()
     logits = model.network(mx.array([[1]]), cache=cache.layers)[:, -1]
     counts["a plain step"] = primitives(*chooser.choose_quickly(logits, 3, mx.array([0]), 0))
-    if (drafted := _recurrent_draft(session)) is not None:
-        counts["a recurrent draft"] = drafted
-    return {name: {"primitives": count.total(), "by_name": dict(count.most_common())} for name, count in counts.items()}
+    found = {name: _told(count) for name, count in counts.items()}
+    if (drafted := draft_size(session, DraftSettings(Mode.DRAFTER))) is not None:
+        found["a draft"] = drafted
+    return found
 
 
-def _recurrent_draft(session: ChatSession) -> Counter[str] | None:
-    """Count what a recurrent draft of the usual shape queues; None without a drafter."""
-    request = GenerationRequest((ChatMessage(Role.USER, "-"),), draft=DraftSettings(Mode.RECURRENT))
+def _told(count: Counter[str]) -> dict[str, Any]:
+    return {"primitives": count.total(), "by_name": dict(count.most_common())}
+
+
+def draft_size(session: ChatSession, settings: DraftSettings) -> dict[str, Any] | None:
+    """Count what a head's draft of the usual shape queues; None without the drafter that the settings name."""
+    request = GenerationRequest((ChatMessage(Role.USER, "-"),), draft=settings)
     if session.drafters.try_load(request.draft) is not None:
         return None
     ready = session.drafters.drafter([1, 2, 3], request, Ledger())
-    if ready is None or not isinstance(ready.drafter, RecurrentDrafter):
+    if ready is None or not isinstance(ready.drafter, HeadDrafter):
         return None
     mx.eval(read_prompt(session.model, KVCache(session.model.network), [1, 2, 3]), session.model.hooks.hidden)
     for _ in ready.drafter.prefill(lambda: False, Ledger()):
         pass
-    return primitives(*ready.drafter.draft(1, request.draft.shape, _ROWS).tree.arrays)
+    return _told(primitives(*ready.drafter.draft(1, request.draft.shape, _ROWS).tree.arrays))

@@ -1,6 +1,6 @@
 """Measures one model for `rdchat report`, part after part, in the time that there is."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
@@ -14,7 +14,7 @@ from rdchat.inference.benchmark.report import as_json
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.benchmark.sweep import Sweep
 from rdchat.inference.machine_report.divergences import count_divergences
-from rdchat.inference.machine_report.graph_size import graph_sizes
+from rdchat.inference.machine_report.graph_size import draft_size, graph_sizes
 from rdchat.inference.machine_report.plain_decoding import compare_plain
 from rdchat.inference.machine_report.row_costs import DEPTHS, cost_by_rows
 from rdchat.inference.session import ChatSession
@@ -41,14 +41,21 @@ class ModelReport:
         session: Of the loaded model.
         seconds: How long it may take, roughly: what is begun is finished, at least in part.
         cancelled: Looked at between calls.
+        drafters: Folders and hub ids of drafters to measure too, one after the other.
 
     Attributes:
-        found: What was measured until now; figures without a model's name, folder or text.
+        found: What was measured until now; figures without a model's or a drafter's name, folder or text.
         left_out: What was not, in words, and why.
     """
 
-    def __init__(self, session: ChatSession, seconds: float, cancelled: Callable[[], bool] = lambda: False) -> None:
-        self._session, self._cancelled = session, cancelled
+    def __init__(
+        self,
+        session: ChatSession,
+        seconds: float,
+        cancelled: Callable[[], bool] = lambda: False,
+        drafters: Sequence[str] = (),
+    ) -> None:
+        self._session, self._cancelled, self._drafters = session, cancelled, drafters
         self._began, self._seconds = monotonic(), seconds
         self.found: dict[str, Any] = {}
         self.left_out: list[str] = []
@@ -69,11 +76,19 @@ class ModelReport:
         yield from self._rows(self._until("rows"))
         yield from self._plain(self._until("rows", "plain"))
         yield from self._divergences(self._until("rows", "plain", "divergences"))
-        yield from self._bench(self._until(*_SHARES))
+        parts = 1 + len(self._drafters)  # of the time for benchmarks
+        yield from self._bench(self._until(*_SHARES, left=1 - 1 / parts))
+        for number, drafter in enumerate(self._drafters, 1):
+            yield from self._drafter(number, drafter, self._until(*_SHARES, left=1 - (1 + number) / parts))
 
-    def _until(self, *parts: str) -> Callable[[], bool]:
-        """Return what tells whether the share of these parts is used up, or all was cancelled."""
-        end = self._began + self._seconds * sum(_SHARES[part] for part in parts)
+    def _until(self, *parts: str, left: float = 0.0) -> Callable[[], bool]:
+        """Return what tells whether the share of these parts is used up, or all was cancelled.
+
+        Args:
+            parts: Names of `_SHARES`.
+            left: What is left of the last one's share for others.
+        """
+        end = self._began + self._seconds * (sum(_SHARES[part] for part in parts) - left * _SHARES[parts[-1]])
         return lambda: self._cancelled() or monotonic() >= end
 
     def _rows(self, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
@@ -106,7 +121,7 @@ class ModelReport:
     def _divergences(self, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
         counted: list[dict[str, Any]] = []
         self.found["divergences"] = counted
-        modes = [mode for mode in (Mode.RECURRENT, Mode.LOOKUP) if mode in self._modes()]
+        modes = [mode for mode in (Mode.DRAFTER, Mode.LOOKUP) if mode in self._modes()]
         for mode, temperature in [(mode, each) for mode in modes[:1] for each in _TEMPERATURES]:
             what = f"divergences of {mode.words} at temperature {temperature:g}"
             last = None
@@ -122,9 +137,35 @@ class ModelReport:
                 counted.append(asdict(last) | {"per_thousand": last.per_thousand})
 
     def _bench(self, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
-        modes = self._modes()
+        sweep = Sweep(modes=(Mode.OFF, *self._modes()), temperatures=(0.0,), dtypes=(Dtype.AUTO,))
+        record = yield from self._benchmark(sweep, "the benchmark", out_of_time)
+        if record:
+            self.found["bench"] = record
+
+    def _drafter(self, number: int, drafter: str, out_of_time: Callable[[], bool]) -> Iterator[ReportProgress]:
+        """Measure a drafter: what its draft queues, and how fast it is, chosen by hand and by the automatic mode."""
+        what = f"drafter {number}"
+        settings = DraftSettings(Mode.DRAFTER, drafter=drafter)
+        yield ReportProgress(f"Looking at {what}")
+        option = next(one for one in self._session.draft_options(settings).modes if one.mode is Mode.DRAFTER)
+        if not option.available or self._session.drafters.try_load(settings) is not None:  # the reason may hold a path
+            self.left_out.append(f"{what}: it cannot be used with this model; rdchat ask --mode drafter says why")
+            return
+        found: dict[str, Any] = {"drafter": number, "kind": option.kind, "sure": option.match and option.match.sure}
+        self.found.setdefault("drafters", []).append(found)
+        found["graph"] = draft_size(self._session, settings)
+        modes = (Mode.OFF, Mode.DRAFTER, Mode.AUTO)
+        sweep = Sweep(modes=modes, temperatures=(0.0,), dtypes=(Dtype.AUTO,), drafter=drafter)
+        record = yield from self._benchmark(sweep, f"the benchmark of {what}", out_of_time)
+        if record:
+            found["bench"] = record
+
+    def _benchmark(
+        self, sweep: Sweep, what: str, out_of_time: Callable[[], bool]
+    ) -> Generator[ReportProgress, None, dict[str, Any]]:
+        """Run a benchmark; return its figures without names and texts, empty where there was no time for any."""
         plan = BenchPlan(
-            Sweep(modes=(Mode.OFF, *modes), temperatures=(0.0,), dtypes=(Dtype.AUTO,)).cells(),
+            sweep.cells(),
             EVERYDAY_PROMPTS,
             max_tokens=_TOKENS,
             trials=3,
@@ -134,22 +175,22 @@ class ModelReport:
         runs: list[BenchRun] = []
         for event in runner:
             if isinstance(event, BenchProgress):
-                yield ReportProgress(f"Benchmark: {event.words}")
+                yield ReportProgress(f"{what.removeprefix('the ').capitalize()}: {event.words}")
             else:
                 runs.append(event)
             if out_of_time():
                 runner.cancel()
         turns, done = len(plan.prompts) * plan.trials, len({(run.prompt, run.trial) for run in runs})
         if done < turns:
-            self._no_time(f"{turns - done} of {turns} turns of the benchmark")
-        if runs:
-            told = {
-                name: value for name, value in environment(self._session.model.info).items() if name not in _PRIVATE
-            }
-            record = as_json(BenchRecord(plan, tuple(runs), told, done == turns))
-            for mode in record["modes"]:
-                mode.pop("first_difference")  # holds pieces of replies
-            self.found["bench"] = record
+            self._no_time(f"{turns - done} of {turns} turns of {what}")
+        if not runs:
+            return {}
+        told = {name: value for name, value in environment(self._session.model.info).items() if name not in _PRIVATE}
+        record = as_json(BenchRecord(plan, tuple(runs), told, done == turns))
+        for mode in record["modes"]:
+            mode.pop("first_difference")  # holds pieces of replies
+            mode["mode_reason"] = mode["mode_reason"] and "it did not run"  # may hold names
+        return record
 
     def _modes(self) -> Sequence[Mode]:
         """Return the drafting modes that the model can have as it lies there."""

@@ -74,7 +74,7 @@ def _changed_ns(path: Path) -> int:
 
 
 def _own() -> Iterator[ModelPlace]:
-    for folder in _folders(paths.models_dir()):
+    for folder in folders_in(paths.models_dir()):
         yield ModelPlace(folder.name, str(folder), OWN, folder)
 
 
@@ -88,8 +88,8 @@ def _in_hub_cache() -> Iterator[ModelPlace]:
 def _in_lm_studio() -> Iterator[ModelPlace]:
     """Yield `PUBLISHER/NAME` of either folder; each holds an MLX model or GGUF files."""
     for models in (Path.home() / place for place in _LM_STUDIO):
-        for publisher in _folders(models):
-            for folder in _folders(publisher):
+        for publisher in folders_in(models):
+            for folder in folders_in(publisher):
                 yield from _models_in(folder, f"{publisher.name}/{folder.name}", LM_STUDIO)
 
 
@@ -106,7 +106,7 @@ def _models_in(folder: Path, name: str, place: str) -> Iterator[ModelPlace]:
             yield ModelPlace(path.stem, str(path), place, path)
 
 
-def _folders(parent: Path) -> list[Path]:
+def folders_in(parent: Path) -> list[Path]:
     """Return the folders in one, by name, without hidden ones; none where it is missing or cannot be read."""
     try:
         return [path for path in entries_of(parent) if not path.name.startswith(".") and path.is_dir()]

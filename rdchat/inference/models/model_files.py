@@ -12,7 +12,7 @@ from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.files.atomic_folder import make_folder
 from rdchat.files.foreign_files import check_entries, check_file, entries_of, read_json
-from rdchat.hub.cache_layout import cached_snapshot
+from rdchat.hub.cache_layout import snapshot_of
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.default_model import ensure_default_model
@@ -37,6 +37,7 @@ _FLOAT_TYPES = {"BF16": Dtype.BFLOAT16, "F16": Dtype.FLOAT16, "F32": Dtype.FLOAT
 _PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}  # beside `scales` in MLX's, AWQ's and GPTQ's layouts
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
 _REFETCH_HINT = "Download or convert the model again."
+_CACHED = "models--"  # begins the name of a repository's folder in the hub's cache
 _LONGEST_WORDS = 200  # of what a file or a person says, in a message
 
 
@@ -127,14 +128,23 @@ def _find(model: str) -> Path:
         return place
     if os.path.lexists(place):
         check_file(place, _CHOOSE_HINT)  # says what it is: a named pipe, a link that leads nowhere
-    if _HUB_ID.fullmatch(model):
-        return _cached_model(model)
+    if is_hub_id(model):
+        snapshot = snapshot_of(model)
+        return (_lone_gguf(snapshot) if snapshot else None) or cached_snapshot(model)
     raise ModelError(f"There is no model at {place}.", "Check the path. " + _CHOOSE_HINT)
 
 
 def display_name(model: str | Path | None, folder: Path) -> str:
     """Return what people call the model that was found in `folder` when `model` was asked for."""
     return folder.name if model is None or Path(os.path.expanduser(model)).is_dir() else str(model)  # noqa: PTH111
+
+
+def shown_name(folder: Path) -> str:
+    """Return what people call a folder: in the hub's cache, whose folders are named by hashes, the hub id."""
+    repository = folder.parent.parent.name
+    if folder.parent.name == "snapshots" and repository.startswith(_CACHED):
+        return repository.removeprefix(_CACHED).replace("--", "/")[:100]
+    return folder.name[:100]
 
 
 def _lone_gguf(folder: Path) -> Path | None:
@@ -165,16 +175,28 @@ def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> P
     )
 
 
-def _cached_model(repository: str) -> Path:
-    """Return what the hub's cache has of a model: its folder, or the GGUF file that is all of it."""
-    snapshot = cached_snapshot(repository)
-    gguf = _lone_gguf(snapshot) if snapshot else None
-    if snapshot is None or not (gguf or (snapshot / "config.json").is_file()):
+def is_hub_id(name: str) -> bool:
+    """Tell whether a name looks like one of the hub's: `publisher/name`."""
+    return _HUB_ID.fullmatch(name) is not None
+
+
+def cached_snapshot(repository: str, what: str = "model") -> Path:
+    """Return the folder of a repository that is in the hub's cache; nothing is fetched.
+
+    Args:
+        repository: A hub id.
+        what: What it should hold, for the message.
+
+    Raises:
+        ModelError: If it is not there.
+    """
+    snapshot = snapshot_of(repository)
+    if snapshot is None or not (snapshot / "config.json").is_file():
         raise ModelError(
-            f"{repository} is neither a folder nor a model in the Hugging Face cache.",
-            f"Fetch it with `rdchat models download {repository}`, or give the path of a model folder.",
+            f"{repository} is neither a folder nor a {what} in the Hugging Face cache.",
+            f"Fetch it with `rdchat models download {repository}`, or give the path of a {what} folder.",
         )
-    return gguf or snapshot
+    return snapshot
 
 
 def check_model_folder(folder: Path) -> ModelFiles:

@@ -1,4 +1,4 @@
-"""The target's token embeddings and output rows, as a recurrent drafter uses them."""
+"""The target's token embeddings and output rows, as drafter heads use them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,7 @@ class TargetEmbeddings:
         tables = [module for module in modules if isinstance(module, _EMBEDDINGS)]
         heads = [module for module in modules if isinstance(module, _OUTPUTS)]
         if not tables:
-            raise ModelError("The model keeps its token embeddings in a way that recurrent drafters cannot use.")
+            raise ModelError("The model keeps its token embeddings in a way that drafters cannot use.")
         self._table: Any = tables[0]
         self._output: Any = heads[0] if heads else self._table
 
@@ -45,6 +45,11 @@ class TargetEmbeddings:
         """Return the embeddings of tokens, (...) -> (..., hidden_size), as stored: without a family's scaling."""
         embeddings: mx.array = self._table(tokens)
         return embeddings.astype(self.dtype)
+
+    def output(self) -> Callable[[mx.array], mx.array]:
+        """Return the function from features, (..., hidden_size), to the logits of all tokens; it shares the rows."""
+        function: Callable[[mx.array], mx.array] = getattr(self._output, "as_linear", self._output)
+        return function
 
     def output_rows(self, token_ids: mx.array) -> mx.array:
         """Return the output rows of tokens, (n,) -> (n, hidden_size), in the precision of the embeddings."""
@@ -70,6 +75,19 @@ class TargetEmbeddings:
         packed, packing = _packed_rows(module, token_ids), _packing(module)
         mx.eval(packed, bias)
         return lambda features: _plus(mx.quantized_matmul(features, *packed, transpose=True, **packing), bias)
+
+
+def embedding_scale(architecture: str, width: int) -> float:
+    """Return what the modules of transformers multiply the rows of a family's table by, as they look them up.
+
+    Drafters that use the target's table were trained with those. mlx-lm's models multiply outside of the table. Other
+    families, such as Granite or the first two Gemmas, do so in transformers too: outside of what a drafter sees.
+
+    Args:
+        architecture: mlx-lm's model type.
+        width: Of an embedding.
+    """
+    return float(width**0.5) if architecture.startswith(("gemma3", "gemma4")) else 1.0
 
 
 def _packed_rows(module: Any, token_ids: mx.array) -> tuple[mx.array, mx.array, mx.array | None]:

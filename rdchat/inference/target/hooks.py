@@ -11,6 +11,7 @@ model that is let go of has to give its memory back at once.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
@@ -22,6 +23,22 @@ from rdchat.errors import ModelError
 _EPSILON = 1e-6  # keeps the length of a layer's output from being 0
 
 
+@dataclass(frozen=True, slots=True)
+class HiddenReads:
+    """Which hidden states are recorded, side by side in this order.
+
+    Attributes:
+        layers: Layers, from 0, whose outputs are read.
+        trunk: Whether what the trunk returns, normalised by its last layer, comes before them.
+        normalised: Whether each layer's vectors are brought to a mean square of 1: inside a trunk some are ten times as
+            long as others, and in a large model too long for 16 bits.
+    """
+
+    layers: tuple[int, ...] = ()
+    trunk: bool = True
+    normalised: bool = True
+
+
 class ModelHooks:
     """The hooks of one network.
 
@@ -29,14 +46,14 @@ class ModelHooks:
         network: An mlx-lm model; its rope modules and its trunk get a subclass that knows this object.
 
     Attributes:
-        hidden: (1, n, width): what the trunk returned in the last call, normalised, and behind it what the layers of
-            `read_layers` returned, normalised too; None before the first.
+        hidden: (1, n, width): the hidden states of the last call that `read` asked for, at first the trunk's output;
+            None before the first call.
     """
 
     def __init__(self, network: nn.Module) -> None:
         self._network = ref(network)
         self._depths: mx.array | None = None
-        self._layers: tuple[int, ...] = ()
+        self._reads = HiddenReads()
         self._outputs: dict[int, mx.array] = {}  # of wrapped layers, in the last call
         self._wrapped: set[int] = set()
         self._recording = True
@@ -48,21 +65,18 @@ class ModelHooks:
         if trunk is not None:
             self._record(trunk)
 
-    def read_layers(self, layers: tuple[int, ...]) -> None:
-        """Record what these layers return, from the next call on; a drafter may read more than the trunk's output.
-
-        Each layer's vectors are brought to a mean square of 1: inside a trunk some are ten times as long as others, and
-        in a large model too long for 16 bits.
+    def read(self, reads: HiddenReads) -> None:
+        """Record these hidden states from the next call on; a drafter may read more than the trunk's output.
 
         Raises:
             ModelError: If the model has no such layers.
         """
         modules = getattr(self._network(), "layers", ())
-        if any(layer >= len(modules) for layer in layers):
-            raise ModelError(f"The model has {len(modules)} layers that can be read, and no layer {max(layers)}.")
-        for layer in set(layers) - self._wrapped:
+        if any(layer >= len(modules) for layer in reads.layers):
+            raise ModelError(f"The model has {len(modules)} layers that can be read, and no layer {max(reads.layers)}.")
+        for layer in set(reads.layers) - self._wrapped:
             self._record_layer(modules[layer], layer)
-        self._layers = layers
+        self._reads = reads
 
     def leave_out_logits(self, vocabulary_size: int) -> None:
         """Record nothing where the trunk, as the last call showed, returns the logits themselves."""
@@ -103,11 +117,18 @@ class ModelHooks:
         def call(self: nn.Module, *arguments: Any, **options: Any) -> Any:
             result = plain.__call__(self, *arguments, **options)
             if hooks._recording:
-                outputs = [hooks._outputs[layer] for layer in hooks._layers]
-                hooks.hidden = mx.concatenate([_first(result), *outputs], axis=-1) if outputs else _first(result)
+                hooks.hidden = hooks._hidden_of(_first(result))
             return result
 
         trunk.__class__ = type(plain.__name__, (plain,), {"__call__": call})
+
+    def _hidden_of(self, trunk: mx.array) -> mx.array:
+        reads = self._reads
+        outputs = [self._outputs[layer] for layer in reads.layers]
+        if reads.normalised:
+            outputs = [mx.fast.rms_norm(output, None, _EPSILON) for output in outputs]
+        parts = [trunk, *outputs] if reads.trunk else outputs
+        return mx.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
 
     def _record_layer(self, module: nn.Module, layer: int) -> None:
         plain = type(module)
@@ -115,7 +136,7 @@ class ModelHooks:
 
         def call(self: nn.Module, *arguments: Any, **options: Any) -> Any:
             result = plain.__call__(self, *arguments, **options)
-            hooks._outputs[layer] = mx.fast.rms_norm(_first(result), None, _EPSILON)
+            hooks._outputs[layer] = _first(result)
             return result
 
         module.__class__ = type(plain.__name__, (plain,), {"__call__": call})

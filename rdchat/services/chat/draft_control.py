@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.settings import ModelDraft, Settings
+from rdchat.inference.api.drafter_facts import DrafterFit, InstalledDrafter
 from rdchat.inference.api.events import DraftOptions, ModelInfo, ModeOption, ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.services.app.folder_search import FolderSearch
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import Failure
 from rdchat.services.engine.model_slot import ModelSlot
@@ -56,6 +58,8 @@ class DraftControl(QObject):
         self._running: _Running | None = None
         self._exact_times = False
         self.checking = False  # an answer about options is on its way; a reply under way holds it up
+        self._search: FolderSearch | None = None  # for drafters
+        self._fits: dict[str, DrafterFit] = {}  # by drafter; of the loaded model
         self.plain_reason = ""  # why the last reply was decoded plainly although drafting was asked for
         engine.options_told.connect(self._on_options)
         engine.reply_finished.connect(self._on_finished)
@@ -99,8 +103,34 @@ class DraftControl(QObject):
 
     @property
     def recent_drafters(self) -> tuple[str, ...]:
-        """Folders of recurrent drafters chosen before, latest first."""
+        """Drafters chosen before, folders or hub ids, latest first."""
         return _distinct(item.draft.drafter for item in self._read().drafts)
+
+    def offer(self, search: FolderSearch) -> None:
+        """Offer the drafters on this machine too: what a search finds, as `InstalledDrafter`s."""
+        self._search = search
+        search.changed.connect(self.refresh_options)
+        self.look_for_drafters()
+
+    def look_for_drafters(self) -> None:
+        """Look which drafters there are; `changed` follows once the engine has told which fit the model."""
+        if self._search is not None and self._model.info is not None:
+            self._search.look(self._model.info.path)
+
+    @property
+    def drafters(self) -> tuple[InstalledDrafter, ...]:
+        """The drafters on this machine, as far as it is known whether they fit the loaded model; why not, they say."""
+        known = [(each, self._fits.get(each.drafter)) for each in self._found]
+        told = [replace(each, problem=fit.problem) if fit else each for each, fit in known if fit or each.problem]
+        return tuple(told)
+
+    @property
+    def _found(self) -> tuple[InstalledDrafter, ...]:
+        return self._search.found if self._search is not None else ()
+
+    @property
+    def _candidates(self) -> list[str]:
+        return [each.drafter for each in self._found if not each.problem]
 
     def option(self, mode: Mode) -> ModeOption | None:
         """Return whether a mode is to be had; None before the engine has told."""
@@ -136,7 +166,7 @@ class DraftControl(QObject):
         It only reads small files. A reply under way would hold it up, so then it is asked when the reply has ended.
         """
         if self.ready and self._running is None:
-            self._engine.ask_options(self.settings)
+            self._engine.ask_options(self.settings, self._candidates)
 
     @Slot()
     def _check_options(self) -> None:
@@ -167,20 +197,24 @@ class DraftControl(QObject):
             self.checking = False
             mode, before = self.settings.mode, self._options
             self._options = {option.mode: option for option in told.modes}
+            self._fits = {fit.drafter: fit for fit in told.drafters}
             was, now = before.get(mode), self._options.get(mode)
             if was and now and now.available and not was.available:
                 self.plain_reason = ""  # it is mended
             self.changed.emit()
+            if told.drafters and self._fits.keys() < set(self._candidates):
+                self.refresh_options()  # of many drafters some are told at once
 
     @Slot()
     def _forget_options(self) -> None:
-        self.checking, self._options, self.plain_reason = False, {}, ""
+        self.checking, self._options, self._fits, self.plain_reason = False, {}, {}, ""
         self._running = None  # it is stopped, and what is told of it is no business of the next model
         self.changed.emit()
 
     @Slot(ModelInfo)
     def _on_loaded(self, _info: ModelInfo) -> None:
         self.changed.emit()
+        self.look_for_drafters()
         QTimer.singleShot(0, self._check_options)  # behind a reply that waited for the model
 
     @Slot(ReplyEnd)

@@ -118,7 +118,7 @@ class ReplyWriter(QObject):
                 end.text,
                 end.finish_reason,
                 statistics=end.statistics,
-                drafting=Drafting(end.mode, end.mode_reason or "", end.drafter or ""),
+                drafting=Drafting(end.mode, end.mode_reason or "", end.drafter or "", kind=end.kind),
                 model=self._model.info.name if self._model.info else None,
                 control_offsets=end.control_offsets,
             )

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
@@ -52,7 +52,7 @@ class EngineClient(QObject):
 
     _load_requested = Signal(object)
     _generation_requested = Signal(object)
-    _options_requested = Signal(object)
+    _options_requested = Signal(object, object)
     _benchmark_requested = Signal(int, object)
     _finish_requested = Signal()
 
@@ -125,10 +125,13 @@ class EngineClient(QObject):
         """Draft a running reply by other settings from its next round on; see `TokenIterator.update`."""
         self._requests.update(request_id, settings)
 
-    def ask_options(self, settings: DraftSettings) -> None:
-        """Ask what the loaded model can be drafted with; `options_told` answers where a model is loaded."""
+    def ask_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> None:
+        """Ask what the loaded model can be drafted with, and which of some drafters fit it.
+
+        `options_told` answers where a model is loaded.
+        """
         if self._is_alive():
-            self._options_requested.emit(settings)
+            self._options_requested.emit(settings, tuple(drafters))
 
     def benchmark(self, request_id: int, plan: BenchPlan) -> None:
         """Run a benchmark after what was asked for before; `bench_finished` or `reply_failed` ends it."""

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 
 from PySide6.QtCore import QObject, Qt, QThread, Signal, Slot
@@ -85,11 +85,11 @@ class EngineWorker(QObject):
         """Run a benchmark; exactly one `BenchEnd` or `Failure` ends it."""
         self._carry_out(request_id, lambda: self._measure(request_id, plan), "The benchmark broke off")
 
-    @Slot(object)
-    def tell_options(self, settings: DraftSettings) -> None:
-        """Post what the loaded model can be drafted with; without a model, nothing."""
+    @Slot(object, object)
+    def tell_options(self, settings: DraftSettings, drafters: Sequence[str]) -> None:
+        """Post what the loaded model can be drafted with, and which drafters fit it; without a model, nothing."""
         try:
-            self._post(self._engine().draft_options(settings))
+            self._post(self._engine().draft_options(settings, drafters))
         except RdchatError as error:
             _LOG.info("No draft options: %s", error)
 

@@ -69,7 +69,7 @@ class RaceResult:
 
     Attributes:
         plain, drafted: The replies.
-        name: What drafted, such as `Recurrent W4 L5`.
+        name: What drafted, such as `Drafter W4 L5`.
         ratio: Decoding speed of the drafted one over the plain one's; None where one has fewer than two tokens.
         difference: Where the texts part; None where they are the same.
     """

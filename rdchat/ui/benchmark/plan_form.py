@@ -17,7 +17,7 @@ from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 _MODE_NAMES = {Mode.OFF: "Off, run a second time"}
 _NO_DRAFT_MODEL = "Choose a draft model in the speed panel first."
-_CHECKED = (Mode.AUTO, Mode.RECURRENT, Mode.LOOKUP)
+_CHECKED = (Mode.AUTO, Mode.DRAFTER, Mode.LOOKUP)
 
 
 class PlanForm(QWidget):
@@ -95,7 +95,7 @@ class PlanForm(QWidget):
     def _build_sizes(self) -> None:
         form = self._section("Sizes", "Numbers separated by commas; every combination is measured.")
         usual = DraftSettings()
-        self.beam_widths = NumberField[int]("Beam width", int, str(usual.beam_width), "W: beams of Recurrent")
+        self.beam_widths = NumberField[int]("Beam width", int, str(usual.beam_width), "W: beams of Drafter")
         self.beam_lengths = NumberField[int](
             "Beam length",
             int,

@@ -6,15 +6,15 @@ from PySide6.QtGui import QColor, QPainter, QPen
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.look.theme import Theme
 
-DRAFTERS = (Mode.SPECULATIVE.value, Mode.RECURRENT.value, Mode.LOOKUP.value)
+DRAFTERS = (Mode.SPECULATIVE.value, Mode.DRAFTER.value, Mode.LOOKUP.value)
 _LINES = {
     Mode.SPECULATIVE.value: Qt.PenStyle.SolidLine,
-    Mode.RECURRENT.value: Qt.PenStyle.DashLine,
+    Mode.DRAFTER.value: Qt.PenStyle.DashLine,
     Mode.LOOKUP.value: Qt.PenStyle.DotLine,
 }
 LINE_WORDS = {
     Mode.SPECULATIVE.value: "solid line",
-    Mode.RECURRENT.value: "dashed line",
+    Mode.DRAFTER.value: "dashed line",
     Mode.LOOKUP.value: "dotted line",
 }
 
@@ -34,7 +34,7 @@ def line_pen(theme: Theme, drafter: str, width: float = 1.6) -> QPen:
     """Return the pen that draws a drafter's lines: solid, dashed or dotted."""
     pen = QPen(ink(theme, drafter), width, _LINES.get(drafter, Qt.PenStyle.SolidLine))
     pen.setCapStyle(Qt.PenCapStyle.FlatCap)
-    if drafter == Mode.RECURRENT.value:
+    if drafter == Mode.DRAFTER.value:
         pen.setDashPattern([3.0, 1.8])
     elif drafter == Mode.LOOKUP.value:
         pen.setDashPattern([1.0, 1.4])

@@ -40,7 +40,7 @@ MODE_EXPLANATIONS = {
     Mode.AUTO: f"Picks what is fastest at each moment, plain decoding included. {_SAME_TEXT}",
     Mode.OFF: "Plain decoding, one token at a time.",
     Mode.SPECULATIVE: f"A smaller model proposes tokens; the model checks them together. {_SAME_TEXT}",
-    Mode.RECURRENT: f"A small network reads the model's own state and proposes a tree of tokens. {_SAME_TEXT}",
+    Mode.DRAFTER: f"A small network reads the model's own state and proposes a tree of tokens. {_SAME_TEXT}",
     Mode.LOOKUP: f"Proposes what followed the same words earlier in the chat. {_SAME_TEXT}",
 }
 

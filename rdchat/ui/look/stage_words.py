@@ -24,7 +24,7 @@ _WORDS: dict[str, str] = {
     "First token": "The reply's first token is chosen from what the model read.",
     "Prepare drafts": "The draft is put into the form in which it is verified.",
     "Look up": "Looks for the last words earlier in the chat, and proposes what followed them there.",
-    "Beam search": "The recurrent drafter follows several beams at once.",
+    "Beam search": "The drafter follows several beams at once.",
     "Select nodes": "The most likely tokens of all beams are kept, with common beginnings merged.",
     "Draft model": "The draft model reads the tokens that it has not seen yet.",
     "Rank candidates": "The draft model's most likely next tokens are picked.",

@@ -94,15 +94,15 @@ class DraftColors:
     """
 
     speculative: QColor
-    recurrent: QColor
+    drafter: QColor
     lookup: QColor
 
 
 LIGHT_DRAFTS = DraftColors(
-    speculative=QColor("#0066a6"), recurrent=QColor("#b04a00"), lookup=QColor("#007355")
+    speculative=QColor("#0066a6"), drafter=QColor("#b04a00"), lookup=QColor("#007355")
 )  # fmt: skip
 DARK_DRAFTS = DraftColors(
-    speculative=QColor("#5cbcf0"), recurrent=QColor("#f0a830"), lookup=QColor("#3fcf9f")
+    speculative=QColor("#5cbcf0"), drafter=QColor("#f0a830"), lookup=QColor("#3fcf9f")
 )  # fmt: skip
 
 

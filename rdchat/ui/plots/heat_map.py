@@ -1,4 +1,4 @@
-"""Speed-up of the recurrent drafter over beam width x beam length, as a table of coloured cells."""
+"""Speed-up of the drafter head over beam width x beam length, as a table of coloured cells."""
 
 from math import ceil, floor
 

@@ -35,11 +35,11 @@ class DraftControls(Section):
         self._build_pickers()
         self.applies = self.add(ThemedLabel(theme, "", "muted", -1))
         self._used_in: dict[QWidget, tuple[Mode, ...]] = {
-            self.width_: (Mode.RECURRENT,),
-            self.length: (Mode.RECURRENT,),
-            self.lookup_branch: (Mode.RECURRENT,),
+            self.width_: (Mode.DRAFTER,),
+            self.length: (Mode.DRAFTER,),
+            self.lookup_branch: (Mode.DRAFTER,),
             self.draft_tokens: (Mode.SPECULATIVE, Mode.LOOKUP),
-            self.drafter: (Mode.RECURRENT, Mode.AUTO),
+            self.drafter: (Mode.DRAFTER, Mode.AUTO),
             self.draft_model: (Mode.SPECULATIVE, Mode.AUTO),
         }
         self._explain()
@@ -84,11 +84,16 @@ class DraftControls(Section):
         grid.addWidget(self.lookup_branch, 3, 0, 1, 2)
 
     def _build_pickers(self) -> None:
-        self.drafter = FolderPicker("Model's own", lambda: self._drafting.recent_drafters)
+        drafting = self._drafting
+        self.drafter = FolderPicker("Model's own", lambda: drafting.recent_drafters, lambda: drafting.drafters)
         self.draft_model = FolderPicker("None", lambda: self._drafting.recent_draft_models)
         grid = self._add_grid()
         self._add_field(grid, "Drafter", self.drafter, 0)
-        self._add_field(grid, "Draft model", self.draft_model, 1)
+        self.facts = ThemedLabel(self.theme, "", "muted", -1)
+        self.facts.setWordWrap(True)
+        self.facts.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        grid.addWidget(self.facts, 1, 0, 1, 2)
+        self._add_field(grid, "Draft model", self.draft_model, 2)
 
     def _add_grid(self) -> QGridLayout:
         grid = QGridLayout(area := QWidget())
@@ -112,7 +117,10 @@ class DraftControls(Section):
     def _explain(self) -> None:
         self.lookup_branch.setAccessibleName("Lookup branch")
         for field, words in (
-            (self.drafter, "The recurrent drafter: a folder made by rdchat train-drafter, for this very model."),
+            (
+                self.drafter,
+                "A small network that drafts for this very model: published for it, or made by rdchat train-drafter.",
+            ),
             (self.draft_model, "A smaller model that knows the same tokens."),
             (
                 self.width_,
@@ -130,6 +138,8 @@ class DraftControls(Section):
 
     def _connect(self) -> None:
         self._drafting.changed.connect(self.refresh)
+        self._drafting.changed.connect(self.drafter.refresh)
+        self.drafter.opened.connect(self._drafting.look_for_drafters)
         self.mode.opened.connect(self._drafting.refresh_options)
         self.mode.activated.connect(lambda: self._change(mode=Mode(self.mode.currentData())))
         self.width_.valueChanged.connect(lambda value: self._change(beam_width=value))
@@ -184,6 +194,8 @@ class DraftControls(Section):
     def _show_words(self, mode: Mode) -> None:
         option = self._drafting.option(mode)
         self.explanation.setText(formatting.MODE_EXPLANATIONS[mode])
+        self.facts.setText(_facts(option) if mode in self._used_in[self.drafter] else "")
+        self.facts.setVisible(bool(self.facts.text()))
         self._show_choice()
         problem, serious = self._problem(option)
         self.problem.setText(problem)
@@ -236,11 +248,21 @@ class DraftControls(Section):
             self._copied.start()
 
 
+def _facts(option: ModeOption | None) -> str:
+    """Return the kind of the head that drafts, and how sure it is that it was made for the model."""
+    if option is None or option.kind is None:
+        return ""
+    match = option.match
+    if match is None or match.sure:
+        return f"{option.kind.words}{', made for this model' if match else ''}."
+    return f"{option.kind.words}. {match.words}".strip()
+
+
 def _chosen(choice: AutoChoice) -> str:
-    """Return what the automatic mode does: `Auto: Recurrent, 4 x 5` or `Auto: Prompt lookup, 6 tokens`."""
+    """Return what the automatic mode does: `Auto: Drafter, 4 x 5` or `Auto: Prompt lookup, 6 tokens`."""
     mode = Mode(choice.mode)
     if mode is Mode.OFF:
         return "Auto: plain decoding"
     tokens = formatting.counted(choice.length - 1, "token")
-    shape = f"{choice.width} x {choice.length}" if mode is Mode.RECURRENT else tokens
+    shape = f"{choice.width} x {choice.length}" if mode is Mode.DRAFTER else tokens
     return f"Auto: {mode.words}, {shape}"

@@ -1,14 +1,18 @@
 """Fields of the draft controls: they leave the wheel to the panel that scrolls, and fit its width."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QHelpEvent, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox, QToolTip
 
+from rdchat.inference.api.drafter_facts import InstalledDrafter
+from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.open_menu import refill
 
+_MOST_REASONS = 20  # in a tip
 _MENU_ROOM = 36  # pixels of a button's frame and its menu arrow
 
 
@@ -49,19 +53,26 @@ class FolderPicker(QPushButton):
     Args:
         none: What choosing no folder is called.
         recent: Returns the folders or hub ids to offer, when the menu opens.
+        installed: Returns what was found on this machine; what cannot be used has a problem.
     """
 
     picked = Signal(object)  # a folder or hub id, or None
     folder_wanted = Signal()
     opened = Signal()
 
-    def __init__(self, none: str, recent: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self,
+        none: str,
+        recent: Callable[[], Iterable[str]],
+        installed: Callable[[], Sequence[InstalledDrafter]] = tuple,
+    ) -> None:
         super().__init__()
-        self._none, self._recent = none, recent
+        self._none, self._recent, self._installed = none, recent, installed
         self._chosen: str | None = None
+        self._shown: tuple[object, ...] = ()  # in the menu
         self._menu = QMenu(self)
         self._menu.setToolTipsVisible(True)
-        self._menu.aboutToShow.connect(self._fill)
+        self._menu.aboutToShow.connect(self._open)
         self.setMenu(self._menu)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.show_chosen(None)
@@ -92,17 +103,46 @@ class FolderPicker(QPushButton):
         room = self.width() - _MENU_ROOM
         self.setText(self.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, room))
 
+    def refresh(self) -> None:
+        """Show in an open menu what has been found since."""
+        if self._menu.isVisible() and self._entries() != self._shown:
+            refill(self._menu, self._fill)
+
+    def _open(self) -> None:
+        refill(self._menu, self._fill)
+        self.opened.emit()
+
+    def _entries(self) -> tuple[object, ...]:
+        return self._chosen, tuple(self._recent()), tuple(self._installed())
+
     def _fill(self) -> None:
-        self._menu.clear()
+        self._shown = self._entries()
         self._add(self._none, None)
         recent = dict.fromkeys([*([self._chosen] if self._chosen else []), *self._recent()])
         if recent:
             self._menu.addSection("Recent")
             for name in recent:
                 self._add(Path(name).name, name)
+        self._add_installed(set(recent))
         self._menu.addSeparator()
         self._menu.addAction("Choose folder…", self.folder_wanted.emit)
-        self.opened.emit()
+
+    def _add_installed(self, listed: Set[str]) -> None:
+        """List what was found by place, and in one line what does not fit, whose tip has the reasons."""
+        found = self._installed()
+        for place in dict.fromkeys(each.place for each in found):
+            here = [each for each in found if each.place == place and each.drafter not in listed]
+            fit = [each for each in here if not each.problem]
+            unfit = [f"{each.name}: {each.problem}" for each in here if each.problem]
+            if here:
+                self._menu.addSection(place)
+            for each in fit:
+                self._add(f"{each.name}  ·  {each.kind.words}" if each.kind else each.name, each.drafter)
+            if unfit:
+                more = len(unfit) - _MOST_REASONS
+                left_out = self._menu.addAction(f"{counted(len(unfit), 'drafter')} that cannot be used here")
+                left_out.setToolTip("\n".join([*unfit[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]))
+                left_out.setEnabled(False)
 
     def _add(self, words: str, name: str | None) -> None:
         action = QAction(words, self._menu, checkable=True, checked=self._chosen == name)

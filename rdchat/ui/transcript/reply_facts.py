@@ -59,7 +59,7 @@ def drafter_name(drafting: Drafting) -> str:
     return ", ".join(Path(source).name for source in sources) or formatting.NONE
 
 
-_NAMED = {Mode.SPECULATIVE, Mode.RECURRENT}  # prompt lookup is its own name
+_NAMED = {Mode.SPECULATIVE, Mode.DRAFTER}  # prompt lookup is its own name
 _LAST_PART = "of the last part"
 _POSITIONS_SHOWN = 4
 _NAME_SHOWN = 24  # characters; the definition has all of it
@@ -169,7 +169,10 @@ def _sizes(statistics: Statistics) -> list[Fact]:
 
 
 def _mode_words(drafting: Drafting) -> str:
-    return "Drafting off" if drafting.mode is Mode.OFF else drafting.mode.words
+    if drafting.mode is Mode.OFF:
+        return "Drafting off"
+    kind = drafting.kind if drafting.mode is Mode.DRAFTER else None
+    return f"{drafting.mode.words}, {kind.words}" if kind else drafting.mode.words
 
 
 def _with_unit(figure: str, unit: str) -> str:

@@ -15,6 +15,7 @@ from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
 from rdchat.ui.look.icons import line_icon
+from rdchat.ui.look.open_menu import refill
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.window.menus import WindowActions
@@ -70,11 +71,11 @@ class ModelButton(QPushButton):
     def _open_menu(self) -> None:
         if self._installed is not None:
             self._installed.look()
-        self._fill_menu()
+        refill(self._menu, self._fill_menu)
 
     def _fill_open_menu(self) -> None:
         if self._menu.isVisible():
-            self._fill_menu()
+            refill(self._menu, self._fill_menu)
 
     def _fill_menu(self) -> None:
         recent, chosen = self._preferences.settings.recent_models, self._slot.chosen
@@ -82,7 +83,6 @@ class ModelButton(QPushButton):
             recent = (chosen, *recent)
         for action in self._precisions.actions():
             action.setChecked(action.data() == self._slot.dtype)
-        self._menu.clear()
         self._menu.addAction(self._model_action(formatting.DEFAULT_MODEL, None))
         if recent:
             self._menu.addSection("Recent")

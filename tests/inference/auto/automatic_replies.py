@@ -17,6 +17,7 @@ from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.auto.simulation import Drafting
@@ -78,11 +79,15 @@ def iterator_of(state: AutoState, request: GenerationRequest, cache: KVCache | N
 
 
 def automatic(
-    model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0
+    model: LoadedModel,
+    request: GenerationRequest,
+    modes: tuple[Mode, ...],
+    seed: int = 0,
+    head: HeadModel | None = None,
 ) -> tuple[list[GenerationEvent], KVCache, KVCache | None]:
-    recurrent = random_drafter(model) if Mode.RECURRENT in modes else None
+    head = (head or random_drafter(model)) if Mode.DRAFTER in modes else None
     small = DraftModel(model, shared_llama(seed=3), len(ALPHABET)) if Mode.SPECULATIVE in modes else None
-    state = state_of(model, AvailableDrafters(recurrent, None, small), request)
+    state = state_of(model, AvailableDrafters(head, None, small), request)
     state.planner = RandomPlanner(state.costs, modes, seed)
     cache = KVCache(model.network)
     return list(iterator_of(state, request, cache)), cache, small and small.cache

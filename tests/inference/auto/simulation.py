@@ -9,7 +9,7 @@ from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.control_loop import Done, decode
 from rdchat.inference.auto.controller import OFF_PATH, Controller
 from rdchat.inference.auto.costs.cost_model import CostModel
-from rdchat.inference.auto.draft_table import RecurrentSource
+from rdchat.inference.auto.draft_table import HeadSource
 from rdchat.inference.auto.estimates.acceptance_estimates import (
     Acceptance,
     AcceptanceEstimates,
@@ -78,11 +78,11 @@ def accepted(pool: HostPool, nodes: int, text: list[int]) -> int:
     return length
 
 
-def source(costs: CostModel, values: np.ndarray, trees: bool = True, padding: bool = True) -> RecurrentSource:
+def source(costs: CostModel, values: np.ndarray, trees: bool = True, padding: bool = True) -> HeadSource:
     """Return a recurrent drafter of the best width whose drafts are known to come to these values."""
     width = Planner(costs, padding).beam_width(Acceptance((1.0,), values), PROMPT) if trees else 1
     of_width = DraftValues(values[WIDTHS.index(width)])
-    return RecurrentSource(of_width, costs, width, padding)
+    return HeadSource(of_width, costs, width, padding)
 
 
 def best_of_all(chip: Chip, values: np.ndarray, lookup: np.ndarray = NOTHING) -> float:
@@ -138,7 +138,7 @@ class Simulation:
         planner, estimates = Planner(self._costs), self.estimates
         known = estimates.known or Acceptance((1.0,), drafting.true_values())
         width = planner.beam_width(known, PROMPT)
-        recurrent = RecurrentSource(estimates.values(width), self._costs, width)
+        recurrent = HeadSource(estimates.values(width), self._costs, width)
         self.controller = self.controls(planner, estimates, range(PROMPT), recurrent)
         self._events = decode(self, self.controller)
         next(self._events)  # the first token comes with the prefill

@@ -66,7 +66,7 @@ def check_same(model: LoadedModel, request: GenerationRequest, modes: tuple[Mode
     return end
 
 
-ALL = (Mode.LOOKUP, Mode.RECURRENT, Mode.SPECULATIVE)
+ALL = (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
@@ -111,7 +111,7 @@ def test_the_text_is_that_of_plain_decoding_in_other_families(name: str) -> None
 def test_the_text_is_that_of_plain_decoding_where_only_chains_are_taken() -> None:
     chains = chains_only(shared_llama())
     for seed in range(4):
-        end = check_same(chains, ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.RECURRENT,), seed)
+        end = check_same(chains, ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.DRAFTER,), seed)
         assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
 
 
@@ -164,7 +164,7 @@ class _SteadyPlanner(Planner):
         self._better = better
 
     def choose(self, depth: int, steady: Sequence[DraftTable], passing: Iterable[DraftTable] = ()) -> Choice | None:
-        plan = Plan(Mode.RECURRENT, 1, 2, 2, 2)
+        plan = Plan(Mode.DRAFTER, 1, 2, 2, 2)
         return Choice(plan, 1.5, 1.25, 1.0, rate=-18.0 if self._better else 22.0) if steady else None
 
 

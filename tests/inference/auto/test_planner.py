@@ -105,13 +105,13 @@ def test_drafts_that_are_sure_at_times_bring_more_where_each_is_cut_to_what_pays
 def test_it_follows_a_text_that_becomes_hard_and_easy_again() -> None:
     simulation = Simulation(M2_ULTRA, Drafting(0.49))
     simulation.run(200)
-    assert simulation.last.mode is Mode.RECURRENT
+    assert simulation.last.mode is Mode.DRAFTER
     simulation.drafting = Drafting(0.02)
     simulation.run(150)
     assert simulation.last.mode is Mode.OFF
     simulation.drafting = Drafting(0.49)
     simulation.run(300)
-    assert simulation.last.mode is Mode.RECURRENT
+    assert simulation.last.mode is Mode.DRAFTER
 
 
 def test_one_rate_would_misjudge_what_the_sum_over_nodes_tells() -> None:
@@ -181,7 +181,7 @@ def test_no_more_is_drafted_than_there_is_room_for(limit: int) -> None:
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
 def test_a_draft_is_verified_as_far_as_its_own_nodes_pay(chip: Chip, first: float, padding: bool) -> None:
     accepted = np.array([0.0, 0.0, *np.cumsum(first * 0.8 ** np.arange(20))])
-    made = Choice(Plan(Mode.RECURRENT, 4, 5, 16, 16), 2.5, 3 * STEP_MS, STEP_MS, 1.2 / STEP_MS)
+    made = Choice(Plan(Mode.DRAFTER, 4, 5, 16, 16), 2.5, 3 * STEP_MS, STEP_MS, 1.2 / STEP_MS)
     sized = Planner(chip.costs(), padding=padding).sized(made, 128, accepted)
     calls = np.append(chip.calls_of(), np.inf)[: MOST_ROWS + 1]
     dear = {n: min(calls[n:]) if padding else calls[n] for n in range(1, len(accepted))}
@@ -212,9 +212,9 @@ def test_what_a_change_to_rounds_costs_does_not_drift_with_what_rounds_cost(dear
     """It grew to half a token where rounds were dearer than measured, and drafting was left for good."""
     costs = CPU.costs()
     planner = Planner(costs)
-    before, plan = planner.switch_tokens(128), Plan(Mode.RECURRENT, 1, 4, 4, 4)
+    before, plan = planner.switch_tokens(128), Plan(Mode.DRAFTER, 1, 4, 4, 4)
     for _ in range(400):
-        costs.learn(plan, dearer * CPU.calls_of()[4] * STEP_MS / costs.calls_ms(Mode.RECURRENT, 128)[4])
+        costs.learn(plan, dearer * CPU.calls_of()[4] * STEP_MS / costs.calls_ms(Mode.DRAFTER, 128)[4])
         costs.learn_plain(128, STEP_MS)
     assert planner.switch_tokens(128) == pytest.approx(before)
 
@@ -336,7 +336,7 @@ ON_APPLE = [(M1_MAX, 2, 3, 9), (M2_ULTRA, 4, 3, 11), (M3_MAX, 2, 2, 3), (M4_PRO,
 @pytest.mark.parametrize(("chip", "width", "length", "rows"), ON_APPLE, ids=lambda value: getattr(value, "name", ""))
 def test_what_it_chooses_on_apples_chips(chip: Chip, width: int, length: int, rows: int) -> None:
     plan = recurrent_choice(chip, Drafting(0.42).true_values()).plan
-    assert (plan.mode, plan.width, plan.length, plan.rows) == (Mode.RECURRENT, width, length, rows)
+    assert (plan.mode, plan.width, plan.length, plan.rows) == (Mode.DRAFTER, width, length, rows)
 
 
 def test_words_say_what_and_why() -> None:

@@ -11,7 +11,7 @@ from rdchat import machine, paths
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto import state as auto_state
-from rdchat.inference.auto.costs import measuring, other_programs
+from rdchat.inference.auto.costs import measuring, other_programs, scratch
 from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP
 from rdchat.inference.auto.costs.cost_file import MEASUREMENTS
 from rdchat.inference.auto.costs.cost_model import Part
@@ -66,7 +66,8 @@ def test_deep_calls_are_measured_as_far_as_the_context_goes(context: int, depths
 
 
 def test_a_depth_that_would_take_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "_MOST_S", 0.0)
+    for module in (measuring, scratch):
+        monkeypatch.setattr(module, "MOST_S", 0.0)
     model = tiny_llama(context_length=1200)
     assert finished(measure_deep_calls(model, OtherPrograms())) == Measured({}, quiet=True)
     turns: list[int] = []
@@ -112,7 +113,7 @@ def test_a_slice_is_one_call_or_three_where_calls_are_slow(slow_ms: int, monkeyp
         return called(*args, **options)
 
     monkeypatch.setattr(type(model.network), "__call__", counted)
-    monkeypatch.setattr(measuring, "_SLOW_MS", slow_ms)
+    monkeypatch.setattr(scratch, "_SLOW_MS", slow_ms)
     most = 0
     for _ in measure_calls(model, OtherPrograms()):
         most = max(most, len(calls))

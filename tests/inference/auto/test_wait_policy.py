@@ -11,7 +11,7 @@ from rdchat.inference.auto.costs.cost_model import CostModel, Part
 from rdchat.inference.auto.costs.measuring import measure_waits
 from rdchat.inference.auto.costs.other_programs import OtherPrograms
 from rdchat.inference.auto.costs.wait_costs import STEPS, Wait, WaitCosts
-from rdchat.inference.auto.draft_table import DraftTable, RecurrentSource
+from rdchat.inference.auto.draft_table import DraftTable, HeadSource
 from rdchat.inference.auto.estimates.acceptance_estimates import AcceptanceEstimates, DraftValues
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, PLAIN, WIDTHS, Plan
 from rdchat.inference.auto.planner import Planner
@@ -24,7 +24,7 @@ from tests.inference.auto.measurements import finished
 from tests.inference.auto.simulation import Drafting, Simulation
 from tests.inference.fakes import ALPHABET, random_drafter, tiny_llama
 
-ROUND = Plan(Mode.RECURRENT, 4, 5, 8, 8)
+ROUND = Plan(Mode.DRAFTER, 4, 5, 8, 8)
 
 
 def waiting(before_call: float, between_steps: float = 0.0) -> dict[tuple[int, int], float]:
@@ -67,7 +67,7 @@ def test_on_a_device_that_leaves_the_host_alone_a_wait_costs_what_could_have_bee
     times = DeviceTimes(call=40, draft_call=40, beam_step=40, wait=5)
     device = DeviceStandIn(model.network, times=times)
     drafter = random_drafter(model)
-    with device.working("rdchat.inference.auto.costs.measuring.perf_counter"):
+    with device.working("rdchat.inference.auto.costs.scratch.perf_counter"):
         costs = finished(measure_waits(model, drafter, None, OtherPrograms())).costs
     assert WaitCosts.of(costs).before_call_ms > times.wait
 
@@ -96,7 +96,7 @@ def test_what_cutting_would_save_is_learnt_of_drafts_that_are_not_cut() -> None:
 
 def _table(chosen: WaitPolicy) -> DraftTable:
     values = DraftValues(Drafting(0.4).true_values()[WIDTHS.index(4)])
-    table = RecurrentSource(values, chosen._costs, 4).table(8)
+    table = HeadSource(values, chosen._costs, 4).table(8)
     assert table is not None
     return table
 

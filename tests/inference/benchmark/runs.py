@@ -11,7 +11,7 @@ LOOKUP = BenchCell(DraftSettings(Mode.LOOKUP, draft_tokens=3))
 
 
 def beam(width: int, length: int, dtype: Dtype = Dtype.AUTO, temperature: float = 0.0) -> BenchCell:
-    return BenchCell(DraftSettings(Mode.RECURRENT, beam_width=width, beam_length=length), temperature, dtype)
+    return BenchCell(DraftSettings(Mode.DRAFTER, beam_width=width, beam_length=length), temperature, dtype)
 
 
 def plan(*cells: BenchCell, groups: tuple[str, ...] = ("",), trials: int = 1) -> BenchPlan:

@@ -10,8 +10,8 @@ from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 from rdchat.inference.benchmark.draft_counts import DraftCounts, Result, report
 from rdchat.inference.benchmark.evaluation import Evaluation, repeated_runs
-from rdchat.inference.drafting.drafter_folder import StoredDrafter, save_drafter
-from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter, save_drafter
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import ALPHABET, tiny_llama
@@ -19,7 +19,7 @@ from tests.inference.fakes import ALPHABET, tiny_llama
 pytestmark = pytest.mark.across_rows
 
 PROMPTS = [Prompt("hello there", "a"), Prompt("abc abc abc", "b"), Prompt("more words", "a")]
-BEAMS = DraftSettings(Mode.RECURRENT, beam_width=3, beam_length=4)
+BEAMS = DraftSettings(Mode.DRAFTER, beam_width=3, beam_length=4)
 DRAFTS = [replace(BEAMS, beam_width=1, lookup_branch=False), BEAMS, DraftSettings(Mode.LOOKUP, draft_tokens=3)]
 
 
@@ -54,7 +54,7 @@ def test_counts_add_up(results: list[Result]) -> None:
 
 def test_a_model_that_cannot_be_drafted_for_so_is_named() -> None:
     evaluation = Evaluation(ChatSession(tiny_llama(0)), SamplingParams(max_tokens=4))
-    with pytest.raises(ModelError, match="There is no recurrent drafter for tiny"):
+    with pytest.raises(ModelError, match="There is no drafter for tiny"):
         next(evaluation.run(PROMPTS, [BEAMS]))
 
 

@@ -87,7 +87,7 @@ def test_json_holds_every_cell_with_its_settings_and_the_first_difference() -> N
     runs = [run(asked, BASE, 10), run(asked, 1, 10), run(asked, 2, 20, difference=difference), run(asked, 3, 30)]
     report = json.loads(json.dumps(as_json(BenchRecord(asked, tuple(runs), {"rdchat": "1"}, complete=False))))
     assert (report["environment"], report["complete"]) == ({"rdchat": "1"}, False)
-    assert [mode["mode"] for mode in report["modes"]] == ["off", "recurrent", "recurrent"]
+    assert [mode["mode"] for mode in report["modes"]] == ["off", "drafter", "drafter"]
     _, narrow, wide = report["modes"]
     assert (narrow["beam_width"], wide["beam_width"]) == (2, 4)
     assert (narrow["identical_text"], wide["identical_text"]) == (False, True)
@@ -137,9 +137,9 @@ def test_bars_show_the_fastest_shape_of_each_mode_and_maps_all_of_them() -> None
     (first, first_bars), (second, second_bars) = pictures.bars.groups
     assert (first, [(name, figure.median) for name, figure in first_bars]) == (
         "float32",
-        [("mlx-lm", 0.9), ("Prompt lookup K3", 1.0), ("Recurrent W2 L3", 1.5)],
+        [("mlx-lm", 0.9), ("Prompt lookup K3", 1.0), ("Drafter W2 L3", 1.5)],
     )
-    assert (second, [(name, figure.median) for name, figure in second_bars]) == ("float16", [("Recurrent W2 L3", 1.5)])
+    assert (second, [(name, figure.median) for name, figure in second_bars]) == ("float16", [("Drafter W2 L3", 1.5)])
     (heat_map,) = pictures.maps  # one beam alone makes no map
     assert heat_map.values == pytest.approx({(2, 3): 1.5, (4, 3): 1.2})
     assert (heat_map.best, heat_map.reference) == ((2, 3), "Plain decoding")

@@ -18,8 +18,8 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
@@ -36,8 +36,8 @@ def job_of(model: LoadedModel, request: GenerationRequest) -> ReplyJob:
     return ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
 
 
-def recurrent(model: LoadedModel, job: ReplyJob, branch: bool = False, width: int = 3) -> RecurrentDrafter:
-    settings = RecurrentSettings(BeamShape(width, 4), lookup_branch=branch)
+def recurrent(model: LoadedModel, job: ReplyJob, branch: bool = False, width: int = 3) -> HeadDrafter:
+    settings = HeadSettings(BeamShape(width, 4), lookup_branch=branch)
     return random_drafter(model).drafter(job.prompt, job.request, settings)
 
 
@@ -112,7 +112,7 @@ def test_drafts_that_were_begun_ahead_are_those_of_a_round_that_begins_with_its_
             for ahead in (True, False):
                 with monkeypatch.context() as patch:
                     if not ahead:
-                        patch.setattr(RecurrentDrafter, "drafts_ahead", lambda *_: False)
+                        patch.setattr(HeadDrafter, "drafts_ahead", lambda *_: False)
                     job = job_of(model, request)
                     job = replace(job, request=replace(request, draft=replace(request.draft, trace=True)))
                     drafter = recurrent(model, job, branch=True, width=width)
@@ -277,10 +277,10 @@ def test_the_path_that_is_walked_on_the_device_is_the_accepted_one() -> None:
 
 def test_drafters_share_nothing_that_was_begun_for_another_reply() -> None:
     model = shared_llama()
-    serving: RecurrentModel = random_drafter(model)
+    serving: HeadModel = random_drafter(model)
     request = ask(max_tokens=20, temperature=0)
     for _ in range(2):
         job = job_of(model, request)
-        *_, end = RoundIterator(job, serving.drafter(job.prompt, request, RecurrentSettings(BeamShape(3, 4), False)))
+        *_, end = RoundIterator(job, serving.drafter(job.prompt, request, HeadSettings(BeamShape(3, 4), False)))
         assert isinstance(end, ReplyEnd)
         assert end.token_ids == plain(model, request).token_ids

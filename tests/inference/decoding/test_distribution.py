@@ -19,9 +19,9 @@ from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.drafter_folder import StoredDrafter
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
-from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.target import LoadedModel
 
@@ -70,15 +70,13 @@ def target() -> LoadedModel:
 
 
 @pytest.fixture(scope="module")
-def drafter(target: LoadedModel) -> RecurrentModel:
+def drafter(target: LoadedModel) -> HeadModel:
     mx.random.seed(4)
     head = RecurrentHead(HeadConfig(WIDTH, SIZE, exit_size=24, state_size=16))
-    return RecurrentModel(target, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32), None))
+    return HeadModel(target, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32), None))
 
 
-def decoded(
-    target: LoadedModel, drafter: RecurrentModel | None, settings: RecurrentSettings, samples: int
-) -> list[ReplyEnd]:
+def decoded(target: LoadedModel, drafter: HeadModel | None, settings: HeadSettings, samples: int) -> list[ReplyEnd]:
     """Return replies of the seeds from 0 on, which have so many windows of three tokens."""
     ends = []
     for seed in range(samples // REPLY):
@@ -136,16 +134,16 @@ def test_replies_are_distributed_as_the_target_says(target: LoadedModel) -> None
     assert counts.sum() == SAMPLES
     found, limit = variation(target, counts)
     assert found < limit
-    for seed, end in enumerate(decoded(target, None, RecurrentSettings(), 2 * REPLY)):
+    for seed, end in enumerate(decoded(target, None, HeadSettings(), 2 * REPLY)):
         assert list(end.token_ids) == by_definition(target, seed)
         assert end.statistics.tokens_per_target_call == 1
 
 
 @pytest.mark.parametrize(("width", "branch"), [(1, False), (4, True)])
 def test_drafted_replies_are_those_whose_distribution_is_right(
-    target: LoadedModel, drafter: RecurrentModel, width: int, branch: bool
+    target: LoadedModel, drafter: HeadModel, width: int, branch: bool
 ) -> None:
-    ends = decoded(target, drafter, RecurrentSettings(BeamShape(width, 4), branch), DECODED)
+    ends = decoded(target, drafter, HeadSettings(BeamShape(width, 4), branch), DECODED)
     assert all(end.statistics.tokens_per_target_call > 1.3 for end in ends), "drafts were accepted"
     found, limit = variation(target, counted([end.token_ids for end in ends]))
     assert found < limit
@@ -167,10 +165,10 @@ def with_one_noise_a_round(
 
 @pytest.mark.parametrize("rule", [without_noise, with_one_noise_a_round])
 def test_wrong_rules_of_acceptance_show(
-    target: LoadedModel, drafter: RecurrentModel, monkeypatch: pytest.MonkeyPatch, rule: object
+    target: LoadedModel, drafter: HeadModel, monkeypatch: pytest.MonkeyPatch, rule: object
 ) -> None:
     """The tests above can fail: as many samples as the drafted replies have are enough."""
     monkeypatch.setattr(TokenChooser, "choose_quickly", rule)
-    ends = decoded(target, drafter, RecurrentSettings(BeamShape(4, 4), False), DECODED)
+    ends = decoded(target, drafter, HeadSettings(BeamShape(4, 4), False), DECODED)
     found, limit = variation(target, counted([end.token_ids for end in ends]))
     assert found > limit

@@ -174,7 +174,7 @@ def test_cancel_takes_effect_within_a_round() -> None:
 
 def test_events_say_what_was_drafted_and_traces_show_the_tree() -> None:
     model = shared_llama()
-    settings = DraftSettings(mode=Mode.RECURRENT, trace=True)
+    settings = DraftSettings(mode=Mode.DRAFTER, trace=True)
     plainly = ask(temperature=1, max_tokens=30)
     request = GenerationRequest(plainly.messages, plainly.sampling, plainly.seed, draft=settings)
     events, _ = drafted(model, request, ScriptedDrafter(list(plain(model, plainly).token_ids), 3, 5))
@@ -191,7 +191,7 @@ def test_events_say_what_was_drafted_and_traces_show_the_tree() -> None:
         assert last.tree is not None
         assert (last.round.round, last.round.emitted) == (number, len(members))
         assert [event.position for event in members] == [*range(1, len(members)), 0]
-        assert {event.drafter for event in members[:-1]} <= {"recurrent"}
+        assert {event.drafter for event in members[:-1]} <= {"drafter"}
         tree = last.tree
         assert [tree.tokens[node] for node in tree.path[1:]] == [event.token_id for event in members[:-1]]
         assert (tree.correction, last.drafter) == (last.token_id, "")

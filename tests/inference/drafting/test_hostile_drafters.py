@@ -17,8 +17,8 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto.costs.cost_file import CostFile
 from rdchat.inference.auto.estimates.acceptance_file import read_acceptance
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.drafting.drafter_folder import check_drafter, load_drafter, save_drafter
-from rdchat.inference.drafting.drafter_search import search_drafters
+from rdchat.inference.drafting.folders.drafter_folder import check_drafter, load_drafter, save_drafter
+from rdchat.inference.drafting.folders.drafter_search import search_drafters
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.fingerprint import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
@@ -72,20 +72,20 @@ def test_a_damaged_drafter_is_left_out_and_the_panel_says_why(damage: str, targe
     assert found.folder == drafter
     assert len(found.left_out) == 1
     assert found.left_out[0].startswith("The drafter bad is left out: ")
-    assert told[Mode.RECURRENT].available
-    assert told[Mode.RECURRENT].source == str(drafter)
-    for mode in (Mode.RECURRENT, Mode.AUTO):
+    assert told[Mode.DRAFTER].available
+    assert told[Mode.DRAFTER].source == str(drafter)
+    for mode in (Mode.DRAFTER, Mode.AUTO):
         assert found.left_out[0] in told[mode].reason
-    for mode in (Mode.RECURRENT, Mode.AUTO, Mode.LOOKUP):
+    for mode in (Mode.DRAFTER, Mode.AUTO, Mode.LOOKUP):
         assert Drafters(target).try_load(DraftSettings(mode=mode)) is None
 
 
 def test_with_nothing_but_a_damaged_drafter_the_panel_says_why(target: LoadedModel, drafter: Path) -> None:
     DAMAGE["nested"](drafter)
     told = {option.mode: option for option in ModeOptions(target, Drafters(target)).tell(DraftSettings())}
-    assert not told[Mode.RECURRENT].available
-    assert "nested too deeply" in told[Mode.RECURRENT].reason
-    assert told[Mode.RECURRENT].command
+    assert not told[Mode.DRAFTER].available
+    assert "nested too deeply" in told[Mode.DRAFTER].reason
+    assert told[Mode.DRAFTER].command
     assert told[Mode.AUTO].available
 
 
@@ -206,8 +206,8 @@ def test_a_models_hash_reads_no_pipe(target: LoadedModel) -> None:
 
 
 def test_a_home_that_is_none_is_named(target: LoadedModel) -> None:
-    settings = replace(DraftSettings(mode=Mode.RECURRENT), drafter="~nosuchuser/drafter")
+    settings = replace(DraftSettings(mode=Mode.DRAFTER), drafter="~nosuchuser/drafter")
     told = {option.mode: option for option in ModeOptions(target, Drafters(target)).tell(settings)}
-    assert told[Mode.RECURRENT].reason.startswith(
+    assert told[Mode.DRAFTER].reason.startswith(
         "The drafter cannot be ~nosuchuser/drafter: there is no home folder ~nosuchuser."
     )

@@ -13,8 +13,8 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.drafter_folder import load_drafter
-from rdchat.inference.drafting.recurrent_drafter import RecurrentSettings
+from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.head_drafter import HeadSettings
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
@@ -67,7 +67,7 @@ def test_a_drafter_is_bound_drafts_and_is_verified(mode: str, bits: int, group: 
     drafter = random_drafter(model, hidden_size=64)
     request = ask(temperature=0.7)
     prompt = model.encode_chat(request.messages, False)
-    drafts = drafter.drafter(prompt, request, RecurrentSettings(BeamShape(3, 4), lookup_branch=True))
+    drafts = drafter.drafter(prompt, request, HeadSettings(BeamShape(3, 4), lookup_branch=True))
     *_, end = RoundIterator(ReplyJob.fresh(model, prompt, request), drafts)
     assert isinstance(end, ReplyEnd)
     assert end.statistics.verified_nodes > end.statistics.rounds > 0

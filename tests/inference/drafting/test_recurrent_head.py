@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
 

@@ -1,5 +1,6 @@
 """What `rdchat report` measures, on a small random model."""
 
+import json
 from pathlib import Path
 
 import rdchat.inference.blas  # noqa: F401  before MLX
@@ -8,7 +9,10 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 import mlx.core as mx
 import pytest
 
+from rdchat.commands.report_page import report_page
 from rdchat.inference.api.requests import Dtype, Mode
+from rdchat.inference.benchmark.everyday import EVERYDAY_PROMPTS
+from rdchat.inference.machine_report import model_report
 from rdchat.inference.machine_report.divergences import count_divergences
 from rdchat.inference.machine_report.graph_size import graph_sizes, primitives
 from rdchat.inference.machine_report.model_report import ModelReport
@@ -16,6 +20,8 @@ from rdchat.inference.machine_report.plain_decoding import compare_plain
 from rdchat.inference.machine_report.row_costs import ROWS, cost_by_rows
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +42,7 @@ def test_primitives_are_counted_without_views() -> None:
 def test_a_call_queues_more_than_a_plain_step_and_the_session_answers_afterwards(session: ChatSession) -> None:
     counts = graph_sizes(session)
     assert counts["a call of 5 rows"]["primitives"] > counts["a plain step"]["primitives"] > 20
-    assert "a recurrent draft" not in counts  # it has no drafter
+    assert "a draft" not in counts  # it has no drafter
     assert list(count_divergences(session, Mode.LOOKUP, 0.0, 4))
 
 
@@ -72,3 +78,37 @@ def test_what_there_was_no_time_for_is_listed(session: ChatSession) -> None:
     assert report.found["graph"]
     errors = report.found["capability"]["errors"]
     assert errors["second"] <= errors["limit"] < errors["mask"]
+
+
+@pytest.mark.slow
+def test_drafters_are_measured_one_after_the_other_and_none_is_named(
+    session: ChatSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DEPTHS", "_PLAIN_DEPTHS", "_TEMPERATURES"):
+        monkeypatch.setattr(model_report, name, ())
+    monkeypatch.setattr(model_report, "EVERYDAY_PROMPTS", EVERYDAY_PROMPTS[:1])
+    monkeypatch.setattr(model_report, "_TOKENS", 4)
+    monkeypatch.setattr(ModelReport, "_modes", lambda _: ())
+    model = session.model
+    width = TargetEmbeddings(model.network, model.info.vocabulary_size).width
+    own = saved_random_drafter(model, tmp_path / "Aunt Mary's", width)
+    apple_checkpoint(tmp_path / "of Bob", width, 2 * width, 0, False, model.info.vocabulary_size)
+    drafters = [str(own), str(tmp_path / "none"), str(tmp_path / "of Bob")]
+    report = ModelReport(session, 3600.0, drafters=drafters)
+    steps = [step.words for step in report]
+    assert any(step.startswith("Benchmark of drafter 3: ") for step in steps)
+    told = report.found["drafters"]
+    kinds = [(one["drafter"], one["kind"], one["sure"]) for one in told]
+    assert kinds == [(1, "recurrent", True), (3, "recurrent", False)]
+    for one in told:
+        assert one["graph"]["primitives"] > 10
+        modes = {mode["mode"]: mode for mode in one["bench"]["modes"]}
+        assert set(modes) == {"off", "drafter", "auto"}
+        assert modes["drafter"]["mode_reason"] is None
+        assert modes["drafter"]["tokens_per_target_call"]["median"] >= 1
+    said = "drafter 2: it cannot be used with this model; rdchat ask --mode drafter says why"
+    assert report.left_out == [said]
+    page = report_page({"machine": {}, "models": [report.found], "left_out": report.left_out})
+    assert "Drafter 3: recurrent, of sizes that fit the model" in page
+    for text in (page, json.dumps(report.found)):
+        assert not any(word in text for word in ("Mary", "Bob", str(tmp_path)))

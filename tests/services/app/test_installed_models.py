@@ -46,8 +46,8 @@ def test_one_search_at_a_time(qtbot: QtBot) -> None:
 
 def test_a_search_that_fails_is_logged_and_keeps_what_was_found(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
     installed = InstalledModels(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
-    installed.models = (MODEL,)
+    installed.found = (MODEL,)
     installed.look()
     installed.close()
     assert installed.models == (MODEL,)
-    assert "Looking for models failed" in caplog.text
+    assert "Looking for files failed" in caplog.text

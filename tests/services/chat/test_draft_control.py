@@ -117,14 +117,14 @@ def test_a_drafter_that_was_trained_meanwhile_is_found_when_a_reply_ends(
 ) -> None:
     """The panel said that there was none until a menu was opened."""
     drafting = window.controller.drafting
-    window.qtbot.waitUntil(lambda: _to_be_had(drafting, Mode.RECURRENT), timeout=WAIT_MS)
-    engine.options = DraftOptions(Path(), (ModeOption(Mode.RECURRENT, False, "There is no drafter."),))
-    drafting.change(DraftSettings(mode=Mode.RECURRENT))
-    window.qtbot.waitUntil(lambda: not _to_be_had(drafting, Mode.RECURRENT), timeout=WAIT_MS)
-    engine.options = DraftOptions(Path(), (ModeOption(Mode.RECURRENT, True),))
+    window.qtbot.waitUntil(lambda: _to_be_had(drafting, Mode.DRAFTER), timeout=WAIT_MS)
+    engine.options = DraftOptions(Path(), (ModeOption(Mode.DRAFTER, False, "There is no drafter."),))
+    drafting.change(DraftSettings(mode=Mode.DRAFTER))
+    window.qtbot.waitUntil(lambda: not _to_be_had(drafting, Mode.DRAFTER), timeout=WAIT_MS)
+    engine.options = DraftOptions(Path(), (ModeOption(Mode.DRAFTER, True),))
     engine.replies = [Reply(mode_reason="There is no drafter.")]
     window.ask("One")
-    window.qtbot.waitUntil(lambda: _to_be_had(drafting, Mode.RECURRENT), timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: _to_be_had(drafting, Mode.DRAFTER), timeout=WAIT_MS)
     assert drafting.plain_reason == "", "what it told of is mended"
 
 

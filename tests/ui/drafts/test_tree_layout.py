@@ -17,7 +17,7 @@ def test_the_accepted_path_runs_along_the_top() -> None:
     tree = RoundTree(
         tokens=(0, 1, 2, 3, 4),
         parents=(-1, 0, 0, 2, 2),
-        drafters=("", *["recurrent"] * 4),
+        drafters=("", *["drafter"] * 4),
         log_probs=(0.0, -1.0, -1.0, -1.0, -1.0),
         path=(0, 2, 4),
         correction=9,
@@ -34,7 +34,7 @@ def test_a_parent_beside_the_path_stands_at_the_middle_of_its_children() -> None
     tree = RoundTree(
         tokens=(0, 1, 2, 3),
         parents=(-1, 0, 1, 1),
-        drafters=("", *["recurrent"] * 3),
+        drafters=("", *["drafter"] * 3),
         log_probs=(0.0, -1.0, -1.0, -1.0),
         path=(0,),
         correction=9,

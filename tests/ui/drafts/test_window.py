@@ -131,7 +131,7 @@ def test_the_pane_tells_of_the_token_under_the_pointer_else_of_the_cursors(
     first = whole(traces).rounds[0].first
     press(finished, Qt.Key.Key_Right)
     assert finished.details.token.text() == "␣one"
-    assert finished.details.drafter.value.text() == "Recurrent"
+    assert finished.details.drafter.value.text() == "Drafter"
     assert finished.details.position.value.text() == "1 of the draft"
     point_at(finished, first + 1)
     assert finished.details.token.text() == "␣c1"
@@ -150,7 +150,7 @@ def test_a_click_moves_the_cursor(finished: DraftsWindow) -> None:
 def test_alternatives_are_told_to_screen_readers(finished: DraftsWindow) -> None:
     press(finished, Qt.Key.Key_Right)
     told = finished.details.alternatives.accessibleDescription()
-    assert told.startswith("␣one 61\N{NARROW NO-BREAK SPACE}%, Recurrent, taken; x ")
+    assert told.startswith("␣one 61\N{NARROW NO-BREAK SPACE}%, Drafter, taken; x ")
 
 
 def test_a_reply_that_is_being_written_grows_and_the_newest_round_is_shown(
@@ -209,7 +209,7 @@ def test_drafted_tokens_have_their_drafters_colour(
     seen = _colors(window.tokens.viewport().grab().toImage())
     assert colors.lookup.rgb() in seen
     assert theme.colors.text.rgb() in seen
-    assert colors.recurrent.rgb() not in seen
+    assert colors.drafter.rgb() not in seen
     assert "Prompt lookup 1: dotted line" in window.legend.accessibleDescription()
 
 
@@ -295,7 +295,7 @@ def test_an_alternative_that_is_cut_is_told_whole(qtbot: QtBot, window: DraftsWi
 def test_the_legend_goes_on_in_a_second_line_where_it_does_not_fit(
     qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
 ) -> None:
-    drafters = ("speculative", "recurrent", "lookup")
+    drafters = ("speculative", "drafter", "lookup")
     traces.add(REPLY, [TokenEvent(1, at, at, "a", drafters[at % 3], 1) for at in range(3000)])
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)

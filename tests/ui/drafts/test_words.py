@@ -29,7 +29,7 @@ def test_spaces_can_be_seen() -> None:
 
 def test_alternatives_are_the_siblings_of_the_token_taken(trace: ReplyTrace) -> None:
     found = [(each.text, each.drafter, each.taken) for each in alternatives(trace, 0)]
-    assert found == [(" a", "recurrent", True), ("x", "lookup", False), ("y", "lookup", False)]
+    assert found == [(" a", "drafter", True), ("x", "lookup", False), ("y", "lookup", False)]
     assert [each.text for each in alternatives(trace, 1)] == [" b"]
     assert alternatives(trace, 2) == []  # the draft ended before
 
@@ -49,7 +49,7 @@ def test_rounds_and_tokens_are_told_in_words(trace: ReplyTrace) -> None:
     assert round_words(trace, 1) == "Round 1 of 2: 2 of 2 drafted tokens accepted, 4 offered in all"
     assert round_words(trace, 2) == "Round 2 of 2: 0 of 1 drafted token accepted"
     nnbsp = "\N{NARROW NO-BREAK SPACE}"
-    assert token_words(trace, 1) == f"Token 2 of 4, b, probability 61{nnbsp}%, Recurrent, place 2, round 1 of 2"
+    assert token_words(trace, 1) == f"Token 2 of 4, b, probability 61{nnbsp}%, Drafter, place 2, round 1 of 2"
     assert token_words(trace, 3) == f"Token 4 of 4, d, probability 78{nnbsp}%, The model itself, round 2 of 2"
 
 

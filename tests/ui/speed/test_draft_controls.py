@@ -43,7 +43,7 @@ def _offer(chat: Chat, *options: ModeOption) -> None:
         (Mode.OFF, set()),
         (Mode.AUTO, {"Drafter", "Draft model"}),
         (Mode.SPECULATIVE, {"Draft model", "Draft tokens"}),
-        (Mode.RECURRENT, {"Drafter", "Beam width", "Beam length", "Lookup branch"}),
+        (Mode.DRAFTER, {"Drafter", "Beam width", "Beam length", "Lookup branch"}),
         (Mode.LOOKUP, {"Draft tokens"}),
     ],
 )
@@ -58,7 +58,7 @@ def test_each_mode_enables_what_it_uses(chat: Chat, controls: DraftControls, mod
 
 def test_changes_are_applied_and_width_times_length_stays_within_its_limit(chat: Chat, controls: DraftControls) -> None:
     chat.start()
-    _choose(controls, Mode.RECURRENT)
+    _choose(controls, Mode.DRAFTER)
     controls.width_.setValue(32)
     assert controls.length.maximum() == 8
     controls.length.setValue(100)
@@ -70,8 +70,8 @@ def test_changes_are_applied_and_width_times_length_stays_within_its_limit(chat:
 
 def test_another_models_settings_are_shown_without_changing_them(chat: Chat, controls: DraftControls) -> None:
     chat.start()
-    wide = DraftSettings(mode=Mode.RECURRENT, beam_width=64, beam_length=4)
-    long = DraftSettings(mode=Mode.RECURRENT, beam_width=2, beam_length=100)
+    wide = DraftSettings(mode=Mode.DRAFTER, beam_width=64, beam_length=4)
+    long = DraftSettings(mode=Mode.DRAFTER, beam_width=2, beam_length=100)
     for settings in (wide, long, wide):
         chat.controller.drafting.change(settings)
         assert (controls.width_.value(), controls.length.value()) == (settings.beam_width, settings.beam_length)
@@ -81,14 +81,12 @@ def test_another_models_settings_are_shown_without_changing_them(chat: Chat, con
 def test_why_there_is_no_drafter_and_the_command_that_makes_one(
     qtbot: QtBot, chat: Chat, controls: DraftControls
 ) -> None:
-    _offer(chat, ModeOption(Mode.RECURRENT, False, "There is no recurrent drafter for tiny.", command=_COMMAND))
+    _offer(chat, ModeOption(Mode.DRAFTER, False, "There is no drafter for tiny.", command=_COMMAND))
     chat.start()
     assert not controls.copy.isVisible()
-    _choose(controls, Mode.RECURRENT)
+    _choose(controls, Mode.DRAFTER)
     qtbot.waitUntil(controls.copy.isVisible)
-    assert controls.problem.text() == (
-        "There is no recurrent drafter for tiny. Until then, replies are decoded plainly."
-    )
+    assert controls.problem.text() == ("There is no drafter for tiny. Until then, replies are decoded plainly.")
     controls.copy.click()
     assert QGuiApplication.clipboard().text() == _COMMAND
     assert controls.copy.text() == "Copied"
@@ -97,12 +95,12 @@ def test_why_there_is_no_drafter_and_the_command_that_makes_one(
 def test_sizes_of_a_mode_that_is_not_to_be_had_cannot_be_changed(
     qtbot: QtBot, chat: Chat, controls: DraftControls
 ) -> None:
-    _offer(chat, ModeOption(Mode.RECURRENT, False, "There is no drafter."))
+    _offer(chat, ModeOption(Mode.DRAFTER, False, "There is no drafter."))
     chat.start()
-    _choose(controls, Mode.RECURRENT)
+    _choose(controls, Mode.DRAFTER)
     qtbot.waitUntil(lambda: not controls.width_.isEnabled())
     assert {field.accessibleName() for field in controls._used_in if field.isEnabled()} == {"Drafter"}
-    _offer(chat, ModeOption(Mode.RECURRENT, True))
+    _offer(chat, ModeOption(Mode.DRAFTER, True))
     chat.controller.drafting.refresh_options()
     qtbot.waitUntil(lambda: controls.width_.isEnabled() and controls.lookup_branch.isEnabled())
 
@@ -110,20 +108,20 @@ def test_sizes_of_a_mode_that_is_not_to_be_had_cannot_be_changed(
 @pytest.mark.parametrize("looked", ["box", "mode", "application"])
 def test_a_drafter_trained_in_a_terminal_is_found(qtbot: QtBot, chat: Chat, window: MainWindow, looked: str) -> None:
     """The panel said that there was none until another drafter was picked."""
-    _offer(chat, ModeOption(Mode.RECURRENT, False, "There is no drafter.", command=_COMMAND))
+    _offer(chat, ModeOption(Mode.DRAFTER, False, "There is no drafter.", command=_COMMAND))
     chat.start()
     controls = window.panel.drafting
-    _choose(controls, Mode.RECURRENT)
+    _choose(controls, Mode.DRAFTER)
     qtbot.waitUntil(controls.copy.isVisible)
     if looked == "mode":
         _choose(controls, Mode.LOOKUP)
     _wait_for_answers(qtbot, chat)
-    _offer(chat, ModeOption(Mode.RECURRENT, True))
+    _offer(chat, ModeOption(Mode.DRAFTER, True))
     if looked == "box":
         controls.mode.showPopup()
         controls.mode.hidePopup()
     elif looked == "mode":
-        _choose(controls, Mode.RECURRENT)
+        _choose(controls, Mode.DRAFTER)
     else:
         app = QApplication.instance()
         assert isinstance(app, QApplication)
@@ -149,9 +147,9 @@ def test_a_limit_of_a_mode_that_runs_is_told_calmly(qtbot: QtBot, chat: Chat, co
 def test_a_model_that_verifies_a_single_path_has_no_beam_width(
     qtbot: QtBot, chat: Chat, controls: DraftControls, trees: bool
 ) -> None:
-    _offer(chat, ModeOption(Mode.RECURRENT, True, trees=trees))
+    _offer(chat, ModeOption(Mode.DRAFTER, True, trees=trees))
     chat.start()
-    _choose(controls, Mode.RECURRENT)
+    _choose(controls, Mode.DRAFTER)
     qtbot.waitUntil(lambda: controls.length.isEnabled() and controls.width_.isEnabled() == trees)
 
 
@@ -192,7 +190,7 @@ def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
 
 def test_the_wheel_scrolls_the_panel_and_changes_nothing(chat: Chat, controls: DraftControls, qtbot: QtBot) -> None:
     chat.start()
-    _choose(controls, Mode.RECURRENT)
+    _choose(controls, Mode.DRAFTER)
     before = chat.controller.drafting.settings
     for field in (controls.mode, controls.width_):
         field.clearFocus()
@@ -215,7 +213,7 @@ def _turn_wheel(field: QWidget) -> None:
 
 
 def test_the_menu_chooses_modes_and_shows_why_one_cannot_run(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    _offer(chat, ModeOption(Mode.LOOKUP, True), ModeOption(Mode.RECURRENT, False, "There is no drafter."))
+    _offer(chat, ModeOption(Mode.LOOKUP, True), ModeOption(Mode.DRAFTER, False, "There is no drafter."))
     modes = window.actions_.draft_modes
     assert not modes[Mode.LOOKUP].isEnabled()
     chat.start()
@@ -224,8 +222,8 @@ def test_the_menu_chooses_modes_and_shows_why_one_cannot_run(qtbot: QtBot, chat:
     modes[Mode.LOOKUP].trigger()
     assert chat.controller.drafting.settings.mode is Mode.LOOKUP
     assert not window.panel.isVisible()
-    modes[Mode.RECURRENT].trigger()
-    assert [mode for mode, action in modes.items() if action.isChecked()] == [Mode.RECURRENT]
+    modes[Mode.DRAFTER].trigger()
+    assert [mode for mode, action in modes.items() if action.isChecked()] == [Mode.DRAFTER]
     assert window.panel.isVisible()
     assert "There is no drafter." in window.panel.drafting.problem.text()
 
@@ -242,7 +240,7 @@ def test_the_draft_settings_are_reached_by_key(qtbot: QtBot, chat: Chat, window:
 def test_a_folder_whose_name_is_cut_is_told_whole(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
     chat.start()
     folder = "/drafters/a-drafter-with-quite-a-long-name-that-no-panel-has-room-for"
-    chat.controller.drafting.change(DraftSettings(mode=Mode.RECURRENT, drafter=folder))
+    chat.controller.drafting.change(DraftSettings(mode=Mode.DRAFTER, drafter=folder))
     picker = controls.drafter
     assert picker.text() != Path(folder).name
     picker.event(QHelpEvent(QEvent.Type.ToolTip, QPoint(5, 5), picker.mapToGlobal(QPoint(5, 5))))

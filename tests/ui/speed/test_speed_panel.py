@@ -202,7 +202,7 @@ def test_plain_decoding_shows_no_draft_figures(chat: Chat, panel: SpeedPanel) ->
     ("mode", "width", "length", "chosen"),
     [
         ("off", 0, 0, "Auto: plain decoding"),
-        ("recurrent", 4, 5, "Auto: Recurrent, 4 x 5"),
+        ("drafter", 4, 5, "Auto: Drafter, 4 x 5"),
         ("lookup", 1, 7, "Auto: Prompt lookup, 6 tokens"),
     ],
 )
@@ -218,7 +218,7 @@ def test_what_auto_chose_and_why(
 
 def test_the_keyboard_goes_down_the_panel(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
-    chat.controller.drafting.change(DraftSettings(mode=Mode.RECURRENT))
+    chat.controller.drafting.change(DraftSettings(mode=Mode.DRAFTER))
     focus, tops = panel.drafting.head, []
     while True:
         if focus.isVisible() and focus.isEnabled() and focus.focusPolicy() & Qt.FocusPolicy.TabFocus:

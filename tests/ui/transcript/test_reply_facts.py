@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 from rdchat.chat.conversation import Drafting
+from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.look import definitions
 from rdchat.ui.transcript.reply_facts import Fact, facts, summary
@@ -11,9 +12,9 @@ NNBSP = "\N{NARROW NO-BREAK SPACE}"
 
 
 def test_a_line_says_the_most_telling_first() -> None:
-    message = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.RECURRENT, drafter="/models/my drafter"))
+    message = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.DRAFTER, drafter="/models/my drafter"))
     assert summary(message) == [
-        "Recurrent",
+        "Drafter",
         "30.0 tokens/s",
         "2.00 per call",
         f"33{NNBSP}% accepted",
@@ -79,7 +80,7 @@ def test_all_that_the_panel_showed_of_a_reply_is_kept_with_it() -> None:
         context_tokens=1101,
         peak_memory_bytes=812_000_000,
     )
-    told = {fact.name: fact for fact in facts(reply(2, "Hi", statistics=whole, drafting=Drafting(Mode.RECURRENT)))}
+    told = {fact.name: fact for fact in facts(reply(2, "Hi", statistics=whole, drafting=Drafting(Mode.DRAFTER)))}
     assert told["Accepted by position, %"].value == "50, 33, 17, 7…"
     assert told["Accepted by position, %"].definition.endswith("From the first place on: 50, 33, 17, 7, 3.")
     assert told["Accepted length"].value == "1.10"
@@ -101,3 +102,13 @@ def test_a_continued_reply_says_that_its_figures_are_of_its_last_part() -> None:
 def test_one_round_is_not_several() -> None:
     message = reply(2, "Hi", statistics=replace(DRAFTED, rounds=1), drafting=Drafting(Mode.LOOKUP))
     assert "1 round" in summary(message)
+
+
+def test_the_kind_of_a_drafter_stands_beside_its_mode() -> None:
+    drafting = Drafting(Mode.DRAFTER, drafter="some-org/eagle", kind=HeadKind.EAGLE3)
+    message = reply(2, "Hi", statistics=DRAFTED, drafting=drafting)
+    assert summary(message)[0] == "Drafter, EAGLE-3"
+    assert facts(message)[0].value == "Drafter, EAGLE-3"
+    assert facts(message)[1].value == "eagle"
+    of_auto = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.AUTO, drafter="a", kind=HeadKind.EAGLE3))
+    assert summary(of_auto)[0] == "Auto", "the drafter was one of several"

@@ -15,6 +15,7 @@ from rdchat.inference.auto.plan import MOST_ROWS
 Floats = npt.NDArray[np.float64]
 Costs = Mapping[tuple[int, int], float]  # milliseconds, by two numbers: what they are, `Part` says
 
+NEAR, FAR = 128, 1024  # tokens in the cache, where drafts are measured; calls are measured further on too
 PLAIN_STEP = 0  # in place of a number of rows: a step of plain decoding, the next one queued meanwhile
 ROWS = np.arange(MOST_ROWS + 1)
 

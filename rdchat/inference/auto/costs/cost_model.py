@@ -10,7 +10,7 @@ from math import exp, log
 import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, Mode
-from rdchat.inference.auto.costs.cost_curve import PLAIN_STEP, ROWS, CallCurve, Costs, Floats, line
+from rdchat.inference.auto.costs.cost_curve import FAR, NEAR, PLAIN_STEP, ROWS, CallCurve, Costs, Floats, line
 from rdchat.inference.auto.costs.wait_costs import Wait, WaitCosts
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTHS, Plan
 
@@ -27,7 +27,7 @@ _PLEASANT = 0.2  # in log: a surprise after which larger calls may be tried
 
 # In plain steps: dearer than most of Apple's GPUs, cheaper than 4-bit weights on a CPU.
 _GUESSED_CALLS = np.interp(ROWS, [1, 2, 4, 8, 16, 32], [1.05, 1.3, 1.65, 2.0, 2.2, 3.0])
-_GUESSED_BEAMS = 0.1  # a token of a recurrent draft; 0.04 to 0.06 was measured
+_GUESSED_BEAMS = 0.1  # a token of a head's draft; 0.04 to 0.06 was measured
 _GUESSED_DRAFT_MODEL = 0.5
 
 
@@ -35,10 +35,11 @@ class Part(StrEnum):
     """What is measured together, in this order, and what its costs go by."""
 
     CALLS = "calls"  # near the beginning of a text; see `Call`
-    BEAMS = "beams"  # width and length of a recurrent draft
+    BEAMS = "beams"  # width and length of a head's draft, near the beginning of a text
     DRAFT_MODEL = "draft model"  # rows that it is fed, and 0
     WAITS = "waits"  # see `Wait`, and 1 for the work with them, 0 for the same without
     DEEP_CALLS = "deep calls"  # further on in a text; see `Call`
+    DEEP_BEAMS = "deep beams"  # likewise, of a head that remembers the text
 
 
 def usable(part: Part, costs: Costs) -> bool:
@@ -48,7 +49,7 @@ def usable(part: Part, costs: Costs) -> bool:
             return bool(costs) and all(
                 (PLAIN_STEP, depth) in costs and 0 <= rows <= MOST_ROWS and depth > 0 for rows, depth in costs
             )
-        case Part.BEAMS:
+        case Part.BEAMS | Part.DEEP_BEAMS:
             return bool(costs)
         case Part.DRAFT_MODEL:
             return (1, 0) in costs
@@ -72,7 +73,7 @@ class CostModel:
         self._met_plain = 0.0  # geometric mean of the plain steps that were met, where nothing was measured
         self._met = 0  # how many those were
         self._most_rows = 2  # of calls that were met then, and hardly dearer than guessed
-        self._beams: Floats | None = None
+        self._beams: dict[Part, Floats] = {}  # near and deep ones
         self._draft_model: dict[int, float] = {}
         self._deviation = _DOUBTED  # mean distance in log of plain steps from what was predicted, fading
         self._pace = 0.0  # log of real over predicted of all that was measured
@@ -90,8 +91,10 @@ class CostModel:
                 self._pace, self._now = 0.0, 0
                 self._corrections = {mode: np.zeros(len(ROWS)) for mode in Mode}
                 self._seen.clear()
-            case Part.BEAMS:
-                self._beams = _beam_table(costs) if costs else None
+            case Part.BEAMS | Part.DEEP_BEAMS:
+                self._beams.pop(part, None)
+                if costs:
+                    self._beams[part] = _beam_table(costs)
             case Part.DRAFT_MODEL:
                 self._draft_model = {rows: ms for (rows, _), ms in costs.items()}
             case Part.WAITS:
@@ -120,15 +123,22 @@ class CostModel:
         guess = np.where(2 * self._most_rows >= ROWS, _GUESSED_CALLS, ROWS)
         return guess * self._met_plain * correction
 
-    def beams_ms(self) -> Floats:
-        """Return what recurrent drafts cost, (widths, lengths)."""
-        if self._beams is None:
-            return np.outer(np.ones(len(WIDTHS)), np.array(LENGTHS) - 1) * _GUESSED_BEAMS * self._plain(0)
-        return self._beams
+    def beams_ms(self, depth: int = 0) -> Floats:
+        """Return what heads' drafts cost, (widths, lengths), with `depth` tokens before them.
 
-    def beam_ms(self, shape: BeamShape) -> float:
-        """Return what one recurrent draft costs, of a width in `WIDTHS`; a length between those costs as the next."""
-        return float(self.beams_ms()[WIDTHS.index(shape.width), np.searchsorted(LENGTHS, shape.length)])
+        That matters to heads that attend to the text; the others' cost the same anywhere.
+        """
+        near, deep = self._beams.get(Part.BEAMS), self._beams.get(Part.DEEP_BEAMS)
+        if near is None:
+            return np.outer(np.ones(len(WIDTHS)), np.array(LENGTHS) - 1) * _GUESSED_BEAMS * self._plain(0)
+        if deep is None:
+            return near
+        growth: Floats = np.maximum(deep - near, 0.0) * max(depth - NEAR, 0) / (FAR - NEAR)
+        return near + growth
+
+    def beam_ms(self, shape: BeamShape, depth: int = 0) -> float:
+        """Return what one draft of a head costs, of a width in `WIDTHS`; a length between those costs as the next."""
+        return float(self.beams_ms(depth)[WIDTHS.index(shape.width), np.searchsorted(LENGTHS, shape.length)])
 
     def draft_model_ms(self, steps: int, late: int) -> float:
         """Return what a draft model's draft costs.

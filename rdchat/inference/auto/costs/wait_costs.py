@@ -15,7 +15,7 @@ STEPS = 4  # of a draft model, that are timed together
 class Wait(IntEnum):
     """Where the host waits."""
 
-    BEFORE_CALL = 0  # for a recurrent draft, before the target's call for it is queued
+    BEFORE_CALL = 0  # for a head's draft, before the target's call for it is queued
     BETWEEN_STEPS = 1  # for each step of a draft model, before the next one is queued
 
 

@@ -1,4 +1,4 @@
-"""Measures how far a target follows a recurrent drafter, on replies that are decoded plainly."""
+"""Measures how far a target follows a drafter head, on replies that are decoded plainly."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,8 +18,8 @@ from rdchat.inference.auto.plan import LONGEST, WIDEST, WIDTHS
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
 from rdchat.inference.drafting.node_pool import HostPool, NodePool
-from rdchat.inference.drafting.recurrent_drafter import RecurrentDrafter, RecurrentModel, RecurrentSettings
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
@@ -44,7 +44,7 @@ class DraftRecorder(Drafter):
 
     name = "recorder"
 
-    def __init__(self, drafter: RecurrentDrafter, widths: Sequence[int], every: int = 1) -> None:
+    def __init__(self, drafter: HeadDrafter, widths: Sequence[int], every: int = 1) -> None:
         self._drafter, self._every = drafter, every
         self._tokens = 0
         self.pools: dict[int, list[HostPool]] = {width: [] for width in widths}
@@ -65,12 +65,12 @@ class DraftRecorder(Drafter):
 
 
 def record_drafts(
-    model: LoadedModel, recurrent: RecurrentModel, request: GenerationRequest, widths: Sequence[int], every: int = 1
+    model: LoadedModel, head: HeadModel, request: GenerationRequest, widths: Sequence[int], every: int = 1
 ) -> tuple[list[int], list[int], dict[int, list[HostPool]]]:
     """Answer plainly; return the prompt's and the reply's token ids, and what a `DraftRecorder` kept."""
     prompt = model.encode_chat(request.messages, continue_last=False)
     job = ReplyJob.fresh(model, prompt, request)
-    alone = recurrent.drafter(prompt, request, RecurrentSettings(lookup_branch=False), job.ledger)
+    alone = head.drafter(prompt, request, HeadSettings(lookup_branch=False), job.ledger)
     recorder = DraftRecorder(alone, widths, every)
     *_, end = RoundIterator(job, recorder)
     assert isinstance(end, ReplyEnd)
@@ -82,12 +82,12 @@ class AcceptanceCalibration:
 
     Args:
         model: The target.
-        recurrent: Its drafter.
+        head: Its drafter.
     """
 
-    def __init__(self, model: LoadedModel, recurrent: RecurrentModel) -> None:
+    def __init__(self, model: LoadedModel, head: HeadModel) -> None:
         self._model = model
-        self._recurrent = recurrent
+        self._head = head
         self._compared: list[_Compared] = []
 
     def reply(self, request: GenerationRequest, file: Path) -> int:
@@ -104,7 +104,7 @@ class AcceptanceCalibration:
         if (kept := _read(file)) is not None:
             self._compared += kept
             return 0
-        _, reply, pools = record_drafts(self._model, self._recurrent, request, (WIDEST,), _EVERY)
+        _, reply, pools = record_drafts(self._model, self._head, request, (WIDEST,), _EVERY)
         compared = []
         for place, pool in enumerate(pools[WIDEST]):
             text = reply[place * _EVERY + 1 :][: pool.levels]
@@ -129,7 +129,9 @@ class AcceptanceCalibration:
         chances = [calibrated.chances(pool) for pool, _ in compared]
         pairs = list(zip((pool for pool, _ in compared), chances, strict=True))
         values = [np.mean([values_of_width(*pair, width) for pair in pairs], axis=0) for width in WIDTHS]
-        return Acceptance(rates, np.array(values))
+        return Acceptance(
+            rates, np.nan_to_num(np.array(values))
+        )  # lengths that the head does not draft come to nothing
 
 
 def values_of_width(pool: HostPool, chances: Floats, width: int) -> Floats:
@@ -147,7 +149,7 @@ def values_of_width(pool: HostPool, chances: Floats, width: int) -> Floats:
 
 
 def _keep(file: Path, drafts: list[_Compared]) -> None:
-    levels = LONGEST - 1
+    levels = drafts[0][0].levels if drafts else LONGEST - 1
     columns = {
         "tokens": np.array([pool.tokens for pool, _ in drafts], dtype=np.int64),
         "parents": np.array([pool.parents for pool, _ in drafts], dtype=np.int64),
@@ -165,6 +167,6 @@ def _read(file: Path) -> list[_Compared] | None:
     except (OSError, ValueError, KeyError, BadZipFile):
         return None
     return [
-        (NodePool(tokens, parents, scores, LONGEST - 1, WIDEST), text.tolist())
+        (NodePool(tokens, parents, scores, len(text), WIDEST), text.tolist())
         for tokens, parents, scores, text in zip(*columns, strict=True)
     ]

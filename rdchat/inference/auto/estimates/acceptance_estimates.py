@@ -1,4 +1,4 @@
-"""How far the target follows a recurrent drafter: chances of nodes, calibrated on nodes whose parent was accepted."""
+"""How far the target follows a drafter head: chances of nodes, calibrated on nodes whose parent was accepted."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from rdchat.inference.auto.estimates.lookup_and_chain_rates import ChainRates, L
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
 from rdchat.inference.drafting.node_pool import HostPool, children, step_probs
 
-_NODE_FADE = 0.96  # likewise of a recurrent draft's nodes: within a text they are followed alike
+_NODE_FADE = 0.96  # likewise of the nodes of a head's draft: within a text they are followed alike
 _NODE_WEIGHT = 2.0  # observations that what is believed of them beforehand counts for
 _TRUST_WEIGHT, _TRUST_FADE = 4.0, 0.99  # of what comes true of that at this temperature
-_NODE_PRIOR = 0.8  # a recurrent drafter is surer of itself than it should be on text that it was not trained on
+_NODE_PRIOR = 0.8  # a drafter head is surer of itself than it should be on text that it was not trained on
 _DRAFT_WEIGHT = 0.08  # of a new draft among those before it
 _MOST_WEIGHT = 0.3  # of one, where none was as long for long
 _USUAL_DRAFTS = 3  # that what texts usually come to counts for, among the first of a text
@@ -70,7 +70,7 @@ def promises(drawn: HostPool, text: Sequence[int]) -> Iterator[tuple[float, floa
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """What is known of a recurrent drafter before it is used: means over many texts.
+    """What is known of a drafter head before it is used: means over many texts.
 
     Attributes:
         rates: By depth, of what its probabilities promise, what comes true.
@@ -82,7 +82,7 @@ class Acceptance:
 
 
 class NodeRates:
-    """The chance that a recurrent drafter's node is accepted after its parent: its probability, set right by depth.
+    """The chance that a drafter head's node is accepted after its parent: its probability, set right by depth.
 
     Fewer nodes tell of greater depths, so each depth begins with what the one before shows. What is known beforehand is
     of greedy replies; how much of it comes true at another temperature is learnt over texts.
@@ -119,7 +119,7 @@ class NodeRates:
 
 
 class DraftValues:
-    """The expected accepted length of a recurrent drafter's trees of one width: means over recent drafts.
+    """The expected accepted length of a drafter head's trees of one width: means over recent drafts.
 
     A text begins with the mean of what all texts came to and what the last one did, since a conversation goes on, and
     its own first drafts count most. Longer drafts than one that is learnt from become better or worse as the longest of
@@ -177,17 +177,17 @@ class AcceptanceEstimates:
     """What is known of how far the target follows each kind of draft, at one temperature; kept from reply to reply.
 
     Args:
-        known: Of the recurrent drafter, beforehand; None for nothing.
+        known: Of the drafter head, beforehand; None for nothing.
 
     Attributes:
         known: That.
         lookup: Of prompt lookup.
         chains: Of a draft model.
-        nodes: Of a recurrent drafter's nodes.
-        cut_gain: Tokens that a recurrent draft is worth more once it is cut by its own scores, what its time would
+        nodes: Of a head's nodes.
+        cut_gain: Tokens that a head's draft is worth more once it is cut by its own scores, what its time would
             bring otherwise counted.
         goes_on: How often a draft model goes on behind a token that it drafted.
-        follows: How often a recurrent draft follows another, so that it may be begun before.
+        follows: How often a head's draft follows another, so that it may be begun before.
     """
 
     def __init__(self, known: Acceptance | None = None) -> None:
@@ -198,7 +198,7 @@ class AcceptanceEstimates:
         self._values: dict[int, DraftValues] = {}
 
     def values(self, width: int) -> DraftValues:
-        """Return what is known of a recurrent drafter's trees of a width."""
+        """Return what is known of a drafter head's trees of a width."""
         if width not in self._values:
             prior = None if self.known is None else self.known.values[WIDTHS.index(width)]
             self._values[width] = DraftValues(prior)

@@ -1,4 +1,4 @@
-"""How far a target follows its recurrent drafter, measured once after training and kept beside the drafter's weights.
+"""How far a target follows its drafter head, measured once after training and kept beside the drafter's weights.
 
 Without it the automatic mode learns the same from its first drafts, of which single ones say little.
 """
@@ -12,7 +12,7 @@ from rdchat.files.atomic_file import write_json
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTHS
-from rdchat.inference.drafting.drafter_folder import ACCEPTANCE
+from rdchat.inference.drafting.folders.drafter_folder import ACCEPTANCE
 
 _FORMAT = 1
 _MOST_BYTES = 2**20

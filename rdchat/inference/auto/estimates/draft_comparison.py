@@ -48,7 +48,7 @@ class _Waiting:
 
 
 class DraftComparison:
-    """Holds recurrent drafts back until the text has left them, or gone as far as they reach.
+    """Holds heads' drafts back until the text has left them, or gone as far as they reach.
 
     Args:
         nodes: Learn from them.

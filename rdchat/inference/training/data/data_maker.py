@@ -19,7 +19,7 @@ from rdchat.inference.training.data.sequences import Template, TokenSequence
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 
 _ANSWER_TEMPERATURES = (0.0, 0.7)  # conversations take turns
-_LONG_BATCHES = 8  # every eighth batch asks about long passages: its longest sequence decides what a step costs
+_LONG_BATCHES = 4  # every fourth batch asks about long texts: its longest sequence decides what a step costs
 _PASSAGE_TOKENS = (40, 110)  # answers of this length serve as passages later, cut at the upper end
 _PASSAGES = 600  # how many of the latest ones are drawn from
 _SAVE_EVERY = 45.0  # seconds of a batch that an interruption may cost

@@ -1,7 +1,8 @@
 """Seed prompts: what the target is asked when it makes its own training data. Many it finishes itself.
 
 A seed prompt is a whole question, or the beginning of one: then it is left in the user's turn, so that the target
-writes the rest. Passages to summarise, rewrite or ask about are answers that the target gave before.
+writes the rest. Passages to summarise, rewrite or ask about are answers that the target gave before, or were written
+for this (`written_texts`).
 """
 
 import random
@@ -10,21 +11,25 @@ from dataclasses import dataclass
 
 from rdchat.inference.training.data.foreign_texts import foreign_text, languages
 from rdchat.inference.training.data.seed_patterns import SeedPatterns, seed_patterns
+from rdchat.inference.training.data.written_texts import written_texts
 
 _SHARES = {
-    "question": 17,
+    "question": 15,
     "maths": 14,
-    "topic": 13,
-    "translate": 10,
-    "fact": 9,
-    "code": 9,
-    "passage task": 8,
-    "passage question": 6,
-    "own": 5,
-    "role": 5,
+    "written translation": 12,
+    "topic": 11,
+    "request": 10,
+    "code": 8,
+    "fact": 7,
+    "passage task": 5,
+    "translate": 6,
+    "own": 4,
     "reasoning": 4,
+    "passage question": 2,
+    "role": 2,
 }
-_LONG_SHARES = {"passage task": 55, "passage question": 45}
+_LONG_SHARES = {"article task": 50, "search": 38, "passage task": 6, "passage question": 6}
+_WRITTEN = {"request", "search", "article task", "written translation"}
 _MORE_TOKENS = {  # kind: how many tokens the target may add to a beginning
     "question": 40,
     "maths": 70,
@@ -70,18 +75,19 @@ class SeedPromptSource:
         Args:
             number: Of the conversation, from 0.
             passages: Texts that the target wrote before; may be empty.
-            long: Whether it is to be about two or three passages joined, where there are more than three.
+            long: Whether it is to be about a long text: an article, search results, or passages joined.
         """
         draw = random.Random(f"{self._seed}/{number}")
         if self._extra and draw.random() < 0.5:
             return SeedPrompt("given", draw.choice(self._extra))
-        long = long and len(passages) > 3
         shares = _LONG_SHARES if long else _SHARES
         kind = draw.choices(list(shares), list(shares.values()))[0]
         if kind.startswith("passage") and len(passages) < 2:
             kind = "topic"
         words = _choices(draw, passages, draw.randint(2, 3) if long else 1)
         tables = seed_patterns()
+        if kind in _WRITTEN:
+            return _written(draw, kind, words)
         if kind == "topic":
             return SeedPrompt(kind, draw.choice(tables.texts).format_map(words))
         if kind == "translate":
@@ -91,6 +97,21 @@ class SeedPromptSource:
             name, pattern = draw.choice(tables.passage_tasks)
             return SeedPrompt(name, pattern.format_map(words))
         return SeedPrompt(kind, draw.choice(_starts(tables)[kind]).format_map(words), _MORE_TOKENS[kind])
+
+
+def _written(draw: random.Random, kind: str, words: dict[str, str]) -> SeedPrompt:
+    """Return a prompt about, or out of, the texts that were written for training."""
+    tables, written = seed_patterns(), written_texts()
+    if kind == "request":
+        return SeedPrompt(kind, draw.choice(written.requests))
+    if kind == "search":
+        return SeedPrompt(kind, written.search(draw))
+    if kind == "article task":
+        task, pattern = draw.choice(tables.passage_tasks)
+        return SeedPrompt(f"article {task}", pattern.format_map(words | {"passage": written.article(draw)}))
+    language, text = written.foreign_text(draw)
+    pattern = draw.choice(tables.into_english)
+    return SeedPrompt(kind, pattern.format_map(words | {"language": language, "foreign": text}))
 
 
 def _starts(tables: SeedPatterns) -> dict[str, tuple[str, ...]]:

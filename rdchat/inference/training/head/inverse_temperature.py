@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting.recurrent_head import RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.training.head.loss import unroll
 from rdchat.inference.training.head.preparation import Prepared
 

@@ -8,7 +8,7 @@ exactly, and over drawn ones, each weighted with the inverse of its chance to be
 
 import mlx.core as mx
 
-from rdchat.inference.drafting.recurrent_head import RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 
 # Tokens over which a sampled denominator is summed: their output rows (drawn, width); the log of each one's chance to
 # be drawn, (drawn,), 0 for those that always are; and (vocabulary,) int32: where each token of the draft vocabulary

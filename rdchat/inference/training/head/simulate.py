@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.drafting.recurrent_head import RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.training.head.loss import unroll
 from rdchat.inference.training.head.preparation import Prepared
 

@@ -14,7 +14,7 @@ import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
 
 from rdchat.files.atomic_file import atomic_file
-from rdchat.inference.drafting.recurrent_head import RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.training.head.loss import Candidates, distillation, sampled_distillation, unroll, weighted_mean
 from rdchat.inference.training.head.preparation import Prepared
 from rdchat.inference.training.head.samples import Batch

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from mlx.utils import tree_flatten
 
-from rdchat.inference.drafting.recurrent_head import Cell, Output, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import Cell, Output, RecurrentHead
 
 _SMALLEST_SCALE = 1e-3  # of the largest: directions in which nothing varies are not blown up
 

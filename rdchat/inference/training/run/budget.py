@@ -14,12 +14,12 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.head.samples import TEACHER_TOKENS
 
 MOST_QUESTION_TOKENS = 400  # a longer question of the person's own is left out: its whole batch would wait for it
-_SEQUENCE_COLUMNS = 704  # tokens of the longest conversations: two or three passages, a task, and an answer
+_SEQUENCE_COLUMNS = 1408  # tokens of the longest conversations: an article or search results, a task, and an answer
 _BATCH_SHARE = 0.6  # of the machine's memory that sequences and weights may take together
 _SPARE_BYTES = 500_000_000  # of the disk that a training leaves alone
 _DISK_SHARE = 0.5  # of the room on the disk that hidden states may take
 _WINDOW_BYTES = 512 * 2**20  # of memory for hidden states
-_DATA_TOKEN_BYTES = 6  # of the data on disk for each answer token, its share of the question included
+_DATA_TOKEN_BYTES = 10  # of the data on disk for each answer token, its share of the question included
 # of memory for each answer token: its and its question's ids as Python holds them, facts, the teacher's top-k
 _TRAINING_TOKEN_BYTES = 80 + 4 * TEACHER_TOKENS
 _MEASURED_BYTES = 200_000_000  # of memory for the states that whitening is measured on, batches and optimiser

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rdchat.inference.drafting.recurrent_head import HeadConfig
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig
 from rdchat.inference.training.head.trainer import Recipe
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 

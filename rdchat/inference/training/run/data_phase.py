@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -22,6 +22,8 @@ class DataPhase:
         tokens: Answer tokens that are wanted.
         limit: Of time.
         measure: Measures on the first shard how long the phases after this one take.
+        shipped: Returns conversations that are taken before any is made.
+        batch: How many of those make a shard.
         decided: The JSON file that keeps how many shards a training with `--hours` takes.
         now: A clock, in seconds.
     """
@@ -34,6 +36,8 @@ class DataPhase:
         limit: TimeLimit,
         measure: Callable[[], Costs],
         *,
+        shipped: Callable[[], Sequence[TrainingConversation]] = tuple,
+        batch: int = 128,
         decided: Path,
         now: Callable[[], float],
     ) -> None:
@@ -42,6 +46,8 @@ class DataPhase:
         self._tokens = tokens
         self._limit = limit
         self._measure = measure
+        self._shipped = shipped
+        self._batch = batch
         self._decided = decided
         self._now = now
 
@@ -49,6 +55,8 @@ class DataPhase:
         """Make the shards that are missing; yield progress."""
         if self._decided_shards() is not None:  # the clock must not decide a second time
             return
+        if not len(self._shards):
+            self._take_shipped()
         before = self._maker.resume()
         total, pace, left, costs = before, Pace(self._now), math.inf, None
         if self._limit and total:
@@ -69,6 +77,16 @@ class DataPhase:
             yield self._progress(total, before, pace.spent_s, left)
         if self._limit:
             write_json(self._decided, {"hours": self._limit.hours, "shards": len(self._shards)})
+
+    def _take_shipped(self) -> None:
+        """Write as many shards of the conversations that ship with rdchat as are wanted."""
+        shipped, total = self._shipped(), 0
+        for start in range(0, len(shipped), self._batch):
+            if total >= self._tokens:
+                break
+            shard = shipped[start : start + self._batch]
+            self._shards.append(shard)
+            total += answer_tokens(shard)
 
     def data(self) -> list[list[TrainingConversation]]:
         """Return the conversations of each shard that the training takes: perhaps fewer than there are."""

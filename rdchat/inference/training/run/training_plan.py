@@ -15,10 +15,11 @@ from rdchat.errors import ModelError, RdchatError
 from rdchat.files.file_errors import file_error
 from rdchat.inference.api.requests import require
 from rdchat.inference.drafters import cannot_verify
-from rdchat.inference.drafting.drafter_folder import target_named_in
-from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig
+from rdchat.inference.drafting.folders.drafter_folder import target_named_in
+from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batch_check import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
@@ -182,7 +183,7 @@ def _check_hidden_states(model: LoadedModel, layers: tuple[int, ...]) -> int:
     name = model.info.name
     if problem := cannot_verify(model):  # first: it finds out, too, whether the trunk gives states at all
         raise ModelError(problem, _ANOTHER)
-    model.hooks.read_layers(layers)
+    model.hooks.read(HiddenReads(layers))
     model.network(mx.array([[0]]))
     if model.hooks.hidden is None:
         raise ModelError(f"{name} does not give its hidden states, which a recurrent drafter reads.", _ANOTHER)

@@ -26,17 +26,19 @@ from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
 from rdchat.inference.auto.estimates.acceptance_file import write_acceptance
 from rdchat.inference.benchmark.draft_counts import CountsFile, Result, report
 from rdchat.inference.benchmark.evaluation import Evaluation
-from rdchat.inference.drafting.drafter_folder import StoredDrafter, load_drafter, save_drafter
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel
-from rdchat.inference.drafting.recurrent_head import RecurrentHead
+from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter, load_recurrent, save_drafter
+from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.memory_errors import memory_errors
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens
 from rdchat.inference.training.data.hidden_states import answer_states
 from rdchat.inference.training.data.seed_prompts import SeedPromptSource
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
+from rdchat.inference.training.data.shipped_answers import read_answers, shipped_path
 from rdchat.inference.training.head.inverse_temperature import fit_inverse_temperature
 from rdchat.inference.training.head.logit_curve import LogitCurve
 from rdchat.inference.training.head.preparation import Prepared, at_once, prepare
@@ -57,7 +59,7 @@ _EVALUATED_TOKENS = 96
 _CALIBRATION_PROMPTS = 24  # held-out questions that the acceptance estimates are calibrated on
 _CALIBRATION_TOKENS = 48
 _DRAFTS = tuple(  # with which they are decoded
-    DraftSettings(Mode.RECURRENT, beam_width=width, beam_length=5, lookup_branch=branch)
+    DraftSettings(Mode.DRAFTER, beam_width=width, beam_length=5, lookup_branch=branch)
     for width, branch in ((1, False), (4, False), (4, True))
 )
 _CLOCK_SAVED_EVERY = 10.0  # seconds of --hours that an interruption may give back
@@ -81,7 +83,7 @@ class DrafterTraining:
         self._model = model
         self._plan = plan
         self._now = now
-        model.hooks.read_layers(plan.target_layers)
+        model.hooks.read(HiddenReads(plan.target_layers))
 
     def run(self) -> Generator[TrainingProgress]:
         """Go on from where the last run ended, to the end. Every event is also a line of `log.jsonl`.
@@ -131,7 +133,7 @@ class DrafterTraining:
             write_json(trained, {"steps": trainer.step, "all_steps": trainer.total})
             for file in place.glob("teacher-*"):
                 file.unlink()
-        drafter = load_drafter(place / "drafter", self._model)
+        drafter = load_recurrent(place / "drafter", self._model)
         questions, results = self._held_out(conversations), list[Result]()
         acceptance = yield from self._calibrate(drafter, questions, place)
         yield from self._evaluate(questions[:_EVALUATED], place, results)
@@ -162,8 +164,23 @@ class DrafterTraining:
             keep_states=self._plan.budget.keep_states,
             now=self._now,
         )
-        decided = folder / "data.json"
-        return DataPhase(self._shards, maker, settings.tokens, self._limit, self._costs, decided=decided, now=self._now)
+        return DataPhase(
+            self._shards,
+            maker,
+            settings.tokens,
+            self._limit,
+            self._costs,
+            shipped=self._shipped_answers,
+            batch=settings.sequences,
+            decided=folder / "data.json",
+            now=self._now,
+        )
+
+    def _shipped_answers(self) -> list[TrainingConversation]:
+        """Return the conversations that ship with rdchat for this target; none where own questions are to be asked."""
+        if self._plan.settings.prompts or self._plan.settings.asked:
+            return []
+        return read_answers(shipped_path(self._plan.binding.hash))
 
     def _recipe_key(self, shards: int) -> str:
         """Name what training depends on beside the data's kind, so that nothing is continued by another recipe."""
@@ -244,7 +261,7 @@ class DrafterTraining:
     ) -> Generator[TrainingProgress, None, Acceptance | None]:
         """Calibrate the automatic mode's acceptance estimates on held-out questions."""
         sampling = SamplingParams(temperature=0, max_tokens=_CALIBRATION_TOKENS)
-        calibration = AcceptanceCalibration(self._model, RecurrentModel(self._model, drafter))
+        calibration = AcceptanceCalibration(self._model, HeadModel(self._model, drafter))
         pace, tokens = Pace(self._now), 0
         for number, prompt in enumerate(prompts, start=1):
             request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling)

@@ -1,6 +1,7 @@
 """Making data: what a batch holds, and that an interrupted run makes what an uninterrupted one makes."""
 
 import random
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -97,10 +98,10 @@ def test_conversations_begin_with_the_template_and_their_opening(model: LoadedMo
         assert 0 <= len(question) - len(begun) <= (5 if item.number % 2 else 0)
 
 
-def test_every_eighth_batch_asks_about_long_passages(model: LoadedModel, whole: Path) -> None:
+def test_every_fourth_batch_asks_about_long_texts(model: LoadedModel, whole: Path) -> None:
     batches = read(whole, 8)
     long = [any("long" in model.decode(item.tokens[: item.answer_start]) for item in batch) for batch in batches]
-    assert long == [False] * 7 + [True]
+    assert long == ([False] * 3 + [True]) * 2
 
 
 def test_greedy_answers_are_the_targets_own(model: LoadedModel, whole: Path) -> None:
@@ -247,9 +248,12 @@ def test_openings_depend_on_seed_and_number_alone() -> None:
 def test_long_openings_join_passages() -> None:
     passages = [f"passage {number} " + 20 * "word " for number in range(10)]
     source = SeedPromptSource(1)
-    for number in range(50):
-        counts = [source.seed_prompt(number, passages, long).text.count("passage ") for long in (False, True)]
-        assert counts[0] <= 2 <= counts[1] <= 4
+    drawn = [source.seed_prompt(number, passages, True) for number in range(400)]
+    joined = [prompt for prompt in drawn if re.search(r"passage \d word", prompt.text)]
+    assert len(joined) > 20
+    assert all(2 <= len(re.findall(r"passage \d word", prompt.text)) <= 4 for prompt in joined)
+    short = [source.seed_prompt(number, passages, False).text.count(" word ") for number in range(100)]
+    assert max(short) <= 40
 
 
 def test_foreign_texts_end_as_sentences() -> None:

@@ -1,4 +1,4 @@
-"""The built-in prompts stay the ones that earlier trainings were made of."""
+"""The built-in prompts: the same for a seed, and of every kind."""
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ from dataclasses import asdict
 from rdchat.inference.training.data.foreign_texts import foreign_text, languages
 from rdchat.inference.training.data.seed_patterns import seed_patterns
 from rdchat.inference.training.data.seed_prompts import SeedPromptSource
+from rdchat.inference.training.data.written_texts import written_texts
 
 
 def digest(value: object) -> str:
@@ -30,5 +31,30 @@ def test_a_seed_gives_the_same_prompts_as_ever() -> None:
     drawn = [asdict(source.seed_prompt(number, passages, number % 4 == 0)) for number in range(3000)]
     assert (
         digest([list(each.values()) for each in drawn])
-        == "c03ec94f840e625dedec2a119625cc8aeb76d902d7a58e54264e096a743dbaff"
+        == "694a7338268e6d543eb40c334d4c0720d1e4d185e5c0e8ec988b30984a905eb0"
     )
+
+
+def test_long_batches_ask_about_long_texts_and_others_do_not() -> None:
+    source, passages = SeedPromptSource(3), [f"Passage {number}. It says more." for number in range(6)]
+    long, short = (
+        [source.seed_prompt(number, passages, is_long) for number in range(400)] for is_long in (True, False)
+    )
+    written = [prompt for prompt in long if prompt.kind == "search" or prompt.kind.startswith("article")]
+    assert len(written) > 300
+    assert sum(len(prompt.text) > 1200 for prompt in written) > 250
+    assert max(len(prompt.text) for prompt in short) < 1600
+
+
+def test_written_texts_are_whole_and_told_apart() -> None:
+    written, draw = written_texts(), random.Random(0)
+    texts = [*written.articles, *[text for texts in written.foreign.values() for text in texts], *written.requests]
+    assert len(set(texts)) == len(texts)
+    assert all(text == text.strip() and "{" not in pattern.format(passages="", question="")
+               for text in texts for pattern in written.search_patterns)  # fmt: skip
+    for _ in range(50):
+        assert written.article(draw) in "\n".join(written.articles)
+        language, text = written.foreign_text(draw)
+        assert text in written.foreign[language]
+        prompt = written.search(draw)
+        assert any(question in prompt for search in written.searches for question in search.questions)

@@ -5,7 +5,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.head.preparation import at_once, prepare
 from rdchat.inference.training.head.trainer import Recipe, Trainer

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten, tree_unflatten
 
-from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, RecurrentHead
 from rdchat.inference.training.head.loss import distillation, sampled_distillation, unroll, weighted_mean
 
 

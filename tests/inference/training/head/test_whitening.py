@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, RecurrentHead
 from rdchat.inference.training.head.whitening import Standardization, Whitening, fold_weights, output_preconditioner
 
 HIDDEN, CANDIDATES = 6, 9

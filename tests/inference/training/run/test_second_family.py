@@ -15,8 +15,8 @@ import pytest
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.draft import Draft, Drafter
-from rdchat.inference.drafting.drafter_folder import load_drafter
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
+from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
@@ -95,8 +95,8 @@ def test_it_beats_the_most_frequent_next_token(
     model: LoadedModel, trained: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """On the same fresh prompts, by decoding."""
-    recurrent, beam = RecurrentModel(model, load_drafter(trained / "out", model)), BeamShape(1, 5)
-    settings = RecurrentSettings(beam, lookup_branch=False)
+    recurrent, beam = HeadModel(model, load_drafter(trained / "out", model)), BeamShape(1, 5)
+    settings = HeadSettings(beam, lookup_branch=False)
     ours = tokens_per_call(
         model, lambda asked: recurrent.drafter(model.encode_chat(asked.messages, False), asked, settings)
     )

@@ -18,8 +18,8 @@ from rdchat.errors import (
     StorageError,
     StorageFullError,
 )
-from rdchat.inference.drafting.drafter_folder import StoredDrafter, save_drafter
-from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter, save_drafter
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.device import MemoryRoom

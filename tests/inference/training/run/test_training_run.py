@@ -11,15 +11,17 @@ import pytest
 
 from rdchat.errors import ModelError, StorageFullError, StorageLockedError
 from rdchat.inference.benchmark import evaluation
-from rdchat.inference.drafting.drafter_folder import load_drafter
+from rdchat.inference.drafting.folders.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
+from rdchat.inference.training.data.shipped_answers import write_answers
 from rdchat.inference.training.head.trainer import Recipe, StepReport, Trainer
-from rdchat.inference.training.run import train_phase
+from rdchat.inference.training.run import train_phase, training_run
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 from tests.disks import small_disk
-from tests.inference.fakes import END, lenient_llama
+from tests.inference.fakes import ALPHABET, END, lenient_llama
 from tests.inference.training.short_runs import short_evaluation
 
 SEQUENCES = 16
@@ -152,6 +154,25 @@ def test_fewer_tokens_take_the_first_ones(model: LoadedModel, settings: Training
     train(model, replace(settings, tokens=2500), until=Phase.PREPARE)
     assert Phase.DATA not in phases(train(model, settings))
     check_same(finished.settings, settings)
+
+
+def test_answers_that_ship_are_taken_before_any_is_made(
+    model: LoadedModel, settings: TrainingSettings, finished: Finished, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(finished.place / "cache"))
+    made = all_conversations(make_plan(model, finished.settings, resume=True).folder)
+    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
+    write_answers(tmp_path / "answers.xz", made)
+    monkeypatch.setattr(training_run, "shipped_path", lambda _hash: tmp_path / "answers.xz")
+    assert phases(train(model, settings)) == [phase for phase in Phase if phase is not Phase.DATA]
+    assert all_conversations(make_plan(model, settings, resume=True).folder) == made
+    asked = replace(settings, prompts=("What is a whale?",), out=tmp_path / "asked")
+    assert Phase.DATA in phases(train(model, asked, until=Phase.PREPARE)), "own questions are to be asked"
+
+
+def all_conversations(folder: Path) -> list[TrainingConversation]:
+    shards = ShardFolder(folder / "shards", len(ALPHABET))
+    return [item for number in range(len(shards)) for item in shards.read(number)]
 
 
 def test_another_recipe_begins_its_training_anew(model: LoadedModel, finished: Finished, tmp_path: Path) -> None:

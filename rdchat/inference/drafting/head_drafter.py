@@ -1,4 +1,4 @@
-"""The recurrent drafter in the decoding loop: one lazy tree a round, with a branch from prompt lookup."""
+"""A drafter head in the decoding loop: one lazy tree a round, with a branch from prompt lookup."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,19 +6,17 @@ from typing import override
 
 import mlx.core as mx
 
-from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest
+from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.bound_head import BoundHead
-from rdchat.inference.drafting.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.beam_search import PathScorer, search
+from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, Root, StoredHead
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.node_selection import best_nodes
-from rdchat.inference.drafting.recurrent_beam import PathScorer, Root, search
 from rdchat.inference.drafting.repetition import RepetitionTracker
 from rdchat.inference.target.capability import DraftKind
-from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
@@ -28,8 +26,8 @@ _LEAVES = 2  # nodes kept of each level, in beam widths: those that do not live 
 
 
 @dataclass(frozen=True, slots=True)
-class RecurrentSettings:
-    """How a reply is drafted.
+class HeadSettings:
+    """How a reply is drafted with a head.
 
     Attributes:
         shape: Beams.
@@ -40,8 +38,8 @@ class RecurrentSettings:
     lookup_branch: bool = True
 
     @classmethod
-    def of(cls, settings: DraftSettings) -> "RecurrentSettings":
-        """Take what concerns a recurrent drafter."""
+    def of(cls, settings: DraftSettings) -> "HeadSettings":
+        """Take what concerns a drafter head."""
         return cls(settings.shape, settings.lookup_branch)
 
     @property
@@ -60,8 +58,8 @@ class _Ahead:
     shape: BeamShape
 
 
-class RecurrentModel:
-    """A recurrent drafter that is ready for one loaded target; serves any number of replies, one after another.
+class HeadModel:
+    """A drafter head that is ready for one loaded target; serves any number of replies, one after another.
 
     Args:
         model: The target.
@@ -71,30 +69,68 @@ class RecurrentModel:
         ModelError: If the drafter needs what the target does not give.
     """
 
-    def __init__(self, model: LoadedModel, stored: StoredDrafter) -> None:
-        config = stored.head.config
+    def __init__(self, model: LoadedModel, stored: StoredHead) -> None:
         self._model = model
-        self._inverse_temperature = config.inverse_temperature
-        self._layers = config.target_layers
-        self._head = BoundHead(
-            stored.head, stored.vocabulary, TargetEmbeddings(model.network, model.info.vocabulary_size)
-        )
-        model.hooks.read_layers(self._layers)
+        self._head = stored.bind(model)
+        self._memory = self._head.memory()
+        self.listen()
+
+    @property
+    def kind(self) -> HeadKind:
+        """Which kind of head it is."""
+        return self._head.kind
+
+    @property
+    def most_drafted(self) -> int:
+        """The most tokens that it drafts below a root."""
+        return self._head.most_drafted
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it attends to the text, so that its drafts cost more as that grows."""
+        return self._head.remembers
+
+    @property
+    def drafts_ahead(self) -> bool:
+        """Whether it can draft below a root that the device still works on."""
+        return self._head.drafts_ahead
+
+    def listen(self) -> None:
+        """Have the target's next calls record what the head reads: another may have asked for other states."""
+        self._model.hooks.read(self._head.reads)
 
     def drafter(
         self,
         prompt: list[int],
         request: GenerationRequest,
-        settings: RecurrentSettings,
+        settings: HeadSettings,
         ledger: Ledger | None = None,
-    ) -> "RecurrentDrafter":
-        """Return the drafter of one reply; `ledger` takes the time of its stages."""
-        self._model.hooks.read_layers(self._layers)  # another drafter may have asked for others
-        scorer = PathScorer(request.sampling, request.seed, self._head.vocabulary, self._inverse_temperature)
-        return RecurrentDrafter(self._model, self._head, scorer, prompt, settings, ledger=ledger or Ledger())
+        *,
+        apart: bool = False,
+    ) -> "HeadDrafter":
+        """Return the drafter of one reply.
+
+        Args:
+            prompt: Token ids.
+            request: Sampling and reply seed.
+            settings: Shape of the drafts.
+            ledger: Takes the time of its stages; None keeps none.
+            apart: Whether the reply is of no conversation, as in a measurement: what the head keeps of the last one is
+                left alone.
+        """
+        head = self._head
+        self.listen()
+        scorer = PathScorer(request.sampling, request.seed, head.vocabulary, head.inverse_temperature)
+        memory = head.memory() if apart else self._memory
+        memory.begin(prompt)
+        return HeadDrafter(self._model, head, memory, scorer, prompt, settings=settings, ledger=ledger or Ledger())
+
+    def forget(self) -> None:
+        """Empty what is kept between replies."""
+        self._memory = self._head.memory()
 
 
-class RecurrentDrafter(Drafter):
+class HeadDrafter(Drafter):
     """Drafts for one reply; see `Drafter`.
 
     Where the target verifies chains only, the draft is a chain: the lookup branch, if there is one, or else the one
@@ -103,6 +139,7 @@ class RecurrentDrafter(Drafter):
     Args:
         model: The target.
         head: The drafter's network.
+        memory: What it keeps of the conversation; it was told the prompt.
         scorer: Scores candidates by the reply's own rule.
         prompt: The prompt's tokens.
         settings: Shape of the draft.
@@ -112,21 +149,23 @@ class RecurrentDrafter(Drafter):
         began_ahead: Whether the whole of the last search had been begun in the round before.
     """
 
-    name = "recurrent"
+    name = Mode.DRAFTER.value
     began_ahead = False
 
     def __init__(
         self,
         model: LoadedModel,
-        head: BoundHead,
+        head: Head,
+        memory: HeadMemory,
         scorer: PathScorer,
         prompt: list[int],
-        settings: RecurrentSettings,
         *,
+        settings: HeadSettings,
         ledger: Ledger,
     ) -> None:
         self._model = model
         self._head = head
+        self._memory = memory
         self._scorer = scorer
         self._settings = settings
         self._ledger = ledger
@@ -141,12 +180,19 @@ class RecurrentDrafter(Drafter):
     @override
     def update(self, settings: DraftSettings) -> None:
         """See `Drafter`."""
-        self._settings = RecurrentSettings.of(settings)
+        self._settings = HeadSettings.of(settings)
+
+    @override
+    def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
+        """See `Drafter`."""
+        if self._head.remembers and hidden is not None:
+            with self._ledger.stage("read"):
+                self._memory.take(tokens, hidden, start)
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
-        length = min(self._settings.shape.length, 1 + limit)
+        length = min(self._settings.shape.length, 1 + limit, 1 + self._head.most_drafted)
         if length == 1:
             return Draft(PackedTree.chain(mx.array([root])))
         self._begin(root)
@@ -164,7 +210,7 @@ class RecurrentDrafter(Drafter):
         """
         if branch and not self._trees:
             return Draft(PackedTree.chain(mx.array([root, *branch])), mx.arange(1 + len(branch)) > 0)
-        pool = self.search(root, shape if self._trees else BeamShape(1, shape.length))
+        pool = self.search(root, shape)
         return self.offer(pool, nodes, branch)
 
     def offer(self, pool: NodePool[mx.array], nodes: int, branch: Sequence[int] = ()) -> Draft:
@@ -179,7 +225,7 @@ class RecurrentDrafter(Drafter):
     @override
     def drafts_ahead(self, limit: int) -> bool:
         """See `Drafter`; not where a path from prompt lookup would take the draft's place."""
-        return self._trees or not self._settings.lookup_branch
+        return self._head.drafts_ahead and (self._trees or not self._settings.lookup_branch)
 
     @override
     def draft_ahead(self, path: LazyPath, verified: Verified) -> Sequence[mx.array]:
@@ -190,7 +236,7 @@ class RecurrentDrafter(Drafter):
     def search_ahead(self, path: LazyPath, verified: Verified, shape: BeamShape) -> NodePool[mx.array]:
         """Queue the search below the token that a round will end with; `search` returns it, if it did end so."""
         assert verified.hidden is not None
-        shape = shape if self._trees else BeamShape(1, shape.length)
+        shape = self._possible(shape)
         repetition = self._repetition.after(path, verified.logits[path.last]) if self._repetition else None
         hidden = verified.hidden[path.last]
         root = Root(path.token, path.start, hidden, repetition, path.depth, path.deepest)
@@ -205,6 +251,8 @@ class RecurrentDrafter(Drafter):
         assert verified.hidden is not None
         if self._hidden is None:
             self._take([root])
+        if self._head.remembers:
+            self._memory.take([root, *tokens[:-1]], verified.hidden[mx.array(path)], self._position)
         ahead, self._ahead = self._ahead, None
         self._drawn = ahead if ahead is not None and ahead.path.leads_to(path[-1], tokens[-1]) else None
         self._hidden = verified.hidden[path[-1]]
@@ -232,6 +280,7 @@ class RecurrentDrafter(Drafter):
         """Return the nodes of a draft, still lazy, and offer none; those that were begun ahead, where they suffice."""
         self._begin(root)
         assert self._hidden is not None
+        shape = self._possible(shape)
         drawn, self._drawn = self._drawn, None
         self.began_ahead = drawn is not None and drawn.shape == shape
         if drawn is not None and drawn.shape.width == shape.width and drawn.shape.length >= shape.length:
@@ -239,9 +288,13 @@ class RecurrentDrafter(Drafter):
         repetition = self._repetition.current() if self._repetition else None
         return self._search(Root(root, self._position, self._hidden, repetition), shape)
 
+    def _possible(self, shape: BeamShape) -> BeamShape:
+        """Return a shape cut to what the target verifies and the head drafts."""
+        return BeamShape(shape.width if self._trees else 1, min(shape.length, 1 + self._head.most_drafted))
+
     def _search(self, root: Root, shape: BeamShape) -> NodePool[mx.array]:
         kept = _LEAVES * shape.width if shape.width > 1 else 1
         with self._ledger.stage("beam search"):
-            pool = search(self._head, self._scorer, root, shape, kept)
+            pool = search(self._head, self._memory, self._scorer, root, shape=shape, kept=kept)
             self._ledger.synchronize(pool.tokens, pool.parents, pool.scores)
             return pool

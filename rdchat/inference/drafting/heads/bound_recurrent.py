@@ -1,17 +1,22 @@
 """A recurrent head bound to its target's embeddings: token ids in, logits of the draft vocabulary out."""
 
+from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.recurrent_head import Output, RecurrentHead
+from rdchat.inference.api.requests import MOST_BEAM_ROWS
+from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
+from rdchat.inference.drafting.heads.recurrent_head import Output, RecurrentHead
 from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.hooks import HiddenReads
 
 
-class BoundHead:
-    """A head in the target's precision, with the target's embeddings and output rows.
+class BoundRecurrentHead(Head):
+    """A head in the target's precision, with the target's embeddings and output rows; see `Head`.
 
     Args:
         head: The network; used in the precision of the target's embeddings, and left as it is.
@@ -21,6 +26,11 @@ class BoundHead:
     Raises:
         ModelError: If the head is for embeddings of another width.
     """
+
+    kind = HeadKind.RECURRENT
+    most_drafted = MOST_BEAM_ROWS
+    remembers = False
+    drafts_ahead = True
 
     def __init__(self, head: RecurrentHead, vocabulary: mx.array, embeddings: TargetEmbeddings) -> None:
         if head.config.hidden_size != embeddings.width:
@@ -36,6 +46,12 @@ class BoundHead:
         self._output = embeddings.output_for(vocabulary) if head.config.output is Output.TIED else nn.Identity()
         self.vocabulary = vocabulary
         self.candidates = int(vocabulary.shape[0])
+        self.reads = HiddenReads(head.config.target_layers)
+        self.inverse_temperature = head.config.inverse_temperature
+
+    def memory(self) -> HeadMemory:
+        """See `Head`; it keeps nothing."""
+        return _NoMemory(self)
 
     def context(self, hidden: mx.array) -> mx.array:
         """Return `RecurrentHead.context` of the target's hidden states, (..., input_size)."""
@@ -56,3 +72,38 @@ class BoundHead:
         """Return (beams, candidates) float32: of the token that follows each beam."""
         logits: mx.array = self._output(self._head.features(context, state))
         return logits.astype(mx.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class _NoMemory(HeadMemory):
+    """All that a recurrent head knows of a text is the hidden state that a root was chosen from."""
+
+    head: BoundRecurrentHead
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """See `HeadMemory`."""
+
+    def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
+        """See `HeadMemory`."""
+
+    def state(self, root: Root) -> HeadState:
+        """See `HeadMemory`."""
+        first = mx.array(root.token, mx.int32).reshape(1)
+        return _RecurrentState(self.head, self.head.context(root.hidden[None]), self.head.advance(None, first))
+
+
+@dataclass(frozen=True, slots=True)
+class _RecurrentState(HeadState):
+    """See `HeadState`: the context, which is the same for a whole draft, and (beams, state_size) states."""
+
+    head: BoundRecurrentHead
+    context: mx.array
+    states: mx.array
+
+    def logits(self) -> mx.array:
+        """See `HeadState`."""
+        return self.head.logits(self.context, self.states)
+
+    def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
+        """See `HeadState`."""
+        return _RecurrentState(self.head, self.context, self.head.advance(self.states[beams], tokens))

@@ -1,12 +1,11 @@
-"""Beam search in the recurrent drafter, as one lazy graph: nothing here waits for the device.
+"""Beam search with a drafter head, as one lazy graph: nothing here waits for the device.
 
-Zhang et al. 2024, arXiv 2403.09919, section 3.2. Each step keeps the most likely nodes below the live beams; the first
-`beam_width` of them live on. A node's score is the sum along its path of `log_softmax(inverse_temperature * log_probs +
-noise)`, with the warp and noise by which the target's token will be chosen (docs/adr/0003), so it estimates how likely
-the target is to choose this very path.
+Zhang et al. 2024, arXiv 2403.09919, section 3.2, for any `Head`. Each step keeps the most likely nodes below the live
+beams; the first `beam_width` of them live on. A node's score is the sum along its path of
+`log_softmax(inverse_temperature * log_probs + noise)`, with the warp and noise by which the target's token will be
+chosen (docs/adr/0003), so it estimates how likely the target is to choose this very path.
 """
 
-from dataclasses import dataclass
 from functools import partial
 
 import mlx.core as mx
@@ -16,7 +15,7 @@ from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.noise import gumbel_of, noise_keys
 from rdchat.inference.decoding.reductions import log_denominator, top_k
 from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize
-from rdchat.inference.drafting.bound_head import BoundHead
+from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.repetition import Repetition
 
@@ -50,7 +49,7 @@ class PathScorer:
         """Whether tokens that occurred before score less."""
         return self._sampling.repetition_penalty != 1
 
-    def keys(self, root: "Root", count: int) -> mx.array:
+    def keys(self, root: Root, count: int) -> mx.array:
         """Return the keys of the noise, (count, 2), at the positions that follow a root."""
         keys = noise_keys(self._seed, range(root.position + 1, root.position + 1 + root.latest + count))
         return keys if root.later is None else keys[root.later + mx.array(np.arange(count, dtype=np.int32))]
@@ -126,32 +125,14 @@ def _origins(places: mx.array, candidates: mx.array, first: mx.array) -> tuple[m
     return beams, places - beams * candidates, (beams + first).astype(mx.int32)
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
-    """Where a draft begins.
-
-    Attributes:
-        token: The token the target chose last; perhaps lazy, ().
-        position: Its absolute position.
-        hidden: (input_size,) the target's hidden states that it was chosen from, those of the token before.
-        repetition: What the repetition penalty is reckoned from, the root itself included; None leaves it out.
-        later: () int32, lazy: by how much its position may be later still; None for not at all.
-        latest: The most that this may be.
-    """
-
-    token: int | mx.array
-    position: int
-    hidden: mx.array
-    repetition: Repetition | None = None
-    later: mx.array | None = None
-    latest: int = 0
-
-
-def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool[mx.array]:
+def search(
+    head: Head, memory: HeadMemory, scorer: PathScorer, root: Root, *, shape: BeamShape, kept: int
+) -> NodePool[mx.array]:
     """Search for likely paths below a root.
 
     Args:
-        head: The drafter.
+        head: The drafter's network.
+        memory: What it keeps of the text before the root.
         scorer: Scores their steps.
         root: Where they begin.
         shape: Width and length of the beams.
@@ -162,15 +143,14 @@ def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, ke
     """
     kept = min(kept, head.candidates)
     width = min(shape.width, kept)
-    context = head.context(root.hidden[None])
     first = mx.array(root.token, mx.int32).reshape(1)
-    state = head.advance(None, first)
+    state = memory.state(root)
     keys = scorer.keys(root, shape.length - 1)
     repetition = root.repetition
     totals, candidates = mx.zeros((1,)), mx.array(head.candidates, mx.uint32)
     tokens, parents, scores = [first], [mx.array([-1], mx.int32)], [totals]
     for depth in range(1, shape.length):
-        scored = scorer.scored(head.logits(context, state), keys[depth - 1 : depth], repetition)
+        scored = scorer.scored(state.logits(), keys[depth - 1 : depth], repetition)
         paths = _totals(totals, scored, log_denominator(scored)).reshape(1, -1)
         if kept == 1:  # the best token is found without its score, which may never be asked for
             places = mx.argmax(scored, axis=-1)
@@ -184,7 +164,7 @@ def search(head: BoundHead, scorer: PathScorer, root: Root, shape: BeamShape, ke
         scores.append(found)
         if depth < shape.length - 1:
             totals = found[:width]
-            state = head.advance(state[beams[:width]], tokens[-1][:width])
+            state = state.after(beams[:width], tokens[-1][:width])
             if repetition is not None:
                 repetition = repetition.after(beams[:width], columns[:width])
     above, sums = mx.concatenate(parents), mx.concatenate(scores)

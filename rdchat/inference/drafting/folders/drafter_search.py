@@ -1,5 +1,6 @@
 """Finds the drafter that was made for a model, and leaves out damaged ones with the reason."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,8 +8,13 @@ import rdchat
 from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import entries_of
-from rdchat.inference.drafting.drafter_folder import CONFIG, bound_hash, inspect_drafter
+from rdchat.inference.drafting.folders.drafter_folder import (
+    CONFIG,
+    bound_hash,
+    inspect_drafter,
+)
 from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, shown_name
 from rdchat.inference.target.target import LoadedModel
 
 
@@ -23,6 +29,28 @@ class DrafterSearch:
 
     folder: Path | None
     left_out: tuple[str, ...] = ()
+
+
+def resolve_drafter(named: str) -> Path:
+    """Return the folder that a name stands for; look inside with `check_drafter`.
+
+    Args:
+        named: A folder, or a hub id that is in the hub's cache; nothing is fetched.
+
+    Raises:
+        ModelError: If it is a hub id that is not there.
+        InvalidSettingError: If it begins with the name of an unknown user.
+    """
+    place = paths.expanded(named, "The drafter")
+    if os.path.lexists(place) or not is_hub_id(named):
+        return place
+    return cached_snapshot(named, "drafter")
+
+
+def drafter_name(named: str | None, folder: Path) -> str:
+    """Return what is told of where a drafter comes from: the hub id by which it was asked for, or else its folder."""
+    by_hub_id = named is not None and is_hub_id(named) and not os.path.lexists(paths.expanded(named, "The drafter"))
+    return str(named) if by_hub_id else str(folder)
 
 
 def find_drafter(model: LoadedModel) -> Path | None:
@@ -44,7 +72,7 @@ def search_drafters(wanted: str | None) -> DrafterSearch:
                 inspect_drafter(folder)
                 found = found or folder
         except ModelError as error:
-            left_out.append(f"The drafter {folder.name} is left out: {error}")
+            left_out.append(f"The drafter {shown_name(folder)} is left out: {error}")
     return DrafterSearch(found, tuple(left_out))
 
 

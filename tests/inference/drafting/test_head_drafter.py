@@ -13,9 +13,10 @@ from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.drafter_folder import StoredDrafter
-from rdchat.inference.drafting.recurrent_drafter import RecurrentModel, RecurrentSettings
-from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
+from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter
+from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
+from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
+from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.plain_replies import plain
 
@@ -25,11 +26,11 @@ SIZE = len(fakes.ALPHABET)
 
 
 def reply(
-    model: LoadedModel, request: GenerationRequest, drafter: RecurrentModel, shape: BeamShape, branch: bool
+    model: LoadedModel, request: GenerationRequest, drafter: HeadModel, shape: BeamShape, branch: bool
 ) -> ReplyEnd:
     prompt = model.encode_chat(request.messages, continue_last=False)
     job = ReplyJob.fresh(model, prompt, request)
-    *_, end = RoundIterator(job, drafter.drafter(prompt, request, RecurrentSettings(shape, branch)))
+    *_, end = RoundIterator(job, drafter.drafter(prompt, request, HeadSettings(shape, branch)))
     assert isinstance(end, ReplyEnd)
     return end
 
@@ -87,7 +88,7 @@ def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
 def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, nodes: int) -> None:
     model, request = fakes.shared_llama(), fakes.ask()
     prompt = model.encode_chat(request.messages, False)
-    drafter = fakes.random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(width, 5), False))
+    drafter = fakes.random_drafter(model).drafter(prompt, request, HeadSettings(BeamShape(width, 5), False))
     model.network(mx.array([prompt]))  # the drafter reads its hidden states
     pool = drafter.search(7, BeamShape(width, 5))
     tree = drafter.offer(pool, nodes).tree.fetch()
@@ -103,7 +104,7 @@ def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
     model = fakes.shared_llama()
     request = fakes.ask(temperature=0, max_tokens=40)
     prompt = model.encode_chat(request.messages, continue_last=False)
-    drafter = fakes.random_drafter(model).drafter(prompt, request, RecurrentSettings(BeamShape(3, 4), False))
+    drafter = fakes.random_drafter(model).drafter(prompt, request, HeadSettings(BeamShape(3, 4), False))
     iterator = RoundIterator(ReplyJob.fresh(model, prompt, request), drafter)
     nodes, ids = [], []
     for event in iterator:
@@ -111,7 +112,7 @@ def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
             ids.append(event.token_id)
             if event.round is not None:
                 nodes.append(event.round.verified_nodes)
-                iterator.update(DraftSettings(Mode.RECURRENT, beam_width=1, beam_length=2, lookup_branch=True))
+                iterator.update(DraftSettings(Mode.DRAFTER, beam_width=1, beam_length=2, lookup_branch=True))
     assert nodes[0] == 9
     assert max(nodes[1:]) == 3
     assert tuple(ids) == plain(model, request).token_ids
@@ -135,19 +136,17 @@ def memoryless_llama() -> LoadedModel:
     return fakes.loaded(model.network)
 
 
-def fitted(
-    model: LoadedModel, head: RecurrentHead, inputs: mx.array, states: mx.array, wanted: mx.array
-) -> RecurrentModel:
+def fitted(model: LoadedModel, head: RecurrentHead, inputs: mx.array, states: mx.array, wanted: mx.array) -> HeadModel:
     """Give the head the output layer that maps what it sees to the wanted hidden states, exactly."""
     head.output.weight, head.output.bias = mx.eye(head.config.exit_size), mx.zeros(head.config.exit_size)
     seen = np.array(head.features(head.context(inputs), states), dtype=np.float64)
     weight = np.linalg.lstsq(seen, np.array(wanted, dtype=np.float64), rcond=None)[0].T
     head.output.weight, head.output.bias = mx.array(weight.astype(np.float32)), mx.zeros(32)
     assert mx.allclose(head.features(head.context(inputs), states), wanted, atol=1e-3)
-    return RecurrentModel(model, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32), None))
+    return HeadModel(model, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32), None))
 
 
-def all_knowing(model: LoadedModel) -> RecurrentModel:
+def all_knowing(model: LoadedModel) -> HeadModel:
     """Return a drafter that gives the logits of the memoryless target."""
     mx.random.seed(6)
     head = RecurrentHead(HeadConfig(32, SIZE, exit_size=128, state_size=128))
@@ -195,7 +194,7 @@ def test_drafts_reckon_with_the_repetition_penalty() -> None:
     for believed in (asked, replace(asked, sampling=replace(asked.sampling, repetition_penalty=1))):
         prompt = model.encode_chat(asked.messages, continue_last=False)
         job = ReplyJob.fresh(model, prompt, asked)
-        *_, end = RoundIterator(job, drafter.drafter(prompt, believed, RecurrentSettings(BeamShape(4, 5), False)))
+        *_, end = RoundIterator(job, drafter.drafter(prompt, believed, HeadSettings(BeamShape(4, 5), False)))
         assert isinstance(end, ReplyEnd)
         assert end.token_ids == plain(model, asked).token_ids
         calls.append(end.statistics.target_calls)
@@ -219,7 +218,7 @@ def test_the_first_draft_of_each_round_reads_the_last_accepted_node() -> None:
 def test_several_layers_are_read_side_by_side() -> None:
     model = fakes.tiny_llama()
     network, tokens = model.network, mx.array([[3, 4, 5]])
-    model.hooks.read_layers((0, 1))
+    model.hooks.read(HiddenReads((0, 1)))
     logits = network(tokens)
     hidden = model.hooks.hidden
     assert hidden.shape == (1, 3, 96)
@@ -229,7 +228,7 @@ def test_several_layers_are_read_side_by_side() -> None:
     first = first / mx.sqrt((first**2).mean(axis=-1, keepdims=True))
     assert mx.allclose(hidden[..., 32:64], first, atol=1e-4)
     assert mx.allclose(network.model.norm(hidden[..., 64:]), hidden[..., :32], atol=1e-4)
-    model.hooks.read_layers(())
+    model.hooks.read(HiddenReads())
     network(tokens)
     assert model.hooks.hidden.shape == (1, 3, 32)
 

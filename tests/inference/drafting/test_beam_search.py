@@ -9,11 +9,12 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.drafting.bound_head import BoundHead
+from rdchat.inference.drafting.beam_search import PathScorer, search
+from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
+from rdchat.inference.drafting.heads.head import Head, Root
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.drafting.node_selection import best_nodes
-from rdchat.inference.drafting.recurrent_beam import PathScorer, Root, search
-from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.drafting.repetition import Repetition, RepetitionTracker
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
@@ -24,15 +25,21 @@ GREEDY, WARM = SamplingParams(temperature=0), SamplingParams(temperature=0.8, to
 SEEN, LOG_MASS = [4, 9, 20], 1.5  # tokens before the root, and where the target's logits have their zero
 
 
-def random_head(loudness: float = 3.0) -> BoundHead:
+def random_head(loudness: float = 3.0) -> BoundRecurrentHead:
     mx.random.seed(2)
     head = RecurrentHead(HeadConfig(32, len(VOCABULARY), 24, 16))
     head.output.weight = head.output.weight * loudness
-    return BoundHead(head, mx.array(VOCABULARY, mx.int32), TargetEmbeddings(tiny_llama().network, len(ALPHABET)))
+    return BoundRecurrentHead(
+        head, mx.array(VOCABULARY, mx.int32), TargetEmbeddings(tiny_llama().network, len(ALPHABET))
+    )
+
+
+def searched(head: Head, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool:
+    return search(head, head.memory(), scorer, root, shape=shape, kept=kept)
 
 
 def steps_by_hand(
-    head: BoundHead, hidden: mx.array, path: list[int], sampling: SamplingParams, inverse_temperature: float
+    head: BoundRecurrentHead, hidden: mx.array, path: list[int], sampling: SamplingParams, inverse_temperature: float
 ) -> np.ndarray:
     """What each candidate adds after a path: one path, one candidate at a time."""
     state = None
@@ -52,7 +59,7 @@ def steps_by_hand(
 
 
 def pool_by_hand(
-    head: BoundHead,
+    head: BoundRecurrentHead,
     hidden: mx.array,
     sampling: SamplingParams,
     inverse_temperature: float,
@@ -104,7 +111,7 @@ def test_beam_search_finds_what_plain_python_finds(
     scorer = PathScorer(sampling, SEED, head.vocabulary, inverse_temperature=0.7)
     seen = mx.array(np.isin(VOCABULARY, [*SEEN, ROOT]))
     repetition = Repetition(seen, mx.array(LOG_MASS)) if scorer.penalizes else None
-    pool = search(head, scorer, Root(ROOT, POSITION, hidden, repetition), BeamShape(width, length), kept)
+    pool = searched(head, scorer, Root(ROOT, POSITION, hidden, repetition), BeamShape(width, length), kept)
     expected = pool_by_hand(head, hidden, sampling, 0.7, width, length, kept)
     found = dict(
         zip(map(tuple, paths_of(pool.tokens.tolist(), pool.parents.tolist())), pool.scores.tolist(), strict=True)
@@ -119,7 +126,7 @@ def test_beam_search_finds_what_plain_python_finds(
 
 def test_a_draft_vocabulary_smaller_than_the_beam_is_used_whole() -> None:
     head = random_head()
-    pool = search(
+    pool = searched(
         head, PathScorer(GREEDY, SEED, head.vocabulary), Root(ROOT, POSITION, mx.zeros(32)), BeamShape(50, 3), 100
     )
     assert sorted(pool.tokens.tolist()[1:11]) == VOCABULARY
@@ -129,7 +136,7 @@ def test_a_draft_vocabulary_smaller_than_the_beam_is_used_whole() -> None:
 def test_scores_fall_along_every_path_even_where_the_head_is_certain() -> None:
     """A step of exactly zero would let the selection take a child without its parent."""
     head = random_head(loudness=1e4)
-    pool = search(
+    pool = searched(
         head, PathScorer(GREEDY, SEED, head.vocabulary), Root(ROOT, POSITION, mx.ones(32)), BeamShape(4, 60), 8
     )
     scores, parents = np.array(pool.scores), np.array(pool.parents)
@@ -182,7 +189,7 @@ def test_the_best_nodes_of_the_whole_draft_are_found() -> None:
     head, hidden = random_head(), mx.random.normal((32,))
     scorer = PathScorer(WARM, SEED, head.vocabulary)
     size = len(VOCABULARY)
-    tree, _ = best_nodes(search(head, scorer, Root(ROOT, POSITION, hidden), BeamShape(size, 3), size), 1 + size)
+    tree, _ = best_nodes(searched(head, scorer, Root(ROOT, POSITION, hidden), BeamShape(size, 3), size), 1 + size)
     everything = pool_by_hand(head, hidden, WARM, 1.0, size, 3, size**2)
     best = sorted(everything, key=lambda node: -node[0])[:size]
     assert sorted(paths_of(tree.tokens.tolist(), tree.parents.tolist())[1:]) == sorted(path for _, path in best)
@@ -219,7 +226,9 @@ def test_a_branch_makes_room_for_itself_and_leaves_the_pool_alone() -> None:
 
 def test_ancestors_and_depths_are_those_of_the_fetched_tree() -> None:
     head = random_head()
-    pool = search(head, PathScorer(WARM, SEED, head.vocabulary), Root(ROOT, POSITION, mx.ones(32)), BeamShape(4, 5), 8)
+    pool = searched(
+        head, PathScorer(WARM, SEED, head.vocabulary), Root(ROOT, POSITION, mx.ones(32)), BeamShape(4, 5), 8
+    )
     tree, _ = best_nodes(pool, 14, [3, 4, 7])
     host = tree.fetch()
     assert np.array_equal(np.array(tree.ancestors), host.ancestors())

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.recurrent_head import Cell, HeadConfig, Output
+from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output
 
 APPLE_MODEL_TYPE = "recurrent_drafting_drafter"
 

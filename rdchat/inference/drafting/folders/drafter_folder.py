@@ -1,4 +1,8 @@
-"""A recurrent drafter on disk: `config.json`, `model.safetensors` and `card.md`, bound to one target by its hash."""
+"""Drafters on disk.
+
+Ours is recurrent: `config.json`, `model.safetensors` and `card.md`, bound to one target by its hash. Apple's are read
+here too; what others publish is told apart by what it holds (`formats`).
+"""
 
 import json
 from dataclasses import asdict, dataclass
@@ -14,11 +18,18 @@ from mlx_lm.utils import dequantize_model
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import atomic_file, make_folder, temporary_of
 from rdchat.files.foreign_files import check_file, read_json
-from rdchat.inference.drafting.apple_checkpoint import APPLE_MODEL_TYPE, apple_config, apple_weights
-from rdchat.inference.drafting.recurrent_head import HeadConfig, RecurrentHead, quantize
+from rdchat.inference.api.drafter_facts import TargetMatch
+from rdchat.inference.drafting.folders.apple_checkpoint import APPLE_MODEL_TYPE, apple_config, apple_weights
+from rdchat.inference.drafting.folders.checkpoint import Checkpoint, DrafterFormat, open_checkpoint
+from rdchat.inference.drafting.folders.formats import format_of
+from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
+from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead, quantize
 from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.model_files import shown_name
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.target.device import on_gpu
+from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.target import LoadedModel
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
@@ -33,7 +44,7 @@ _HINT = "Get the drafter again, train one with `rdchat train-drafter`, or name a
 
 
 @dataclass(frozen=True, slots=True)
-class StoredDrafter:
+class StoredDrafter(StoredHead):
     """A recurrent drafter in memory.
 
     Attributes:
@@ -45,6 +56,11 @@ class StoredDrafter:
     head: RecurrentHead
     vocabulary: mx.array
     target: TargetBinding | None
+
+    def bind(self, model: LoadedModel) -> BoundRecurrentHead:
+        """See `StoredHead`."""
+        embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
+        return BoundRecurrentHead(self.head, self.vocabulary, embeddings)
 
 
 def bound_hash(folder: Path) -> str | None:
@@ -105,8 +121,63 @@ def save_drafter(folder: Path, drafter: StoredDrafter, card: str) -> None:
             (folder / older).unlink(missing_ok=True)
 
 
-def load_drafter(folder: Path, model: LoadedModel) -> StoredDrafter:
+def load_drafter(folder: Path, model: LoadedModel) -> StoredHead:
     """Read a drafter and check it against the target.
+
+    Args:
+        folder: A drafter folder of ours, a checkpoint of Apple's ml-recurrent-drafter, or one of `FORMATS`.
+        model: The target.
+
+    Raises:
+        ModelError: If it is missing, damaged, or made for another model; the message says which and why.
+    """
+    published = _published(folder, _read_config(folder))
+    if published is None:
+        return load_recurrent(folder, model)
+    form, checkpoint = published
+    form.check(checkpoint, model)
+    return form.load(checkpoint, model)
+
+
+def check_drafter(folder: Path, model: LoadedModel) -> TargetMatch:
+    """Check a drafter's configuration against the target; its weights are not read.
+
+    Returns:
+        How sure it is that it was made for it.
+
+    Raises:
+        ModelError: If it is missing, described wrongly, or made for another model.
+    """
+    published = _published(folder, _read_config(folder))
+    if published is not None:
+        form, checkpoint = published
+        return form.check(checkpoint, model)
+    binding, _ = _check_recurrent(folder, model)
+    if binding is None:
+        return TargetMatch(False, f"It names no model; its sizes fit {model.info.name}.")
+    return TargetMatch(True)
+
+
+def inspect_drafter(folder: Path) -> HeadKind:
+    """Check that a drafter's configuration and the header of its weights fit together.
+
+    Returns:
+        Its kind.
+
+    Raises:
+        ModelError: If one of them is missing or damaged, or if the weights do not account for the architecture.
+    """
+    published = _published(folder, _read_config(folder))
+    if published is None:
+        _inspect_recurrent(folder)
+        return HeadKind.RECURRENT
+    form, checkpoint = published
+    form.inspect(checkpoint)
+    return form.kind
+
+
+def load_recurrent(folder: Path, model: LoadedModel) -> StoredDrafter:
+    """Read a recurrent drafter and check it against the target.
 
     Args:
         folder: A drafter folder of ours, or a checkpoint of Apple's ml-recurrent-drafter.
@@ -115,8 +186,8 @@ def load_drafter(folder: Path, model: LoadedModel) -> StoredDrafter:
     Raises:
         ModelError: If it is missing, damaged, or made for another model; the message says which and why.
     """
-    binding, shape = check_drafter(folder, model)
-    tensors = _read_tensors(folder)
+    binding, shape = _check_recurrent(folder, model)
+    tensors = cast("dict[str, mx.array]", mx.load(str(folder / WEIGHTS)))
     if binding is None:
         tensors = apple_weights(tensors, shape)
         tensors[_VOCABULARY] = mx.arange(shape.draft_vocabulary_size)
@@ -131,27 +202,21 @@ def load_drafter(folder: Path, model: LoadedModel) -> StoredDrafter:
     return StoredDrafter(head, vocabulary, binding)
 
 
-def check_drafter(folder: Path, model: LoadedModel) -> tuple[TargetBinding | None, HeadConfig]:
-    """Check a drafter's configuration against the target; its weights are not read.
-
-    Returns:
-        The model it was trained for, None for a checkpoint of Apple's, which does not say; and its architecture.
+def _check_recurrent(folder: Path, model: LoadedModel) -> tuple[TargetBinding | None, HeadConfig]:
+    """Return the model it was trained for, None for a checkpoint of Apple's, which does not say; and its architecture.
 
     Raises:
         ModelError: If it is missing, described wrongly, or made for another model.
     """
-    config, shape = inspect_drafter(folder)
+    config, shape = _inspect_recurrent(folder)
     binding = None if config.get("model_type") == APPLE_MODEL_TYPE else _check_binding(folder, config, model)
     if shape.draft_vocabulary_size > model.info.vocabulary_size:
-        raise ModelError(f"The drafter {folder.name} drafts tokens that {model.info.name} does not have.", _HINT)
+        raise ModelError(f"The drafter {shown_name(folder)} drafts tokens that {model.info.name} does not have.", _HINT)
     return binding, shape
 
 
-def inspect_drafter(folder: Path) -> tuple[dict[str, Any], HeadConfig]:
-    """Check that a drafter's configuration and the header of its weights fit together.
-
-    Returns:
-        The configuration, and the architecture that it describes.
+def _inspect_recurrent(folder: Path) -> tuple[dict[str, Any], HeadConfig]:
+    """Return the configuration, and the architecture that it describes and the header of the weights fits.
 
     Raises:
         ModelError: If one of them is missing or damaged, or if the weights do not account for the architecture.
@@ -161,16 +226,27 @@ def inspect_drafter(folder: Path) -> tuple[dict[str, Any], HeadConfig]:
     shape = apple_config(config) if apple else _architecture(folder, config)
     path = folder / WEIGHTS
     if not path.exists():
-        raise ModelError(f"The drafter {folder.name} has no {WEIGHTS}.", _HINT)
+        raise ModelError(f"The drafter {shown_name(folder)} has no {WEIGHTS}.", _HINT)
     check_file(path, _HINT)
     tensors = read_header(path)
     for name, tensor in tensors.items():
         if tensor.dtype not in (_WHOLE_NUMBERS if name == _VOCABULARY else _TYPES):
-            raise ModelError(f"{name[:100]} of the drafter {folder.name} is stored as {tensor.dtype[:20]}.", _HINT)
+            raise ModelError(
+                f"{name[:100]} of the drafter {shown_name(folder)} is stored as {tensor.dtype[:20]}.", _HINT
+            )
     held = _VALUES_PER_BYTE * sum(tensor.stored_bytes for tensor in tensors.values())
     if shape.blocks > len(tensors) or shape.largest_size > held:
-        raise ModelError(f"The weights of the drafter {folder.name} are too few for its architecture.", _HINT)
+        raise ModelError(f"The weights of the drafter {shown_name(folder)} are too few for its architecture.", _HINT)
     return config, shape
+
+
+def _published(folder: Path, config: dict[str, Any]) -> tuple[DrafterFormat, Checkpoint] | None:
+    """Return what a folder holds where it is one of `FORMATS`; None where it is recurrent, or no drafter at all."""
+    if "format" in config or config.get("model_type") == APPLE_MODEL_TYPE:
+        return None
+    checkpoint = open_checkpoint(folder, config)
+    form = checkpoint and format_of(checkpoint)
+    return (form, checkpoint) if form and checkpoint else None
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -200,22 +276,21 @@ def _check_binding(folder: Path, config: dict[str, Any], model: LoadedModel) -> 
     own = TargetBinding.of(model.info)
     if binding.hash != own.hash:
         other = "other weights of that name" if binding.name == own.name else f"the model {binding.name[:100]}"
-        raise ModelError(f"The drafter {folder.name} was trained for {other}, not for the loaded {own.name}.", _HINT)
+        raise ModelError(
+            f"The drafter {shown_name(folder)} was trained for {other}, not for the loaded {own.name}.", _HINT
+        )
     return binding
-
-
-def _read_tensors(folder: Path) -> dict[str, mx.array]:
-    """Read the weights, whose header `check_drafter` found to be whole."""
-    return cast("dict[str, mx.array]", mx.load(str(folder / WEIGHTS)))
 
 
 def _check_vocabulary(folder: Path, ids: mx.array | None, shape: HeadConfig, model: LoadedModel) -> mx.array:
     size = model.info.vocabulary_size
     if ids is None or ids.shape != (shape.draft_vocabulary_size,):
-        raise ModelError(f"The drafter {folder.name} has no list of {shape.draft_vocabulary_size:,} tokens.", _HINT)
+        raise ModelError(
+            f"The drafter {shown_name(folder)} has no list of {shape.draft_vocabulary_size:,} tokens.", _HINT
+        )
     host = np.array(ids).astype(np.int64)
     if host[0] < 0 or host[-1] >= size or (np.diff(host) <= 0).any():
-        raise ModelError(f"The drafter {folder.name} drafts tokens that {model.info.name} does not have.", _HINT)
+        raise ModelError(f"The drafter {shown_name(folder)} drafts tokens that {model.info.name} does not have.", _HINT)
     return ids.astype(mx.int32)
 
 
@@ -223,11 +298,15 @@ def _check_tensors(folder: Path, head: nn.Module, tensors: dict[str, mx.array]) 
     expected = dict(tree_flatten(head.parameters()))
     for name in sorted(expected.keys() | tensors.keys()):
         if name not in tensors:
-            raise ModelError(f"The drafter {folder.name} is incomplete: {name} is missing.", _HINT)
+            raise ModelError(f"The drafter {shown_name(folder)} is incomplete: {name} is missing.", _HINT)
         if name not in expected:
-            raise ModelError(f"The drafter {folder.name} holds {name}, which its architecture does not have.", _HINT)
+            raise ModelError(
+                f"The drafter {shown_name(folder)} holds {name}, which its architecture does not have.", _HINT
+            )
         wanted, found = expected[name].shape, tensors[name].shape
         if wanted != found:
-            raise ModelError(f"{name} of the drafter {folder.name} has the shape {found} instead of {wanted}.", _HINT)
+            raise ModelError(
+                f"{name} of the drafter {shown_name(folder)} has the shape {found} instead of {wanted}.", _HINT
+            )
         if not mx.all(mx.isfinite(tensors[name])).item():
-            raise ModelError(f"{name} of the drafter {folder.name} holds numbers that are not finite.", _HINT)
+            raise ModelError(f"{name} of the drafter {shown_name(folder)} holds numbers that are not finite.", _HINT)

@@ -1,0 +1,110 @@
+"""Finds the drafters on this machine: the person's own, the shipped, those beside a model, in the hub's cache and in LM
+Studio's folders. Folders are looked at by their configurations and headers alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import rdchat
+from rdchat import paths
+from rdchat.errors import RdchatError
+from rdchat.files.foreign_files import entries_of, read_json
+from rdchat.inference.api.drafter_facts import HeadKind, InstalledDrafter
+from rdchat.inference.drafting.folders.apple_checkpoint import APPLE_MODEL_TYPE
+from rdchat.inference.drafting.folders.drafter_folder import CONFIG, inspect_drafter
+from rdchat.inference.models.installed_models import folders_in, model_places
+
+OWN, SHIPPED, BESIDE = "Your own", "Shipped", "Beside the model"
+_MOST_CONFIG_BYTES = 2**20
+_MOST_BESIDE = 1000  # folders beside a model, which may lie where everything is downloaded to
+# What only drafters' configurations have; whether one is a drafter that can be read, its tensors say.
+_TELLING = {
+    "dflash_config",
+    "draft_vocab_size",
+    "eagle_config",
+    "markov_head_type",
+    "markov_rank",
+    "speculators_config",
+    "speculators_model_type",
+    "target_layer_ids",
+}
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")  # one of which every model has
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a drafter may lie; attributes as of `InstalledDrafter`."""
+
+    name: str
+    drafter: str
+    place: str
+    path: Path
+
+
+def installed_drafters(model: Path | None) -> tuple[InstalledDrafter, ...]:
+    """Return the drafters on this machine, each once, by place and name.
+
+    Args:
+        model: Folder of the loaded model, beside and inside which drafters may lie; None without.
+    """
+    found: dict[Path, InstalledDrafter] = {}
+    for place in _places(model):
+        folder = place.path.resolve()
+        if folder in found or (model is not None and folder == model.resolve()):
+            continue
+        surely = place.place in (OWN, SHIPPED)
+        if (seen := _look(place.path, _changed_ns(place.path), surely)) is not None:
+            kind, problem = seen
+            found[folder] = InstalledDrafter(place.name, place.drafter, place.place, kind, problem)
+    return tuple(found.values())
+
+
+def _places(model: Path | None) -> Iterator[_Place]:
+    for folder in folders_in(paths.data_dir() / "drafters"):
+        yield _Place(folder.name, str(folder), OWN, folder)
+    if model is not None and model.is_dir():
+        for folder in (*folders_in(model), *folders_in(model.parent)[:_MOST_BESIDE]):
+            yield _Place(folder.name, str(folder), BESIDE, folder)
+    for place in model_places():
+        yield _Place(place.name, place.model, place.place, place.path)
+    for folder in folders_in(Path(rdchat.__file__).parent / "drafters"):
+        yield _Place(folder.name, str(folder), SHIPPED, folder)
+
+
+@lru_cache(maxsize=5000)
+def _look(folder: Path, changed_ns: int, surely: bool) -> tuple[HeadKind | None, str] | None:  # noqa: ARG001  as of then
+    """Return a drafter's kind and what is wrong with it; None for what is no drafter.
+
+    Args:
+        folder: What to look at.
+        changed_ns: When it was changed.
+        surely: Whether it lies where only drafters do.
+    """
+    told = surely
+    try:
+        if folder / CONFIG not in entries_of(folder):
+            return None
+        config = read_json(folder / CONFIG, most=_MOST_CONFIG_BYTES)
+        told = surely or (isinstance(config, dict) and _tells(config))
+        if told or not any((folder / name).exists() for name in _TOKENIZERS):
+            return inspect_drafter(folder), ""
+    except (RdchatError, OSError) as error:
+        words = error.message if isinstance(error, RdchatError) else f"{folder} cannot be read: {error.strerror}."
+        return (None, words) if told else None
+    return None
+
+
+def _tells(config: dict[str, object]) -> bool:
+    """Tell whether a configuration has what only a drafter's does."""
+    ours = {"format", "architecture", "target"} <= config.keys()
+    return ours or config.get("model_type") == APPLE_MODEL_TYPE or not _TELLING.isdisjoint(config)
+
+
+def _changed_ns(folder: Path) -> int:
+    """Return when a folder's configuration was changed, or was put there; 0 where there is none."""
+    try:
+        return (folder / CONFIG).stat().st_mtime_ns
+    except OSError:
+        return 0

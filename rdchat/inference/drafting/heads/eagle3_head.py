@@ -1,0 +1,266 @@
+"""An EAGLE-3 drafter bound to its target: committed rows in a memory, a level of the tree in one pass.
+
+The row at position p is computed from the target's features of token p and the embedding of token p + 1; its output
+gives the logits of token p + 2. So the row before the root holds the root itself. Rows of drafted tokens live in the
+state of the draft alone: nothing is rolled back.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, override
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import numpy.typing as npt
+from mlx.utils import tree_flatten
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.requests import MOST_BEAM_ROWS
+from rdchat.inference.drafting.heads.context_memory import ContextMemory
+from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Network
+from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
+from rdchat.inference.target.device import on_gpu
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.hooks import HiddenReads
+from rdchat.inference.target.target import LoadedModel
+
+_BITS_ON_GPU = 4
+_GROUP = 64  # weights that share a scale in a quantised copy
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEagle3(StoredHead):
+    """A drafter that is bound to no target yet.
+
+    Attributes:
+        config: Sizes and switches of its network.
+        weights: Returns the network's tensors by name, lazy where they come from a file: then floats are never all in
+            memory beside their quantised copies.
+        vocabulary: (candidates,) int32 ids of the tokens that it can draft, ascending.
+    """
+
+    config: Eagle3Config
+    weights: Callable[[], Mapping[str, mx.array]]
+    vocabulary: mx.array
+
+    def bind(self, model: LoadedModel, bits: int | None = None) -> "BoundEagle3Head":
+        """See `StoredHead`.
+
+        Args:
+            model: The target.
+            bits: Of the weights of a quantised copy, 4 or 8; 0 for floats. None takes 4 on a GPU, where drafting mostly
+                reads weights, and floats on a CPU, where quantised products are slow. Not measured on a Mac yet.
+        """
+        bits = (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits
+        return BoundEagle3Head(self, TargetEmbeddings(model.network, model.info.vocabulary_size), bits)
+
+
+class BoundEagle3Head(Head):
+    """A drafter in the target's precision; see `Head`.
+
+    It does not draft below a root that the device still works on: rows of the path that was accepted would have to be
+    computed before the host knows how many there are.
+
+    Args:
+        stored: The drafter.
+        embeddings: The target's tables.
+        bits: Of the weights of a quantised copy, 4 or 8; 0 for floats.
+
+    Raises:
+        ModelError: If it needs tables of another width than the target's.
+    """
+
+    kind = HeadKind.EAGLE3
+    inverse_temperature = 1.0
+    most_drafted = MOST_BEAM_ROWS
+    remembers = True
+    drafts_ahead = False
+
+    def __init__(self, stored: StoredEagle3, embeddings: TargetEmbeddings, bits: int = 0) -> None:
+        config = stored.config
+        for width in (config.target_width, config.hidden_size if config.shares_tables else config.target_width):
+            if width != embeddings.width:
+                raise ModelError(
+                    f"The drafter reads hidden states of width {width:,}, the model's have {embeddings.width:,}.",
+                    "Use a drafter that was made for this model.",
+                )
+        self.network = Eagle3Network(config)
+        weights = [(name, tensor.astype(embeddings.dtype)) for name, tensor in stored.weights().items()]
+        self.network.load_weights(weights)
+        del weights
+        if bits:
+            nn.quantize(self.network, _GROUP, bits, class_predicate=lambda _, module: _fits(module))
+        for _, tensor in tree_flatten(self.network.parameters()):
+            mx.eval(tensor)  # one by one: what it is computed from goes at once
+        self.vocabulary = stored.vocabulary
+        self.candidates = config.candidates
+        self.reads = HiddenReads(config.target_layers, trunk=False, normalised=False)
+        self._dtype = embeddings.dtype
+        table: Any = self.network.embed_tokens if config.own_embeddings else None
+        # without a family's scale, which the norm behind it would take out again
+        self._embed: Callable[[mx.array], mx.array] = embeddings.embed if table is None else table
+        self._output: Callable[[mx.array], mx.array]
+        if config.own_output:
+            self._output = self.network.lm_head
+        else:
+            self._output = table.as_linear if config.tied_output else embeddings.output()
+
+    @override
+    def memory(self) -> HeadMemory:
+        """See `Head`."""
+        return Eagle3Memory(self)
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Return the embeddings of tokens, (n,) ids of the whole vocabulary, (n, hidden_size)."""
+        embeddings: mx.array = self._embed(tokens)
+        return embeddings.astype(self._dtype)
+
+    def fuse(self, features: mx.array) -> mx.array:
+        """Return `Eagle3Network.fuse` of the target's features."""
+        return self.network.fuse(features.astype(self._dtype))
+
+    def logits(self, output: mx.array) -> mx.array:
+        """Return (n, candidates) float32: of the token behind each row, of its output, (n, hidden_size)."""
+        return self._output(self.network.norm(output)).astype(mx.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tip:
+    """The output, (1, hidden_size), of the row before a root, and the root that it holds."""
+
+    position: int
+    token: int | mx.array
+    output: mx.array
+
+    def is_of(self, root: Root) -> bool:
+        """Tell whether it is this root's; a lazy token is only compared with itself."""
+        if isinstance(root.token, mx.array) or isinstance(self.token, mx.array):
+            return self.token is root.token and self.position == root.position - 1
+        return self.token == root.token and self.position == root.position - 1
+
+
+class Eagle3Memory(ContextMemory):
+    """Keys and values of committed rows; see `HeadMemory`.
+
+    Args:
+        head: The drafter.
+    """
+
+    def __init__(self, head: BoundEagle3Head) -> None:
+        super().__init__(len(head.network.layers), looks_ahead=True)
+        self._head = head
+        self._fed: mx.array | None = None  # output of the last row that was fed
+        self._tip: _Tip | None = None
+
+    @override
+    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> None:
+        """See `ContextMemory`; of the last layer's outputs only the last row's is asked for."""
+        head, last = self._head, len(self.buffers) - 1
+        x, embeddings = head.fuse(hidden), head.embed(following)
+        asked: Sequence[int] = positions
+        for number, (layer, buffer) in enumerate(zip(head.network.layers, self.buffers, strict=True)):
+            taken, residual = layer.inputs(embeddings, x)
+            buffer.write(layer.self_attn.rows(taken, positions), 0)
+            if number == last:
+                taken, residual, asked = taken[-1:], residual[-1:], positions[-1:]
+            mask: mx.array | str | None = None if len(asked) == 1 else "causal"
+            first = 0
+            if layer.window is not None:
+                first = bisect_right(self.positions, asked[0] - layer.window)
+                mask = _window_mask(asked, [*self.positions[first:], *positions], layer.window)
+            x = layer.outputs(residual, layer.self_attn(taken, asked, buffer.view(first), mask))
+        self._fed = x
+
+    @override
+    def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
+        """See `HeadMemory`."""
+        super().take(tokens, hidden, start)
+        self._fed = self._tip = None  # neither is the next root's, and they would keep the graph of a long prompt
+
+    @override
+    def state(self, root: Root) -> HeadState:
+        """See `HeadMemory`."""
+        if self.positions[-1:] == [root.position - 1] and not (self._tip and self._tip.is_of(root)):
+            self._drop_from(root.position - 1)  # the row holds another root
+        self.catch_up(root)
+        if self._fed is not None:
+            self._tip, self._fed = _Tip(root.position - 1, root.token, self._fed), None
+        assert self._tip is not None
+        rows = [buffer.view(0) for buffer in self.buffers]
+        windows = any(layer.window for layer in self._head.network.layers)
+        positions = np.array(self.positions) if windows else None
+        return _Eagle3State(self._head, self._tip.output, rows, len(self.positions), positions, root.position)
+
+
+@dataclass(frozen=True, slots=True)
+class _Eagle3State(HeadState):
+    """See `HeadState`.
+
+    The committed rows are copied once a level, with the level's own behind them; that is little beside the weights.
+
+    Attributes:
+        head: The drafter.
+        output: (beams, hidden_size) outputs of the rows of the beams' last tokens.
+        rows: Keys and values of each layer: the committed rows, then those of the draft, level by level.
+        committed: Number of the committed ones.
+        positions: (rows,) of all rows; only where a layer has a window.
+        position: Of the next level's rows.
+        seen: (beams, rows of the draft) bool: which of these each beam sees; None where it sees all of them.
+    """
+
+    head: BoundEagle3Head
+    output: mx.array
+    rows: list[list[mx.array]]
+    committed: int
+    positions: npt.NDArray[np.int_] | None
+    position: int
+    seen: mx.array | None = None
+
+    @override
+    def logits(self) -> mx.array:
+        """See `HeadState`."""
+        return self.head.logits(self.output)
+
+    @override
+    def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
+        """See `HeadState`."""
+        network, count = self.head.network, tokens.shape[0]
+        seen = self._seen_by(beams, count)
+        visible = None if seen is None else mx.concatenate([mx.ones((count, self.committed), mx.bool_), seen], axis=1)
+        positions = None if self.positions is None else np.append(self.positions, [self.position] * count)
+        x, embeddings = network.carried(self.output[beams]), self.head.embed(tokens)
+        rows = []
+        for layer, held in zip(network.layers, self.rows, strict=True):
+            taken, residual = layer.inputs(embeddings, x)
+            own = layer.self_attn.rows(taken, self.position)
+            rows.append([mx.concatenate(list(pair), axis=2) for pair in zip(held, own, strict=True)])
+            mask = visible
+            if layer.window is not None:
+                assert positions is not None
+                near = _window_mask([self.position], positions, layer.window)
+                mask = near if visible is None else visible & near
+            x = layer.outputs(residual, layer.self_attn(taken, self.position, rows[-1], mask))
+        return _Eagle3State(self.head, x, rows, self.committed, positions, self.position + 1, seen)
+
+    def _seen_by(self, beams: mx.array, count: int) -> mx.array | None:
+        """Return `seen` of the next level, each row of which sees itself and what its beam saw."""
+        if self.seen is None and count == 1:
+            return None
+        drafted = self.rows[0][0].shape[2] - self.committed
+        own = mx.array(np.eye(count, dtype=np.bool_))  # made by the host: fewer launches than `mx.eye`
+        if not drafted:
+            return own
+        before = mx.ones((count, drafted), mx.bool_) if self.seen is None else self.seen[beams]
+        return mx.concatenate([before, own], axis=1)
+
+
+def _window_mask(asked: Sequence[int], positions: npt.ArrayLike, window: int) -> mx.array:
+    """Return which rows, by their positions (k,), those at other positions, (n,), see: (n, k) bool."""
+    distances = np.array(asked)[:, None] - np.array(positions)[None]
+    return mx.array((distances >= 0) & (distances < window))
+
+
+def _fits(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear | nn.Embedding) and module.weight.shape[-1] % _GROUP == 0

@@ -1,0 +1,303 @@
+"""Write what the references of block drafters give on tiny random weights, for `tests/inference/golden`.
+
+Runs the references' own code on a CPU, in an environment with torch, transformers 5.10.2 (which DeepSpec asks for) and
+safetensors that is not the project's. They are fetched by whoever runs this:
+
+    git clone https://github.com/z-lab/dflash
+    git clone https://github.com/deepseek-ai/DeepSpec
+    git clone https://github.com/vllm-project/speculators
+    python scripts/golden_block.py --dflash dflash --deepspec DeepSpec --speculators speculators/src \\
+        --out tests/inference/golden
+
+Each file holds a checkpoint as it would be published (tensors under `weights.`, the configuration in the metadata), the
+target's hidden states and tables, and for two blocks, the second behind more text, the logits of a whole block along
+the tokens that the reference drafts greedily.
+"""
+
+import argparse
+import importlib.util
+import json
+import sys
+import types
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch.nn.attention.flex_attention import create_mask
+from transformers import DynamicCache
+from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Config, Qwen3RMSNorm, Qwen3RotaryEmbedding
+
+HIDDEN, VOCABULARY, TEXT, MORE = 16, 40, 7, 4
+TARGET_LAYERS, TARGET_DEPTH, BLOCK, MASK, REDUCED = [0, 2], 4, 4, 39, 25
+Tensors = dict[str, Any]
+# ids (1, block), hidden states (1, n, width) of new text, positions of both, cache -> logits and tokens of the block
+Block = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
+QWEN3: dict[str, Any] = {
+    "model_type": "qwen3", "hidden_size": HIDDEN, "intermediate_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": VOCABULARY, "rms_norm_eps": 1e-6,
+    "hidden_act": "silu", "max_position_embeddings": 512, "attention_bias": False, "attention_dropout": 0.0,
+    "layer_types": ["full_attention"] * 2, "sliding_window": None, "tie_word_embeddings": False,
+}  # fmt: skip
+PLAIN_ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+YARN = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16,
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("dflash", "deepspec", "speculators", "out"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    args = parser.parse_args()
+    sys.path[:0] = [str(args.deepspec), str(args.speculators)]
+    args.out.mkdir(exist_ok=True)
+    torch.set_grad_enabled(False)
+    dflash_cases(args.dflash / "dflash" / "model.py", args.out)
+    deepspec_cases(args.out)
+    gemma_case(args.out)
+    speculators_cases(args.out)
+
+
+def dflash_cases(module: Path, out: Path) -> None:
+    spec = importlib.util.spec_from_file_location("dflash_model", module)
+    assert spec is not None
+    assert spec.loader is not None
+    reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    cases: dict[str, dict[str, Any]] = {
+        "dflash": PLAIN_ROPE,
+        "dflash_yarn_bias": {"rope_parameters": YARN, "attention_bias": True},
+        "dflash_llama3": {"rope_parameters": LLAMA3, "num_attention_heads": 2, "num_key_value_heads": 1},
+    }
+    for name, changes in cases.items():
+        shape = {
+            **QWEN3,
+            **changes,
+            "block_size": BLOCK,
+            "num_target_layers": TARGET_DEPTH,
+            "dflash_config": {"target_layer_ids": TARGET_LAYERS, "mask_token_id": MASK},
+        }
+        config = Qwen3Config(**shape, attn_implementation="eager")
+        model = randomised(reference.DFlashDraftModel(config))
+        tables = torch.nn.Embedding(VOCABULARY, HIDDEN), torch.nn.Linear(HIDDEN, VOCABULARY, bias=False)
+        table, head = (randomised(part, 7) for part in tables)
+        found = two_blocks(dflash_block(model, table, head))
+        found |= {"target.embeddings": table.weight.half(), "target.output": head.weight.half()}
+        write(out, name, model, shape, found)
+
+
+def dflash_block(model: Any, table: Any, head: Any) -> Block:
+    """Return the function of a block as `dflash_generate` drafts it."""
+
+    def block(ids: Any, hidden: Any, positions: Any, cache: Any) -> tuple[Any, Any]:
+        rows = model(
+            target_hidden=hidden,
+            noise_embedding=table(ids),
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            is_causal=False,
+        )[:, 1 - BLOCK :, :]
+        logits = head(rows)
+        return logits, logits.argmax(-1)
+
+    return block
+
+
+def deepspec_cases(out: Path) -> None:
+    reference = import_module("deepspec.modeling.dspark.qwen3.modeling")
+    for kind, confidence, rank in (("vanilla", True, 6), ("gated", False, 6), ("rnn", True, 6), ("none", False, 0)):
+        shape = {
+            **QWEN3,
+            **PLAIN_ROPE,
+            "block_size": BLOCK,
+            "num_target_layers": TARGET_DEPTH,
+            "target_layer_ids": TARGET_LAYERS,
+            "mask_token_id": MASK,
+            "num_anchors": 4,
+            "enable_confidence_head": confidence,
+            "confidence_head_with_markov": confidence,
+            "markov_rank": rank,
+            "architectures": ["Qwen3DSparkModel"],
+        }
+        if rank:
+            shape["markov_head_type"] = kind
+        model = randomised(reference.Qwen3DSparkModel(Qwen3Config(**shape, attn_implementation="eager")))
+        write(out, f"dspark_{kind}", model, shape, two_blocks(drafts_of(model)))
+
+
+def gemma_case(out: Path) -> None:
+    reference = import_module("deepspec.modeling.dspark.gemma4.modeling")
+    shape = {
+        "model_type": "gemma4_text", "hidden_size": HIDDEN, "intermediate_size": 24, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "num_global_key_value_heads": 1, "head_dim": 4,
+        "global_head_dim": 8, "vocab_size": VOCABULARY, "rms_norm_eps": 1e-6, "attention_bias": False,
+        "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 512, "attention_dropout": 0.0,
+        "attention_k_eq_v": True, "enable_moe_block": False, "hidden_size_per_layer_input": 0,
+        "num_kv_shared_layers": 0, "use_double_wide_mlp": False, "final_logit_softcapping": 5.0,
+        "layer_types": ["full_attention"] * 2, "sliding_window": 512, "tie_word_embeddings": False,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+        "block_size": BLOCK, "num_target_layers": TARGET_DEPTH, "target_layer_ids": TARGET_LAYERS,
+        "mask_token_id": MASK, "num_anchors": 4, "enable_confidence_head": True, "confidence_head_with_markov": True,
+        "markov_rank": 6, "markov_head_type": "vanilla", "architectures": ["Gemma4DSparkModel"],
+    }  # fmt: skip
+    config = Gemma4TextConfig(**shape, attn_implementation="eager")
+    model = randomised(reference.Gemma4DSparkModel(config))
+    write(out, "dspark_gemma4", model, shape, two_blocks(drafts_of(model)))
+
+
+def drafts_of(model: Any) -> Block:
+    """Return the function of a block as `deepspec.eval.dspark.draft_ops` drafts it."""
+
+    def block(ids: Any, hidden: Any, positions: Any, cache: Any) -> tuple[Any, Any]:
+        rows = model._forward_backbone(
+            target_hidden_states=hidden,
+            noise_embedding=model.embed_tokens(ids),
+            position_ids=positions,
+            attention_mask=None,
+            past_key_values=cache,
+            use_cache=True,
+            is_causal=False,
+        )
+        tokens, logits = model.sample_draft_tokens(
+            model.compute_logits(rows), first_prev_token_ids=ids[:, 0], hidden_states=rows
+        )
+        return logits, tokens
+
+    return block
+
+
+def two_blocks(block: Block) -> Tensors:
+    """Draft behind `TEXT` tokens, then behind `MORE` more; the block's own rows are cut from the cache between."""
+    generator = torch.Generator().manual_seed(11)
+    hidden = torch.randn(1, TEXT + MORE, len(TARGET_LAYERS) * HIDDEN, generator=generator)
+    cache, found = DynamicCache(), {"hidden": hidden[0]}
+    for number, (start, end) in enumerate(((0, TEXT), (TEXT, TEXT + MORE))):
+        ids = torch.tensor([[5 + 9 * number, *[MASK] * (BLOCK - 1)]])
+        positions = torch.arange(start, end + BLOCK)[None]
+        logits, tokens = block(ids, hidden[:, start:end], positions, cache)
+        if (surplus := cache.get_seq_length() - end) > 0:
+            cache.crop(-surplus)
+        found |= {f"logits.{number}": logits[0], f"tokens.{number}": tokens[0], f"root.{number}": ids[0, :1]}
+        found[f"position.{number}"] = torch.tensor([end])
+    return found
+
+
+def speculators_cases(out: Path) -> None:
+    """Their forward pass is that of training, so a block is put together here out of their layers and masks."""
+    without_package_code()
+    definitions = import_module("speculators.models.dflash.model_definitions")
+    heads = import_module("speculators.models.dspark.model_definitions")
+    cases: dict[str, dict[str, Any]] = {
+        "speculators_dspark": {"speculators_model_type": "dspark", "markov_rank": 6, "markov_head_type": "gated"},
+        "speculators_dflash": {"speculators_model_type": "dflash"},
+        "speculators_both_ways": {"speculators_model_type": "dflash", "sliding_window_non_causal": True},
+    }
+    for name, changes in cases.items():
+        layers = {**QWEN3, **PLAIN_ROPE, "layer_types": ["sliding_attention", "full_attention"]}
+        layers |= {"sliding_window": 3, "use_sliding_window": True}
+        config = Qwen3Config(**layers, attn_implementation="eager")
+        model = torch.nn.Module()
+        model.layers = torch.nn.ModuleList(definitions.Qwen3DFlashDecoderLayer(config, layer) for layer in range(2))
+        model.norm, model.hidden_norm = Qwen3RMSNorm(HIDDEN), Qwen3RMSNorm(HIDDEN)
+        model.fc = torch.nn.Linear(len(TARGET_LAYERS) * HIDDEN, HIDDEN, bias=False)
+        model.embed_tokens = torch.nn.Embedding(VOCABULARY, HIDDEN)
+        model.lm_head = torch.nn.Linear(HIDDEN, REDUCED, bias=False)
+        sizes = {"verifier_vocab_size": VOCABULARY, "draft_vocab_size": REDUCED, "hidden_size": HIDDEN}
+        if rank := changes.get("markov_rank"):
+            model.markov_head = heads.MarkovHead(**sizes, markov_rank=rank, head_type=changes["markov_head_type"])
+        randomised(model)
+        ids = torch.sort(torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(3))[:REDUCED]).values
+        shape = {
+            **changes,
+            "transformer_layer_config": layers,
+            "draft_vocab_size": REDUCED,
+            "block_size": BLOCK,
+            "aux_hidden_state_layer_ids": [layer + 1 for layer in TARGET_LAYERS],
+            "mask_token_id": MASK,
+            "speculators_config": {"verifier": {"name_or_path": "Qwen/Tiny", "architectures": ["Qwen3ForCausalLM"]}},
+        }
+        found = two_blocks(SpeculatorsBlock(model, config, ids, changes.get("sliding_window_non_causal", False)))
+        found["weights.d2t"] = ids - torch.arange(REDUCED)
+        found["weights.t2d"] = torch.isin(torch.arange(VOCABULARY), ids)
+        write(out, name, model, shape, found)
+
+
+class SpeculatorsBlock:
+    """A block of one anchor at the end of the text, whose own hidden state nobody has: the masks leave it out."""
+
+    def __init__(self, model: Any, config: Any, ids: Any, both_ways: bool) -> None:
+        self.model, self.ids, self.both_ways = model, ids, both_ways
+        self.rotary, self.window = Qwen3RotaryEmbedding(config), config.sliding_window
+        self.text = torch.zeros(1, 0, len(TARGET_LAYERS) * HIDDEN)
+
+    def __call__(self, ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, Any]:
+        self.text = torch.cat([self.text, hidden], 1)
+        count = self.text.shape[1]
+        padded = torch.cat([self.text, torch.zeros_like(self.text[:, :1])], 1)
+        context = self.model.hidden_norm(self.model.fc(padded))
+        places = torch.cat([torch.arange(count + 1), count + torch.arange(BLOCK)])[None]
+        rows, positions = self.model.embed_tokens(ids), self.rotary(context, places)
+        for layer, window in zip(self.model.layers, (self.window, None), strict=True):
+            mask = self.mask(count, window)
+            rows = layer(hidden_states=rows, target_hidden=context, attention_mask=mask, position_embeddings=positions)
+        rows = self.model.norm(rows)
+        logits = self.model.lm_head(rows)
+        if not hasattr(self.model, "markov_head"):
+            return logits[:, 1:], self.ids[logits[:, 1:].argmax(-1)]
+        drafted = [ids[0, 0]]
+        for depth in range(BLOCK):
+            before = torch.stack(drafted + [ids[0, 0]] * (BLOCK - len(drafted)))[None]
+            corrected = logits + self.model.markov_head.block_bias(prev_token_ids=before, hidden_states=rows)
+            drafted.append(self.ids[corrected[0, depth].argmax()])
+        return corrected, torch.stack(drafted[1:])[None]
+
+    def mask(self, count: int, window: int | None) -> Any:
+        masks = import_module("speculators.models.dflash.attention")
+        documents, anchors = torch.zeros(count + 1, dtype=torch.long), torch.tensor([count])
+        see, queries, keys = masks.create_anchor_block_mask_mod(
+            documents, count + 1, anchors, BLOCK, window, self.both_ways
+        )
+        seen = create_mask(see, None, None, queries, keys, "cpu")
+        return torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
+
+
+def without_package_code() -> None:
+    """Import modules of speculators without the code of its packages, which loads and registers everything."""
+    root = Path(next(path for path in sys.path if (Path(path) / "speculators").is_dir())) / "speculators"
+    for name in ("", ".models", ".models.dflash", ".models.dspark"):
+        package = types.ModuleType(f"speculators{name}")
+        package.__path__ = [str(root.joinpath(*name.split(".")[1:]))]
+        sys.modules[package.__name__] = package
+
+
+def randomised(model: Any, seed: int = 0) -> Any:
+    """Give a model random weights that 16 bits hold exactly: matrices around 0, norms around 1."""
+    generator = torch.Generator().manual_seed(seed)
+    values = [*model.parameters(), *(buffer for name, buffer in model.named_buffers() if "layer_scalar" in name)]
+    for value in values:
+        spread = 0.35 if value.ndim > 1 else 0.2
+        drawn = spread * torch.randn(value.shape, generator=generator)
+        value.copy_((drawn + (value.ndim == 1)).half().float())
+    return model.eval()
+
+
+def write(out: Path, name: str, model: Any, config: dict[str, Any], found: Tensors) -> None:
+    weights = {f"weights.{key}": value.half() for key, value in model.state_dict().items() if "inv_freq" not in key}
+    tensors = {key: value.contiguous() for key, value in {**weights, **found}.items()}
+    save_file(tensors, out / f"block_{name}.safetensors", {"config": json.dumps(config)})
+
+
+if __name__ == "__main__":
+    main()

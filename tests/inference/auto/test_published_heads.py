@@ -1,0 +1,58 @@
+"""The automatic mode with EAGLE-3 and block drafters of random weights, through their folders."""
+
+from pathlib import Path
+
+import pytest
+
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import Mode
+from rdchat.inference.auto.costs.cost_curve import FAR, NEAR
+from rdchat.inference.auto.costs.measuring import deep_beams_differ, measure_beams, measure_waits
+from rdchat.inference.auto.costs.other_programs import OtherPrograms
+from rdchat.inference.drafting.folders.drafter_folder import load_drafter
+from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.auto.automatic_replies import automatic
+from tests.inference.auto.measurements import finished
+from tests.inference.drafting.block.block_drafters import written_block
+from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
+from tests.inference.fakes import ask, shared_llama, tiny_llama
+from tests.inference.plain_replies import plain
+
+HEADS = {"eagle3": eagle3_folder, "block": written_block}
+
+
+def ready(kind: str, model: LoadedModel, folder: Path) -> HeadModel:
+    """Return a drafter of a kind, written to a folder and read from there."""
+    head = HeadModel(model, load_drafter(HEADS[kind](folder / kind, model), model))
+    assert head.kind == kind
+    assert head.remembers
+    assert not head.drafts_ahead
+    return head
+
+
+@pytest.mark.across_rows
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.3])
+@pytest.mark.parametrize("kind", HEADS)
+def test_the_text_is_that_of_plain_decoding(kind: str, temperature: float, tmp_path: Path) -> None:
+    model = shared_llama()
+    request = ask("abcabcabc", seed=5, max_tokens=40, temperature=temperature)
+    expected = plain(model, request)
+    events, *_ = automatic(model, request, (Mode.LOOKUP, Mode.DRAFTER), 0, ready(kind, model, tmp_path))
+    end = events[-1]
+    assert isinstance(end, ReplyEnd)
+    assert (end.token_ids, end.text) == (expected.token_ids, expected.text)
+    assert end.statistics.rounds > 0
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_their_costs_are_measured_near_the_beginning_of_a_text_and_further_on(kind: str, tmp_path: Path) -> None:
+    model, others = tiny_llama(context_length=2048), OtherPrograms()
+    head = ready(kind, model, tmp_path)
+    longest = min(6, 1 + head.most_drafted)
+    assert deep_beams_differ(model, head)
+    for depth in (NEAR, FAR):
+        costs = finished(measure_beams(model, head, others, depth)).costs
+        assert set(costs) == {(width, length) for width in (1, 4, 8) for length in (2, longest)}
+        assert all(ms > 0 for ms in costs.values())
+    assert set(finished(measure_waits(model, head, None, others)).costs) == {(0, 0), (0, 1)}

@@ -1,0 +1,185 @@
+"""Block drafters of random weights for small targets, in memory and on disk, and replies that they draft."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_flatten, tree_map
+
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import BeamShape, GenerationRequest
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.beam_search import PathScorer
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadSettings
+from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov, RopeConfig
+from rdchat.inference.drafting.heads.block_head import BlockMemory, BoundBlockHead, StoredBlockHead
+from rdchat.inference.drafting.heads.block_network import BlockNetwork
+from rdchat.inference.drafting.heads.head import Root
+from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.fakes import tiny_llama
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"markov": Markov.VANILLA, "own_embeddings": True, "own_output": True},
+    {"markov": Markov.GATED, "windows": (None, 4), "reduced": True},
+    {"markov": Markov.RNN, "own_output": True, "reduced": True},
+]
+
+
+def block_config(model: LoadedModel, **changes: Any) -> BlockConfig:
+    """Return a drafter of a target's sizes: DFlash's kind, or with a Markov head DSpark's."""
+    vocabulary, depth = model.info.vocabulary_size, len(model.network.layers)
+    markov = changes.get("markov", Markov.NONE)
+    shape: dict[str, Any] = {
+        "hidden_size": TargetEmbeddings(model.network, vocabulary).width,
+        "vocabulary_size": vocabulary,
+        "draft_vocabulary_size": vocabulary - 5 if changes.get("reduced") else vocabulary,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_size": 8,
+        "inner_size": 32,
+        "norm_epsilon": 1e-6,
+        "rope": RopeConfig(10_000.0),
+        "windows": (None, None),
+        "causal": (False, False),
+        "target_layers": (0, depth - 2),
+        "target_depth": depth,
+        "block_size": 5,
+        "mask_token": vocabulary - 1,
+        "from_anchor": markov is not Markov.NONE,
+        "markov_rank": 0 if markov is Markov.NONE else 8,
+    }
+    return BlockConfig(**(shape | changes))
+
+
+def stored_block(model: LoadedModel, **changes: Any) -> StoredBlockHead:
+    """Return a drafter of random weights; `changes` are fields of its `BlockConfig`."""
+    config = block_config(model, **changes)
+    mx.random.seed(3)
+    with mx.stream(mx.cpu):
+        network = BlockNetwork(config)
+        network.update(tree_map(lambda array: array + 0.2 * mx.random.normal(array.shape), network.parameters()))
+    reduced = mx.arange(5, config.vocabulary_size, dtype=mx.int32) if config.reduced else None
+    return stored_of(network, reduced)
+
+
+def stored_of(network: BlockNetwork, reduced: mx.array | None = None) -> StoredBlockHead:
+    """Return a drafter with the weights of a network."""
+    return StoredBlockHead(network.config, lambda: dict(tree_flatten(network.parameters())), reduced)
+
+
+def written_block(folder: Path, model: LoadedModel, settings: dict[str, Any] | None = None, **changes: Any) -> Path:
+    """Write a drafter of random weights in DeepSpec's layout, or z-lab's where it has no Markov head."""
+    stored = stored_block(model, **changes)
+    config = stored.config
+    facts: dict[str, Any] = {
+        "architectures": ["Whatever"],
+        "auto_map": {"AutoModel": "code.Model"},
+        "model_type": "qwen3",
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.inner_size,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_size,
+        "vocab_size": config.vocabulary_size,
+        "draft_vocab_size": config.draft_vocabulary_size,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "num_target_layers": config.target_depth,
+        "block_size": config.block_size,
+    }
+    inner = {"target_layer_ids": list(config.target_layers), "mask_token_id": config.mask_token}
+    if config.markov is Markov.NONE:
+        facts["dflash_config"] = inner
+    else:
+        facts |= inner | {"markov_rank": config.markov_rank, "markov_head_type": config.markov.value}
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(facts | (settings or {})))
+    if config.reduced:
+        del facts["draft_vocab_size"]  # d2t tells
+    tensors = dict(stored.weights())
+    if stored.vocabulary is not None:
+        tensors["d2t"] = stored.vocabulary - mx.arange(stored.vocabulary.shape[0])
+    mx.save_safetensors(str(folder / "model.safetensors"), tensors)
+    return folder
+
+
+def memoryless_llama() -> LoadedModel:
+    """Return a target whose layers do nothing: what it says next follows from the last token alone."""
+    model = tiny_llama()
+    for layer in model.network.layers:
+        layer.self_attn.o_proj.weight = mx.zeros_like(layer.self_attn.o_proj.weight)
+        layer.mlp.down_proj.weight = mx.zeros_like(layer.mlp.down_proj.weight)
+    return model
+
+
+def all_knowing(model: LoadedModel) -> StoredBlockHead:
+    """Return a drafter that gives the logits of a memoryless target: its Markov head has them by heart."""
+    size = model.info.vocabulary_size
+    stored = stored_block(model, markov=Markov.VANILLA, markov_rank=size, own_output=True, from_anchor=True)
+    weights = dict(stored.weights())
+    weights["lm_head.weight"] = mx.zeros_like(weights["lm_head.weight"])
+    weights["markov_head.markov_w1.weight"] = mx.eye(size)
+    weights["markov_head.markov_w2.weight"] = model.network(mx.arange(size)[None])[0].T
+    return StoredBlockHead(stored.config, lambda: weights)
+
+
+@dataclass
+class BlockPair:
+    """A target and its drafter, with a KV cache and a memory that outlive replies."""
+
+    target: LoadedModel
+    head: BoundBlockHead
+    cache: KVCache = field(init=False)
+    memory: BlockMemory = field(init=False)
+
+    def __post_init__(self) -> None:
+        memory = self.head.memory()
+        assert isinstance(memory, BlockMemory)
+        self.cache, self.memory = KVCache(self.target.network), memory
+
+    @classmethod
+    def of(cls, target: LoadedModel, bits: int = 0, **changes: Any) -> "BlockPair":
+        return cls(target, stored_block(target, **changes).bind(target, bits))
+
+    def start(
+        self, request: GenerationRequest, shape: BeamShape, branch: bool = False, prompt: list[int] | None = None
+    ) -> RoundIterator:
+        prompt = prompt or self.target.encode_chat(request.messages, continue_last=False)
+        self.target.hooks.read(self.head.reads)
+        self.cache.keep_prefix_of(prompt)
+        self.memory.begin(prompt)
+        scorer = PathScorer(request.sampling, request.seed, self.head.vocabulary)
+        settings, ledger = HeadSettings(shape, branch), Ledger()
+        drafter = HeadDrafter(self.target, self.head, self.memory, scorer, prompt, settings=settings, ledger=ledger)
+        return RoundIterator(ReplyJob.fresh(self.target, prompt, request, self.cache), drafter)
+
+    def reply(self, request: GenerationRequest, shape: BeamShape, branch: bool = False) -> ReplyEnd:
+        *_, end = self.start(request, shape, branch)
+        assert isinstance(end, ReplyEnd)
+        return end
+
+    def assert_in_step(self, text: list[int] | None = None) -> None:
+        """The memory drafts what one drafts that saw just the cached tokens, or a text, in one call of the target."""
+        tokens, held = text or self.cache.tokens, self.memory.positions
+        assert held == list(range(len(held)))
+        assert len(held) <= len(tokens)  # the last rounds' rows wait for the next draft
+        self.target.hooks.read(self.head.reads)
+        self.target.network(mx.array([[*tokens, 1]]))
+        hidden = self.target.hooks.hidden
+        assert hidden is not None
+        fresh = self.head.memory()
+        fresh.take(tokens, hidden[0, : len(tokens)], 0)
+        root = Root(7, len(tokens), hidden[0, len(tokens) - 1])
+        expected, found = fresh.state(root), self.memory.state(root)
+        np.testing.assert_allclose(np.array(found.logits()), np.array(expected.logits()), atol=2e-4)
+        assert self.memory.positions == list(range(len(tokens)))

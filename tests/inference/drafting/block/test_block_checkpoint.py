@@ -1,0 +1,263 @@
+"""Published block drafters: told apart by what they hold, bound by sizes, refused with what does not fit."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+
+from rdchat.errors import ModelError
+from rdchat.inference.drafting.folders.drafter_folder import check_drafter, inspect_drafter, load_drafter
+from rdchat.inference.drafting.folders.formats import FORMATS
+from rdchat.inference.drafting.heads.block_config import Markov
+from rdchat.inference.drafting.heads.block_head import StoredBlockHead
+from rdchat.inference.drafting.heads.block_network import BlockNetwork
+from rdchat.inference.drafting.heads.head import HeadKind
+from rdchat.inference.target.embeddings import embedding_scale
+from tests.inference.drafting.block.block_drafters import KINDS, block_config, stored_block, written_block
+from tests.inference.fakes import shared_family, shared_llama
+from tests.time_limits import at_most
+
+OWN: dict[str, Any] = {"markov": Markov.GATED, "own_embeddings": True, "own_output": True}
+
+
+@pytest.fixture
+def drafter(tmp_path: Path) -> Path:
+    return written_block(tmp_path / "drafter", shared_llama(), **OWN)
+
+
+def change(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def change_tensors(folder: Path, changes: Callable[[dict[str, mx.array]], object]) -> None:
+    path = str(folder / "model.safetensors")
+    tensors = {name: mx.array(np.array(tensor)) for name, tensor in mx.load(path).items()}
+    changes(tensors)
+    mx.save_safetensors(path, tensors)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_what_was_written_is_read_again(kind: dict, tmp_path: Path) -> None:
+    kind = {name: value for name, value in kind.items() if name != "windows"}
+    model = shared_llama()
+    folder = written_block(tmp_path / "drafter", model, **kind)
+    assert inspect_drafter(folder) is HeadKind.BLOCK
+    loaded, made = load_drafter(folder, model), stored_block(model, **kind)
+    assert isinstance(loaded, StoredBlockHead)
+    found, wanted = loaded.weights(), made.weights()
+    assert found.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        np.testing.assert_array_equal(np.array(found[name]), np.array(tensor))
+    assert loaded.config.from_anchor == made.config.from_anchor
+    if made.vocabulary is not None:
+        np.testing.assert_array_equal(np.array(loaded.vocabulary), np.array(made.vocabulary))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, {"qk_norm": False, "biases": frozenset({"self_attn.q_proj", "mlp.up_proj"})}])
+def test_the_network_has_the_tensors_that_its_configuration_counts(kind: dict) -> None:
+    config = block_config(shared_llama(), **kind)
+    found = {name: tensor.shape for name, tensor in tree_flatten(BlockNetwork(config).parameters())}
+    assert found == config.shapes()
+
+
+def test_a_drafter_is_known_by_its_tensors_alone(drafter: Path) -> None:
+    """Names and classes are as their makers like; `auto_map` names code that is never run."""
+    (drafter / "code.py").write_text("raise SystemExit('run')")
+    prefixed = lambda tensors: [tensors.update({f"model.{name}": tensors.pop(name)}) for name in list(tensors)]  # noqa: E731
+    change_tensors(drafter, prefixed)
+    change(drafter, model_type="llama", architectures=["LlamaForCausalLMEagle3"])
+    assert isinstance(load_drafter(drafter, shared_llama()), StoredBlockHead)
+
+
+def test_floats_are_not_all_in_memory_beside_their_quantised_copies(tmp_path: Path) -> None:
+    """A drafter for a large model once had all its floats in memory until the last was quantised."""
+    model = shared_family("llama")
+    folder = written_block(
+        tmp_path / "drafter", model, **OWN, inner_size=2**13, windows=(None,) * 4, causal=(False,) * 4
+    )
+    stored_bytes = (folder / "model.safetensors").stat().st_size
+    assert stored_bytes > 20e6
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    head = load_drafter(folder, model)
+    assert mx.get_active_memory() - before < stored_bytes / 10
+    assert isinstance(head, StoredBlockHead)
+    bound = head.bind(model, 4)
+    assert bound.network.layers[0].mlp.down_proj.bits == 4
+    assert mx.get_peak_memory() - before < stored_bytes * 0.4
+
+
+def test_shards_are_read_together(drafter: Path) -> None:
+    tensors = dict(mx.load(str(drafter / "model.safetensors")))
+    names = sorted(tensors)
+    for number, part in enumerate((names[::2], names[1::2])):
+        shard = drafter / f"model-0000{number + 1}-of-00002.safetensors"
+        mx.save_safetensors(str(shard), {name: tensors[name] for name in part})
+    (drafter / "model.safetensors").unlink()
+    assert isinstance(load_drafter(drafter, shared_llama()), StoredBlockHead)
+    shard.unlink()
+    with pytest.raises(ModelError, match=r"model-00002-of-00002\.safetensors is missing"):
+        check_drafter(drafter, shared_llama())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hidden_act": "relu"}, "its setting hidden_act is 'relu'"),
+        ({"markov_head_type": "lstm"}, "its setting markov_head_type is 'lstm'"),
+        ({"markov_rank": 9}, "its tensor markov_head.gate_proj.bias has the shape"),
+        ({"markov_rank": 0}, "has a tensor markov_head.gate_proj.bias, which its kind"),
+        ({"num_hidden_layers": 3}, "it lacks the tensor layers.2.input_layernorm.weight"),
+        ({"num_hidden_layers": 10**9}, "its setting num_hidden_layers is 1000000000"),
+        ({"num_hidden_layers": True}, "its setting num_hidden_layers is True"),
+        ({"hidden_size": 2**40}, "its setting hidden_size is"),
+        ({"intermediate_size": None}, "its configuration lacks intermediate_size"),
+        ({"num_key_value_heads": 3}, "its 4 heads cannot share 3"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "its setting layer_types is"),
+        ({"layer_types": ["full_attention"]}, "its setting layer_types is"),
+        ({"layer_types": ["sliding_attention"] * 2}, "its configuration lacks sliding_window"),
+        ({"rope_scaling": {"rope_type": "longrope", "factor": 2}}, "its setting rope_type is 'longrope'"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2}}, "its setting type is 'dynamic'"),
+        ({"rope_scaling": {"type": "linear"}}, "lacks factor of the rope of kind linear"),
+        ({"rope_scaling": {"type": "linear", "factor": 0}}, "its setting factor is 0"),
+        ({"rope_scaling": {"type": "linear", "factor": 2, "wave": 1}}, "does not know its setting wave"),
+        ({"rope_scaling": 3}, "its setting rope_scaling is 3"),
+        ({"partial_rotary_factor": 0.5, "rope_scaling": {"type": "default"}}, "its setting partial_rotary_factor"),
+        ({"rope_theta": "much"}, "its setting rope_theta is 'much'"),
+        ({"rope_theta": 1}, "its setting rope_theta is 1"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 0.5}}, "its setting rope_theta is 0.5"),
+        ({"head_dim": 7}, "cannot turn 7 of 7 numbers of a head in pairs"),
+        ({"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.4}}, "cannot turn 3.2 of 8"),
+        ({"block_size": 0}, "its setting block_size is 0"),
+        ({"block_size": 10**6}, "its setting block_size is 1000000"),
+        ({"mask_token_id": None}, "its configuration lacks mask_token_id"),
+        ({"mask_token_id": 31}, "its setting mask_token_id is 31"),
+        ({"target_layer_ids": None}, "its configuration lacks target_layer_ids"),
+        ({"target_layer_ids": [-1, 0]}, "its setting target_layer_ids is"),
+        ({"target_layer_ids": [0, 1, 2]}, "its tensor fc.weight has the shape"),
+        ({"target_layer_ids": [0, 900]}, r"it reads the layers \[0, 900\], tiny has 2"),
+        ({"num_target_layers": 36}, "it is for a model with 36 layers, tiny has 2"),
+        ({"draft_vocab_size": 20}, r"it drafts 20 tokens and does not say which \(d2t\)"),
+        ({"dflash_config": {"causal": True}}, "its setting causal is True"),
+        ({"dflash_config": {"selector": 4}}, "does not know its setting selector"),
+        ({"gating": "per-head"}, "its setting gating is 'per-head'"),
+        ({"sample_from_anchor": "no"}, "its setting sample_from_anchor is 'no'"),
+        ({"block_size": {}}, "its setting block_size is {}"),
+        ({"x" * 10**5: 1, "hidden_act": "y" * 10**5}, "its setting hidden_act is 'yyy"),
+    ],
+)
+def test_settings_that_do_not_fit(changes: dict[str, Any], words: str, drafter: Path) -> None:
+    change(drafter, **changes)
+    with at_most(10), pytest.raises(ModelError, match=words) as caught:
+        load_drafter(drafter, shared_llama())
+    assert len(str(caught.value)) < 500
+
+
+def nothing_finite(tensors: dict[str, mx.array]) -> None:
+    tensors["norm.weight"] = tensors["norm.weight"] * mx.inf
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda tensors: tensors.pop("layers.1.mlp.up_proj.weight"), "it lacks the tensor layers.1.mlp.up_proj.weight"),
+        (lambda tensors: tensors.update({"conv.weight": mx.zeros(3)}), "it has a tensor conv.weight"),
+        (lambda tensors: tensors.update({"norm.weight": mx.zeros((32, 1))}), "its tensor norm.weight has the shape"),
+        (lambda tensors: tensors.update({"norm.weight": mx.zeros(32, mx.uint32)}), "norm.weight is stored as U32"),
+        (lambda tensors: tensors.update({"model.norm.weight": mx.zeros(32)}), "holds norm.weight twice"),
+        (nothing_finite, "its tensor norm.weight holds numbers that are not finite"),
+        (lambda tensors: tensors.pop("fc.weight"), "describes no drafter that this version"),
+    ],
+)
+def test_tensors_that_do_not_fit(damage: Callable[[dict[str, mx.array]], object], words: str, drafter: Path) -> None:
+    change_tensors(drafter, damage)
+    with pytest.raises(ModelError, match=words):
+        load_drafter(drafter, shared_llama())
+
+
+@pytest.mark.parametrize(
+    ("offsets", "words"),
+    [
+        ([5] * 25 + [6], "has tokens that the model does not have"),
+        ([-1] + [5] * 25, "has tokens that the model does not have"),
+        ([5, 4] + [5] * 24, "are not in ascending order"),
+    ],
+)
+def test_lists_of_tokens_that_do_not_fit(offsets: list[int], words: str, tmp_path: Path) -> None:
+    folder = written_block(tmp_path / "drafter", shared_llama(), **KINDS[3])
+    change_tensors(folder, lambda tensors: tensors.update({"d2t": mx.array(offsets, mx.int64)}))
+    with pytest.raises(ModelError, match=words):
+        load_drafter(folder, shared_llama())
+
+
+def test_another_models_drafter_is_refused(drafter: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="for a model with hidden states of width 32, tiny has 64"):
+        check_drafter(drafter, shared_family("llama"))
+    tableless = written_block(tmp_path / "tableless", shared_llama())
+    change(tableless, vocab_size=40, draft_vocab_size=40)
+    with pytest.raises(ModelError, match="for a model with 40 tokens, tiny has 31"):
+        check_drafter(tableless, shared_llama())
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
+def test_pickles_are_never_read(name: str, drafter: Path) -> None:
+    (drafter / "model.safetensors").rename(drafter / name)
+    with pytest.raises(ModelError, match=f"has its weights as {name}") as caught:
+        load_drafter(drafter, shared_llama())
+    assert "safetensors" in caught.value.hint
+
+
+def test_without_weights_it_is_no_drafter(drafter: Path) -> None:
+    (drafter / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="describes no drafter that this version"):
+        inspect_drafter(drafter)
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        (None, "It names no model; its sizes fit org/Tiny-4bit."),
+        ("Qwen/tiny", "It was made for Qwen/tiny; name and sizes fit org/Tiny-4bit."),
+        ("Qwen/Other", "It was made for Qwen/Other; its sizes fit org/Tiny-4bit as well."),
+    ],
+)
+def test_how_sure_it_is_whose_drafter_it_is(named: str | None, words: str, drafter: Path) -> None:
+    change(drafter, target_model_name_or_path=named)
+    model = shared_llama()
+    fit = check_drafter(drafter, replace(model, info=replace(model.info, name="org/Tiny-4bit")))
+    assert (fit.sure, fit.words) == (False, words)
+
+
+def test_confidence_heads_are_accepted_and_left(drafter: Path) -> None:
+    more = {"confidence_head.proj.weight": mx.zeros((1, 40)), "confidence_head.proj.bias": mx.zeros(1)}
+    change_tensors(drafter, lambda tensors: tensors.update(more))
+    change(drafter, enable_confidence_head=True, confidence_head_with_markov=True)
+    stored = load_drafter(drafter, shared_llama())
+    assert isinstance(stored, StoredBlockHead)
+    assert "confidence_head.proj.weight" not in stored.weights()
+    change_tensors(drafter, lambda tensors: tensors.pop("confidence_head.proj.bias"))
+    with pytest.raises(ModelError, match=r"lacks the tensor confidence_head\.proj\.bias"):
+        check_drafter(drafter, shared_llama())
+
+
+def test_a_list_of_formats_and_a_recurrent_folder_of_ours() -> None:
+    assert HeadKind.BLOCK in {form.kind for form in FORMATS}
+    ours = {"format": 1, "architecture": {}, "target": {}}
+    assert not any(form.matches(ours, ["draft_vocabulary", "output.weight"]) for form in FORMATS)
+
+
+def test_tables_of_gemma_are_scaled_as_transformers_does_it() -> None:
+    assert embedding_scale("gemma3_text", 64) == embedding_scale("gemma4", 64) == 8
+    assert embedding_scale("gemma2", 64) == embedding_scale("qwen3", 64) == 1
+    model = shared_family("gemma3")
+    scaled = replace(model, info=replace(model.info, architecture="gemma3_text"))
+    plain, larger = (stored_block(model).bind(one).embeddings(3) for one in (model, scaled))
+    np.testing.assert_allclose(np.array(larger), 8 * np.array(plain), rtol=1e-6)

@@ -1,0 +1,242 @@
+"""Block drafters in the loop: the text of plain decoding, and a memory of committed tokens alone."""
+
+from collections.abc import Callable
+from functools import cache
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.requests import BeamShape
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
+from rdchat.inference.drafting.heads.block_config import Markov
+from rdchat.inference.drafting.heads.head import HeadKind, Root
+from rdchat.inference.target.capability import DraftKind
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, all_knowing, memoryless_llama, stored_block
+from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, shared_family, shared_llama
+from tests.inference.families import TREES, network_of
+from tests.inference.plain_replies import ENDING_SEEDS, plain
+
+pytestmark = pytest.mark.across_rows
+
+FAMILIES = ["qwen3", "gemma3", "gpt_oss", "phi3", "llama with llama3 rope", "lfm2"]
+TEMPERATURES = [0, 0.7, 1.3]
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_text_is_that_of_plain_decoding_with_every_family(family: str, temperature: float) -> None:
+    model = shared_family(family)
+    number = FAMILIES.index(family) + TEMPERATURES.index(temperature)
+    request = ask(temperature=temperature, max_tokens=8)
+    pair = BlockPair.of(model, **KINDS[number % len(KINDS)])
+    end = pair.reply(request, BeamShape(3, 4) if number % 2 else BeamShape(1, 5), branch=number % 3 == 0)
+    assert end.token_ids == plain(model, request).token_ids
+    assert end.statistics.drafted > 0
+    assert end.statistics.host_syncs == end.statistics.rounds, "one a round"
+    if model.capability.kind is DraftKind.CHAIN:
+        assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
+    pair.assert_in_step([*model.encode_chat(request.messages, False), *end.token_ids[:-1]])
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_trees_and_chains_of_every_kind(kind: dict, temperature: float) -> None:
+    model = shared_llama()
+    request = ask(temperature=temperature, max_tokens=10)
+    for target, shape in ((model, BeamShape(4, 5)), (chains_only(model), BeamShape(1, 6))):
+        end = BlockPair.of(target, **kind).reply(request, shape)
+        assert end.token_ids == plain(model, request).token_ids
+        most = 4 + (kind.get("markov", Markov.NONE) is not Markov.NONE)
+        assert 0 < end.statistics.drafted <= end.statistics.rounds * min(most, shape.length - 1)
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1.3, "top_p": 1.0}, {"top_k": 6}], ids=str)
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_drafter_that_knows_the_target_is_always_right(sampling: dict, width: int) -> None:
+    """With the target's own logits, a draft is wrong only if its noise, place or token before is not the text's."""
+    model = memoryless_llama()
+    request = ask(max_tokens=20, **sampling)
+    end = BlockPair(model, all_knowing(model).bind(model, 0)).reply(request, BeamShape(width, 5))
+    assert end.token_ids == plain(model, request).token_ids
+    # the last round may offer more than the reply has room for
+    assert end.statistics.drafted > 5
+    assert end.statistics.accepted >= end.statistics.drafted - 4
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+def test_quantised_drafters_and_targets(family: str, bits: int) -> None:
+    model = shared_family(family)
+    request = ask(temperature=0.7, max_tokens=12)
+    pair = BlockPair.of(model, bits, markov=Markov.VANILLA, own_embeddings=True, markov_rank=64)
+    assert {pair.head.network.fc.bits, pair.head.network.markov_head.markov_w1.bits} == {bits}
+    assert pair.reply(request, BeamShape(3, 4)).token_ids == plain(model, request).token_ids
+    floats = BlockPair.of(model, markov=Markov.VANILLA, own_embeddings=True, markov_rank=64)
+    hidden = mx.random.normal((6, 128), key=mx.random.key(1))
+    rows = []
+    for one in (pair, floats):
+        one.memory.begin([1] * 6)
+        one.memory.take([1] * 6, hidden, 0)
+        rows.append(np.array(one.memory.state(Root(3, 6, hidden[5])).logits()).ravel())
+    assert np.corrcoef(*rows)[0, 1] > (0.99 if bits == 8 else 0.8)
+
+
+@cache
+def quantised(family: str) -> LoadedModel:
+    """Return a target whose tables and layers are quantised; it computes in float32, so rows do not matter."""
+    module, options = TREES[family]
+    network = network_of(module, {**options, "vocab_size": len(ALPHABET)})
+    nn.quantize(network, 64, 4)
+    return loaded(network)
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize(("family", "bits"), [("phi3", 4), ("llama", 8), ("gemma3", 0)])
+def test_the_text_of_quantised_targets(family: str, bits: int, temperature: float) -> None:
+    model = quantised(family)
+    request = ask(temperature=temperature, max_tokens=10)
+    pair = BlockPair.of(model, bits, **KINDS[2])
+    assert isinstance(pair.head.network.fc, nn.QuantizedLinear if bits else nn.Linear)
+    for shape in (BeamShape(3, 4), BeamShape(1, 5)):
+        end = pair.reply(request, shape)
+        assert end.token_ids == plain(model, request).token_ids
+        assert end.statistics.drafted > 0
+    pair.assert_in_step()
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma3"])
+def test_a_drafter_takes_the_precision_of_a_quantised_target(family: str) -> None:
+    model = shared_family(family, "4bit")
+    pair = BlockPair.of(model, markov=Markov.GATED)
+    assert pair.head.network.fc.weight.dtype == mx.bfloat16
+    end = pair.reply(ask(temperature=0.7, max_tokens=10), BeamShape(1, 4))
+    assert end.statistics.drafted > 0
+    assert pair.head.embeddings(3).dtype == mx.bfloat16
+
+
+Ends = Callable[[RoundIterator], None]
+
+
+def to_the_end(iterator: RoundIterator) -> None:
+    *_, end = iterator
+    assert isinstance(end, ReplyEnd)
+
+
+def cancelled(iterator: RoundIterator) -> None:
+    for count, _ in enumerate(event for event in iterator if isinstance(event, TokenEvent)):
+        if count == 5:
+            iterator.cancel()
+
+
+def closed(iterator: RoundIterator) -> None:
+    for count, _ in enumerate(event for event in iterator if isinstance(event, TokenEvent)):
+        if count == 5:
+            break
+    iterator.close()
+
+
+@pytest.mark.parametrize(("end", "width"), [(to_the_end, 1), (to_the_end, 3), (cancelled, 3), (closed, 1)])
+def test_the_memory_has_the_committed_tokens_after_every_end(end: Ends, width: int) -> None:
+    model, shape = shared_llama(), BeamShape(width, 5)
+    pair = BlockPair.of(model, markov=Markov.RNN, windows=(None, 4))
+    request = ask("abcabcabc", temperature=0.7, max_tokens=11)
+    prompt = model.encode_chat(request.messages, continue_last=False)
+    end(pair.start(request, shape))
+    pair.assert_in_step()
+    following = [*pair.cache.tokens, 3, 9, 27, 4, 5]  # a second turn
+    end(pair.start(request, shape, prompt=following))
+    assert pair.cache.tokens[: len(following)] == following
+    pair.assert_in_step()
+    edited = [*prompt[:7], 11, *prompt[8:]]
+    end(pair.start(request, shape, prompt=edited))
+    assert pair.cache.tokens[: len(edited)] == edited
+    pair.assert_in_step()
+
+
+@pytest.mark.parametrize("seed", ENDING_SEEDS[3:5])
+def test_the_memory_is_right_after_a_reply_that_ended_by_itself(seed: int) -> None:
+    model = shared_llama()
+    pair = BlockPair.of(model, markov=Markov.VANILLA)
+    request = ask(temperature=1.5, seed=seed, max_tokens=40, top_p=1.0)
+    end = pair.reply(request, BeamShape(3, 5))
+    assert end.token_ids == plain(model, request).token_ids
+    pair.assert_in_step()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_each_beam_is_corrected_by_its_own_path(kind: dict) -> None:
+    """Beams that grow from one another, in any order, have the logits that their paths have alone."""
+    pair = BlockPair.of(shared_llama(), **kind)
+    hidden = mx.random.normal((5, 64), key=mx.random.key(0))
+    pair.memory.take([1] * 5, hidden, 0)
+    state = pair.memory.state(Root(4, 5, hidden[4]))
+    wide = state.after(mx.array([0, 0, 0]), mx.array([6, 7, 8])).after(mx.array([2, 0, 2]), mx.array([9, 10, 11]))
+    found = np.array(wide.logits())
+    for row, path in enumerate(((8, 9), (6, 10), (8, 11))):
+        alone = state
+        for token in path:
+            alone = alone.after(mx.array([0]), mx.array([token]))
+        np.testing.assert_allclose(found[row], np.array(alone.logits())[0], atol=1e-5)
+    if kind.get("markov", Markov.NONE) is not Markov.NONE:
+        assert np.abs(found[0] - found[2]).max() > 1e-3
+
+
+def test_a_draft_leaves_nothing_in_the_memory() -> None:
+    """The block's own rows are written behind the text's, and must not be taken for text by the next draft."""
+    pair = BlockPair.of(shared_llama(), markov=Markov.VANILLA)
+    hidden = mx.random.normal((9, 64), key=mx.random.key(0))
+    pair.memory.begin([1] * 9)
+    pair.memory.take([1] * 9, hidden, 0)
+    root = Root(4, 9, hidden[8])
+    first, again = (np.array(pair.memory.state(root).logits()) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert pair.memory.positions == list(range(9))
+
+
+def test_text_with_a_gap_keeps_its_positions() -> None:
+    """A cache may hold tokens whose hidden states nobody read; rows behind them are not moved."""
+    model = shared_llama()
+    gapped, behind, moved = (BlockPair.of(model).memory for _ in range(3))
+    hidden = mx.random.normal((12, 64), key=mx.random.key(0))
+    gapped.take([1] * 4, hidden[:4], 0)
+    moved.take([1] * 4, hidden[:4], 0)
+    for memory, start in ((gapped, 8), (behind, 8), (moved, 4)):
+        memory.take([1] * 4, hidden[8:], start)
+    drafts = [
+        np.array(memory.state(Root(4, end, hidden[11])).logits())
+        for memory, end in ((gapped, 12), (behind, 12), (moved, 8))
+    ]
+    assert gapped.positions == [0, 1, 2, 3, 8, 9, 10, 11]
+    keys, alone = gapped.buffers[0].view(0)[0], behind.buffers[0].view(0)[0]
+    np.testing.assert_allclose(np.array(keys[..., 4:, :]), np.array(alone), atol=1e-5)
+    assert np.abs(drafts[0] - drafts[2]).max() > 1e-3
+
+
+def test_a_drafter_of_another_width_or_vocabulary_is_refused() -> None:
+    small, large = shared_llama(), shared_family("llama")
+    with pytest.raises(ModelError, match="is for a model of width 32, that of tiny is 64"):
+        stored_block(small).bind(large)
+    with pytest.raises(ModelError, match="for 99 tokens, tiny has 31"):
+        stored_block(small, vocabulary_size=99, draft_vocabulary_size=99).bind(small)
+
+
+def test_a_target_whose_layers_give_something_else_is_refused() -> None:
+    """Gemma 3n's layers pass on several streams at once."""
+    with pytest.raises(ModelError, match="give no hidden states that the drafter could read"):
+        stored_block(shared_family("gemma3n")).bind(shared_family("gemma3n"))
+
+
+def test_a_head_model_drafts_with_it() -> None:
+    model, request = shared_llama(), ask(max_tokens=12)
+    drafter = HeadModel(model, stored_block(model, markov=Markov.VANILLA))
+    assert drafter.kind is HeadKind.BLOCK
+    prompt = model.encode_chat(request.messages, continue_last=False)
+    drafts = drafter.drafter(prompt, request, HeadSettings(BeamShape(2, 9), lookup_branch=False))
+    model.network(mx.array([prompt]))
+    assert len(drafts.propose(5, 20).tree.fetch().tokens) == 16

@@ -1,0 +1,187 @@
+"""Drafters are found where they may lie, and those that do not fit the loaded model say why."""
+
+import json
+import shutil
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rdchat import paths
+from rdchat.errors import ModelError
+from rdchat.inference.api.drafter_facts import HeadKind, InstalledDrafter
+from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.drafters import Drafters
+from rdchat.inference.drafting.folders.drafter_search import resolve_drafter
+from rdchat.inference.drafting.folders.installed_drafters import BESIDE, OWN, SHIPPED, installed_drafters
+from rdchat.inference.drafting.heads.block_config import Markov
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.drafting.block.block_drafters import written_block
+from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter, with_files
+from tests.inference.drafting.eagle3.eagle3_folders import LAYOUTS, eagle3_folder
+from tests.inference.fakes import ask, tiny_llama
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+OTHER = DraftSettings()
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+@pytest.fixture
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
+    """A target with files, in a home folder of the test's own."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "models").mkdir()
+    return with_files(tiny_llama(), tmp_path / "models" / "target", "{}")
+
+
+def in_hub(tmp_path: Path, name: str) -> Path:
+    repository = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(COMMIT)
+    (repository / "snapshots").mkdir()
+    return repository / "snapshots" / COMMIT
+
+
+def found(target: LoadedModel) -> dict[str, InstalledDrafter]:
+    every = installed_drafters(target.info.path)
+    assert len({each.drafter for each in every}) == len(every)
+    return {each.name: each for each in every if each.place != SHIPPED}
+
+
+def test_they_are_found_wherever_they_may_lie(target: LoadedModel, tmp_path: Path) -> None:
+    own = paths.data_dir() / "drafters" / "mine"
+    own.parent.mkdir(parents=True)
+    saved_random_drafter(target, own, 32)
+    saved_random_drafter(target, target.info.path / "inside", 32)
+    saved_random_drafter(target, target.info.path.parent / "next to it", 32)
+    saved_random_drafter(target, in_hub(tmp_path, "some-org/a-drafter"), 32)
+    studio = tmp_path / "home/.lmstudio/models/someone"
+    studio.mkdir(parents=True)
+    apple_checkpoint(studio / "apples", 32, 64, 1, True, 31)
+    told = found(target)
+    assert {name: (each.drafter, each.place) for name, each in told.items()} == {
+        "mine": (str(own), OWN),
+        "inside": (str(target.info.path / "inside"), BESIDE),
+        "next to it": (str(target.info.path.parent / "next to it"), BESIDE),
+        "some-org/a-drafter": ("some-org/a-drafter", "Hugging Face"),
+        "someone/apples": (str(studio / "apples"), "LM Studio"),
+    }
+    assert {(each.kind, each.problem) for each in told.values()} == {(HeadKind.RECURRENT, "")}
+
+
+def test_published_drafters_are_found_with_their_kind(target: LoadedModel) -> None:
+    own = paths.data_dir() / "drafters"
+    for folder in GOLDEN.glob("eagle3_*"):
+        shutil.copytree(folder, own / folder.name)
+    told = found(target)
+    assert len(told) >= 5
+    assert {(each.kind, each.problem) for each in told.values()} == {(HeadKind.EAGLE3, "")}
+    fits = ChatSession(target).draft_options(OTHER, [each.drafter for each in told.values()]).drafters
+    assert all(" it is for a model with " in fit.problem or fit.match for fit in fits)
+
+
+def test_published_drafters_are_told_from_models_that_lie_beside_them(target: LoadedModel, tmp_path: Path) -> None:
+    """Some come with a tokenizer, as models do."""
+    written = {
+        "z-lab/a": lambda folder: written_block(folder, target),
+        "deepspec/a": lambda folder: written_block(folder, target, markov=Markov.VANILLA),
+        **{f"{layout}/a": partial(eagle3_folder, model=target, layout=layout) for layout in LAYOUTS},
+    }
+    for name, write in written.items():
+        folder = in_hub(tmp_path, name)
+        write(folder)
+        (folder / "tokenizer.json").write_text("{}")
+    told = found(target)
+    assert set(told) == set(written)
+    kinds = {name: each.kind for name, each in told.items()}
+    assert kinds == {name: HeadKind.EAGLE3 if name.split("/")[0] in LAYOUTS else HeadKind.BLOCK for name in written}
+    fits = ChatSession(target).draft_options(OTHER, list(written)).drafters
+    assert [fit.problem for fit in fits] == [""] * len(written)
+    assert not any(fit.match.sure for fit in fits if fit.match)
+
+
+def test_models_are_no_drafters_and_damaged_drafters_say_what_is_wrong(target: LoadedModel, tmp_path: Path) -> None:
+    beside = target.info.path.parent
+    (target.info.path / "config.json").write_text('{"model_type": "llama", "hidden_size": 32}')
+    shutil.copytree(target.info.path, beside / "another model")
+    (beside / "empty").mkdir()
+    cut = saved_random_drafter(target, in_hub(tmp_path, "some-org/cut"), 32)
+    (cut / "model.safetensors").unlink()
+    eagle = in_hub(tmp_path, "some-org/pickled")
+    eagle.mkdir()
+    (eagle / "config.json").write_text(json.dumps({"draft_vocab_size": 8, "model_type": "llama"}))
+    (eagle / "pytorch_model.bin").write_bytes(b"")
+    odd = paths.data_dir() / "drafters" / "odd"
+    odd.mkdir(parents=True)
+    (odd / "config.json").write_text("[" * 100_000)
+    told = found(target)
+    assert set(told) == {"some-org/cut", "some-org/pickled", "odd"}
+    assert all(each.problem and each.kind is None for each in told.values())
+    assert "The drafter some-org/cut " in told["some-org/cut"].problem, "a hash says nothing"
+    assert "pytorch_model.bin" in told["some-org/pickled"].problem
+
+
+def test_which_of_them_fit_is_told_with_the_reason(target: LoadedModel, tmp_path: Path) -> None:
+    fits = saved_random_drafter(target, tmp_path / "fits", 32)
+    other = with_files(tiny_llama(seed=7), tmp_path / "other", "{}")
+    of_other = saved_random_drafter(other, tmp_path / "of other", 32)
+    apple_checkpoint(tmp_path / "apples", 32, 64, 1, True, 31)
+    session = ChatSession(target)
+    names = [str(fits), str(of_other), str(tmp_path / "apples"), str(tmp_path / "gone"), "no-org/none"]
+    good, wrong, unsure, gone, absent = session.draft_options(OTHER, names).drafters
+    assert [each.drafter for each in (good, wrong, unsure, gone, absent)] == names
+    assert good.match is not None
+    assert (good.match.sure, good.match.words, good.problem) == (True, "", "")
+    assert wrong.match is None
+    assert "not for the loaded" in wrong.problem
+    assert unsure.match is not None
+    assert not unsure.match.sure
+    assert unsure.match.words == "It names no model; its sizes fit tiny."
+    assert "gone" in gone.problem
+    assert absent.problem == "no-org/none is neither a folder nor a drafter in the Hugging Face cache."
+
+
+def test_what_was_looked_at_is_read_again_only_where_it_has_changed(
+    target: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved_random_drafter(target, tmp_path / "fits", 32)
+    session = ChatSession(target)
+    (first,) = session.draft_options(OTHER, [str(folder)]).drafters
+    with monkeypatch.context() as patched:
+        patched.setattr("rdchat.inference.mode_options.check_drafter", lambda *_: pytest.fail("it was read again"))
+        assert session.draft_options(replace(OTHER, mode=Mode.OFF), [str(folder)]).drafters == (first,)
+    (folder / "config.json").unlink()
+    (gone,) = session.draft_options(OTHER, [str(folder)]).drafters
+    assert gone.problem
+
+
+def test_a_drafter_in_the_hubs_cache_drafts_by_its_id_and_is_never_fetched(target: LoadedModel, tmp_path: Path) -> None:
+    snapshot = saved_random_drafter(target, in_hub(tmp_path, "some-org/a-drafter"), 32)
+    assert resolve_drafter("some-org/a-drafter") == snapshot
+    with pytest.raises(ModelError, match="neither a folder nor a drafter in the Hugging Face cache") as refused:
+        resolve_drafter("some-org/another")
+    assert "rdchat models download some-org/another" in refused.value.hint
+    session = ChatSession(target, Drafters(target))
+    for mode, source in ((Mode.DRAFTER, "some-org/a-drafter"), (Mode.AUTO, "some-org/a-drafter, prompt lookup")):
+        settings = DraftSettings(mode, drafter="some-org/a-drafter")
+        *_, end = session.generate(replace(ask("abc", max_tokens=6), draft=settings))
+        assert (end.mode, end.mode_reason, end.drafter, end.kind) == (mode, None, source, HeadKind.RECURRENT)
+        told = {option.mode: option for option in session.draft_options(settings).modes}[mode]
+        assert (told.kind, told.match is not None and told.match.sure) == (HeadKind.RECURRENT, True)
+
+
+def test_of_many_drafters_some_are_looked_at_at_once(target: LoadedModel, tmp_path: Path) -> None:
+    """A reply that was asked for meanwhile waited for all of them."""
+    folders = [tmp_path / f"d{n}" for n in range(40)]
+    for folder in folders:
+        saved_random_drafter(target, folder, 32)
+    names, session = [str(folder) for folder in folders], ChatSession(target)
+    first, second = (session.draft_options(OTHER, names).drafters for _ in range(2))
+    assert 0 < len(first) < 40
+    assert first == second[: len(first)]
+    assert [fit.drafter for fit in second] == names

@@ -1,0 +1,159 @@
+"""The drafter picker: what was found on this machine, which of it fits, and what is known of the one that drafts."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QEvent, QObject
+from PySide6.QtGui import QAction
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, InstalledDrafter, TargetMatch
+from rdchat.inference.api.events import DraftOptions, ModeOption
+from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.services.app.folder_search import FolderSearch
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.speed.draft_controls import DraftControls
+from tests.ui.conftest import Chat
+
+FITS = InstalledDrafter("org/eagle", "org/eagle", "Hugging Face", HeadKind.EAGLE3)
+OTHERS = tuple(InstalledDrafter(f"b{n}", f"/lm/b{n}", "LM Studio", HeadKind.BLOCK) for n in range(500))
+DAMAGED = InstalledDrafter("cut", "/own/cut", "Your own", None, "It has no weights.")
+
+
+@pytest.fixture
+def controls(qtbot: QtBot, theme: Theme, chat: Chat) -> DraftControls:
+    controls = DraftControls(chat.controller.drafting, theme)
+    qtbot.addWidget(controls)
+    controls.show()
+    return controls
+
+
+def _entries(controls: DraftControls) -> dict[str, QAction]:
+    menu = controls.drafter.menu()
+    menu.aboutToShow.emit()
+    return {action.text(): action for action in menu.actions()}
+
+
+def test_drafters_that_fit_are_offered_and_the_others_say_why_not(
+    qtbot: QtBot, chat: Chat, controls: DraftControls
+) -> None:
+    looked: list[tuple[object, int]] = []
+
+    def find(model: Path) -> tuple[InstalledDrafter, ...]:
+        looked.append((model, threading.get_ident()))
+        return (DAMAGED, FITS, *OTHERS)
+
+    search = FolderSearch(find)
+    chat.engine.fits = {FITS.drafter: DrafterFit(FITS.drafter, TargetMatch(True))}
+    chat.engine.fits_at_once = 100
+    drafting = chat.controller.drafting
+    drafting.offer(search)
+    chat.start()
+    drafting.change(DraftSettings(Mode.DRAFTER))
+    qtbot.waitUntil(lambda: len(drafting.drafters) == 502)
+    assert {model for model, _ in looked} == {Path("tiny")}
+    assert threading.get_ident() not in {thread for _, thread in looked}
+    entries = _entries(controls)
+    names = list(entries)
+    assert names[names.index("Your own") :][:4] == [
+        "Your own",
+        "1 drafter that cannot be used here",
+        "Hugging Face",
+        "org/eagle  ·  EAGLE-3",
+    ]
+    assert entries["1 drafter that cannot be used here"].toolTip() == "cut: It has no weights."
+    unfit = entries["500 drafters that cannot be used here"]
+    assert not unfit.isEnabled()
+    assert unfit.toolTip().splitlines()[0] == "b0: It is for another."
+    assert unfit.toolTip().splitlines()[-1] == "and 480 more"
+    entries["org/eagle  ·  EAGLE-3"].trigger()
+    assert drafting.settings.drafter == "org/eagle"
+    assert "org/eagle  ·  EAGLE-3" not in _entries(controls), "it is listed by its name above"
+    search.close()
+
+
+def test_nothing_is_offered_of_which_nobody_knows_whether_it_fits(
+    qtbot: QtBot, chat: Chat, controls: DraftControls
+) -> None:
+    search = FolderSearch(lambda _: (FITS, DAMAGED))
+    chat.controller.drafting.offer(search)
+    assert chat.controller.drafting.drafters == (), "no model is loaded"
+    chat.start()
+    qtbot.waitUntil(lambda: bool(search.found))
+    assert "org/eagle  ·  EAGLE-3" not in _entries(controls)
+    search.close()
+
+
+def test_the_last_of_several_searches_is_about_what_was_asked_last(qtbot: QtBot) -> None:
+    go_on, about = threading.Event(), []
+
+    def find(model: str) -> tuple[str, ...]:
+        about.append(model)
+        go_on.wait(5)
+        return (model,)
+
+    search = FolderSearch(find)
+    for model in ("a", "b", "c"):
+        search.look(model)
+    go_on.set()
+    qtbot.waitUntil(lambda: search.found == ("c",))
+    assert about == ["a", "c"]
+    search.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "match", "words"),
+    [
+        (None, None, ""),
+        (HeadKind.RECURRENT, TargetMatch(True), "Recurrent, made for this model."),
+        (HeadKind.EAGLE3, TargetMatch(False, "Its sizes fit tiny."), "EAGLE-3. Its sizes fit tiny."),
+        (HeadKind.BLOCK, None, "Block."),
+    ],
+)  # fmt: skip
+def test_what_is_known_of_the_drafter_stands_below_the_picker(
+    qtbot: QtBot, chat: Chat, controls: DraftControls, kind: HeadKind | None, match: TargetMatch | None, words: str
+) -> None:
+    modes = tuple(ModeOption(mode, True, kind=kind, match=match) for mode in Mode)
+    chat.engine.options = DraftOptions(Path(), modes)
+    chat.start()
+    drafting = chat.controller.drafting
+    qtbot.waitUntil(lambda: drafting.option(Mode.AUTO) is not None)
+    for mode, shown in ((Mode.DRAFTER, True), (Mode.AUTO, True), (Mode.LOOKUP, False)):
+        drafting.change(DraftSettings(mode))
+        assert controls.facts.text() == (words if shown else "")
+        assert controls.facts.isVisible() == bool(words and shown)
+
+
+def test_an_open_menu_is_never_empty_while_it_is_filled_again(
+    qtbot: QtBot, chat: Chat, controls: DraftControls
+) -> None:
+    """On X11 that closed it, as soon as the engine had answered."""
+    search = FolderSearch(lambda _: (FITS,))
+    chat.engine.fits = {FITS.drafter: DrafterFit(FITS.drafter, TargetMatch(True))}
+    drafting = chat.controller.drafting
+    drafting.offer(search)
+    chat.start()
+    menu = controls.drafter.menu()
+    menu.popup(controls.mapToGlobal(controls.drafter.pos()))
+    least: list[int] = []
+
+    class Watch(QObject):
+        def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+            if event.type() in (QEvent.Type.ActionRemoved, QEvent.Type.ActionAdded):
+                least.append(len(menu.actions()))
+            return False
+
+    watch = Watch()
+    menu.installEventFilter(watch)
+    qtbot.waitUntil(lambda: "org/eagle  ·  EAGLE-3" in [action.text() for action in menu.actions()])
+    assert least
+    assert min(least) > 0
+    assert [action.text() for action in menu.actions()] == [
+        "Model's own", "Hugging Face", "org/eagle  ·  EAGLE-3", "", "Choose folder…",
+    ]  # fmt: skip
+    filled = len(least)
+    drafting.changed.emit()
+    assert len(least) == filled, "nothing has changed"
+    menu.close()
+    search.close()
