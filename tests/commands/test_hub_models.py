@@ -195,3 +195,21 @@ def test_without_a_keychain_the_token_command_says_so(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("hf_right\n"))
     check_refused(capsys, ["models", "token"], "no keychain to keep the token in. Set HF_TOKEN", 1)
+
+
+def test_other_revisions_are_listed_and_deleted_by_name(
+    hub: HubServer,
+    model_files: dict[str, bytes],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hub.repositories[NAME].commits["a" * 40] = model_files | {"README.md": b"# Older"}
+    hub.repositories[NAME].branches["older"] = "a" * 40
+    for revision in ("main", "older"):
+        printed_json(capsys, "models", "download", NAME, "--revision", revision)
+    listed = printed_json(capsys, "models", "list")["models"]
+    assert [model["name"] for model in listed] == [NAME, f"{NAME} --revision older"]
+    assert printed_json(capsys, "models", "verify", NAME, "--revision", "older")["commit"] == "a" * 40
+    assert main(["models", "delete", NAME, "--revision", "older", "--yes"]) == 0
+    assert "Revision main shares files with it; these stay." in capsys.readouterr().err
+    assert [model["name"] for model in printed_json(capsys, "models", "list")["models"]] == [NAME]
+    assert printed_json(capsys, "models", "verify", NAME)["whole"]

@@ -91,6 +91,7 @@ def test_redirects_in_circles_end(hub: HubServer) -> None:
 def test_what_is_not_there_is_said(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HubError, match="to nobody without a token, or has it not at all"):
         download("some-org/nothing")
+    assert list(cached().folder.parent.iterdir()) == []
     hub.add(NAME, small_files())
     with pytest.raises(HubError, match="has no revision v9"):
         download(revision="v9")

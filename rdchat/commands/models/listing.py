@@ -72,7 +72,7 @@ def _loadable() -> Iterator[ListedModel]:
     """Yield the models that lie on this machine; of what cannot be loaded, those whose kind could be."""
     from rdchat.inference.models.installed_models import model_places  # noqa: PLC0415  slow to import
 
-    for place in model_places():
+    for place in (*model_places(), *_other_revisions()):
         try:
             yield _described(place)
         except (ModelError, OSError) as error:
@@ -80,6 +80,20 @@ def _loadable() -> Iterator[ListedModel]:
                 words = error.message if isinstance(error, ModelError) else str(error.strerror)
                 size = _bytes_below(place.path)
                 yield ListedModel(place.name, place.place, str(place.path), family, None, "", size, size, False, words)
+
+
+def _other_revisions() -> "Iterator[ModelPlace]":
+    """Yield what the hub's cache holds besides each model's main revision; older ones stay until they are deleted."""
+    from rdchat.hub.cache_layout import cached_repositories  # noqa: PLC0415  slow to import
+    from rdchat.inference.models.installed_models import HUB, ModelPlace  # noqa: PLC0415
+
+    for repository in cached_repositories():
+        main, names = repository.commit_of("main"), repository.references()
+        for commit in repository.commits():
+            if commit != main:
+                name = f"{repository.name} --revision {names.get(commit, [commit])[0]}"
+                folder = repository.snapshots / commit
+                yield ModelPlace(name, str(folder), HUB, folder)
 
 
 def _described(place: "ModelPlace") -> ListedModel:

@@ -101,11 +101,11 @@ def discard(repository: CachedRepository) -> None:
                 (repository.blobs / file.digest).unlink(missing_ok=True)
         remove_record(repository, record.files.commit)
     if not used:
-        _remove_if_empty(repository)
+        remove_if_empty(repository)
 
 
-def _remove_if_empty(repository: CachedRepository) -> None:
-    """Remove a repository's folder if nothing is in it but what every download makes."""
+def remove_if_empty(repository: CachedRepository) -> None:
+    """Remove a repository's folder if nothing is in it but what every download makes. The caller holds the lock."""
     with suppress(OSError):  # something is in one of them
         for folder in (repository.blobs, repository.snapshots, repository.folder / "refs"):
             if folder.is_dir():

@@ -17,7 +17,13 @@ from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.checksums import is_intact
 from rdchat.hub.connections import tls_context
 from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadRequest, DownloadState, FileProgress
-from rdchat.hub.downloads.download_record import DownloadRecord, here_bytes, records_of, remove_record
+from rdchat.hub.downloads.download_record import (
+    DownloadRecord,
+    here_bytes,
+    records_of,
+    remove_if_empty,
+    remove_record,
+)
 from rdchat.hub.downloads.partial_file import PartialFile
 from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.hub.downloads.snapshot import is_snapshot, make_snapshot
@@ -107,7 +113,10 @@ class RepositoryDownload:
         check_online()
         try:
             with RepositoryLock(self._repository):
-                return await self._run()
+                try:
+                    return await self._run()
+                finally:
+                    remove_if_empty(self._repository)  # such as of a name that the hub does not know
         except OSError as error:
             what = f"{self._repository.folder} cannot be written"
             raise file_error(error, what, f"Check its permissions. {KEPT}") from error
