@@ -14,7 +14,9 @@ if __name__ == "__main__":
     ended = threading.Event()
 
     def tell(progress: DownloadProgress) -> None:
-        if progress.state is DownloadState.FINISHED:
+        if progress.state is DownloadState.FAILED:
+            sys.stderr.write(f"{progress.problem}\n")
+        if progress.state in {DownloadState.FINISHED, DownloadState.FAILED}:
             ended.set()
 
     process = DownloadProcess(tell, Tokens(), LIMITS)

@@ -13,12 +13,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rdchat.errors import StorageLockedError
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.hub.downloads.download_record import unfinished_downloads
+from rdchat.hub.downloads.repository_lock import RepositoryLock
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, download
 from tests.hub.hub_server import HubServer
 
 ROUNDS = 50
+KILLED = "The downloading process ended unexpectedly (status -9)."
 _KILLED_S = 0.7  # after the first byte, at most
 
 
@@ -31,8 +34,9 @@ def run_and_kill(moment: random.Random, hub: HubServer, who: str) -> None:
     """Begin to download in an app of its own; kill it or its downloading process at a random moment."""
     before = len(hub.requests)
     command = [sys.executable, "-m", "tests.hub.killed_download", NAME]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as app:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as app:
         assert app.stdout is not None
+        assert app.stderr is not None
         child = int(app.stdout.readline())
         end = time.monotonic() + 30
         while len(hub.requests) == before and app.poll() is None and psutil.pid_exists(child):
@@ -41,15 +45,19 @@ def run_and_kill(moment: random.Random, hub: HubServer, who: str) -> None:
         time.sleep(moment.uniform(0, _KILLED_S))
         with suppress(ProcessLookupError):
             os.kill(child if who == "child" else app.pid, signal.SIGKILL)
-        gone(child)  # it holds the lock until then
+        wait_for_lock()
         app.kill()
+        assert app.stderr.read() in {"", f"{KILLED}\n"}
 
 
-def gone(child: int) -> None:
-    """Wait until a process has ended, by being killed or because it sees its input end."""
-    with suppress(psutil.NoSuchProcess):
-        process, end = psutil.Process(child), time.monotonic() + 30
-        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+def wait_for_lock() -> None:
+    """Wait until the downloading process has given its lock back, killed or because it sees its input end."""
+    end = time.monotonic() + 30
+    while cached().work.exists():
+        try:
+            with RepositoryLock(cached()):
+                return
+        except StorageLockedError:
             assert time.monotonic() < end
             time.sleep(0.01)
 

@@ -107,6 +107,8 @@ def discard(repository: CachedRepository) -> None:
 def remove_if_empty(repository: CachedRepository) -> None:
     """Remove a repository's folder if nothing is in it but what every download makes. The caller holds the lock."""
     with suppress(OSError):  # something is in one of them
+        if any(path.name != "lock" for path in repository.work.iterdir()):
+            return
         for folder in (repository.blobs, repository.snapshots, repository.folder / "refs"):
             if folder.is_dir():
                 folder.rmdir()
