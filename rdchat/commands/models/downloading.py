@@ -72,7 +72,8 @@ def _watch(told: "queue.SimpleQueue[DownloadProgress]", line: ProgressLine) -> "
             continue
         if progress.state.has_ended:
             return progress
-        line.show_text(_words(progress), stage=progress.state.value)
+        if progress.files or sys.stderr.isatty():  # without a hub there is one line where nobody watches
+            line.show_text(_words(progress), stage=progress.state.value)
         if progress.notes and progress.notes != notes:
             line.say(progress.notes[0])
         notes = progress.notes
