@@ -113,6 +113,17 @@ def test_so_many_go_on_at_once_and_the_others_wait(hub: HubServer, downloads: Do
     assert most == LIMITS.at_once
 
 
+def test_two_revisions_of_one_model_take_turns(hub: HubServer, downloads: Downloads) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.repositories[NAME].commits["e" * 40] = newer = files | {"config.json": b"{}"}
+    hub.repositories[NAME].branches["newer"] = "e" * 40
+    ids = {downloads.process.start(NAME): files, downloads.process.start(NAME, "newer"): newer}
+    for download, wanted in ids.items():
+        check_whole(Path(downloads.wait_for(download, DownloadState.FINISHED).folder), wanted)
+    assert hub.sent[sha256(files[WEIGHTS])] == len(files[WEIGHTS])
+
+
 def test_a_discarded_download_leaves_nothing(hub: HubServer, downloads: Downloads) -> None:
     hub.add(NAME, small_files())
     hub.bytes_per_second = 300_000

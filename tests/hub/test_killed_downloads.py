@@ -63,6 +63,7 @@ def wait_for_lock() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("who", ["child", "app"])
 def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path, who: str) -> None:
     from rdchat.inference import load_model

@@ -93,7 +93,7 @@ class DownloadQueue:
         try:
             self._tell(_progress(request, standing, None))
             lock = self._of_repository.setdefault(request.repository, asyncio.Lock())
-            async with self._places, lock, asyncio.TaskGroup() as group:
+            async with lock, self._places, asyncio.TaskGroup() as group:
                 ticker = group.create_task(self._tick(request, standing, speed))
                 try:
                     folder = await self._download(request, token, standing)
