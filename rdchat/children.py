@@ -58,5 +58,13 @@ def _pip(arguments: list[str]) -> int:
     return 0
 
 
-CHILDREN: Mapping[str, Callable[[list[str]], int]] = {"tokenizers": _tokenizers, "pip": _pip}
+def _downloads(_arguments: list[str]) -> int:
+    """Download models from the hub (`hub.downloads.child`)."""
+    from rdchat.hub.downloads.child import main  # noqa: PLC0415  only this child needs it
+
+    main()
+    return 0
+
+
+CHILDREN: Mapping[str, Callable[[list[str]], int]] = {"tokenizers": _tokenizers, "pip": _pip, "downloads": _downloads}
 """By name: what takes the arguments and returns the exit status."""

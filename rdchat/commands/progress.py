@@ -25,12 +25,22 @@ class ProgressLine:
 
     def show(self, progress: LoadProgress) -> None:
         """Show where the work stands."""
+        percent = "" if progress.fraction is None else f" {progress.fraction:4.0%}"
+        self.show_text(f"{progress.stage}…{percent}" if self._terminal else f"{progress.stage}…", progress.stage)
+
+    def show_text(self, text: str, stage: str) -> None:
+        """Show words in the place of the last ones; where that is no terminal, only the first words of a stage."""
         if self._terminal:
-            percent = "" if progress.fraction is None else f" {progress.fraction:4.0%}"
-            self.write_over(f"{progress.stage}…{percent}")
-        elif self._verbose and progress.stage != self._stage:
-            self._stream.write(f"{progress.stage}…\n")
-        self._stage = progress.stage
+            self.write_over(text)
+        elif self._verbose and stage != self._stage:
+            self._stream.write(f"{text}\n")
+        self._stage = stage
+        self._stream.flush()
+
+    def say(self, text: str) -> None:
+        """Write a line that stays."""
+        self.clear()
+        self._stream.write(f"{text}\n")
         self._stream.flush()
 
     def write_over(self, text: str) -> None:

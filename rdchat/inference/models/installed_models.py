@@ -3,7 +3,6 @@
 A Mac's open panel hides `~/.cache`, where two of these lie. Folders are looked at by their names and headers alone.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,13 +11,13 @@ from pathlib import Path
 from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
+from rdchat.hub.cache_layout import cached_repositories
 from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.models.gguf_header import check_gguf
 from rdchat.inference.models.model_files import check_model_folder
 
 OWN, HUB, LM_STUDIO = "rdchat", "Hugging Face", "LM Studio"
 _LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")  # below the home folder; the latter until version 0.3
-_COMMIT_BYTES = 200  # of a reference: a hash of 40 letters
 _NO_MODEL = ("mmproj", "-of-")  # in a GGUF file's name: what sees for another model, and a part of several
 
 
@@ -35,15 +34,6 @@ class ModelPlace:
     model: str
     place: str
     path: Path
-
-
-def hub_cache() -> Path:
-    """Return the hub's cache as `huggingface_hub.constants` finds it, whose import takes a third of a second."""
-    named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
-    if named:
-        return _expanded(named)
-    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    return _expanded(os.environ.get("HF_HOME", f"{cache}/huggingface")) / "hub"
 
 
 def model_places() -> list[ModelPlace]:
@@ -90,17 +80,9 @@ def _own() -> Iterator[ModelPlace]:
 
 def _in_hub_cache() -> Iterator[ModelPlace]:
     """Yield the main revisions: `models--ORG--NAME/refs/main` names a commit, `snapshots` holds its files."""
-    for repository in folders_in(hub_cache()):
-        kind, *words = repository.name.split("--")
-        if kind != "models":
-            continue
-        try:
-            with (repository / "refs" / "main").open(encoding="ascii") as file:
-                commit = file.read(_COMMIT_BYTES).strip()
-        except (OSError, ValueError):
-            continue  # only another revision was fetched, or nothing yet
-        if commit.isalnum():
-            yield from _models_in(repository / "snapshots" / commit, "/".join(words), HUB)
+    for repository in cached_repositories():
+        if commit := repository.commit_of("main"):
+            yield from _models_in(repository.snapshots / commit, repository.name, HUB)
 
 
 def _in_lm_studio() -> Iterator[ModelPlace]:
@@ -130,7 +112,3 @@ def folders_in(parent: Path) -> list[Path]:
         return [path for path in entries_of(parent) if not path.name.startswith(".") and path.is_dir()]
     except (RdchatError, OSError):
         return []
-
-
-def _expanded(path: str) -> Path:
-    return Path(os.path.expanduser(os.path.expandvars(path)))  # noqa: PTH111  pathlib raises for unknown users

@@ -12,6 +12,7 @@ from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.files.atomic_folder import make_folder
 from rdchat.files.foreign_files import check_entries, check_file, entries_of, read_json
+from rdchat.hub.cache_layout import snapshot_of
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.default_model import ensure_default_model
@@ -128,7 +129,8 @@ def _find(model: str) -> Path:
     if os.path.lexists(place):
         check_file(place, _CHOOSE_HINT)  # says what it is: a named pipe, a link that leads nowhere
     if is_hub_id(model):
-        return cached_snapshot(model)
+        snapshot = snapshot_of(model)
+        return (_lone_gguf(snapshot) if snapshot else None) or cached_snapshot(model)
     raise ModelError(f"There is no model at {place}.", "Check the path. " + _CHOOSE_HINT)
 
 
@@ -188,18 +190,13 @@ def cached_snapshot(repository: str, what: str = "model") -> Path:
     Raises:
         ModelError: If it is not there.
     """
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  takes a third of a second
-
-    try:
-        config = try_to_load_from_cache(repository, "config.json")
-    except ValueError:  # not a name that the hub allows
-        config = None
-    if not isinstance(config, str):
+    snapshot = snapshot_of(repository)
+    if snapshot is None or not (snapshot / "config.json").is_file():
         raise ModelError(
             f"{repository} is neither a folder nor a {what} in the Hugging Face cache.",
-            f"Fetch it with `hf download {repository}`, or give the path of a {what} folder.",
+            f"Fetch it with `rdchat models download {repository}`, or give the path of a {what} folder.",
         )
-    return Path(config).parent
+    return snapshot
 
 
 def check_model_folder(folder: Path) -> ModelFiles:

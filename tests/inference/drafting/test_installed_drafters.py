@@ -165,7 +165,7 @@ def test_a_drafter_in_the_hubs_cache_drafts_by_its_id_and_is_never_fetched(targe
     assert resolve_drafter("some-org/a-drafter") == snapshot
     with pytest.raises(ModelError, match="neither a folder nor a drafter in the Hugging Face cache") as refused:
         resolve_drafter("some-org/another")
-    assert "hf download some-org/another" in refused.value.hint
+    assert "rdchat models download some-org/another" in refused.value.hint
     session = ChatSession(target, Drafters(target))
     for mode, source in ((Mode.DRAFTER, "some-org/a-drafter"), (Mode.AUTO, "some-org/a-drafter, prompt lookup")):
         settings = DraftSettings(mode, drafter="some-org/a-drafter")

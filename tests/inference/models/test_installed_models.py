@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rdchat import paths
-from rdchat.inference.models.installed_models import hub_cache, installed_models, model_places
+from rdchat.hub.cache_layout import hub_cache
+from rdchat.inference.models.installed_models import installed_models, model_places
 from tests.inference.gguf_samples import write_gguf
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -241,7 +241,7 @@ def test_a_hub_model_that_is_not_in_the_cache_gets_the_command(name: str) -> Non
     with pytest.raises(ModelError) as caught:
         resolve_model(name)
     assert caught.value.message == f"{name} is neither a folder nor a model in the Hugging Face cache."
-    assert caught.value.hint.startswith(f"Fetch it with `hf download {name}`")
+    assert caught.value.hint.startswith(f"Fetch it with `rdchat models download {name}`")
 
 
 def test_a_gguf_file_is_converted_once(tmp_path: Path) -> None:

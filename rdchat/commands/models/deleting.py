@@ -1,0 +1,124 @@
+"""`rdchat models delete MODEL`, `restore MODEL` and `empty-trash`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rdchat import paths
+from rdchat.commands.models.table import size_words
+from rdchat.errors import InvalidSettingError, ModelError
+
+if TYPE_CHECKING:
+    from rdchat.hub.trash import TrashedModel
+
+
+def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `delete`, `restore` and `empty-trash`."""
+    parser = actions.add_parser("delete", help="move a model of the Hugging Face cache or of rdchat's own to the trash")
+    parser.add_argument("model", metavar="MODEL", help="a name that `rdchat models list` gives")
+    parser.add_argument("--revision", default="main", metavar="R", help="a branch, tag or commit, of the hub's cache")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(act=_delete)
+    parser = actions.add_parser("restore", help="put a deleted model back")
+    parser.add_argument("model", metavar="MODEL", help="its name")
+    parser.set_defaults(act=_restore)
+    parser = actions.add_parser("empty-trash", help="delete for good what is in the trash, and free its space")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.set_defaults(act=_empty_trash)
+
+
+def _delete(args: argparse.Namespace) -> int:
+    own = paths.models_dir() / args.model
+    if "/" not in args.model and args.model not in {"", ".", ".."} and own.is_dir():
+        words, act = _own_model(args.model, own)
+    else:
+        words, act = _cached_model(args.model, args.revision)
+    if not _agreed(args.yes, words):
+        return 1
+    trashed = act()
+    if args.json:
+        print(json.dumps({"model": args.model, "restorable": trashed is not None}, ensure_ascii=False))
+    elif trashed is None:
+        print(f"{args.model} is deleted.")
+    else:
+        print(f"{args.model} is in the trash. `rdchat models restore {args.model}` puts it back;")
+        print("`rdchat models empty-trash` frees its space.")
+    return 0
+
+
+def _own_model(name: str, folder: Path) -> "tuple[str, Callable[[], TrashedModel | None]]":
+    from rdchat.hub.trash import move_to_trash  # noqa: PLC0415
+
+    words = f"{name} was converted on this machine; it can be made again from what it was made from."
+    return words, lambda: move_to_trash(name, paths.models_dir(), [folder])
+
+
+def _cached_model(name: str, revision: str) -> "tuple[str, Callable[[], TrashedModel | None]]":
+    from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import, as all of these rooms
+    from rdchat.hub.deleting import delete, plan_deletion  # noqa: PLC0415
+    from rdchat.hub.known_files import is_repository  # noqa: PLC0415
+
+    if not is_repository(name):
+        raise ModelError(
+            f"rdchat has no model {name}.",
+            "It deletes only what the Hugging Face cache or its own folder holds: see `rdchat models list`.",
+        )
+    plan = plan_deletion(repository_of(name), revision)
+    words = f"{name} takes {size_words(plan.freed_bytes)} of the Hugging Face cache, which other programs use as well."
+    if not plan.commit:
+        words = f"{name} is not downloaded whole; what is here of it is deleted for good."
+    elif plan.unfinished:
+        words += " What is here of its unfinished download is deleted for good."
+    for other in plan.sharing:
+        words += f" Revision {other} shares files with it; these stay."
+    return words, lambda: delete(plan)
+
+
+def _restore(args: argparse.Namespace) -> int:
+    from rdchat.hub.trash import restore  # noqa: PLC0415  slow to import
+
+    found = [model for model in _trashed() if model.name == args.model]
+    if not found:
+        names = ", ".join(sorted({model.name for model in _trashed()})) or "nothing"
+        raise ModelError(f"{args.model} is not in the trash.", f"There is: {names}.")
+    restore(found[0])
+    print(f"{args.model} is back.")
+    return 0
+
+
+def _empty_trash(args: argparse.Namespace) -> int:
+    from rdchat.hub.cache_layout import hub_cache  # noqa: PLC0415  slow to import
+    from rdchat.hub.trash import empty  # noqa: PLC0415
+
+    models = _trashed()
+    if not models:
+        print("The trash is empty.")
+        return 0
+    names = ", ".join(model.name for model in models)
+    if not _agreed(args.yes, f"{names}: {size_words(sum(model.size for model in models))}, deleted for good."):
+        return 1
+    freed = empty(hub_cache()) + empty(paths.models_dir())
+    print(f"{size_words(freed)} freed.")
+    return 0
+
+
+def _trashed() -> "list[TrashedModel]":
+    from rdchat.hub.cache_layout import hub_cache  # noqa: PLC0415  slow to import
+    from rdchat.hub.trash import trashed_models  # noqa: PLC0415
+
+    return [*trashed_models(hub_cache()), *trashed_models(paths.models_dir())]
+
+
+def _agreed(yes: bool, words: str) -> bool:
+    """Say what would go, and ask unless the person has agreed already."""
+    print(words, file=sys.stderr)
+    if yes:
+        return True
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise InvalidSettingError("Nobody is there to be asked.", "Add --yes.")
+    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -1,0 +1,82 @@
+"""`rdchat models verify MODEL`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rdchat.commands.models.table import size_words
+from rdchat.commands.progress import ProgressLine
+from rdchat.errors import ModelError
+
+if TYPE_CHECKING:
+    from rdchat.hub.verifying import Verdict
+
+
+def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `verify`."""
+    parser = actions.add_parser("verify", help="hold a model's files against the hub's checksums")
+    parser.add_argument("model", metavar="MODEL", help="a name that `rdchat models list` gives")
+    parser.add_argument("--revision", default="main", metavar="R", help="a branch, tag or commit, of the hub's cache")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(act=_verify)
+
+
+def _verify(args: argparse.Namespace) -> int:
+    with ProgressLine(sys.stderr) as line:
+        done = 0
+
+        def count(read: int) -> None:
+            nonlocal done
+            done += read
+            line.show_text(f"{args.model}: checked {size_words(done)}", "checking")
+
+        verdict = _verdict(args.model, args.revision, count)
+    if args.json:
+        print(json.dumps({**asdict(verdict), "whole": verdict.is_whole}, ensure_ascii=False))
+    else:
+        _print(verdict)
+    return 0 if verdict.is_whole else 1
+
+
+def _verdict(name: str, revision: str, on_bytes: Callable[[int], None]) -> "Verdict":
+    from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import, as all of these rooms
+    from rdchat.hub.endpoint import find_endpoint  # noqa: PLC0415
+    from rdchat.hub.hub_api import HubApi  # noqa: PLC0415
+    from rdchat.hub.known_files import is_repository  # noqa: PLC0415
+    from rdchat.hub.tokens import Tokens  # noqa: PLC0415
+    from rdchat.hub.verifying import verify_cached, verify_folder  # noqa: PLC0415
+    from rdchat.inference.models.installed_models import HUB, model_places  # noqa: PLC0415
+
+    api = HubApi(Tokens().access(find_endpoint()))
+    found = [place for place in model_places() if place.name == name and place.place != HUB and place.path.is_dir()]
+    if is_repository(name):
+        repository = repository_of(name)
+        if found and not repository.snapshots.is_dir():
+            return verify_folder(name, found[0].path, api, on_bytes)
+        return verify_cached(repository, repository.commit_of(revision), api, on_bytes)
+    if found:
+        raise ModelError(
+            f"{name} was converted on this machine, so the hub has no checksums of it.",
+            "`rdchat models list` says whether it can be loaded.",
+        )
+    raise ModelError(f"There is no model {name}.", "`rdchat models list` shows what there is.")
+
+
+def _print(verdict: "Verdict") -> None:
+    for words, names in (
+        ("damaged", verdict.damaged),
+        ("missing", verdict.missing),
+        ("leads out of its own folder", verdict.astray),
+        ("not at the hub", verdict.unknown),
+    ):
+        for name in names:
+            print(f"{name}: {words}")
+    if verdict.hub_problem:
+        print(f"{verdict.hub_problem} Missing files would not be seen.", file=sys.stderr)
+    if verdict.is_whole:
+        print(f"{verdict.name}: {len(verdict.intact)} files have the hub's checksums.")
+    else:
+        print(f"{verdict.name} is not whole. `rdchat models download {verdict.name}` fetches what is wrong.")

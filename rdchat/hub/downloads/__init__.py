@@ -1,0 +1,1 @@
+"""Downloads of models, in a process of their own."""

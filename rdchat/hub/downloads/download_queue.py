@@ -1,0 +1,161 @@
+"""All downloads of the downloading process: so many at once, each paused, resumed and given up by its id."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+
+from rdchat.errors import RdchatError
+from rdchat.hub.cache_layout import repository_of
+from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadProgress, DownloadRequest, DownloadState
+from rdchat.hub.downloads.download_record import discard
+from rdchat.hub.downloads.repository_download import RepositoryDownload, Standing
+from rdchat.hub.downloads.repository_lock import RepositoryLock
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.tokens import HubAccess, Token
+
+_SPEED_S = 5.0  # over which the speed is measured
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Speed:
+    """Bytes per second over the last seconds."""
+
+    seen: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def update(self, fetched: int) -> float | None:
+        now = time.monotonic()
+        self.seen.append((now, fetched))
+        while len(self.seen) > 2 and now - self.seen[0][0] > _SPEED_S:
+            self.seen.popleft()
+        (start, before), (end, after) = self.seen[0], self.seen[-1]
+        return (after - before) / (end - start) if end > start else None
+
+
+class DownloadQueue:
+    """Runs downloads on one event loop.
+
+    Args:
+        tell: Called with the progress of each, a few times a second and at each change of state.
+        limits: Of downloads at once, times and the disk.
+    """
+
+    def __init__(self, tell: Callable[[DownloadProgress], None], limits: DownloadLimits) -> None:
+        self._tell = tell
+        self._limits = limits
+        self._places = asyncio.Semaphore(limits.at_once)
+        self._of_repository: dict[str, asyncio.Lock] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._discarded: set[str] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._tasks)
+
+    def start(self, request: DownloadRequest, token: Token | None) -> None:
+        """Begin a download, or go on with it; nothing where it goes on already."""
+        if request.id not in self._tasks:
+            self._discarded.discard(request.id)
+            task = asyncio.create_task(self._run(request, token), name=request.id)
+            self._tasks[request.id] = task
+            task.add_done_callback(lambda _task: self._forget(request, task))
+
+    def _forget(self, request: DownloadRequest, task: asyncio.Task[None]) -> None:
+        del self._tasks[request.id]
+        if task.cancelled():  # before its first step
+            self._tell(self._stopped(request, Standing()))
+
+    def pause(self, download: str) -> None:
+        """Stop a download at once; what it has stays."""
+        if task := self._tasks.get(download):
+            task.cancel()
+
+    def discard(self, request: DownloadRequest) -> None:
+        """Stop a download at once, and remove what all unfinished downloads of this model have left."""
+        self._discarded.add(request.id)
+        if request.id in self._tasks:
+            self.pause(request.id)
+        else:
+            self._tell(self._stopped(request, Standing()))
+
+    async def close(self) -> None:
+        """Pause all."""
+        for task in (tasks := list(self._tasks.values())):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, request: DownloadRequest, token: Token | None) -> None:
+        standing, speed = Standing(), _Speed()
+        try:
+            self._tell(_progress(request, standing, None))
+            lock = self._of_repository.setdefault(request.repository, asyncio.Lock())
+            async with lock, self._places, asyncio.TaskGroup() as group:
+                ticker = group.create_task(self._tick(request, standing, speed))
+                try:
+                    folder = await self._download(request, token, standing)
+                finally:
+                    ticker.cancel()
+            self._tell(replace(_ended(request, standing, DownloadState.FINISHED), folder=folder))
+        except asyncio.CancelledError:
+            self._tell(self._stopped(request, standing))
+        except Exception as error:
+            self._tell(_failed(request, standing, error))
+
+    async def _download(self, request: DownloadRequest, token: Token | None, standing: Standing) -> str:
+        access = HubAccess(find_endpoint(), token)
+        download = RepositoryDownload(repository_of(request.repository), request, access, self._limits, standing)
+        return str(await download.run())
+
+    async def _tick(self, request: DownloadRequest, standing: Standing, speed: _Speed) -> None:
+        while True:
+            fetching = standing.state is DownloadState.DOWNLOADING
+            self._tell(_progress(request, standing, speed.update(standing.fetched_bytes) if fetching else None))
+            await asyncio.sleep(self._limits.tick_s)
+
+    def _stopped(self, request: DownloadRequest, standing: Standing) -> DownloadProgress:
+        if request.id not in self._discarded:
+            return _ended(request, standing, DownloadState.PAUSED)
+        self._discarded.discard(request.id)
+        try:
+            repository = repository_of(request.repository)
+            with RepositoryLock(repository) if repository.work.is_dir() else nullcontext():
+                discard(repository)
+        except (RdchatError, OSError) as error:
+            return _failed(request, standing, error)
+        return DownloadProgress(request.id, request.repository, request.revision, DownloadState.REMOVED)
+
+
+def _progress(request: DownloadRequest, standing: Standing, speed: float | None) -> DownloadProgress:
+    files = standing.files
+    return DownloadProgress(
+        id=request.id,
+        repository=request.repository,
+        revision=request.revision,
+        state=standing.state,
+        commit=files.commit if files else "",
+        files=standing.file_progress(),
+        left_out=len(files.left_out) if files else 0,
+        fetched_bytes=standing.fetched_bytes,
+        bytes_per_second=speed,
+        notes=tuple(standing.notes.values()),
+    )
+
+
+def _ended(request: DownloadRequest, standing: Standing, state: DownloadState) -> DownloadProgress:
+    standing.state = state
+    standing.notes.clear()
+    return _progress(request, standing, None)
+
+
+def _failed(request: DownloadRequest, standing: Standing, error: BaseException) -> DownloadProgress:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    failed = _ended(request, standing, DownloadState.FAILED)
+    if isinstance(error, RdchatError):
+        return replace(failed, problem=error.message, hint=error.hint)
+    _LOG.error("A download failed", exc_info=error)
+    return replace(failed, problem=f"Something unexpected went wrong: {error!r}.")

@@ -1,0 +1,146 @@
+"""What was being fetched of a repository: kept from before the first byte until all is whole, to be resumed by."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rdchat.errors import RdchatError
+from rdchat.files.atomic_file import make_folder, write_json
+from rdchat.files.foreign_files import entries_of, read_json
+from rdchat.hub.cache_layout import CachedRepository, cached_repositories
+from rdchat.hub.downloads.partial_file import PartialFile
+from rdchat.hub.known_files import HubFile, RepositoryFiles, is_commit, is_digest, is_revision, is_safe_name
+
+_START, _END = "download-", ".json"
+_MOST_BYTES = 2**22
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadRecord:
+    """An unfinished download.
+
+    Attributes:
+        files: What is fetched, at the commit that was found when it was begun.
+        gguf: The GGUF file that was asked for by name; empty where none was.
+        checked: Digests of the blobs whose checksums were found right.
+    """
+
+    files: RepositoryFiles
+    gguf: str = ""
+    checked: frozenset[str] = frozenset()
+
+    def with_checked(self, digest: str) -> "DownloadRecord":
+        return replace(self, checked=self.checked | {digest})
+
+    def done_bytes(self, repository: CachedRepository) -> int:
+        """Return how many of its bytes are here; partial files count."""
+        return sum(here_bytes(repository, file) for file in {file.digest: file for file in self.files.files}.values())
+
+    def write(self, repository: CachedRepository) -> None:
+        """Keep it.
+
+        Raises:
+            StorageError: If the disk does not take it.
+        """
+        make_folder(repository.work)
+        files = self.files
+        fields = {
+            "repository": files.repository,
+            "revision": files.revision,
+            "commit": files.commit,
+            "files": [[file.name, file.size, file.digest] for file in files.files],
+            "left_out": list(files.left_out),
+            "gguf": self.gguf,
+            "checked": sorted(self.checked),
+        }
+        write_json(_path(repository, files.commit), fields)
+
+
+def here_bytes(repository: CachedRepository, file: HubFile) -> int:
+    """Return how many bytes of a file are here, whole or in part, by the sizes alone."""
+    blob, partial = repository.blobs / file.digest, repository.work / f"{file.digest}.part"
+    for path in (blob, partial):
+        try:
+            if (size := path.stat().st_size) <= file.size:
+                return size
+        except OSError:
+            continue
+    return 0
+
+
+def records_of(repository: CachedRepository) -> list[DownloadRecord]:
+    """Return a repository's unfinished downloads."""
+    try:
+        paths = entries_of(repository.work)
+    except (RdchatError, OSError):
+        return []
+    found = (_read(path) for path in paths if path.name.startswith(_START) and path.name.endswith(_END))
+    return [record for record in found if record is not None and record.files.repository == repository.name]
+
+
+def unfinished_downloads() -> Iterator[tuple[CachedRepository, DownloadRecord]]:
+    """Yield all unfinished downloads in the hub's cache."""
+    for repository in cached_repositories():
+        for record in records_of(repository):
+            yield repository, record
+
+
+def remove_record(repository: CachedRepository, commit: str) -> None:
+    _path(repository, commit).unlink(missing_ok=True)
+
+
+def discard(repository: CachedRepository) -> None:
+    """Remove all that unfinished downloads left; whole files that a snapshot uses stay. The caller holds the lock."""
+    used = {digest for commit in repository.commits() for digest in repository.blobs_of(commit).values()}
+    for record in records_of(repository):
+        for file in record.files.files:
+            PartialFile(repository.work, file).remove()
+            if file.digest in record.checked - used:
+                (repository.blobs / file.digest).unlink(missing_ok=True)
+        remove_record(repository, record.files.commit)
+    if not used:
+        remove_if_empty(repository)
+
+
+def remove_if_empty(repository: CachedRepository) -> None:
+    """Remove a repository's folder if nothing is in it but what every download makes. The caller holds the lock."""
+    with suppress(OSError):  # something is in one of them
+        if any(path.name != "lock" for path in repository.work.iterdir()):
+            return
+        for folder in (repository.blobs, repository.snapshots, repository.folder / "refs"):
+            if folder.is_dir():
+                folder.rmdir()
+        (repository.work / "lock").unlink(missing_ok=True)
+        repository.work.rmdir()
+        repository.folder.rmdir()
+
+
+def _path(repository: CachedRepository, commit: str) -> Path:
+    return repository.work / f"{_START}{commit}{_END}"
+
+
+def _read(path: Path) -> DownloadRecord | None:
+    """Return what a record says; None where it is damaged: then the hub is asked again."""
+    try:
+        fields = read_json(path, most=_MOST_BYTES)
+        return _parsed(fields)
+    except (RdchatError, OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _parsed(fields: Any) -> DownloadRecord:
+    files = tuple(HubFile(str(name), int(size), str(digest)) for name, size, digest in fields["files"])
+    listed = RepositoryFiles(
+        str(fields["repository"]),
+        str(fields["revision"]),
+        str(fields["commit"]),
+        files,
+        tuple(map(str, fields["left_out"])),
+    )
+    if not is_revision(listed.revision) or not is_commit(listed.commit):
+        raise ValueError("no revision")
+    if not all(is_safe_name(file.name) and is_digest(file.digest) and file.size >= 0 for file in files):
+        raise ValueError("no files")
+    return DownloadRecord(listed, str(fields["gguf"]), frozenset(map(str, fields["checked"])))

@@ -1,0 +1,285 @@
+"""One download from its beginning to the snapshot: asks for the files, fetches and checks them, then makes it known."""
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+
+from rdchat.errors import StorageFullError
+from rdchat.files.atomic_file import make_folder
+from rdchat.files.file_errors import file_error
+from rdchat.host import flush_to_disk
+from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub.checksums import is_intact
+from rdchat.hub.connections import tls_context
+from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadRequest, DownloadState, FileProgress
+from rdchat.hub.downloads.download_record import (
+    DownloadRecord,
+    here_bytes,
+    records_of,
+    remove_if_empty,
+    remove_record,
+)
+from rdchat.hub.downloads.partial_file import PartialFile
+from rdchat.hub.downloads.repository_lock import RepositoryLock
+from rdchat.hub.downloads.snapshot import is_snapshot, make_snapshot
+from rdchat.hub.downloads.transfer import KEPT, Source, Transfer, TransferWatcher
+from rdchat.hub.endpoint import check_online
+from rdchat.hub.hub_api import HubApi, check_names
+from rdchat.hub.hub_errors import HubError, TemporaryHubError
+from rdchat.hub.known_files import HubFile, RepositoryFiles
+from rdchat.hub.tokens import HubAccess
+
+_CHECKSUM_TRIES = 2
+
+
+@dataclass(slots=True)
+class Standing:
+    """Where a download stands, changed as it goes on.
+
+    Attributes:
+        state: What goes on.
+        files: What is fetched; None until the hub has said it.
+        done: Bytes of each digest that are here.
+        fetched_bytes: That came over the network.
+        notes: By file's name, what happens to its connection.
+    """
+
+    state: DownloadState = DownloadState.WAITING
+    files: RepositoryFiles | None = None
+    done: dict[str, int] = field(default_factory=dict)
+    fetched_bytes: int = 0
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def note(self, name: str, words: str) -> None:
+        if words:
+            self.notes[name] = words
+        else:
+            self.notes.pop(name, None)
+
+    def file_progress(self) -> tuple[FileProgress, ...]:
+        """Return each content once, under its first name."""
+        if self.files is None:
+            return ()
+        once = {file.digest: file for file in reversed(self.files.files)}
+        return tuple(
+            FileProgress(file.name, self.done.get(file.digest, 0), file.size)
+            for file in sorted(once.values(), key=lambda file: file.name)
+        )
+
+
+class RepositoryDownload:
+    """Downloads a model at one revision into the hub's cache.
+
+    Cancelled at any moment, or killed, it leaves what it has in `.rdchat`, and the next one goes on from there.
+
+    Args:
+        repository: Where to.
+        request: What to fetch of it.
+        access: Whom to ask.
+        limits: Of times, tries and the disk.
+        standing: Is kept up to date.
+    """
+
+    def __init__(
+        self,
+        repository: CachedRepository,
+        request: DownloadRequest,
+        access: HubAccess,
+        limits: DownloadLimits,
+        standing: Standing,
+    ) -> None:
+        self._repository = repository
+        self._revision = request.revision
+        self._gguf = request.gguf
+        self._access = access
+        self._limits = limits
+        self._standing = standing
+
+    async def run(self) -> Path:
+        """Return the snapshot's folder, complete and checked.
+
+        Raises:
+            NetworkError: If the hub cannot be asked, or refuses.
+            StorageLockedError: If another process downloads the same model.
+            StorageFullError: If the disk is full, or would be.
+            StorageError: If it cannot be written.
+        """
+        check_names(self._repository.name, self._revision)
+        check_online()
+        try:
+            with RepositoryLock(self._repository):
+                try:
+                    return await self._run()
+                finally:
+                    remove_if_empty(self._repository)  # such as of a name that the hub does not know
+        except OSError as error:
+            what = f"{self._repository.folder} cannot be written"
+            raise file_error(error, what, f"Check its permissions. {KEPT}") from error
+
+    async def _run(self) -> Path:
+        record = await self._record()
+        files = record.files
+        self._standing.files = files
+        for folder in (self._repository.blobs, self._repository.snapshots):  # the hub's tools look for both
+            make_folder(folder)
+        for file in files.files:
+            self._standing.done[file.digest] = here_bytes(self._repository, file)
+        self._standing.state = DownloadState.CHECKING
+        record, missing = await self._missing(record)
+        if missing:
+            self._check_room(missing)
+            self._standing.state = DownloadState.DOWNLOADING
+            await self._fetch_all(record, missing)
+        snapshot = self._repository.snapshots / files.commit
+        if not is_snapshot(self._repository, files):
+            snapshot = make_snapshot(self._repository, files)
+        remove_record(self._repository, files.commit)
+        return snapshot
+
+    async def _record(self) -> DownloadRecord:
+        """Return the unfinished download that this one goes on with, or one of what the hub has now."""
+        for record in records_of(self._repository):
+            if self._revision in {record.files.revision, record.files.commit} and record.gguf == self._gguf:
+                return record
+        self._standing.state = DownloadState.ASKING
+        api = HubApi(self._access)
+        files = await self._asked(
+            lambda: asyncio.to_thread(api.files, self._repository.name, self._revision, self._gguf)
+        )
+        record = DownloadRecord(files, self._gguf)
+        record.write(self._repository)
+        return record
+
+    async def _asked(self, ask: Callable[[], Awaitable[RepositoryFiles]]) -> RepositoryFiles:
+        limits = self._limits
+        for failures in range(limits.tries):
+            try:
+                return await ask()
+            except TemporaryHubError as error:
+                asked = error.wait_s or 0.0
+                if failures + 1 == limits.tries or asked > limits.longest_retry_after_s:
+                    raise
+                wait = max(asked, min(limits.first_wait_s * 2.0**failures, limits.longest_wait_s))
+                self._standing.note("", f"{error.message} Trying again in {wait:.0f} s.")
+                await asyncio.sleep(wait)
+            finally:
+                self._standing.note("", "")
+        raise AssertionError("unreachable")
+
+    async def _missing(self, record: DownloadRecord) -> tuple[DownloadRecord, list[HubFile]]:
+        """Return the files that are not here whole; what is here counts by its checksum, found now or before."""
+        missing = []
+        for file in {file.digest: file for file in record.files.files}.values():
+            blob = self._repository.blobs / file.digest
+            if not blob.exists():
+                missing.append(file)
+            elif file.digest in record.checked and here_bytes(self._repository, file) == file.size:
+                continue
+            elif await self._is_intact(blob, file):
+                record = record.with_checked(file.digest)
+            else:
+                self._standing.done[file.digest] = PartialFile(self._repository.work, file).size
+                missing.append(file)
+        record.write(self._repository)
+        return record, missing
+
+    def _check_room(self, missing: list[HubFile]) -> None:
+        folder = self._repository.work
+        to_come = sum(file.size - PartialFile(folder, file).size for file in missing)
+        copies = 0 if _knows_links(folder) else sum(file.size for file in missing)
+        needed, free = to_come + copies + self._limits.reserve_bytes, shutil.disk_usage(folder).free
+        if free < needed:
+            raise StorageFullError(
+                f"{self._repository.name} needs {needed / 1e9:.1f} GB more, and the disk has {free / 1e9:.1f} GB free.",
+                f"Free some space, or set HF_HUB_CACHE to a folder on another disk. {KEPT}",
+            )
+
+    async def _fetch_all(self, record: DownloadRecord, missing: list[HubFile]) -> None:
+        places = asyncio.Semaphore(self._limits.files_at_once)
+        timeout = httpx2.Timeout(self._limits.stall_s, connect=self._limits.connect_s)
+        checked = record
+
+        async def fetch(client: httpx2.AsyncClient, file: HubFile) -> None:
+            nonlocal checked
+            async with places:
+                await self._fetch_file(client, record.files, file)
+            checked = checked.with_checked(file.digest)
+            checked.write(self._repository)
+
+        try:
+            async with (
+                httpx2.AsyncClient(verify=tls_context(), timeout=timeout, follow_redirects=False) as client,
+                asyncio.TaskGroup() as together,
+            ):
+                for file in sorted(missing, key=lambda file: file.size):
+                    together.create_task(fetch(client, file))
+        except ExceptionGroup as errors:
+            raise _first(errors) from None
+
+    async def _fetch_file(self, client: httpx2.AsyncClient, files: RepositoryFiles, file: HubFile) -> None:
+        source, standing = Source(self._access, files), self._standing
+        partial = PartialFile(self._repository.work, file)
+        again = f"{file.name}: again"  # stays until the file is whole
+
+        def note(words: str) -> None:
+            standing.note(file.name, words)
+
+        def restarted(words: str) -> None:
+            standing.note(again, words)
+
+        def count(received: int) -> None:
+            standing.fetched_bytes += received
+            standing.done[file.digest] = partial.size
+
+        for _ in range(_CHECKSUM_TRIES):
+            standing.done[file.digest] = partial.size
+            await Transfer(client, source, partial, self._limits, TransferWatcher(count, note, restarted)).run()
+            if await self._is_intact(partial.path, file):
+                await asyncio.to_thread(flush_to_disk, partial.path)
+                partial.path.replace(self._repository.blobs / file.digest)
+                partial.forget_facts()
+                standing.done[file.digest] = file.size
+                standing.note(again, "")
+                return
+            partial.remove()
+            restarted(f"{file.name} does not have its checksum: it begins again.")
+        standing.done[file.digest] = 0
+        raise HubError(
+            f"{file.name} came {_CHECKSUM_TRIES} times without the checksum that the hub gives for it.",
+            "Check the proxy or the mirror, if there is one, and try again later.",
+        )
+
+    async def _is_intact(self, path: Path, file: HubFile) -> bool:
+        """Check a file on a thread, which ends soon after this is cancelled."""
+        given_up = threading.Event()
+
+        def go_on(_count: int) -> None:
+            if given_up.is_set():
+                raise InterruptedError
+
+        try:
+            return await asyncio.to_thread(is_intact, path, file.size, file.digest, go_on)
+        finally:
+            given_up.set()
+
+
+def _first(errors: ExceptionGroup[Exception]) -> Exception:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first
+
+
+def _knows_links(folder: Path) -> bool:
+    """Tell whether a disk knows symbolic links."""
+    link = folder / "link"
+    try:
+        link.unlink(missing_ok=True)
+        link.symlink_to("nowhere")
+        link.unlink()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,68 @@
+"""One writer per repository: a lock of the system, with the process's id for file systems whose locks do nothing.
+
+A process that died gives the system's lock back with its end; an id that it left is known for stale by the process's
+start time, as ids are used again.
+"""
+
+import json
+import os
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from rdchat.errors import StorageLockedError
+from rdchat.files.atomic_file import make_folder
+from rdchat.files.file_lock import FileLock
+from rdchat.hub.cache_layout import CachedRepository
+
+_HINT = "Wait for it, or pause it there."
+_SAME_START_S = 1.0
+
+
+class RepositoryLock:
+    """Held as a context manager, while a repository's folder in the hub's cache is written to.
+
+    Raises:
+        StorageLockedError: If another process writes to it.
+        StorageError: If the folder cannot be written.
+    """
+
+    def __init__(self, repository: CachedRepository) -> None:
+        self._repository = repository
+        self._path = repository.work / "lock"
+
+    def __enter__(self) -> Self:
+        while True:
+            make_folder(self._repository.work)
+            self._lock = FileLock(self._path, f"the download of {self._repository.name}", _HINT)
+            if self._lock.is_in_place():
+                break
+            self._lock.release()  # its last holder removed the folder
+        holder = self._holder()
+        if holder is not None:
+            self._lock.release()
+            raise StorageLockedError(f"Process {holder} is downloading {self._repository.name}.", _HINT)
+        own = psutil.Process()
+        self._path.write_text(json.dumps({"pid": own.pid, "started": own.create_time()}), encoding="ascii")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            os.truncate(self._path, 0)
+        except OSError:
+            pass  # the folder was deleted meanwhile
+        finally:
+            self._lock.release()
+
+    def _holder(self) -> int | None:
+        """Return the id of a living process that wrote itself down here; None where there is none."""
+        try:
+            noted = json.loads(self._path.read_text(encoding="ascii") or "{}")
+            pid, started = int(noted["pid"]), float(noted["started"])
+            lives = abs(psutil.Process(pid).create_time() - started) < _SAME_START_S
+        except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+            return None
+        return pid if lives and pid != os.getpid() else None

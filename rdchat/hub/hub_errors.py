@@ -1,0 +1,94 @@
+"""What the hub refuses, in words for people: what happened, and what to click."""
+
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
+from rdchat.errors import NetworkError
+from rdchat.hub.endpoint import Endpoint
+from rdchat.hub.tokens import HubAccess
+
+_RATE_LIMIT_RESET = re.compile(r"\bt=(\d{1,6})\b")
+
+
+class HubError(NetworkError):
+    """The hub does not give what was asked for, and asking again would not help."""
+
+
+class TemporaryHubError(HubError):
+    """The hub does not answer, or not now.
+
+    Attributes:
+        wait_s: Seconds after which the hub wants to be asked again; None where it does not say.
+    """
+
+    def __init__(self, message: str, hint: str = "", wait_s: float | None = None) -> None:
+        super().__init__(message, hint)
+        self.wait_s = wait_s
+
+
+def refusal(
+    status: int,
+    headers: Mapping[str, str],
+    access: HubAccess,
+    repository: str,
+    revision: str = "main",
+) -> HubError:
+    """Return the error for an answer of the hub that is none of what was asked for.
+
+    Args:
+        status: HTTP's.
+        headers: The answer's, whose names may be looked up in lower case.
+        access: The hub, and whether a token was sent.
+        repository: What was asked for; empty for a search.
+        revision: Its branch, tag or commit.
+    """
+    endpoint, has_token = access.endpoint, access.token is not None
+    page = endpoint.page(repository)
+    code = headers.get("x-error-code", "")
+    if status in {429, 408} or status >= 500:
+        words = {429: "is asked too often", 408: "took too long"}.get(status, f"has trouble of its own ({status})")
+        return TemporaryHubError(f"The hub {words}.", "Try again in a few minutes.", wait_of(headers))
+    if code == "GatedRepo" or status == 403:
+        return _gated(endpoint, repository, has_token)
+    if status == 401:
+        return _unauthorised(endpoint, repository, has_token)
+    if code == "RevisionNotFound":
+        return HubError(f"{repository} has no revision {revision}.", f"See {page}/tree/main for those that it has.")
+    if status == 404:
+        return HubError(f"The hub has no {repository}, or no longer.", f"Check the name at {endpoint.url}/models.")
+    return HubError(f"The hub refuses with status {status}.", f"See whether {page} opens in a browser.")
+
+
+def _gated(endpoint: Endpoint, repository: str, has_token: bool) -> HubError:
+    steps = f'Open {endpoint.page(repository)}, sign in and click "Agree and access repository"'
+    token = "then try again." if has_token else f"make a token at {endpoint.token_page} and run `rdchat models token`."
+    return HubError(f"{repository} is gated: its authors give access on its page.", f"{steps}; {token}")
+
+
+def _unauthorised(endpoint: Endpoint, repository: str, has_token: bool) -> HubError:
+    if has_token:
+        return HubError(
+            "The hub does not accept the token.",
+            f"It may have run out. Make a new one at {endpoint.token_page} and run `rdchat models token`.",
+        )
+    return HubError(
+        f"The hub gives {repository or 'this'} to nobody without a token, or has it not at all.",
+        f"Check the name. Where {endpoint.page(repository)} is gated or private: sign in, accept its conditions there, "
+        f"make a token at {endpoint.token_page} and run `rdchat models token`.",
+    )
+
+
+def wait_of(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that `Retry-After` or the hub's `RateLimit` asks to wait; None where neither does."""
+    text = headers.get("retry-after", "").strip()
+    if text.isdecimal():
+        return float(text[:9])
+    if text:
+        try:
+            return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+        except (ValueError, TypeError, OverflowError):
+            return None
+    reset = _RATE_LIMIT_RESET.search(headers.get("ratelimit", ""))
+    return float(reset[1]) if reset else None

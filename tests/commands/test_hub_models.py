@@ -1,0 +1,214 @@
+"""`rdchat models search | download | list | verify | delete`, against a hub on this machine."""
+
+import io
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdchat import paths
+from rdchat.cli import main
+from tests.commands.running import check_refused, printed_json
+from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, small_files
+from tests.hub.hub_server import HubServer
+from tests.hub.keychains import Keychain
+from tests.hub.surroundings import hub, no_keychain, this_machine_only
+
+__all__ = ["hub", "no_keychain", "this_machine_only"]
+
+
+@pytest.fixture
+def model_files(hub: HubServer, small_model: Path) -> dict[str, bytes]:
+    """A model that can be loaded, at the hub."""
+    files = {path.name: path.read_bytes() for path in small_model.iterdir() if path.name != "made_from.json"}
+    hub.add(NAME, files)
+    return files
+
+
+def test_a_model_is_found_downloaded_listed_verified_loaded_and_deleted(
+    hub: HubServer,
+    model_files: dict[str, bytes],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = printed_json(capsys, "models", "search", "small")["models"]
+    assert [model["repository"] for model in found] == [NAME]
+    told = printed_json(capsys, "models", "download", NAME)
+    assert told["fetched_bytes"] == told["bytes"] == sum(map(len, model_files.values()))
+    check_whole(Path(told["folder"]), model_files)
+    (listed,) = printed_json(capsys, "models", "list")["models"]
+    assert (listed["name"], listed["family"], listed["complete"]) == (NAME, "llama", True)
+    assert printed_json(capsys, "models", "verify", NAME)["whole"]
+
+    from rdchat.inference import load_model
+
+    assert load_model(NAME) is not None
+
+    assert printed_json(capsys, "models", "delete", NAME, "--yes") == {"model": NAME, "restorable": True}
+    assert printed_json(capsys, "models", "list")["models"] == []
+    assert main(["models", "restore", NAME]) == 0
+    capsys.readouterr()
+    assert len(printed_json(capsys, "models", "list")["models"]) == 1
+    assert main(["models", "delete", NAME, "--yes"]) == 0
+    assert main(["models", "empty-trash", "--yes"]) == 0
+    assert "freed" in capsys.readouterr().out
+    check_refused(capsys, ["models", "restore", NAME], "is not in the trash", 1)
+    assert list(cached().folder.parent.iterdir()) == []
+
+
+def test_without_a_hub_there_is_one_line(
+    hub: HubServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    check_refused(capsys, ["models", "search", "x"], "127.0.0.1:9 cannot be reached", 1)
+    check_refused(capsys, ["models", "download", NAME], "127.0.0.1:9 cannot be reached", 1)
+    check_nothing_installed()
+    check_refused(capsys, ["models", "download", "../evil"], "no model's name", 1)
+    check_refused(capsys, ["models", "verify", NAME], "is not in the Hugging Face cache", 1)
+    check_refused(capsys, ["models", "delete", "gone"], "rdchat has no model gone", 1)
+    check_refused(capsys, ["models", "search", "x", "--limit", "0"], "from 1 to 100", 2)
+    monkeypatch.setenv("HF_ENDPOINT", "nowhere")
+    check_refused(capsys, ["models", "search", "x"], "HF_ENDPOINT cannot be nowhere", 2)
+
+
+def test_ctrl_c_pauses_and_the_same_command_goes_on(
+    hub: HubServer,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.bytes_per_second = 150_000
+    command = [sys.executable, "-m", "rdchat", "models", "download", NAME]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 30
+        while hub.sent.total() < 60_000:
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines()[-1].startswith("Paused: ")
+    assert err.splitlines()[-1].endswith(f"is here. `rdchat models download {NAME}` goes on from there.")
+    (listed,) = printed_json(capsys, "models", "list")["models"]
+    assert (listed["name"], listed["complete"], listed["size"]) == (NAME, False, sum(map(len, files.values())))
+    assert 0 < listed["here"] < listed["size"]
+    (part,) = cached().work.glob("*.part")
+    here = part.stat().st_size
+    hub.bytes_per_second = None
+    assert main(["models", "download", NAME]) == 0
+    check_whole(Path(capsys.readouterr().out.strip()), files)
+    assert hub.starts(files["model.safetensors"]) == [0, here]
+
+
+def test_a_damaged_model_is_listed_as_such_and_verify_says_what_to_do(
+    model_files: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(printed_json(capsys, "models", "download", NAME)["folder"])
+    (folder / "model.safetensors").write_bytes(b"x")
+    (listed,) = printed_json(capsys, "models", "list")["models"]
+    assert (listed["complete"], listed["family"]) == (False, "llama")
+    assert main(["models", "verify", NAME]) == 1
+    out = capsys.readouterr().out
+    assert "model.safetensors: damaged" in out
+    assert f"`rdchat models download {NAME}` fetches what is wrong." in out
+    assert main(["models", "download", NAME]) == 0
+    assert main(["models", "verify", NAME]) == 0
+
+
+def test_a_deletion_is_asked_about(
+    model_files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    printed_json(capsys, "models", "download", NAME)
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    assert main(["models", "delete", NAME]) == 1
+    assert "which other programs use as well" in capsys.readouterr().err
+    assert cached().folder.exists()
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert main(["models", "delete", NAME]) == 2
+    assert "Add --yes" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    assert main(["models", "delete", NAME]) == 0
+    assert not cached().folder.exists()
+
+
+def test_a_converted_model_is_deleted_and_restored(
+    hub: HubServer,
+    small_model: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = paths.models_dir() / "mine"
+    own.parent.mkdir(parents=True)
+    shutil.copytree(small_model, own)
+    check_refused(capsys, ["models", "verify", "mine"], "was converted on this machine", 1)
+    assert main(["models", "delete", "mine", "--yes"]) == 0
+    assert not own.exists()
+    capsys.readouterr()
+    assert printed_json(capsys, "models", "list")["models"] == []
+    assert main(["models", "restore", "mine"]) == 0
+    assert (own / "config.json").exists()
+
+
+@pytest.fixture
+def keychain(no_keychain: None) -> Iterator[dict[tuple[str, str], str]]:
+    import keyring
+    from keyring.backends.fail import Keyring
+
+    backend = Keychain()
+    keyring.set_keyring(backend)
+    yield backend.kept
+    keyring.set_keyring(Keyring())
+
+
+def test_the_token_goes_into_the_keychain_unseen(
+    hub: HubServer,
+    keychain: dict[tuple[str, str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hf_right\n"))
+    assert main(["models", "token"]) == 0
+    assert list(keychain.values()) == ["hf_right"]
+    hub.add(NAME, small_files(), gated=True)
+    assert main(["models", "download", NAME]) == 0
+    assert main(["models", "token", "--forget"]) == 0
+    assert keychain == {}
+    shown = capsys.readouterr()
+    assert "hf_right" not in shown.out + shown.err
+
+
+def test_without_a_keychain_the_token_command_says_so(
+    hub: HubServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hf_right\n"))
+    check_refused(capsys, ["models", "token"], "no keychain to keep the token in. Set HF_TOKEN", 1)
+
+
+def test_other_revisions_are_listed_and_deleted_by_name(
+    hub: HubServer,
+    model_files: dict[str, bytes],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hub.repositories[NAME].commits["a" * 40] = model_files | {"README.md": b"# Older"}
+    hub.repositories[NAME].branches["older"] = "a" * 40
+    for revision in ("main", "older"):
+        printed_json(capsys, "models", "download", NAME, "--revision", revision)
+    listed = printed_json(capsys, "models", "list")["models"]
+    assert [model["name"] for model in listed] == [NAME, f"{NAME} --revision older"]
+    assert printed_json(capsys, "models", "verify", NAME, "--revision", "older")["commit"] == "a" * 40
+    assert main(["models", "delete", NAME, "--revision", "older", "--yes"]) == 0
+    assert "Revision main shares files with it; these stay." in capsys.readouterr().err
+    assert [model["name"] for model in printed_json(capsys, "models", "list")["models"]] == [NAME]
+    assert printed_json(capsys, "models", "verify", NAME)["whole"]

@@ -1,0 +1,75 @@
+"""Downloads as tests run them: in this process, quickly impatient."""
+
+import asyncio
+import random
+from dataclasses import replace
+from pathlib import Path
+
+from rdchat.hub.cache_layout import CachedRepository, repository_of
+from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadRequest
+from rdchat.hub.downloads.repository_download import RepositoryDownload, Standing
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.tokens import Tokens
+
+NAME = "some-org/small-4bit"
+LIMITS = DownloadLimits(
+    stall_s=0.3, connect_s=2.0, first_wait_s=0.01, longest_wait_s=0.05, tries=4, reserve_bytes=0, tick_s=0.02
+)
+
+
+def random_bytes(size: int, seed: int = 0) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def small_files() -> dict[str, bytes]:
+    """Return files as a model has them, which nothing could load."""
+    return {
+        "config.json": b'{"model_type": "llama"}',
+        "tokenizer.json": random_bytes(3_000, 1),
+        "model.safetensors": random_bytes(400_000, 2),
+        "README.md": b"# Small",
+    }
+
+
+class NotedStanding(Standing):
+    """Remembers all that was said of connections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def note(self, name: str, words: str) -> None:
+        if words:
+            self.said.append(words)
+        super().note(name, words)
+
+
+def download(
+    name: str = NAME, revision: str = "main", gguf: str = "", limits: DownloadLimits = LIMITS, **changed: float
+) -> tuple[Path, NotedStanding]:
+    """Download a model here; return its snapshot and what was said."""
+    standing = NotedStanding()
+    access = Tokens().access(find_endpoint())
+    request = DownloadRequest("one", name, revision, gguf)
+    limits = replace(limits, **changed)
+    folder = asyncio.run(RepositoryDownload(repository_of(name), request, access, limits, standing).run())
+    return folder, standing
+
+
+def cached(name: str = NAME) -> CachedRepository:
+    return repository_of(name)
+
+
+def check_whole(folder: Path, files: dict[str, bytes]) -> None:
+    """Check that a snapshot holds these files, as links into its own repository's blobs."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+    assert {name: path.read_bytes() for name, path in found.items()} == files
+    blobs = folder.parent.parent / "blobs"
+    assert all(path.is_symlink() and path.resolve().parent == blobs.resolve() for path in found.values())
+
+
+def check_nothing_installed(name: str = NAME) -> None:
+    """Check that nobody could take what is here of a model for one."""
+    repository = cached(name)
+    assert not (repository.folder / "refs").exists()
+    assert not repository.snapshots.exists() or list(repository.snapshots.iterdir()) == []

@@ -1,0 +1,280 @@
+"""A hub on this machine: the API that `huggingface_hub` asks, files, and a store of large ones on another host.
+
+It listens on 127.0.0.1 alone, does what it is told to do wrong, and notes each request and each byte that it sends.
+"""
+
+import hashlib
+import json
+import re
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.hub.hub_contents import Fault, Repository, Request, git_sha1, is_large, listed, sha256
+
+PIECE = 16_384
+_MOST_REQUESTS = 5_000
+_RANGE = re.compile(r"bytes=(\d+)-")
+
+
+class HubServer:
+    """Serves repositories until closed.
+
+    Attributes:
+        repositories: By hub id.
+        requests: What came, in order.
+        sent: Bytes sent of each digest.
+        faults: What goes wrong with the next requests for the bytes of a file, by its name; each is used once.
+        api_faults: What goes wrong with the next requests to the API.
+        bytes_per_second: Of each connection; None for all that there is.
+        token: That a gated repository wants.
+        etags: Whether the store gives one.
+        before_bytes: Called once before the bytes of a file are sent, by its name.
+    """
+
+    def __init__(self) -> None:
+        self.repositories: dict[str, Repository] = {}
+        self.requests: list[Request] = []
+        self.sent: Counter[str] = Counter()
+        self.faults: dict[str, list[Fault]] = {}
+        self.api_faults: list[Fault] = []
+        self.bytes_per_second: float | None = None
+        self.token = "hf_right"
+        self.etags = True
+        self.before_bytes: dict[str, Callable[[], object]] = {}
+        self.closing = threading.Event()
+        self._servers = [_Server(self) for _ in range(2)]
+        self._threads = [threading.Thread(target=server.serve_forever, args=(0.05,)) for server in self._servers]
+        for thread in self._threads:
+            thread.start()
+        self.url = f"http://127.0.0.1:{self._servers[0].server_port}"
+        self.store = f"http://localhost:{self._servers[1].server_port}"
+
+    def close(self) -> None:
+        self.closing.set()
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+        for thread in self._threads:
+            thread.join()
+
+    def add(self, name: str, files: dict[str, bytes], gated: bool = False) -> str:
+        """Add a model with one commit, which `main` stands for; return the commit."""
+        commit = hashlib.sha1(repr((name, sorted(files.items()))).encode()).hexdigest()
+        self.repositories[name] = Repository({commit: files}, {"main": commit}, gated)
+        return commit
+
+    def fault(self, name: str, *faults: Fault) -> None:
+        self.faults.setdefault(name, []).extend(faults)
+
+    def starts(self, data: bytes) -> list[int]:
+        """Return where the requests for some bytes began, in order; the hub's own redirects do not count."""
+        digests = {sha256(data), git_sha1(data)}
+        return [request.start for request in self.requests if request.digest in digests]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, hub: HubServer) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.hub = hub
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """The other side went away, as tests have it."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    @property
+    def hub(self) -> HubServer:
+        assert isinstance(self.server, _Server)
+        return self.server.hub
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        assert len(self.hub.requests) < _MOST_REQUESTS
+        parts = urlsplit(self.path)
+        words = [unquote(word) for word in parts.path.strip("/").split("/")]
+        if words[:2] == ["api", "models"]:
+            self._api(words[2:], parse_qs(parts.query))
+        elif words[0] == "blob":
+            self._store(words[1])
+        elif len(words) >= 5 and words[2] == "resolve":
+            self._resolve("/".join(words[:2]), words[3], "/".join(words[4:]))
+        else:
+            self._note("")
+            self._answer(404, {}, b"")
+
+    def _note(self, digest: str) -> None:
+        asked = _RANGE.fullmatch(self.headers.get("Range", ""))
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        self.hub.requests.append(
+            Request(
+                self.headers["Host"],
+                self.path,
+                token,
+                int(asked[1]) if asked else 0,
+                digest,
+                self.headers.get("If-Range", ""),
+            )
+        )
+
+    def _refused(self, repository: Repository | None) -> bool:
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if repository is None:
+            self._answer(404 if token else 401, {"X-Error-Code": "RepoNotFound"} if token else {}, b"{}")
+        elif repository.gated and token != self.hub.token:
+            self._answer(403 if token else 401, {"X-Error-Code": "GatedRepo"}, b"{}")
+        else:
+            return False
+        return True
+
+    def _api(self, words: list[str], query: dict[str, list[str]]) -> None:
+        self._note("")
+        if self.hub.api_faults:
+            fault = self.hub.api_faults.pop(0)
+            if fault.cut is not None:
+                self._end()
+            else:
+                self._answer(fault.status, fault.headers, b"{}")
+        elif not words:
+            self._search(query)
+        elif not self._refused(repository := self.hub.repositories.get("/".join(words[:2]))):
+            assert repository is not None
+            revision = "/".join(words[3:]) or "main"
+            commit = repository.branches.get(revision, revision)
+            if commit not in repository.commits:
+                self._answer(404, {"X-Error-Code": "RevisionNotFound"}, b"{}")
+                return
+            files = repository.commits[commit]
+            files_told = [listed(name, data) | repository.told.get(name, {}) for name, data in files.items()]
+            told = {"id": "/".join(words[:2]), "sha": commit, "siblings": files_told}
+            self._answer(200, {"Content-Type": "application/json"}, json.dumps(told).encode())
+
+    def _search(self, query: dict[str, list[str]]) -> None:
+        words = query.get("search", [""])[0].lower()
+        found = [
+            {
+                "id": name,
+                "downloads": number,
+                "likes": 3,
+                "gated": "auto" if repository.gated else False,
+                "lastModified": "2026-11-01T10:00:00.000Z",
+                "tags": ["mlx", "license:apache-2.0"],
+                "config": {"model_type": "llama", "quantization_config": {"bits": 4}},
+                "safetensors": {"parameters": {"U32": 100, "BF16": 10}, "total": 110},
+            }
+            for number, (name, repository) in enumerate(self.hub.repositories.items())
+            if words in name.lower()
+        ]
+        limit = int(query.get("limit", ["100"])[0])
+        self._answer(200, {"Content-Type": "application/json"}, json.dumps(found[:limit]).encode())
+
+    def _resolve(self, name: str, commit: str, file: str) -> None:
+        repository = self.hub.repositories.get(name)
+        data = repository.commits.get(commit, {}).get(file) if repository else None
+        if data is None or is_large(file):
+            self._note("")
+        else:
+            self._note(git_sha1(data))
+        if self._refused(repository):
+            return
+        if data is None:
+            self._answer(404, {"X-Error-Code": "EntryNotFound"}, b"")
+        elif is_large(file):
+            headers = {"Location": f"{self.hub.store}/blob/{sha256(data)}", "X-Linked-Etag": f'"{sha256(data)}"'}
+            faults = self.hub.faults.get(file, [])
+            if faults and faults[0].redirect:
+                headers["Location"] = faults.pop(0).redirect
+            self._answer(302, headers, b"")
+        else:
+            self._bytes(file, data, git_sha1(data))
+
+    def _store(self, digest: str) -> None:
+        self._note(digest)
+        for repository in self.hub.repositories.values():
+            for files in repository.commits.values():
+                for name, data in files.items():
+                    if sha256(data) == digest:
+                        self._bytes(name, data, digest)
+                        return
+        self._answer(404, {}, b"")
+
+    def _bytes(self, name: str, data: bytes, digest: str) -> None:
+        if before := self.hub.before_bytes.pop(name, None):
+            before()
+        faults = self.hub.faults.get(name)
+        fault = faults.pop(0) if faults else Fault()
+        if fault.status:
+            self._answer(fault.status, fault.headers, b"")
+            return
+        etag = f'"store-{digest}"'
+        asked = _RANGE.fullmatch(self.headers.get("Range", ""))
+        start = int(asked[1]) if asked and not fault.ignore_range else 0
+        if self.headers.get("If-Range", etag) != etag:
+            start = 0
+        headers = {"ETag": etag} if self.hub.etags else {}
+        headers |= fault.headers
+        if fault.damage:
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        if start >= len(data) and start:
+            self._answer(416, {"Content-Range": f"bytes */{len(data)}"}, b"")
+            return
+        self.send_response(206 if start else 200)
+        if start:
+            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+        for key, value in {**headers, "Content-Length": str(len(data) - start)}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        self._send(data[start:], digest, fault)
+
+    def _send(self, data: bytes, digest: str, fault: Fault) -> None:
+        ends = [end for end in (fault.cut, fault.stall) if end is not None]
+        end = min([len(data), *ends])
+        began, piece = time.monotonic(), PIECE
+        if self.hub.bytes_per_second:
+            piece = max(1, min(PIECE, int(self.hub.bytes_per_second / 100)))
+        for place in range(0, end, piece):
+            part = data[place : min(place + piece, end)]
+            self.wfile.write(part)
+            self.hub.sent[digest] += len(part)
+            if self.hub.bytes_per_second:
+                late = began + (place + len(part)) / self.hub.bytes_per_second - time.monotonic()
+                if late > 0 and self.hub.closing.wait(late):
+                    break
+        if fault.stall is not None:
+            self.hub.closing.wait(10)
+        if end < len(data):
+            self._end()
+
+    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.send_response(status)
+        for key, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _end(self) -> None:
+        self.close_connection = True
+        self.wfile.flush()
+        self.connection.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def serving() -> Iterator[HubServer]:
+    """Serve for as long as the block lasts."""
+    server = HubServer()
+    try:
+        yield server
+    finally:
+        server.close()

@@ -1,0 +1,35 @@
+"""Keychains in memory, for `keyring`."""
+
+import keyring.backend
+import keyring.errors
+
+
+class Keychain(keyring.backend.KeyringBackend):
+    """A keychain in memory."""
+
+    priority = 5  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[tuple[str, str], str] = {}
+
+    def get_password(self, service: str, username: str) -> str | None:
+        return self.kept.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.kept[service, username] = password
+
+    def delete_password(self, service: str, username: str) -> None:
+        if self.kept.pop((service, username), None) is None:
+            raise keyring.errors.PasswordDeleteError
+
+
+class PlainText(Keychain):
+    priority = 0.5  # type: ignore[assignment]
+
+
+class Locked(Keychain):
+    def set_password(self, service: str, username: str, password: str) -> None:
+        raise keyring.errors.KeyringLocked
+
+    get_password = delete_password = set_password  # type: ignore[assignment]

@@ -1,0 +1,27 @@
+"""An app that downloads, to be killed. Its argument is the model; it writes the id of its child first."""
+
+import sys
+import threading
+
+import psutil
+
+from rdchat.hub.downloads.download_process import DownloadProcess
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.tokens import Tokens
+from tests.hub.downloading import LIMITS
+
+if __name__ == "__main__":
+    ended = threading.Event()
+
+    def tell(progress: DownloadProgress) -> None:
+        if progress.state is DownloadState.FAILED:
+            sys.stderr.write(f"{progress.problem}\n")
+        if progress.state in {DownloadState.FINISHED, DownloadState.FAILED}:
+            ended.set()
+
+    process = DownloadProcess(tell, Tokens(), LIMITS)
+    process.start(sys.argv[1])
+    sys.stdout.write(f"{psutil.Process().children()[0].pid}\n")
+    sys.stdout.flush()
+    ended.wait(60)
+    process.close()

@@ -1,0 +1,212 @@
+"""Downloads in a process of their own, as the window has them."""
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rdchat.hub.downloads.download_process import DownloadProcess
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.hub_errors import HubError
+from rdchat.hub.tokens import Tokens
+from tests.hub.downloading import LIMITS, NAME, cached, check_nothing_installed, check_whole, random_bytes, small_files
+from tests.hub.hub_server import Fault, HubServer, sha256
+
+OTHER = "other-org/large"
+WEIGHTS = "model.safetensors"
+TIMEOUT_S = 30
+
+
+class Downloads:
+    """A downloading process, and what it tells."""
+
+    def __init__(self) -> None:
+        self.told: queue.SimpleQueue[DownloadProgress] = queue.SimpleQueue()
+        self.process = DownloadProcess(self.told.put, Tokens(), LIMITS)
+
+    def wait(self, download: str, wanted: Callable[[DownloadProgress], bool]) -> DownloadProgress:
+        """Return the first progress of a download that is as wanted."""
+        end = time.monotonic() + TIMEOUT_S
+        while True:
+            progress = self.told.get(timeout=max(0.01, end - time.monotonic()))
+            if progress.id == download and wanted(progress):
+                return progress
+
+    def wait_for(self, download: str, state: DownloadState) -> DownloadProgress:
+        return self.wait(download, lambda progress: progress.state is state)
+
+    def child(self) -> psutil.Process:
+        """Return the process that downloads."""
+        (child,) = [child for child in psutil.Process().children() if "downloads" in child.cmdline()]
+        return child
+
+
+@pytest.fixture
+def downloads(hub: HubServer) -> Iterator[Downloads]:
+    downloads = Downloads()
+    yield downloads
+    downloads.process.close()
+
+
+def test_a_download_tells_how_it_goes_and_ends_whole(hub: HubServer, downloads: Downloads) -> None:
+    files = small_files()
+    commit = hub.add(NAME, files)
+    hub.bytes_per_second = 1_000_000
+    download = downloads.process.start(NAME)
+    going = downloads.wait(download, lambda progress: bool(progress.seconds_left))
+    assert (going.total_bytes, going.commit) == (sum(map(len, files.values())), commit)
+    assert [file.name for file in going.files] == sorted(files)
+    ended = downloads.wait_for(download, DownloadState.FINISHED)
+    assert (ended.done_bytes, ended.fetched_bytes) == (going.total_bytes, going.total_bytes)
+    check_whole(Path(ended.folder), files)
+    assert downloads.process.progress() == (ended,)
+
+
+def test_a_paused_download_stops_and_goes_on_from_where_it_was(hub: HubServer, downloads: Downloads) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.bytes_per_second = 300_000
+    download = downloads.process.start(NAME)
+    downloads.wait(download, lambda progress: progress.done_bytes > 50_000)
+    downloads.process.pause(download)
+    paused = downloads.wait_for(download, DownloadState.PAUSED)
+    check_nothing_installed()
+    (part,) = cached().work.glob("*.part")
+    here = part.stat().st_size
+    assert 0 < here < len(files[WEIGHTS])
+    assert paused.done_bytes <= here + sum(map(len, files.values())) - len(files[WEIGHTS])
+    hub.bytes_per_second = None
+    downloads.process.resume(download)
+    ended = downloads.wait_for(download, DownloadState.FINISHED)
+    check_whole(Path(ended.folder), files)
+    assert hub.starts(files[WEIGHTS]) == [0, here]
+
+
+def test_a_stalled_download_is_paused_at_once(hub: HubServer, downloads: Downloads) -> None:
+    hub.add(NAME, small_files())
+    hub.fault(WEIGHTS, Fault(stall=50_000), Fault(stall=0), Fault(stall=0))
+    download = downloads.process.start(NAME)
+    stalled = downloads.wait(download, lambda progress: bool(progress.notes))
+    assert stalled.notes[0].startswith("No data for 0.3 s. Trying again in")
+    downloads.process.pause(download)
+    downloads.wait_for(download, DownloadState.PAUSED)
+
+
+def test_so_many_go_on_at_once_and_the_others_wait(hub: HubServer, downloads: Downloads) -> None:
+    names = [f"some-org/model-{number}" for number in range(LIMITS.at_once + 1)]
+    for number, name in enumerate(names):
+        hub.add(name, {"config.json": b"{}", WEIGHTS: random_bytes(100_000, number)})
+    hub.bytes_per_second = 200_000
+    ids = [downloads.process.start(name) for name in names]
+    most = 0
+    states = dict.fromkeys(ids, DownloadState.WAITING)
+    end = time.monotonic() + TIMEOUT_S
+    while set(states.values()) != {DownloadState.FINISHED}:
+        progress = downloads.told.get(timeout=max(0.01, end - time.monotonic()))
+        states[progress.id] = progress.state
+        assert progress.state is not DownloadState.FAILED
+        going = (state not in {DownloadState.WAITING, DownloadState.FINISHED} for state in states.values())
+        most = max(most, sum(going))
+    assert most == LIMITS.at_once
+
+
+def test_two_revisions_of_one_model_take_turns(hub: HubServer, downloads: Downloads) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.repositories[NAME].commits["e" * 40] = newer = files | {"config.json": b"{}"}
+    hub.repositories[NAME].branches["newer"] = "e" * 40
+    ids = {downloads.process.start(NAME): files, downloads.process.start(NAME, "newer"): newer}
+    for download, wanted in ids.items():
+        check_whole(Path(downloads.wait_for(download, DownloadState.FINISHED).folder), wanted)
+    assert hub.sent[sha256(files[WEIGHTS])] == len(files[WEIGHTS])
+
+
+def test_a_discarded_download_leaves_nothing(hub: HubServer, downloads: Downloads) -> None:
+    hub.add(NAME, small_files())
+    hub.bytes_per_second = 300_000
+    download = downloads.process.start(NAME)
+    downloads.wait(download, lambda progress: progress.done_bytes > 50_000)
+    downloads.process.discard(download)
+    downloads.wait_for(download, DownloadState.REMOVED)
+    assert not cached().folder.exists()
+
+
+def test_a_discarded_download_leaves_another_revision_alone(hub: HubServer, downloads: Downloads) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    first = downloads.wait_for(downloads.process.start(NAME), DownloadState.FINISHED)
+    hub.repositories[NAME].commits["e" * 40] = files | {WEIGHTS: random_bytes(400_000, 9)}
+    hub.repositories[NAME].branches["newer"] = "e" * 40
+    hub.bytes_per_second = 300_000
+    download = downloads.process.start(NAME, "newer")
+    downloads.wait(download, lambda progress: progress.fetched_bytes > 50_000)
+    downloads.process.discard(download)
+    downloads.wait_for(download, DownloadState.REMOVED)
+    check_whole(Path(first.folder), files)
+    assert not list(cached().work.glob("*.part"))
+
+
+def test_a_crash_of_the_process_is_told_and_resumed_from(hub: HubServer, downloads: Downloads) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.bytes_per_second = 300_000
+    download = downloads.process.start(NAME)
+    downloads.wait(download, lambda progress: progress.done_bytes > 50_000)
+    child = downloads.child()
+    child.kill()
+    failed = downloads.wait_for(download, DownloadState.FAILED)
+    assert failed.problem == "The downloading process ended unexpectedly (status -9)."
+    check_nothing_installed()
+    hub.bytes_per_second = None
+    (part,) = cached().work.glob("*.part")
+    here = part.stat().st_size
+    downloads.process.resume(download)
+    check_whole(Path(downloads.wait_for(download, DownloadState.FINISHED).folder), files)
+    assert hub.starts(files[WEIGHTS]) == [0, here]
+
+
+def test_the_process_ends_with_the_one_who_asked(hub: HubServer, downloads: Downloads) -> None:
+    hub.add(NAME, small_files())
+    hub.bytes_per_second = 300_000
+    download = downloads.process.start(NAME)
+    downloads.wait(download, lambda progress: progress.done_bytes > 50_000)
+    child = downloads.child()
+    downloads.process.close()
+    assert not child.is_running()
+    check_nothing_installed()
+    assert list(cached().work.glob("*.part"))
+
+
+def test_what_fails_says_why(hub: HubServer, downloads: Downloads) -> None:
+    hub.add(NAME, small_files(), gated=True)
+    failed = downloads.wait_for(downloads.process.start(NAME), DownloadState.FAILED)
+    assert "to nobody without a token" in failed.problem or "is gated" in failed.problem
+    assert "rdchat models token" in failed.hint
+    with pytest.raises(HubError):
+        downloads.process.start("../evil")
+
+
+def test_the_token_reaches_the_process_by_its_input_alone(
+    hub: HubServer, downloads: Downloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its arguments nor its environment show one that the keychain or the person gave."""
+    from rdchat.hub.endpoint import find_endpoint
+    from rdchat.hub.tokens import Token
+
+    tokens = Tokens()
+    tokens.remember(Token("hf_right"), find_endpoint())
+    downloads.process.close()
+    downloads.process = DownloadProcess(downloads.told.put, tokens, LIMITS)
+    files = small_files()
+    hub.add(NAME, files, gated=True)
+    hub.bytes_per_second = 500_000
+    download = downloads.process.start(NAME)
+    downloads.wait(download, lambda progress: progress.done_bytes > 20_000)
+    child = downloads.child()
+    assert "hf_right" not in " ".join(child.cmdline()) + str(child.environ())
+    ended = downloads.wait_for(download, DownloadState.FINISHED)
+    check_whole(Path(ended.folder), files)
+    assert hub.sent[sha256(files[WEIGHTS])] == len(files[WEIGHTS])

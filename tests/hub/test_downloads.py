@@ -1,0 +1,258 @@
+"""A model comes whole, from the byte where it was, or not at all."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from rdchat.errors import NetworkError
+from rdchat.hub.downloads.download_record import DownloadRecord, records_of
+from rdchat.hub.hub_errors import HubError
+from tests.hub.downloading import (
+    NAME,
+    cached,
+    check_nothing_installed,
+    check_whole,
+    download,
+    random_bytes,
+    small_files,
+)
+from tests.hub.hub_server import Fault, HubServer, sha256
+
+WEIGHTS = "model.safetensors"
+
+
+def test_a_model_comes_whole_and_the_hubs_own_library_finds_it(hub: HubServer, tmp_path: Path) -> None:
+    files = small_files()
+    commit = hub.add(NAME, files)
+    folder, standing = download()
+    check_whole(folder, files)
+    assert standing.fetched_bytes == sum(map(len, files.values()))
+
+    from huggingface_hub import scan_cache_dir, try_to_load_from_cache
+
+    assert try_to_load_from_cache(NAME, WEIGHTS, cache_dir=tmp_path / "hub") == str(folder / WEIGHTS)
+    scanned = scan_cache_dir(tmp_path / "hub")
+    assert [repository.repo_id for repository in scanned.repos] == [NAME]
+    assert scanned.warnings == []
+    (revision,) = next(iter(scanned.repos)).revisions
+    assert (revision.commit_hash, revision.refs) == (commit, frozenset({"main"}))
+
+
+def test_what_is_here_is_not_fetched_again(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    download()
+    sent = hub.sent.total()
+    folder, standing = download()
+    assert (hub.sent.total(), standing.fetched_bytes) == (sent, 0)
+    check_whole(folder, files)
+
+
+def test_another_revision_fetches_only_what_differs(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    first, _ = download()
+    newer = files | {"config.json": b'{"model_type": "llama", "newer": 1}'}
+    hub.repositories[NAME].commits["a" * 40] = newer
+    hub.repositories[NAME].branches["newer"] = "a" * 40
+    second, standing = download(revision="newer")
+    assert standing.fetched_bytes == len(newer["config.json"])
+    check_whole(first, files)
+    check_whole(second, newer)
+    assert cached().references() == {first.name: ["main"], "a" * 40: ["newer"]}
+
+
+def test_only_data_that_is_known_is_fetched(hub: HubServer) -> None:
+    files = small_files()
+    others = {"pytorch_model.bin": b"pickle", "modeling.py": b"code", "onnx/model.onnx": b"?", ".gitattributes": b""}
+    others |= {"consolidated.safetensors": b"again", "model.Q4_0.gguf": b"GGUF"}
+    hub.add(NAME, files | others | {"additional_chat_templates/tool.jinja": b"{}"})
+    folder, _ = download()
+    check_whole(folder, files | {"additional_chat_templates/tool.jinja": b"{}"})
+    assert not any(name in request.path for request in hub.requests for name in others)
+
+
+EVIL = ("../../evil.json", "/etc/evil.json", "a/../../evil.json", "sub/evil.json", "..", "evil\n.json", "~evil.json")
+
+
+def test_names_that_lead_elsewhere_are_never_fetched(hub: HubServer, tmp_path: Path) -> None:
+    files = small_files()
+    hub.add(NAME, files | dict.fromkeys(EVIL, b"{}"))
+    folder, _ = download()
+    check_whole(folder, files)
+    assert not list(tmp_path.rglob("*evil*"))
+
+
+@pytest.mark.parametrize("name", ["nothing", "../x", "a/b/c", "a--b/c", "a/..", "a/b.git", ""])
+def test_names_that_are_no_hub_ids_are_refused(hub: HubServer, name: str) -> None:
+    from rdchat.hub.hub_api import check_names
+
+    with pytest.raises(HubError, match="no model's name"):
+        check_names(name, "main")
+    with pytest.raises(HubError, match="no revision"):
+        check_names(NAME, f"../{name}")
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    "told", [{"lfs": None, "blobId": "../x"}, {"lfs": None, "size": -1}, {"lfs": None, "size": None}]
+)
+def test_a_file_without_size_or_checksum_is_refused(hub: HubServer, told: dict[str, object]) -> None:
+    hub.add(NAME, small_files())
+    hub.repositories[NAME].told[WEIGHTS] = {"lfs": None, **told}
+    with pytest.raises(HubError, match=f"no size or checksum for {WEIGHTS}"):
+        download()
+    check_nothing_installed()
+
+
+def test_cuts_at_random_bytes_cost_no_byte_twice(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    cuts = [random.Random(seed).randrange(1, 60_000) for seed in range(8)]
+    hub.fault(WEIGHTS, *(Fault(cut=cut) for cut in cuts))
+    folder, _ = download()
+    check_whole(folder, files)
+    assert hub.sent[sha256(files[WEIGHTS])] == len(files[WEIGHTS])
+    assert hub.starts(files[WEIGHTS]) == [sum(cuts[:number]) for number in range(len(cuts) + 1)]
+    resumed = [request for request in hub.requests if request.start]
+    assert all(request.if_range == f'"store-{sha256(files[WEIGHTS])}"' for request in resumed if request.digest)
+
+
+def test_a_download_that_failed_goes_on_in_another_process(hub: HubServer) -> None:
+    """Nothing but the disk knows where it was."""
+    files = small_files()
+    hub.add(NAME, files)
+    hub.fault(WEIGHTS, Fault(cut=150_000), *[Fault(status=503)] * 4)
+    with pytest.raises(HubError) as caught:
+        download()
+    assert caught.value.hint.startswith("What was downloaded is kept.")
+    check_nothing_installed()
+    assert records_of(cached())[0].done_bytes(cached()) == sum(map(len, files.values())) - 250_000
+    folder, standing = download()
+    check_whole(folder, files)
+    assert standing.fetched_bytes == 250_000
+    assert records_of(cached()) == []
+    assert hub.sent.total() == sum(map(len, files.values()))
+
+
+def test_it_goes_on_with_the_commit_that_it_began_with(hub: HubServer) -> None:
+    files = small_files()
+    commit = hub.add(NAME, files)
+    hub.fault(WEIGHTS, Fault(cut=150_000), *[Fault(status=503)] * 4)
+    with pytest.raises(HubError):
+        download()
+    hub.repositories[NAME].commits["b" * 40] = {}
+    hub.repositories[NAME].branches["main"] = "b" * 40
+    folder, _ = download()
+    assert folder.name == commit
+    check_whole(folder, files)
+
+
+def test_without_an_etag_it_goes_on_too(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.etags = False
+    hub.fault(WEIGHTS, Fault(cut=100_000))
+    folder, _ = download()
+    check_whole(folder, files)
+    assert hub.sent.total() == sum(map(len, files.values()))
+
+
+def test_a_server_that_knows_no_ranges_begins_again_and_that_is_said(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.fault(WEIGHTS, Fault(cut=100_000), Fault(ignore_range=True))
+    folder, standing = download()
+    check_whole(folder, files)
+    assert f"The server does not go on with {WEIGHTS}: it begins again." in standing.said
+    assert hub.sent[sha256(files[WEIGHTS])] == len(files[WEIGHTS]) + 100_000
+
+
+def test_a_server_that_knows_no_ranges_and_always_cuts_is_given_up(hub: HubServer) -> None:
+    hub.add(NAME, small_files())
+    hub.fault(WEIGHTS, *[Fault(cut=100_000, ignore_range=True)] * 20)
+    with pytest.raises(HubError, match="The connection was lost"):
+        download()
+    assert len(hub.starts(small_files()[WEIGHTS])) <= 6
+
+
+def test_a_file_that_changed_in_the_store_begins_again(hub: HubServer) -> None:
+    """Its ETag is another one, so `If-Range` gives all of it."""
+    files = small_files()
+    hub.add(NAME, files)
+    hub.fault(WEIGHTS, Fault(cut=100_000, headers={"ETag": '"older"'}))
+    folder, standing = download()
+    check_whole(folder, files)
+    assert any("begins again" in words for words in standing.said)
+
+
+def test_a_stalled_connection_is_said_and_made_anew(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.fault(WEIGHTS, Fault(stall=50_000))
+    folder, standing = download(stall_s=0.1)
+    check_whole(folder, files)
+    assert any(words.startswith("No data for") and "Trying again in" in words for words in standing.said)
+    assert hub.starts(files[WEIGHTS]) == [0, 50_000]
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_a_wrong_checksum_is_never_installed(hub: HubServer, again: int) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.fault(WEIGHTS, *[Fault(damage=True)] * (1 + again))
+    if not again:
+        folder, standing = download()
+        assert f"{WEIGHTS} does not have its checksum: it begins again." in standing.said
+        check_whole(folder, files)
+        return
+    with pytest.raises(HubError, match="without the checksum"):
+        download()
+    check_nothing_installed()
+    assert not (cached().blobs / sha256(files[WEIGHTS])).exists()
+    assert not list(cached().work.glob("*.part"))
+
+
+def test_a_gguf_repository_gives_one_of_its_files(hub: HubServer) -> None:
+    files = {f"small.{kind}.gguf": kind.encode() for kind in ("Q4_0", "Q8_0", "Q4_K_M", "IQ2_XS")}
+    hub.add("some-org/small-GGUF", files | {"README.md": b"# Small"})
+    with pytest.raises(HubError, match="It holds 2 GGUF files") as caught:
+        download("some-org/small-GGUF")
+    assert "--file" in caught.value.hint
+    with pytest.raises(HubError, match=r"no file small\.Q4_K_M\.gguf that rdchat reads"):
+        download("some-org/small-GGUF", gguf="small.Q4_K_M.gguf")
+    folder, _ = download("some-org/small-GGUF", gguf="small.Q8_0.gguf")
+    check_whole(folder, {"small.Q8_0.gguf": b"Q8_0", "README.md": b"# Small"})
+
+
+def test_a_repository_without_weights_is_refused(hub: HubServer) -> None:
+    hub.add(NAME, {"config.json": b"{}", "pytorch_model.bin": b"pickle"})
+    with pytest.raises(HubError, match="no weights that rdchat reads"):
+        download()
+    check_nothing_installed()
+
+
+def test_offline_nothing_is_asked(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(NetworkError, match="HF_HUB_OFFLINE is set"):
+        download()
+    assert hub.requests == []
+
+
+def test_same_content_under_two_names_is_fetched_once(hub: HubServer) -> None:
+    files = small_files() | {"model-copy.safetensors": random_bytes(400_000, 2)}
+    hub.add(NAME, files)
+    folder, standing = download()
+    check_whole(folder, files)
+    assert standing.fetched_bytes == sum(map(len, small_files().values()))
+    assert sum(file.size for file in standing.file_progress()) == standing.fetched_bytes
+
+
+def test_a_record_is_what_was_written(hub: HubServer) -> None:
+    from rdchat.hub.known_files import HubFile, RepositoryFiles
+
+    files = RepositoryFiles(NAME, "v1.0/x", "d" * 40, (HubFile("a.json", 3, "a" * 40),), ("b.py",))
+    record = DownloadRecord(files, "x.gguf", frozenset({"a" * 40}))
+    record.write(cached())
+    assert records_of(cached()) == [record]

@@ -1,0 +1,101 @@
+"""SIGKILL at any moment leaves a model that is whole and loads, or one that is known as incomplete and goes on."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rdchat.errors import StorageLockedError
+from rdchat.hub.cache_layout import snapshot_of
+from rdchat.hub.downloads.download_record import unfinished_downloads
+from rdchat.hub.downloads.repository_lock import RepositoryLock
+from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, download
+from tests.hub.hub_server import HubServer
+
+ROUNDS = 50
+KILLED = "The downloading process ended unexpectedly (status -9)."
+_KILLED_S = 0.7  # after the first byte, at most
+
+
+def is_here(name: str = NAME) -> bool:
+    """Tell whether a model looks installed: who sees it so must find it whole."""
+    return snapshot_of(name) is not None
+
+
+def run_and_kill(moment: random.Random, hub: HubServer, who: str) -> None:
+    """Begin to download in an app of its own; kill it or its downloading process at a random moment."""
+    before = len(hub.requests)
+    command = [sys.executable, "-m", "tests.hub.killed_download", NAME]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as app:
+        assert app.stdout is not None
+        assert app.stderr is not None
+        child = int(app.stdout.readline())
+        end = time.monotonic() + 30
+        while len(hub.requests) == before and app.poll() is None and psutil.pid_exists(child):
+            assert time.monotonic() < end
+            time.sleep(0.005)
+        time.sleep(moment.uniform(0, _KILLED_S))
+        with suppress(ProcessLookupError):
+            os.kill(child if who == "child" else app.pid, signal.SIGKILL)
+        wait_for_lock()
+        app.kill()
+        assert app.stderr.read() in {"", f"{KILLED}\n"}
+
+
+def wait_for_lock() -> None:
+    """Wait until the downloading process has given its lock back, killed or because it sees its input end."""
+    end = time.monotonic() + 30
+    while cached().work.exists():
+        try:
+            with RepositoryLock(cached()):
+                return
+        except StorageLockedError:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("who", ["child", "app"])
+def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path, who: str) -> None:
+    from rdchat.inference import load_model
+    from rdchat.inference.models.model_files import check_model_folder
+
+    files = {path.name: path.read_bytes() for path in small_model.iterdir() if path.name != "made_from.json"}
+    hub.add(NAME, files)
+    size = sum(map(len, files.values()))
+    hub.bytes_per_second = size / 4
+    moment = random.Random(sum(who.encode()))
+    finished = 0
+    for _ in range(ROUNDS // 2):
+        here = partial_sizes()
+        asked = len(hub.requests)
+        run_and_kill(moment, hub, who)
+        for request in hub.requests[asked:]:  # what is here is not asked for again
+            if request.digest in here:
+                assert request.start >= here[request.digest]
+        if is_here():
+            finished += 1
+            check_whole(download()[0], files)
+            assert check_model_folder(cached().snapshots / cached().commit_of("main")).architecture == "llama"
+            shutil.rmtree(cached().folder)
+        else:
+            check_nothing_installed()
+            assert all(record.files.repository == NAME for _, record in unfinished_downloads())
+    hub.bytes_per_second = None
+    check_whole(download()[0], files)
+    assert load_model(NAME) is not None
+    assert finished >= 1
+
+
+def partial_sizes() -> dict[str, int]:
+    """Return how many bytes of each file are here, by digest."""
+    return {path.stem: path.stat().st_size for path in cached().work.glob("*.part")}

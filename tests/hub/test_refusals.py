@@ -1,0 +1,217 @@
+"""What the hub refuses is said in words, and the token goes to nobody but the hub."""
+
+import pytest
+
+from rdchat.errors import InvalidSettingError
+from rdchat.hub.downloads.download_record import records_of
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.hub_api import HubApi
+from rdchat.hub.hub_errors import HubError, wait_of
+from rdchat.hub.tokens import HOST_VARIABLE, Token, Tokens
+from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, download, small_files
+from tests.hub.hub_server import Fault, HubServer, sha256
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def trusted(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> HubServer:
+    """The hub as a mirror that the person lets have the token."""
+    monkeypatch.setenv(HOST_VARIABLE, find_endpoint().host)
+    return hub
+
+
+def test_a_gated_model_says_what_to_click(hub: HubServer) -> None:
+    hub.add(NAME, small_files(), gated=True)
+    with pytest.raises(HubError) as caught:
+        download()
+    page = f"{hub.url}/{NAME}"
+    assert f'Open {page}, sign in and click "Agree and access repository"' in caught.value.hint
+    assert f"make a token at {hub.url}/settings/tokens and run `rdchat models token`" in caught.value.hint
+    check_nothing_installed()
+
+
+def test_a_token_without_access_says_so(trusted: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    trusted.add(NAME, small_files(), gated=True)
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with pytest.raises(HubError, match="is gated") as caught:
+        download()
+    assert "then try again" in caught.value.hint
+    assert "hf_wrong" not in f"{caught.value!r} {caught.value} {caught.value.__cause__!r}"
+
+
+def test_the_token_goes_to_the_hub_and_not_to_the_store(trusted: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = small_files()
+    trusted.add(NAME, files, gated=True)
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    check_whole(download()[0], files)
+    store = trusted.store.removeprefix("http://")
+    assert {request.token for request in trusted.requests if request.host == store} == {""}
+    assert {request.token for request in trusted.requests if request.host != store} == {"hf_right"}
+
+
+def test_a_mirror_is_sent_no_token_unless_its_host_is_named(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does huggingface_hub send the one that it finds."""
+    hub.add(NAME, small_files())
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    download()
+    HubApi(Tokens().access(find_endpoint())).search("small")
+    assert {request.token for request in hub.requests} == {""}
+    monkeypatch.setenv(HOST_VARIABLE, "another.example")
+    assert Tokens().find(find_endpoint()) is None
+
+
+def test_nothing_is_asked_that_was_not_asked_for(hub: HubServer) -> None:
+    """huggingface_hub's telemetry would fetch a list of programs to look for in the environment."""
+    hub.add(NAME, small_files())
+    download()
+    HubApi(Tokens().access(find_endpoint())).search("small")
+    paths = [request.path for request in hub.requests]
+    assert all(
+        path.startswith((f"/api/models/{NAME}/", f"/{NAME}/resolve/", "/blob/", "/api/models?")) for path in paths
+    )
+
+
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "http://user@127.0.0.1/", "", "ftp://127.0.0.1/x"])
+def test_redirects_to_what_is_no_server_are_refused(hub: HubServer, location: str) -> None:
+    hub.add(NAME, small_files())
+    hub.fault(WEIGHTS, Fault(redirect=location or " "))
+    with pytest.raises(HubError, match="address that is not safe"):
+        download()
+    check_nothing_installed()
+
+
+def test_redirects_in_circles_end(hub: HubServer) -> None:
+    commit = hub.add(NAME, small_files())
+    hub.fault(WEIGHTS, *[Fault(redirect=f"/{NAME}/resolve/{commit}/{WEIGHTS}")] * 50)
+    with pytest.raises(HubError, match="in circles"):
+        download()
+
+
+def test_what_is_not_there_is_said(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(HubError, match="to nobody without a token, or has it not at all"):
+        download("some-org/nothing")
+    assert list(cached().folder.parent.iterdir()) == []
+    hub.add(NAME, small_files())
+    with pytest.raises(HubError, match="has no revision v9"):
+        download(revision="v9")
+    monkeypatch.setenv(HOST_VARIABLE, find_endpoint().host)
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    with pytest.raises(HubError, match="The hub has no some-org/nothing"):
+        download("some-org/nothing")
+
+
+def test_a_file_that_went_away_is_said_and_what_is_here_stays(hub: HubServer) -> None:
+    hub.add(NAME, small_files())
+    hub.fault("config.json", Fault(status=404))
+    with pytest.raises(HubError, match="or no longer"):
+        download()
+    check_nothing_installed()
+    check_whole(download()[0], small_files())
+
+
+def test_too_many_requests_wait_as_long_as_the_hub_asks(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.api_faults = [Fault(status=429, headers={"Retry-After": "0"})]
+    hub.fault(WEIGHTS, Fault(status=429, headers={"Retry-After": "1"}))
+    folder, standing = download()
+    check_whole(folder, files)
+    assert "The hub is asked too often. Trying again in 1 s." in standing.said
+
+
+def test_a_wait_that_is_too_long_is_left_to_the_person(hub: HubServer) -> None:
+    hub.add(NAME, small_files())
+    hub.fault(WEIGHTS, Fault(status=429, headers={"Retry-After": "3600"}))
+    with pytest.raises(HubError, match="asked too often") as caught:
+        download()
+    assert caught.value.hint == "What was downloaded is kept. Resume the download in 60 minutes."
+    assert records_of(cached())
+
+
+def test_waits_are_read_in_all_their_forms() -> None:
+    assert wait_of({"retry-after": "7"}) == 7
+    assert wait_of({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
+    assert wait_of({"ratelimit": '"api";r=0;t=55'}) == 55
+    assert wait_of({"retry-after": "soon"}) is None
+    assert wait_of({}) is None
+
+
+def test_a_hub_in_trouble_is_asked_again_and_given_up(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.api_faults = [Fault(status=503), Fault(status=500)]
+    hub.fault("config.json", Fault(status=502))
+    check_whole(download()[0], files)
+    hub.api_faults = [Fault(status=503)] * 10
+    with pytest.raises(HubError, match=r"trouble of its own \(503\)"):
+        download()
+
+
+def test_an_answer_that_is_none_is_said(hub: HubServer) -> None:
+    hub.add(NAME, small_files())
+    hub.api_faults = [Fault(status=200)]
+    with pytest.raises(HubError, match="no hub's answer"):
+        download()
+
+
+def test_a_link_to_the_store_that_ran_out_is_asked_for_anew(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.fault(WEIGHTS, Fault(cut=50_000), Fault(status=403))
+    check_whole(download()[0], files)
+    assert hub.sent[sha256(files[WEIGHTS])] == len(files[WEIGHTS])
+
+
+def test_no_hub_is_said(monkeypatch: pytest.MonkeyPatch, hub: HubServer) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(HubError, match=r"127\.0\.0\.1:9 cannot be reached"):
+        download()
+
+
+@pytest.mark.parametrize("address", ["ftp://x", "nowhere", "http://", "https://me@x", "https://x/?y"])
+def test_an_endpoint_that_is_no_address_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    with pytest.raises(InvalidSettingError):
+        find_endpoint()
+
+
+def test_a_search_says_what_the_hub_says(hub: HubServer) -> None:
+    hub.add(NAME, small_files())
+    hub.add("../evil", small_files())
+    hub.add("other-org/large-small", small_files(), gated=True)
+    found = HubApi(Tokens().access(find_endpoint())).search("small")
+    assert [model.repository for model in found] == [NAME, "other-org/large-small"]
+    first = found[0]
+    assert (first.family, first.quantization, first.licence, first.changed) == (
+        "llama",
+        "4-bit",
+        "apache-2.0",
+        "2026-11-01",
+    )
+    assert (first.weight_bytes, first.gated, found[1].gated) == (420, False, True)
+
+
+def test_a_proxy_of_the_environment_is_used(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.add(NAME, small_files())
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    from huggingface_hub.utils import close_session
+
+    close_session()  # its connections know of no proxy
+    try:
+        with pytest.raises(HubError, match="cannot be reached"):
+            download()
+    finally:
+        close_session()
+    assert hub.requests == []
+
+
+def test_a_token_shows_itself_to_nobody() -> None:
+    token = Token("hf_secret")
+    assert "secret" not in f"{token} {token!r} {[token]}"
+    with pytest.raises(InvalidSettingError) as caught:
+        Token("hf_sec ret\r\nX-Evil: 1")
+    assert "sec" not in str(caught.value)

@@ -1,0 +1,206 @@
+"""A model's files are held against the hub's checksums; what is deleted can be put back."""
+
+from pathlib import Path
+
+import pytest
+
+from rdchat.errors import ModelError, StorageError, StorageLockedError
+from rdchat.hub import trash
+from rdchat.hub.deleting import delete, plan_deletion
+from rdchat.hub.downloads.download_record import records_of
+from rdchat.hub.downloads.repository_lock import RepositoryLock
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.hub_api import HubApi
+from rdchat.hub.hub_errors import HubError
+from rdchat.hub.tokens import Tokens
+from rdchat.hub.verifying import Verdict, verify_cached, verify_folder
+from tests.hub.downloading import (
+    NAME,
+    cached,
+    check_nothing_installed,
+    check_whole,
+    download,
+    random_bytes,
+    small_files,
+)
+from tests.hub.hub_server import Fault, HubServer
+from tests.processes import python_process
+
+WEIGHTS = "model.safetensors"
+NEWER = "f" * 40
+
+
+def verify(commit: str) -> Verdict:
+    return verify_cached(cached(), commit, HubApi(Tokens().access(find_endpoint())))
+
+
+@pytest.fixture
+def folder(hub: HubServer) -> Path:
+    """A downloaded model."""
+    hub.add(NAME, small_files())
+    return download()[0]
+
+
+def test_whole_damaged_missing_and_astray_are_told_apart(hub: HubServer, folder: Path, tmp_path: Path) -> None:
+    verdict = verify(folder.name)
+    assert verdict.is_whole
+    assert verdict.intact == tuple(sorted(small_files()))
+    (folder / WEIGHTS).write_bytes(b"x" * len(small_files()[WEIGHTS]))
+    (folder / "README.md").unlink()
+    (tmp_path / "other.json").write_bytes(small_files()["config.json"])
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to(tmp_path / "other.json")
+    (folder / "notes.txt").write_text("mine")
+    verdict = verify(folder.name)
+    assert not verdict.is_whole
+    assert (verdict.damaged, verdict.missing, verdict.astray, verdict.unknown) == (
+        (WEIGHTS,),
+        ("README.md",),
+        ("config.json",),
+        ("notes.txt",),
+    )
+    (folder / "notes.txt").unlink()
+    check_whole(download()[0], small_files())
+    assert verify(folder.name).is_whole
+
+
+def test_without_a_hub_the_blobs_names_are_held_against_their_bytes(
+    hub: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    verdict = verify(folder.name)
+    assert verdict.is_whole
+    assert "HF_HUB_OFFLINE" in verdict.hub_problem
+    (folder / WEIGHTS).write_bytes(b"x" * len(small_files()[WEIGHTS]))
+    assert verify(folder.name).damaged == (WEIGHTS,)
+
+
+def test_another_programs_folder_is_verified_by_its_name(hub: HubServer, folder: Path, tmp_path: Path) -> None:
+    for name in ("config.json", WEIGHTS):
+        (tmp_path / "theirs").mkdir(exist_ok=True)
+        (tmp_path / "theirs" / name).write_bytes(small_files()[name])
+    api = HubApi(Tokens().access(find_endpoint()))
+    assert verify_folder(NAME, tmp_path / "theirs", api).is_whole
+    (tmp_path / "theirs" / WEIGHTS).write_bytes(b"")
+    assert verify_folder(NAME, tmp_path / "theirs", api).damaged == (WEIGHTS,)
+
+
+def test_what_is_not_here_cannot_be_verified(hub: HubServer) -> None:
+    with pytest.raises(ModelError, match="not in the Hugging Face cache"):
+        verify("")
+
+
+def test_a_deleted_model_is_gone_and_comes_back(hub: HubServer, folder: Path) -> None:
+    plan = plan_deletion(cached())
+    assert (plan.freed_bytes, plan.sharing) == (sum(map(len, small_files().values())), ())
+    trashed = delete(plan)
+    assert trashed is not None
+    assert not cached().folder.exists()
+    assert trash.trashed_models(cached().folder.parent) == [trashed]
+    trash.restore(trashed)
+    check_whole(folder, small_files())
+    assert trash.trashed_models(cached().folder.parent) == []
+    assert download()[1].fetched_bytes == 0
+
+
+def test_what_other_revisions_use_stays(hub: HubServer, folder: Path) -> None:
+    newer = small_files() | {WEIGHTS: random_bytes(300_000, 8)}
+    hub.repositories[NAME].commits[NEWER] = newer
+    hub.repositories[NAME].branches["newer"] = NEWER
+    other, _ = download(revision="newer")
+    plan = plan_deletion(cached())
+    assert (plan.sharing, plan.freed_bytes) == (("newer",), len(small_files()[WEIGHTS]))
+    trashed = delete(plan)
+    assert trashed is not None
+    check_whole(other, newer)
+    assert cached().commit_of("main") == ""
+    assert not folder.exists()
+    trash.restore(trashed)
+    check_whole(other, newer)
+    check_whole(folder, small_files())
+    assert cached().commit_of("main") == folder.name
+
+
+def test_an_unfinished_download_is_deleted_for_good(hub: HubServer) -> None:
+    hub.add(NAME, small_files())
+    hub.fault(WEIGHTS, Fault(cut=9), *[Fault(status=503)] * 4)
+    with pytest.raises(HubError):
+        download()
+    assert delete(plan_deletion(cached())) is None
+    assert not cached().folder.exists()
+
+
+def test_an_unfinished_download_goes_with_its_model(hub: HubServer, folder: Path) -> None:
+    hub.repositories[NAME].commits[NEWER] = small_files() | {WEIGHTS: random_bytes(300_000, 8)}
+    hub.repositories[NAME].branches["main"] = NEWER
+    hub.fault(WEIGHTS, Fault(cut=9), *[Fault(status=503)] * 4)
+    with pytest.raises(HubError):
+        download()
+    check_whole(folder, small_files())
+    trashed = delete(plan_deletion(cached()))
+    assert trashed is not None
+    assert records_of(cached()) == []
+    check_nothing_installed()
+    trash.restore(trashed)
+    check_whole(folder, small_files())
+
+
+def test_what_is_not_here_cannot_be_deleted(hub: HubServer) -> None:
+    with pytest.raises(ModelError, match="not in the Hugging Face cache"):
+        plan_deletion(cached())
+
+
+def test_a_model_that_is_being_downloaded_is_not_deleted(hub: HubServer, folder: Path) -> None:
+    plan = plan_deletion(cached())
+    with RepositoryLock(cached()), pytest.raises(StorageLockedError):
+        delete(plan)
+    check_whole(folder, small_files())
+
+
+DIE = """
+import os, pathlib, sys
+from rdchat.hub import trash
+base, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+rename = pathlib.Path.rename
+def dying(path, target):
+    global number
+    if number == 0:
+        os._exit(1)
+    number -= 1
+    return rename(path, target)
+pathlib.Path.rename = dying
+trash.move_to_trash("model", base, [base / "a", base / "b", base / "c"])
+"""
+
+
+@pytest.mark.parametrize("moves", [0, 1, 2])
+def test_a_crash_while_deleting_leaves_what_can_be_restored(tmp_path: Path, moves: int) -> None:
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    with python_process(DIE, tmp_path, moves) as process:
+        assert process.wait(30) == 1
+    (trashed,) = trash.trashed_models(tmp_path)
+    assert [(tmp_path / name).exists() for name in "abc"] == [number >= moves for number in range(3)]
+    trash.restore(trashed)
+    assert [(tmp_path / name).read_text() for name in "abc"] == list("abc")
+    assert trash.trashed_models(tmp_path) == []
+
+
+def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    trashed = trash.move_to_trash("model", tmp_path, [tmp_path / "a"])
+    (tmp_path / "a").write_text("new")
+    with pytest.raises(ModelError, match="cannot be restored"):
+        trash.restore(trashed)
+    assert (tmp_path / "a").read_text() == "new"
+    assert trash.empty(tmp_path) > 0
+    assert trash.trashed_models(tmp_path) == []
+
+
+def test_a_journal_leads_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    trashed = trash.move_to_trash("model", tmp_path, [tmp_path / "a"])
+    journal = trashed.entry / "moved.json"
+    journal.write_text(journal.read_text().replace('"a"', '"../evil"'))
+    with pytest.raises(StorageError, match="damaged"):
+        trash.restore(trashed)

@@ -1,0 +1,137 @@
+"""What earlier downloads, other tools and other processes left or hold: used where it is right, and nowhere else."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rdchat.errors import StorageLockedError
+from rdchat.hub.hub_errors import HubError
+from tests.hub.downloading import (
+    NAME,
+    cached,
+    check_whole,
+    download,
+    small_files,
+)
+from tests.hub.hub_server import Fault, HubServer, sha256
+from tests.processes import python_process
+
+WEIGHTS = "model.safetensors"
+
+
+def test_a_damaged_partial_file_is_found_by_its_checksum(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.fault(WEIGHTS, Fault(cut=150_000), *[Fault(status=503)] * 4)
+    with pytest.raises(HubError):
+        download()
+    (part,) = cached().work.glob("*.part")
+    part.write_bytes(b"x" * part.stat().st_size)
+    folder, _ = download()
+    check_whole(folder, files)
+
+
+def test_a_damaged_blob_is_fetched_anew(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    folder, _ = download()
+    (folder / WEIGHTS).write_bytes(b"x" * len(files[WEIGHTS]))
+    again, standing = download()
+    assert standing.fetched_bytes == len(files[WEIGHTS])
+    check_whole(again, files)
+
+
+@pytest.mark.parametrize("part", [b"", b"{", b'{"etag": 1, "size": 400000}', b'{"etag": "x", "size": 3}'])
+def test_a_partial_file_that_nothing_is_known_of_begins_again(hub: HubServer, part: bytes) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    cached().work.mkdir(parents=True)
+    (cached().work / f"{sha256(files[WEIGHTS])}.part").write_bytes(b"y" * 1000)
+    (cached().work / f"{sha256(files[WEIGHTS])}.json").write_bytes(part)
+    folder, _ = download()
+    check_whole(folder, files)
+    assert hub.starts(files[WEIGHTS]) == [0]
+
+
+def test_a_damaged_record_is_asked_for_anew(hub: HubServer) -> None:
+    files = small_files()
+    commit = hub.add(NAME, files)
+    cached().work.mkdir(parents=True)
+    evil = {"repository": NAME, "revision": "main", "commit": commit, "left_out": [], "gguf": "", "checked": []}
+    evil["files"] = [["../../../evil.json", 3, "a" * 40]]
+    (cached().work / f"download-{commit}.json").write_text(json.dumps(evil))
+    (cached().work / f"download-{'c' * 40}.json").write_text("{")
+    folder, _ = download()
+    check_whole(folder, files)
+
+
+def test_a_snapshot_that_another_tool_began_is_completed(hub: HubServer, tmp_path: Path) -> None:
+    """Links of it that lead elsewhere are replaced, and what they led to stays."""
+    files = small_files()
+    commit = hub.add(NAME, files)
+    snapshot = cached().snapshots / commit
+    snapshot.mkdir(parents=True)
+    (tmp_path / "other.json").write_text("other")
+    (snapshot / "config.json").symlink_to(tmp_path / "other.json")
+    (snapshot / WEIGHTS).write_bytes(b"half")
+    folder, _ = download()
+    check_whole(folder, files)
+    assert (tmp_path / "other.json").read_text() == "other"
+
+
+def test_a_disk_without_links_gets_copies(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_target: Path, _source: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    files = small_files()
+    hub.add(NAME, files)
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    folder, _ = download()
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
+    assert not any(path.is_symlink() for path in folder.iterdir())
+    assert download()[1].fetched_bytes == 0
+
+
+HOLD = """
+import sys
+from rdchat.hub.cache_layout import repository_of
+from rdchat.hub.downloads.repository_lock import RepositoryLock
+with RepositoryLock(repository_of(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_one_process_writes_to_a_repository(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    with python_process(HOLD, NAME) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StorageLockedError):
+            download()
+        holder.kill()  # leaves its id behind
+        holder.wait()
+        assert json.loads((cached().work / "lock").read_text())["pid"] == holder.pid
+    check_whole(download()[0], files)
+
+
+def test_a_lock_holds_where_the_file_systems_own_do_nothing(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on some network file systems: by the process's id and start."""
+    hub.add(NAME, small_files())
+    with python_process(HOLD, NAME) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        monkeypatch.setattr("fcntl.flock", lambda _file, _how: None)
+        with pytest.raises(StorageLockedError, match=f"Process {holder.pid} is downloading"):
+            download()
+
+
+def test_an_id_that_was_used_again_holds_nothing(hub: HubServer) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    cached().work.mkdir(parents=True)
+    (cached().work / "lock").write_text(json.dumps({"pid": os.getppid(), "started": 1.0}))
+    check_whole(download()[0], files)
