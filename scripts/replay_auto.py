@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import zip_longest
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
@@ -43,6 +44,7 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.folders.drafter_folder import load_drafter
 from rdchat.inference.drafting.folders.drafter_search import find_drafter
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel, HeadSettings
+from rdchat.inference.drafting.heads.head import Head
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.node_pool import NodePool
@@ -103,6 +105,7 @@ class Recorded(HeadDrafter):
 
     def __init__(self, record: Record, width: int = 1) -> None:  # no network: nothing of the parent's is set up
         self._record, self._at = record, 0
+        self._head = cast(Head, SimpleNamespace(most_drafted=LONGEST - 1, remembers=False, drafts_ahead=True))
         self._settings = HeadSettings(BeamShape(width, BEAM_LENGTH))
         self.searched: BeamShape | None = None  # since this was last set to None
         self._hidden = NOTHING.hidden
@@ -128,7 +131,8 @@ class World:
         estimates: What it knows of drafts.
     """
 
-    trees = padding = True
+    trees = padding = drafts_ahead = True
+    most_drafted = LONGEST - 1
 
     def __init__(self, costs: CostModel, estimates: AcceptanceEstimates) -> None:
         self.costs, self.planner = costs, Planner(costs)
