@@ -7,7 +7,6 @@ from functools import partial
 from typing import override
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
 
@@ -16,13 +15,10 @@ from rdchat.inference.drafting.heads.block_config import BlockConfig, LayerStyle
 from rdchat.inference.drafting.heads.block_network import BlockNetwork, MarkovHead, Place, Rows
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
-from rdchat.inference.target.device import on_gpu
+from rdchat.inference.drafting.heads.quantised_copy import quantize_weights, usual_bits
 from rdchat.inference.target.embeddings import TargetEmbeddings, embedding_scale
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
-
-_GROUP = 64  # weights that share a scale in quantised copies
-_BITS_ON_GPU = 4
 
 _HINT = "Use a drafter that was made for this model."
 
@@ -47,12 +43,9 @@ class StoredBlockHead(StoredHead):
 
         Args:
             model: The target.
-            bits: Of a quantised copy's weights, 4 or 8; 0 for floats. None takes 4 on a GPU, where a draft's time is
-                that of reading weights, and floats on a CPU, where quantised products are slow. That 4 bits lose hardly
-                any acceptance is what others report (mlx-dspark); it was not measured here, nor anything on a Mac.
+            bits: Of a quantised copy's weights, 4 or 8; 0 for floats. None takes `usual_bits`.
         """
-        bits = (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits
-        return BoundBlockHead(self, model, bits)
+        return BoundBlockHead(self, model, usual_bits() if bits is None else bits)
 
 
 class BoundBlockHead(Head):
@@ -224,15 +217,10 @@ def _network(stored: StoredBlockHead, dtype: mx.Dtype, bits: int) -> BlockNetwor
     """Return a network in a precision, quantised where `bits` is not 0; layers that do not fit groups stay floats."""
     network = BlockNetwork(stored.config)
     network.load_weights([(name, tensor.astype(dtype)) for name, tensor in stored.weights().items()])
-    if bits:
-        nn.quantize(network, _GROUP, bits, class_predicate=_fits)
+    quantize_weights(network, bits)
     for _, tensor in tree_flatten(network.parameters()):
         mx.eval(tensor)  # one by one: what it is computed from goes at once
     return network
-
-
-def _fits(_name: str, module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear | nn.Embedding) and module.weight.shape[-1] % _GROUP == 0
 
 
 def _placing(rope: Callable[..., mx.array], positions: Sequence[int]) -> Place:

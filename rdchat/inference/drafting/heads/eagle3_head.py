@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, override
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 from mlx.utils import tree_flatten
@@ -21,13 +20,10 @@ from rdchat.inference.api.requests import MOST_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Network
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
-from rdchat.inference.target.device import on_gpu
+from rdchat.inference.drafting.heads.quantised_copy import quantize_weights, usual_bits
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
-
-_BITS_ON_GPU = 4
-_GROUP = 64  # weights that share a scale in a quantised copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +46,9 @@ class StoredEagle3(StoredHead):
 
         Args:
             model: The target.
-            bits: Of the weights of a quantised copy, 4 or 8; 0 for floats. None takes 4 on a GPU, where drafting mostly
-                reads weights, and floats on a CPU, where quantised products are slow. Not measured on a Mac yet.
+            bits: Of the weights of a quantised copy, 4 or 8; 0 for floats. None takes `usual_bits`.
         """
-        bits = (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits
+        bits = usual_bits() if bits is None else bits
         return BoundEagle3Head(self, TargetEmbeddings(model.network, model.info.vocabulary_size), bits)
 
 
@@ -90,8 +85,7 @@ class BoundEagle3Head(Head):
         weights = [(name, tensor.astype(embeddings.dtype)) for name, tensor in stored.weights().items()]
         self.network.load_weights(weights)
         del weights
-        if bits:
-            nn.quantize(self.network, _GROUP, bits, class_predicate=lambda _, module: _fits(module))
+        quantize_weights(self.network, bits)
         for _, tensor in tree_flatten(self.network.parameters()):
             mx.eval(tensor)  # one by one: what it is computed from goes at once
         self.vocabulary = stored.vocabulary
@@ -260,7 +254,3 @@ def _window_mask(asked: Sequence[int], positions: npt.ArrayLike, window: int) ->
     """Return which rows, by their positions (k,), those at other positions, (n,), see: (n, k) bool."""
     distances = np.array(asked)[:, None] - np.array(positions)[None]
     return mx.array((distances >= 0) & (distances < window))
-
-
-def _fits(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear | nn.Embedding) and module.weight.shape[-1] % _GROUP == 0

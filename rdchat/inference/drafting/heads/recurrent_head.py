@@ -19,6 +19,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
+from rdchat.inference.drafting.heads.quantised_copy import GROUP, quantize_weights
 
 _MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
 _MOST_BLOCKS = 1000
@@ -258,13 +259,9 @@ def _plus_silu(a: mx.array, b: mx.array) -> mx.array:
     return a + b * mx.sigmoid(b)
 
 
-def quantize(head: RecurrentHead, bits: int, group: int = 64) -> RecurrentHead:
+def quantize(head: RecurrentHead, bits: int, group: int = GROUP) -> RecurrentHead:
     """Return a copy of a head with its weights in 4 or 8 bits; layers whose width is no multiple of `group` stay."""
     copy = RecurrentHead(replace(head.config, quantization_bits=bits, quantization_group=group))
     copy.load_weights(tree_flatten(head.parameters()))
-    nn.quantize(copy, group, bits, class_predicate=lambda _, module: _fits(module, group))
+    quantize_weights(copy, bits, group)
     return copy
-
-
-def _fits(module: nn.Module, group: int) -> bool:
-    return isinstance(module, nn.Linear) and module.weight.shape[-1] % group == 0
