@@ -7,14 +7,14 @@ from functools import partial
 from typing import override
 
 import mlx.core as mx
-import numpy as np
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.heads.block_config import BlockConfig, LayerStyle
-from rdchat.inference.drafting.heads.block_network import BlockNetwork, MarkovHead, Place, Rows
+from rdchat.inference.drafting.heads.block_network import BlockNetwork, MarkovHead, Rows
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
+from rdchat.inference.drafting.heads.positions import rotated
 from rdchat.inference.drafting.heads.quantised_copy import quantize_weights, usual_bits
 from rdchat.inference.target.embeddings import TargetEmbeddings, embedding_scale
 from rdchat.inference.target.hooks import HiddenReads
@@ -155,7 +155,9 @@ class BlockMemory(ContextMemory):
     def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> None:
         """See `ContextMemory`."""
         network = self._head.network
-        rows = network.context_rows(hidden.astype(self._head.dtype), _placing(network.rope, positions))
+        rows = network.context_rows(
+            hidden.astype(self._head.dtype), partial(rotated, network.rope, positions=positions)
+        )
         for buffer, parts in zip(self.buffers, rows, strict=True):
             buffer.write(parts, 0)
 
@@ -221,22 +223,6 @@ def _network(stored: StoredBlockHead, dtype: mx.Dtype, bits: int) -> BlockNetwor
     for _, tensor in tree_flatten(network.parameters()):
         mx.eval(tensor)  # one by one: what it is computed from goes at once
     return network
-
-
-def _placing(rope: Callable[..., mx.array], positions: Sequence[int]) -> Place:
-    """Return the function that gives rows, (1, heads, n, width), these positions, in runs without a gap."""
-    gaps = np.flatnonzero(np.diff(np.array(positions)) != 1) + 1
-    starts = [0, *(int(gap) for gap in gaps)]
-    if len(starts) == 1:
-        return partial(rope, offset=positions[0])
-
-    def place(rows: mx.array) -> mx.array:
-        parts = mx.split(rows, starts[1:], axis=2)
-        return mx.concatenate(
-            [rope(part, offset=positions[start]) for part, start in zip(parts, starts, strict=True)], axis=2
-        )
-
-    return place
 
 
 @partial(mx.compile, shapeless=True)

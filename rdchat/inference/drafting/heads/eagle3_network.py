@@ -7,7 +7,7 @@ Module names are those of the checkpoints of SafeAILab, SpecForge, vLLM's specul
 is switched on; SafeAILab's `midlayer` is `layers.0` here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,6 +17,7 @@ from mlx_lm.models.activations import swiglu
 from mlx_lm.models.rope_utils import initialize_rope
 
 from rdchat.inference.drafting.heads.block_config import RopeConfig
+from rdchat.inference.drafting.heads.positions import RowPositions, rotated
 
 
 class FeatureNorm(StrEnum):
@@ -132,10 +133,6 @@ class Eagle3Config:
         return flat | {f"{name}.weight": shape for name, shape in linear.items()} | biases
 
 
-type RowPositions = int | Sequence[int]
-"""Positions of n rows: one for all, or (n,) ascending ones."""
-
-
 class Eagle3Network(nn.Module):
     """The drafter's weights and what is computed of n rows at a time; its keys and values are kept by the caller.
 
@@ -230,7 +227,7 @@ class _Attention(nn.Module):
         if "k_norm" in self:
             keys = self.k_norm(keys)
         values = self.v_proj(taken).reshape(-1, self._kv_heads, self._width)
-        return [_rotated(self._rope, keys, positions), values.transpose(1, 0, 2)[None]]
+        return [rotated(self._rope, keys.transpose(1, 0, 2)[None], positions), values.transpose(1, 0, 2)[None]]
 
     def __call__(
         self, taken: mx.array, positions: RowPositions, rows: Sequence[mx.array], mask: mx.array | str | None
@@ -246,7 +243,7 @@ class _Attention(nn.Module):
         queries = self.q_proj(taken).reshape(-1, self._heads, self._width)
         if "q_norm" in self:
             queries = self.q_norm(queries)
-        queries = _rotated(self._rope, queries, positions)
+        queries = rotated(self._rope, queries.transpose(1, 0, 2)[None], positions)
         attended = mx.fast.scaled_dot_product_attention(queries, *rows, scale=self._width**-0.5, mask=mask)
         output: mx.array = self.o_proj(attended[0].transpose(1, 0, 2).reshape(taken.shape[0], -1))
         return output
@@ -266,12 +263,3 @@ class _Mlp(nn.Module):
     def __call__(self, x: mx.array) -> mx.array:
         output: mx.array = self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
         return output
-
-
-def _rotated(rope: Callable[..., mx.array], x: mx.array, positions: RowPositions) -> mx.array:
-    """Return n rows, (n, heads, width), turned by their positions, as (1, heads, n, width)."""
-    if not isinstance(positions, int) and positions[-1] - positions[0] == len(positions) - 1:
-        return rope(x.transpose(1, 0, 2)[None], offset=positions[0])
-    # a batch row each: the kernel counts positions up along the token axis
-    offset = positions if isinstance(positions, int) else mx.array(list(positions), mx.int32)
-    return rope(x[:, :, None], offset=offset).transpose(2, 1, 0, 3)

@@ -17,6 +17,7 @@ from mlx.utils import tree_flatten
 from rdchat.inference.drafting.folders.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov
 from rdchat.inference.drafting.heads.block_network import BlockNetwork, Rows
+from rdchat.inference.drafting.heads.positions import rotated
 from rdchat.inference.training.head.samples import Ints
 from rdchat.inference.training.optimization import drop_inputs
 from rdchat.inference.training.sequence_heads.samples import Sample
@@ -84,11 +85,8 @@ class DSparkTraining(SequenceHead):
         held = network.context_rows(context, partial(network.rope, offset=sample.position))
         places = roots[:, None] + np.arange(size)
         positions = mx.array((places + sample.position).ravel())
+        place = partial(rotated, network.rope, positions=positions)
         mask = mx.array(block_mask(roots, size, len(sample.tokens)))
-
-        def place(rows: mx.array) -> mx.array:
-            turned: mx.array = network.rope(rows.transpose(2, 1, 0, 3), offset=positions)
-            return turned.transpose(2, 1, 0, 3)
 
         def extend(layer: int, rows: Rows) -> tuple[Rows, mx.array | str | None]:
             keys, values = (mx.concatenate(list(pair), axis=2) for pair in zip(held[layer], rows, strict=True))
