@@ -27,6 +27,7 @@ class ModelButton(QPushButton):
     """The model's name and precision; its menu loads another."""
 
     folder_requested = Signal()
+    models_requested = Signal()
 
     def __init__(self, slot: ModelSlot, preferences: SettingsControl, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -93,6 +94,7 @@ class ModelButton(QPushButton):
         self._menu.addSeparator()
         self._menu.addMenu(self._precisions)
         self._menu.addSeparator()
+        self._menu.addAction("Models…", self.models_requested.emit)
         self._menu.addAction("Open folder…", self.folder_requested.emit)
 
     def _add_installed(self, models: Sequence[InstalledModel], listed: Set[str | None]) -> None:

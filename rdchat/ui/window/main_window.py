@@ -111,6 +111,7 @@ class MainWindow(QMainWindow):
             return
         state, geometry = self._splitter.saveState(), self.saveGeometry()
         self._change(window_state=_encode(state), window_geometry=_encode(geometry))
+        self.windows.close()
         self.hide()  # ending the engine thread may take as long as one chunk of a prompt
         self._controller.close()
         event.accept()
@@ -130,6 +131,8 @@ class MainWindow(QMainWindow):
         composer = self.conversation.composer
         actions.new_chat.triggered.connect(self._new_chat)
         actions.open_folder.triggered.connect(self._folders.choose_model)
+        actions.models.triggered.connect(lambda: show_in_front(self.windows.models))
+        self.header.model.models_requested.connect(actions.models.trigger)
         actions.close_window.triggered.connect(self._close_front)
         actions.quit.triggered.connect(self._quit)
         actions.preferences.triggered.connect(lambda: show_in_front(self.preferences))

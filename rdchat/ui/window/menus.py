@@ -19,6 +19,7 @@ class WindowActions(QObject):
         super().__init__(parent)
         self.new_chat = self._action("New chat", _Standard.New)
         self.open_folder = self._action("Open model folder…", _Standard.Open)
+        self.models = self._action("Models…", "Ctrl+Shift+M", tip="Find, download and remove models")
         self.close_window = self._action("Close window", _Standard.Close)
         self.quit = self._action("Quit rdchat", _Standard.Quit, role=QAction.MenuRole.QuitRole)
         self.preferences = self._action("Preferences…", "Ctrl+,", role=QAction.MenuRole.PreferencesRole)
@@ -95,7 +96,7 @@ def fill_menu_bar(bar: QMenuBar, actions: WindowActions) -> None:
     menus: tuple[tuple[str, Sequence[QAction | None]], ...] = (
         (
             "&File",
-            (actions.new_chat, actions.open_folder, None, actions.close_window, actions.quit),
+            (actions.new_chat, actions.open_folder, actions.models, None, actions.close_window, actions.quit),
         ),
         ("&Edit", (*actions.edit, None, actions.find, None, actions.preferences)),
         (

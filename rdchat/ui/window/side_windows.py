@@ -11,10 +11,12 @@ from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.theme import Theme
 
 if TYPE_CHECKING:
+    from rdchat.services.models.models_desk import ModelsDesk
     from rdchat.ui.benchmark import BenchmarkWindow
     from rdchat.ui.benchmark.obstacles import Obstacles
     from rdchat.ui.drafts import DraftsWindow
     from rdchat.ui.ledger import LedgerWindow
+    from rdchat.ui.models import ModelsWindow
     from rdchat.ui.race import RaceWindow
 
 
@@ -30,6 +32,7 @@ class Windows:
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget) -> None:
         self._controller, self._theme, self._parent = controller, theme, parent
         self._chat_of_tokens: int | None = None
+        self._models_desk: ModelsDesk | None = None
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
@@ -107,6 +110,22 @@ class Windows:
             theme=self._theme,
             parent=self._parent,
         )
+
+    @cached_property
+    def models(self) -> "ModelsWindow":
+        """Models on this machine and on the hub."""
+        from rdchat.services.models.models_desk import ModelsDesk  # noqa: PLC0415
+        from rdchat.ui.models import ModelsWindow  # noqa: PLC0415
+
+        controller = self._controller
+        desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, self._parent)
+        self._models_desk = desk
+        return ModelsWindow(desk, self._theme, self._parent)
+
+    def close(self) -> None:
+        """End what the windows do behind the app's back."""
+        if self._models_desk is not None:
+            self._models_desk.close()
 
     def may_quit(self) -> bool:
         """Tell whether nothing is lost by quitting; else ask, in the window whose work it is."""

@@ -1,0 +1,19 @@
+"""What is being downloaded, and what was left unfinished."""
+
+from PySide6.QtWidgets import QWidget
+
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.look.theme import Theme
+
+
+class DownloadsPage(QWidget):
+    """What is being downloaded, and what was left unfinished.
+
+    Args:
+        desk: What the window works with.
+        theme: The appearance to follow.
+    """
+
+    def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
+        super().__init__()
+        self._desk, self._theme = desk, theme

@@ -1,0 +1,1 @@
+"""What drafts for a model: published, or trained here."""

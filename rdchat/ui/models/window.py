@@ -1,0 +1,64 @@
+"""The models window: its pages beside one another, and the tabs that choose between them."""
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QStackedWidget, QTabBar, QVBoxLayout, QWidget
+
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.look.focus import show_in_front
+from rdchat.ui.look.labels import Separator
+from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
+from rdchat.ui.models.discover.page import DiscoverPage
+from rdchat.ui.models.downloads.page import DownloadsPage
+from rdchat.ui.models.drafters.page import DraftersPage
+from rdchat.ui.models.installed.page import InstalledPage
+
+
+class ModelsWindow(QDialog):
+    """Attributes are the pages.
+
+    Args:
+        desk: What the pages work with.
+        theme: The appearance to follow.
+        parent: What the window stays above.
+    """
+
+    def __init__(self, desk: ModelsDesk, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent, Qt.WindowType.Window)
+        self.setWindowTitle("Models")
+        self.setMinimumSize(720, 460)
+        self.installed = InstalledPage(desk, theme)
+        self.discover = DiscoverPage(desk, theme)
+        self.downloads = DownloadsPage(desk, theme)
+        self.drafters = DraftersPage(desk, theme)
+        self._tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
+        self._tabs.setAccessibleName("Pages")
+        self._pages = QStackedWidget()
+        for name, page in (
+            ("Installed", self.installed),
+            ("Discover", self.discover),
+            ("Downloads", self.downloads),
+            ("Drafters", self.drafters),
+        ):
+            self._tabs.addTab(name)
+            self._pages.addWidget(page)
+        self._tabs.currentChanged.connect(self._pages.setCurrentIndex)
+        bar = QHBoxLayout()
+        bar.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)
+        bar.addStretch()
+        bar.addWidget(self._tabs)
+        bar.addStretch()
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addLayout(bar)
+        layout.addWidget(Separator(theme))
+        layout.addWidget(self._pages, 1)
+        for key in QKeySequence.keyBindings(QKeySequence.StandardKey.Close):
+            QShortcut(key, self, self.close)
+        self.resize(1000, 680)
+
+    def show_page(self, page: QWidget) -> None:
+        """Bring the window to the front with a page."""
+        self._tabs.setCurrentIndex(self._pages.indexOf(page))
+        show_in_front(self)
