@@ -21,7 +21,7 @@ PYTEST = QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
 CHECKS := check-format check-lint check-types check-layers check-shell check-files check-workflow check-constraints
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow quick check bench hostile app constraints format $(CHECKS)
+.PHONY: help setup run test coverage test-slow quick check bench hostile app constraints format $(CHECKS)
 
 help: ## List the commands
 	@echo "rdchat"
@@ -33,7 +33,10 @@ setup: ## Install everything: system packages, .venv, the default model
 run: setup ## Open the app
 	@$(BIN)/rdchat
 
-test: setup ## Run the tests, but for the long ones, with coverage
+test: setup ## Run the tests, but for the long ones
+	@$(PYTEST) -m 'not slow' $(ARGS)
+
+coverage: setup ## Run the same tests, and list the lines that none of them runs
 	@$(PYTEST) -m 'not slow' --cov --cov-report=term $(ARGS)
 
 test-slow: setup ## Run the long tests: real models, whole trainings, kills

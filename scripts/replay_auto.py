@@ -56,6 +56,7 @@ from rdchat.inference.target.verifier import Verified
 
 NOTHING = Verified(mx.zeros((1, 1)), mx.zeros((1, 1)))
 AUTO = "auto"
+MOST_DRAFTED = LONGEST - 1  # behind a root, by the recorded drafter
 FIXED = {"lookup": 0, **{f"W{width}": width for width in (1, 4, 8)}}  # beams; 0 for prompt lookup
 BEAM_LENGTH, LOOKUP_TOKENS = 5, 4
 SLOWER = 0.98  # of plain decoding: below is slower
@@ -94,7 +95,7 @@ def read(file: Path) -> Record | None:
         for width in WIDTHS:
             columns = [data[f"{name} {width}"] for name in ("tokens", "parents", "scores")]
             pools[width] = [
-                NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), LONGEST - 1, width)
+                NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), MOST_DRAFTED, width)
                 for tokens, parents, scores in zip(*columns, strict=True)
             ]
         return Record(data["prompt"].tolist(), data["reply"].tolist(), pools)
@@ -105,7 +106,7 @@ class Recorded(HeadDrafter):
 
     def __init__(self, record: Record, width: int = 1) -> None:  # no network: nothing of the parent's is set up
         self._record, self._at = record, 0
-        self._head = cast(Head, SimpleNamespace(most_drafted=LONGEST - 1, remembers=False, drafts_ahead=True))
+        self._head = cast(Head, SimpleNamespace(most_drafted=MOST_DRAFTED, remembers=False, drafts_ahead=True))
         self._settings = HeadSettings(BeamShape(width, BEAM_LENGTH))
         self.searched: BeamShape | None = None  # since this was last set to None
         self._hidden = NOTHING.hidden
@@ -132,7 +133,7 @@ class World:
     """
 
     trees = padding = drafts_ahead = True
-    most_drafted = LONGEST - 1
+    most_drafted = MOST_DRAFTED
 
     def __init__(self, costs: CostModel, estimates: AcceptanceEstimates) -> None:
         self.costs, self.planner = costs, Planner(costs)

@@ -32,6 +32,7 @@ from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from scripts.chips import Chip
+from tests.grids import grid
 from tests.inference.auto.automatic_replies import RandomPlanner, automatic, iterator_of, state_of
 from tests.inference.auto.known_drafts import Known, reply_of, reply_with_drafts
 from tests.inference.auto.simulation import Drafting, Simulation
@@ -69,8 +70,7 @@ def check_same(model: LoadedModel, request: GenerationRequest, modes: tuple[Mode
 ALL = (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE)
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-@pytest.mark.parametrize("modes", [*[(mode,) for mode in ALL], ALL], ids="+".join)
+@pytest.mark.parametrize(("sampling", "modes"), grid(SAMPLINGS, [*[(mode,) for mode in ALL], ALL]), ids=str)
 def test_the_text_is_that_of_plain_decoding(sampling: dict[str, float], modes: tuple[Mode, ...]) -> None:
     for seed, window in enumerate([None, 12]):
         model = shared_llama(sliding_window=window)

@@ -16,9 +16,14 @@ from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS,
 from rdchat.inference.auto.planner import Planner, in_words
 from rdchat.inference.drafting.draft_shape import DraftShape
 from scripts.chips import CHIPS, CPU, M1_MAX, M2, M2_ULTRA, M3_MAX, M4_PRO, STEEP, STEP_MS, Chip
+from tests.grids import grid
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, source, worth
 
 QUALITIES = (0.05, 0.25, 0.4, 0.49)
+
+
+def name_of(value: Chip | float) -> str:
+    return value.name if isinstance(value, Chip) else str(value)
 
 
 def recurrent_choice(chip: Chip, values: Floats, path: Floats | None = None, *, trees: bool = True) -> Choice:
@@ -68,9 +73,7 @@ def test_a_path_from_prompt_lookup_is_as_long_as_pays(chip: Chip, chance: float)
     assert choice.plan.rows >= choice.plan.nodes == choice.plan.length
 
 
-@pytest.mark.parametrize("boast", [0.6, 1.0, 1.8])
-@pytest.mark.parametrize("first", QUALITIES)
-@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+@pytest.mark.parametrize(("chip", "first", "boast"), grid(CHIPS, QUALITIES, [0.6, 1.0, 1.8]), ids=name_of)
 def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: float, boast: float) -> None:
     drafting = Drafting(first, boast)
     simulation = Simulation(chip, drafting)

@@ -67,13 +67,6 @@ class _Parts:
         inner.refuse({"causal"})
         return cls(top, top, Settings(checkpoint, {**top.data, **inner.data}), False)
 
-    @property
-    def named_target(self) -> str | None:
-        """What the configuration calls the target."""
-        if self.speculators:
-            return self.top.within("speculators_config").within("verifier").text("name_or_path")
-        return self.block.text("target_model_name_or_path", "target_model", "_name_or_path")
-
 
 def matches(config: Mapping[str, Any], tensors: Collection[str]) -> bool:
     """Tell whether a checkpoint is a block drafter: one with the size of a block, whose context goes through a norm."""
@@ -139,7 +132,7 @@ def block_config(checkpoint: Checkpoint) -> BlockConfig:
 
 def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetMatch:
     """Check a checkpoint against a target; see `DrafterFormat`."""
-    return fit_to(checkpoint, block_config(checkpoint), _Parts.of(checkpoint).named_target, model)
+    return fit_to(checkpoint, block_config(checkpoint), _Parts.of(checkpoint).block.named_target, model)
 
 
 def load(checkpoint: Checkpoint, model: LoadedModel) -> StoredBlockHead:

@@ -97,13 +97,6 @@ class _Parts:
         return cls(top, layers, Settings(checkpoint, {**inner.data, **top.data}), speculators)
 
     @property
-    def named_target(self) -> str | None:
-        """What the configuration calls the target."""
-        if self.speculators:
-            return self.top.within("speculators_config").within("verifier").text("name_or_path")
-        return self.top.text("target_model_name_or_path", "target_model", "_name_or_path")
-
-    @property
     def target_depth(self) -> int | None:
         """Layers of the target, if they are named."""
         return None if self.top.data.get("num_target_layers") is None else self.top.size("num_target_layers")
@@ -124,7 +117,7 @@ def check(checkpoint: Checkpoint, model: LoadedModel) -> TargetMatch:
     """Check a checkpoint against a target; see `DrafterFormat`."""
     config, parts = eagle3_config(checkpoint, _depth(model)), _Parts.of(checkpoint)
     needs = _Target(config.target_width, config.vocabulary_size, config.target_layers, parts.target_depth)
-    fit = fit_to(checkpoint, needs, parts.named_target, model)
+    fit = fit_to(checkpoint, needs, parts.top.named_target, model)
     if config.shares_tables and config.hidden_size != config.target_width:
         reason = f"it uses the model's tables, of width {config.target_width:,}, and is {config.hidden_size:,} wide"
         raise checkpoint.error(reason, OTHER_HINT)

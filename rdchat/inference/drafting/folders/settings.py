@@ -7,7 +7,7 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.folders.checkpoint import Checkpoint
-from rdchat.inference.drafting.heads.block_config import RopeConfig
+from rdchat.inference.drafting.heads.rope_config import RopeConfig
 
 _MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
 _MOST_LIST = 1000
@@ -109,6 +109,13 @@ class Settings:
         """Return the first of these that is a text with something in it."""
         found = (self.data.get(name) for name in names)
         return next((value for value in found if isinstance(value, str) and value), None)
+
+    @property
+    def named_target(self) -> str | None:
+        """What a whole configuration calls the target; in vLLM's layout other names are the drafter's own."""
+        if self.data.get("speculators_config") is not None:
+            return self.within("speculators_config").within("verifier").text("name_or_path")
+        return self.text("target_model_name_or_path", "target_model", "_name_or_path")
 
     def refuse(self, names: Collection[str]) -> None:
         """Refuse settings that ask for what is not computed here; null, false and empty ones ask for nothing."""

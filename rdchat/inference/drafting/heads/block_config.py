@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+
+from rdchat.inference.drafting.heads.rope_config import RopeConfig
 
 Shape = tuple[int, ...]
 
@@ -25,23 +26,6 @@ class LayerStyle(StrEnum):
 
     QWEN3 = "qwen3"
     GEMMA4 = "gemma4"
-
-
-@dataclass(frozen=True, slots=True)
-class RopeConfig:
-    """Rotary positions, as `mlx_lm.models.rope_utils.initialize_rope` takes them.
-
-    Attributes:
-        theta: Base of the frequencies.
-        scaling: Its kind and numbers; None for none.
-        traditional: Whether neighbouring numbers make a pair, not those half a head apart.
-        max_positions: Positions that the drafter was made for.
-    """
-
-    theta: float
-    scaling: dict[str, Any] | None = None
-    traditional: bool = False
-    max_positions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ import mlx.nn as nn
 from mlx_lm.models.activations import swiglu
 from mlx_lm.models.rope_utils import initialize_rope
 
-from rdchat.inference.drafting.heads.block_config import RopeConfig
 from rdchat.inference.drafting.heads.positions import RowPositions, rotated
+from rdchat.inference.drafting.heads.rope_config import RopeConfig
 
 
 class FeatureNorm(StrEnum):

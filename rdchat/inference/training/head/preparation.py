@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import mlx.core as mx
@@ -94,11 +95,7 @@ def prepare(
     for window in range(len(windows)):
         (start, stop), states = windows.span(window), windows.load(window)
         part = teacher.part(start, stop)
-        file = kept / f"teacher-{window:04}.npz" if kept else None
-        if file is None or not part.read(file):
-            part.fill(states[:, : rows.shape[1]], rows, curve)
-            if file is not None:
-                part.write(file)
+        part.fill_or_read(kept, window, partial(states.__getitem__, np.s_[:, : rows.shape[1]]), rows, curve)
         share = -(-_MEASURED_STATES * (stop - start) // len(answers))
         some.append(states[draw.permutation(stop - start)[:share]])
         roots = reader.roots(start, stop, held_out=True)

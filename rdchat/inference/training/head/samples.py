@@ -137,6 +137,30 @@ class Teacher:
             here = slice(first, first + len(best))
             self.columns[here], self.probs[here] = best, likely / likely.sum(axis=-1, keepdims=True)
 
+    def fill_or_read(
+        self,
+        kept: Path | None,
+        window: int,
+        states: Callable[[], npt.NDArray[np.floating]],
+        output_rows: mx.array,
+        curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]],
+    ) -> None:
+        """Read a window's top-k from the folder `kept` or, where they are not there, compute and write them.
+
+        Args:
+            kept: The folder; None for none.
+            window: The number of the window.
+            states: Returns what `fill` takes.
+            output_rows: See `fill`.
+            curve: See `fill`.
+        """
+        file = kept / f"teacher-{window:04}.npz" if kept else None
+        if file is not None and self.read(file):
+            return
+        self.fill(states(), output_rows, curve)
+        if file is not None:
+            self.write(file)
+
     def write(self, path: Path) -> None:
         """Write it to an npz file; see `atomic_file`."""
         with atomic_file(path) as temporary, temporary.open("wb") as file:

@@ -6,9 +6,9 @@ from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.training.head.trainer import Recipe
 from rdchat.inference.training.sequence_heads.recipe import SequenceRecipe
 
-# Tokens that can be drafted, at most. EAGLE-3's layout stores an output row for each: so many, and the default model's
-# drafter stays below 16 MB.
-DRAFT_VOCABULARY = {TrainedKind.RECURRENT: 12288, TrainedKind.EAGLE3: 7168, TrainedKind.DSPARK: 12288}
+# Tokens that can be drafted, at most. EAGLE-3 and DSpark heads store an output row for each: so many, and the default
+# model's drafters stay below 16 MB.
+DRAFT_VOCABULARY = {TrainedKind.RECURRENT: 12288, TrainedKind.EAGLE3: 7168, TrainedKind.DSPARK: 6144}
 
 
 _LITTLE_DATA, _MORE_EPOCHS = 50_000, 8

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
 
@@ -31,22 +30,14 @@ _COMMON = 2.0  # what all queries and keys have in common, beside fresh weights'
 _SHARPNESS = 1.5  # of fresh attention
 
 
-class _Preconditioned(nn.Linear):
-    """A linear layer whose outputs go through a fixed matrix, (outputs, outputs), that is folded in afterwards."""
-
-    def __call__(self, x: mx.array) -> mx.array:
-        result: mx.array = super().__call__(x) @ self._after
-        return result
-
-
 class DSparkTraining(SequenceHead):
     """One DSpark head; see `SequenceHead`.
 
-    The target's output rows are not stored, so they cannot be whitened. What the last layer adds to its input is, which
-    comes to the same up to that input: its two output matrices are trained behind the preconditioner.
+    Its output rows are the target's, whitened and stored as its own. Folded into the last layer, whitening would stand
+    before a norm, whose size would then be that of the directions that matter least.
 
     Args:
-        config: Without tables of its own, with a vanilla Markov head, drafting from the root's place.
+        config: Without tables, with a vanilla Markov head, drafting from the root's place.
         tables: The target's.
         examples: (n, features) some of the target's hidden states.
         roots: Roots of a step in one conversation, at most.
@@ -67,16 +58,15 @@ class DSparkTraining(SequenceHead):
             drop_inputs((layer.mlp.gate_proj, layer.mlp.up_proj), dropout)
         drop_inputs((network.fc,), dropout)
         self._attend_to_neighbours(examples)
-        self._after = tables.preconditioner * (config.hidden_size**0.5 / mx.linalg.norm(tables.preconditioner))
-        for module in self._behind():
-            module.__class__ = _Preconditioned
-            module._after = self._after
+        last = network.layers[-1]
+        for module in (last.self_attn.o_proj, last.mlp.down_proj):
             module.weight = _FIRST_OUTPUT * module.weight
-        network.norm.weight = network.norm.weight * first_output_scale(tables.rows)
+        self._rows = tables.rows @ tables.preconditioner
+        network.norm.weight = network.norm.weight * first_output_scale(self._rows)
         markov = network.markov_head
         markov.markov_w1.weight = _leading_directions(tables, config)
         markov.markov_w2.weight = mx.zeros_like(markov.markov_w2.weight)
-        mx.eval(network.parameters())
+        mx.eval(network.parameters(), self._rows)
 
     def features(self, sample: Sample, roots: Ints) -> mx.array:
         """See `SequenceHead`."""
@@ -100,17 +90,15 @@ class DSparkTraining(SequenceHead):
         return mx.concatenate([hidden.reshape(*places.shape, -1), bias], axis=-1)
 
     def rows(self) -> mx.array:
-        """See `SequenceHead`: the target's, with the Markov head's beside them."""
-        return mx.concatenate([self._tables.rows, self.network.markov_head.markov_w2.weight], axis=-1)
+        """See `SequenceHead`: the Markov head's stand beside them."""
+        return mx.concatenate([self._rows, self.network.markov_head.markov_w2.weight], axis=-1)
 
     def published(self) -> PublishedDrafter:
-        """See `SequenceHead`: DeepSpec's layout, for a part of the tokens, with the target's tables."""
+        """See `SequenceHead`: DeepSpec's layout, for a part of the tokens, with the target's embeddings."""
         config, tables = self.network.config, self._tables
         weights = dict(tree_flatten(self.network.parameters()))
         weights["fc.weight"] = weights["fc.weight"] / tables.input_scales
-        last = f"layers.{config.layers - 1}"
-        for name in (f"{last}.self_attn.o_proj.weight", f"{last}.mlp.down_proj.weight"):
-            weights[name] = self._after @ weights[name]
+        weights["lm_head.weight"] = self._rows
         ids = np.array(tables.vocabulary).astype(np.int64)
         weights["d2t"] = mx.array(ids - np.arange(len(ids)))
         weights["t2d"] = mx.array(np.isin(np.arange(config.vocabulary_size), ids))
@@ -136,11 +124,6 @@ class DSparkTraining(SequenceHead):
                 same = _COMMON * mx.tile(common, heads)[:, None] * direction
                 projection.weight = projection.weight + same
             attention.q_norm.weight = _SHARPNESS * attention.q_norm.weight
-
-    def _behind(self) -> list[nn.Linear]:
-        """Return the two matrices whose outputs the last layer adds to its input."""
-        layer = self.network.layers[-1]
-        return [layer.self_attn.o_proj, layer.mlp.down_proj]
 
 
 def block_mask(roots: Ints, size: int, context: int) -> np.ndarray[Any, np.dtype[np.bool_]]:

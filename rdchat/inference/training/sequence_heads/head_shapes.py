@@ -3,8 +3,9 @@
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov, RopeConfig
+from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov
 from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Layer
+from rdchat.inference.drafting.heads.rope_config import RopeConfig
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.head.samples import Ints
 from rdchat.inference.training.sequence_heads.shared_tables import SharedTables
@@ -52,6 +53,8 @@ def dspark_config(
 ) -> BlockConfig:
     """Return a head of one layer that drafts from the root's place, with a vanilla Markov head.
 
+    Its output rows are stored, as EAGLE-3's are, so its MLP is as small.
+
     Args:
         model: The target.
         tables: Its.
@@ -68,7 +71,7 @@ def dspark_config(
         heads=heads,
         kv_heads=kv_heads,
         head_size=width // heads,
-        inner_size=8 * width // 3,
+        inner_size=4 * width // 3,
         norm_epsilon=_EPSILON,
         rope=RopeConfig(_THETA, max_positions=_POSITIONS),
         windows=(None,) * _DSPARK_LAYERS,

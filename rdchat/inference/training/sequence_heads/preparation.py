@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, chain
 from pathlib import Path
 
@@ -74,6 +75,10 @@ class ConversationStore:
         """Return (answer tokens, trunk) what the target's logits of an answer were read from."""
         start = self.conversations[number].answer_start
         return self.states(window, number)[start - 1 : -1, : self._trunk]
+
+    def window_trunk_states(self, window: int) -> Halves:
+        """Return (answer tokens, trunk) those of all answers of a window, end to end."""
+        return np.concatenate([self.trunk_states(window, number) for number in self.inside(window)])
 
     def features(self, window: int, number: int) -> Halves:
         """Return (tokens, features) what the head reads of a conversation."""
@@ -153,11 +158,7 @@ def prepare(
     for window in range(len(store)):
         inside = store.inside(window)
         part = teacher.part(store.answer_span(inside[0]).start, store.answer_span(inside[-1]).stop)
-        file = kept / f"teacher-{window:04}.npz" if kept else None
-        if file is None or not part.read(file):
-            part.fill(np.concatenate([store.trunk_states(window, number) for number in inside]), rows, curve)
-            if file is not None:
-                part.write(file)
+        part.fill_or_read(kept, window, partial(store.window_trunk_states, window), rows, curve)
         for number in inside:
             item, features = store.conversations[number], store.features(window, number)
             span = store.answer_span(number)

@@ -29,9 +29,6 @@ from rdchat.inference.training.sequence_heads.shared_tables import SharedTables
 from rdchat.inference.training.sequence_heads.trainer import SequenceTrainer
 from rdchat.inference.training.training_progress import TrainingProgress
 
-_STORED_ROWS = "Its output rows are computed from the target's; nothing else of the target is in it."
-_SHARED_ROWS = "The head holds no weights of the target."
-
 
 class SequenceTraining(HeadTraining):
     """One of both kinds.
@@ -46,6 +43,8 @@ class SequenceTraining(HeadTraining):
         window_tokens: Tokens whose hidden states are in memory together.
     """
 
+    licence = "Its output rows are computed from the target's; nothing else of the target is in it."
+
     def __init__(
         self,
         kind: TrainedKind,
@@ -57,7 +56,6 @@ class SequenceTraining(HeadTraining):
         candidates: int,
         window_tokens: int,
     ) -> None:
-        self.licence = _STORED_ROWS if kind is TrainedKind.EAGLE3 else _SHARED_ROWS
         self.readings = 1 + recipe.epochs
         self._kind, self._model, self._reads, self._recipe, self._binding = kind, model, reads, recipe, binding
         self._candidates, self._window_tokens = candidates, window_tokens

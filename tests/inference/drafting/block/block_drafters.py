@@ -16,10 +16,11 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.beam_search import PathScorer
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadSettings
-from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov, RopeConfig
+from rdchat.inference.drafting.heads.block_config import BlockConfig, Markov
 from rdchat.inference.drafting.heads.block_head import BlockMemory, BoundBlockHead, StoredBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockNetwork
 from rdchat.inference.drafting.heads.head import Root
+from rdchat.inference.drafting.heads.rope_config import RopeConfig
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel

@@ -8,9 +8,9 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from rdchat.inference.api.requests import BeamShape
-from rdchat.inference.drafting.heads.block_config import RopeConfig
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, StoredEagle3
 from rdchat.inference.drafting.heads.eagle3_network import Eagle3Config, Eagle3Layer, Eagle3Network, FeatureNorm
+from rdchat.inference.drafting.heads.rope_config import RopeConfig
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.eagle3.eagle3_folders import sizes_of
 

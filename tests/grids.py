@@ -1,0 +1,24 @@
+"""Parameters of tests that run with every combination of several values: some of them each time, the rest as slow."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+
+
+def grid(*axes: Sequence[Any]) -> list[Any]:
+    """Return every combination of the values, one of each axis; all but a share are marked `slow`.
+
+    The share that runs each time is one in as many as the last axis has values, evenly spread: each combination of
+    values of the other axes is in it once, and each value of the last axis beside each value of the first.
+
+    >>> [parameter.values for parameter in grid("ab", "xy") if not parameter.marks]
+    [('a', 'x'), ('b', 'y')]
+    """
+    parameters = []
+    for places in product(*(range(len(axis)) for axis in axes)):
+        often = sum(places) % len(axes[-1]) == 0
+        values = [axis[place] for axis, place in zip(axes, places, strict=True)]
+        parameters.append(pytest.param(*values, marks=() if often else pytest.mark.slow))
+    return parameters
