@@ -40,7 +40,9 @@ class FolderFacts:
 def read_facts(path: Path) -> FolderFacts:
     """Read a model folder or a GGUF file; what is wrong with it is one of the facts."""
     try:
-        return _gguf_facts(path) if path.suffix.lower() == ".gguf" else _folder_facts(path)
+        if path.suffix.lower() == ".gguf":
+            return _gguf_facts(path)
+        return FolderFacts(is_model=False) if is_drafter(path) else _folder_facts(path)
     except (RdchatError, OSError) as error:
         words = error.message if isinstance(error, RdchatError) else f"{path} cannot be read: {error.strerror}."
         family = _known_family(path)
@@ -67,8 +69,6 @@ def _tokens(folder: Path) -> str:
 def _known_family(folder: Path) -> str:
     """Return the architecture of a folder that holds a language model, however damaged; empty of one that does not."""
     try:
-        if is_drafter(folder):
-            return ""
         config = read_config(folder)
     except (RdchatError, OSError):
         return ""

@@ -61,7 +61,7 @@ def installed_models() -> tuple[InstalledModel, ...]:
     for place in model_places():
         if place.path != default:
             problem = _problem(place.path, _changed_ns(place.path))
-            if not (problem and is_drafter(place.path)):
+            if problem is not None:
                 found.append(InstalledModel(place.name, place.model, place.place, problem))
     return tuple(found)
 
@@ -76,10 +76,13 @@ def is_drafter(folder: Path) -> bool:
 
 
 @lru_cache(maxsize=1000)
-def _problem(path: Path, changed_ns: int) -> str:  # noqa: ARG001  looked at again where it has changed
+def _problem(path: Path, changed_ns: int) -> str | None:  # noqa: ARG001  looked at again where it has changed
+    """Return why a model cannot be loaded, empty where it can be; None for a drafter head."""
     try:
         if path.suffix.lower() == ".gguf":
             check_gguf(path)
+        elif is_drafter(path):
+            return None
         else:
             check_model_folder(path)
     except (RdchatError, OSError) as error:

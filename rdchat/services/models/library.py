@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.drafter_facts import InstalledDrafter
@@ -16,7 +16,6 @@ from rdchat.services.models.sources import ModelSources
 
 _BATCH_S = 0.25  # between two lists of what was found so far
 _BREATH_S = 0.0005  # that the window has Python to itself after each model
-_MEMORY_MS = 5000
 _SMALLER = 0.7  # of the target's parameters: what a draft model has at most
 
 
@@ -56,8 +55,6 @@ class Library(QObject):
         self._search.failed.connect(self._on_failed)
         self._asking.finished.connect(self._take_memory)
         self._matching.finished.connect(self._take_drafters)
-        self._timer = QTimer(self, interval=_MEMORY_MS)
-        self._timer.timeout.connect(self.ask_memory)
         for happened in (slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self.ask_memory)
         slot.loaded.connect(self._on_loaded)
@@ -80,14 +77,6 @@ class Library(QObject):
         self._again = False
         find, chosen = self._sources.models, self._preferences.settings.models_folder
         self._search.start(lambda tell: _gathered(find, chosen, tell))
-
-    def watch(self, watching: bool) -> None:
-        """Ask for the machine's memory every few seconds, or no more."""
-        if watching:
-            self.ask_memory()
-            self._timer.start()
-        else:
-            self._timer.stop()
 
     @Slot()
     def ask_memory(self) -> None:
@@ -146,7 +135,6 @@ class Library(QObject):
 
     def close(self) -> None:
         """End what goes on."""
-        self._timer.stop()
         for task in (self._search, self._asking, self._matching):
             task.close()
 

@@ -119,10 +119,10 @@ class ModelDetails(QScrollArea):
         self.problem.setVisible(bool(words))
 
     def _show_parts(self, *, memory: bool, drafts: bool) -> None:
-        for widget in (self._memory_title, self.memory):
-            widget.setVisible(memory)
-        for widget in (self._drafts_title, self.drafts):
-            widget.setVisible(drafts)
+        self._memory_title.setVisible(memory)
+        self._drafts_title.setVisible(drafts)
+        self.memory.setVisible(memory)
+        self.drafts.setVisible(drafts)
         self._facts_title.show()
         self.facts.show()
 

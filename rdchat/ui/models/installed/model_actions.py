@@ -164,7 +164,11 @@ class ModelActions(QObject):
     def _reveal(self) -> None:
         if isinstance(self._row, LibraryModel):
             path = self._row.path
-            show_folder(path if path.is_dir() else path.parent)
+            if path.exists():
+                show_folder(path)
+            else:
+                self._tell("It is not there any more.", "danger")
+                self._desk.library.look()
 
     def _press_verify(self) -> None:
         if isinstance(self._row, LibraryModel):

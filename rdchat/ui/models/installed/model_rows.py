@@ -249,7 +249,8 @@ class ModelListView(QListView):
 
     def _select_again(self) -> None:
         """Keep the selection over a reset of the rows, which ends it."""
-        self.select(self._key)
+        if self._key is not None:
+            self.select(self._key)
 
     def _ask_for_menu(self, place: QPoint) -> None:
         if self.indexAt(place).isValid():

@@ -1,6 +1,6 @@
 """Everything on this machine that rdchat can run: the list at the left, one model at the right."""
 
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, Qt, QTimer
 from PySide6.QtGui import QAction, QHideEvent, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QStackedWidget, QVBoxLayout, QWidget
 
@@ -16,6 +16,7 @@ from rdchat.ui.models.installed.list_pane import ListPane
 from rdchat.ui.models.installed.model_actions import ModelActions
 from rdchat.ui.models.installed.words import Row, file_size
 
+_MEMORY_MS = 5000  # between two looks at what other apps leave
 _LIST_WIDTH, _SMALLEST_LIST = 300, 230
 _NOTHING = "Choose a model at the left."
 _EMPTY = "There is no model on this machine yet.\nFind one on the Discover page, or drop a model folder here."
@@ -40,6 +41,8 @@ class InstalledPage(QWidget):
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setContentsMargins(2 * LARGE, 0, 2 * LARGE, 0)
         self.actions_ = ModelActions(desk, self.bar, self)
+        self._memory_timer = QTimer(self, interval=_MEMORY_MS)
+        self._memory_timer.timeout.connect(desk.library.ask_memory)
         self._lay_out()
         self._connect()
         self._show_list()
@@ -90,14 +93,15 @@ class InstalledPage(QWidget):
         """Look again each time: other programs download and delete as well."""
         super().showEvent(event)
         self._desk.library.look()
-        self._desk.library.watch(True)
+        self._desk.library.ask_memory()
+        self._memory_timer.start()
         self._desk.removal.look()
         if not event.spontaneous():
             self.pane.list.setFocus()
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
-        self._desk.library.watch(False)
+        self._memory_timer.stop()
 
     def show_refused(self, words: str) -> None:
         """Say why what was dropped is no model."""
