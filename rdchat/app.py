@@ -167,14 +167,16 @@ def installed_drafters(model: Path | None) -> tuple[InstalledDrafter, ...]:
 
 def library_models(chosen: str) -> Iterator[LibraryModel]:
     """Look for models on this machine with all that headers tell; not on the main thread, since it reads."""
-    from rdchat.inference.library.model_library import library_models as find  # noqa: PLC0415  not before the window
+    from rdchat.inference.library.facts_child import facts_reader  # noqa: PLC0415  not before the window
+    from rdchat.inference.library.model_library import library_models as find  # noqa: PLC0415
 
-    return find(chosen)
+    with facts_reader() as reader:
+        yield from find(chosen, reader.read)
 
 
 def machine_memory() -> MachineMemory | None:
-    """Ask the device for its memory; None before the engine has imported MLX, which nobody else does."""
-    if "mlx.core" not in sys.modules:
+    """Ask the device for its memory; None before the engine has begun."""
+    if not _engine_has_begun():
         return None
     from rdchat.inference.target.device import machine_memory as ask  # noqa: PLC0415
 
@@ -182,12 +184,17 @@ def machine_memory() -> MachineMemory | None:
 
 
 def fitting_drafters(model: Path) -> tuple[FittingDrafter, ...] | None:
-    """Look which drafter heads fit a model; None before the engine has imported MLX, which nobody else does."""
-    if "mlx.core" not in sys.modules:
+    """Look which drafter heads fit a model; None before the engine has begun."""
+    if not _engine_has_begun():
         return None
     from rdchat.inference.library.fitting_drafters import fitting_drafters as find  # noqa: PLC0415
 
     return find(model)
+
+
+def _engine_has_begun() -> bool:
+    """Tell whether the engine thread has imported MLX and mlx-lm whole: two threads that do may block each other."""
+    return hasattr(sys.modules.get("rdchat.inference.local_engine"), "LocalEngine")
 
 
 def problem_of_model(path: str) -> str:

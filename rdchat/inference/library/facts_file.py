@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -14,9 +14,7 @@ from rdchat import __version__, paths
 from rdchat.errors import ModelError
 from rdchat.files.cache_file import write_cache_file
 from rdchat.files.foreign_files import MOST_ENTRIES, read_json
-from rdchat.inference.api.memory_facts import ModelSizes
-from rdchat.inference.api.requests import Dtype
-from rdchat.inference.library.folder_facts import FolderFacts, read_facts
+from rdchat.inference.library.folder_facts import FolderFacts, parsed_facts
 
 _FORMAT = 1
 _MOST_BYTES = 2**24
@@ -58,28 +56,33 @@ def stamp_of(path: Path) -> Stamp:
 
 
 class FactsFile:
-    """Facts by path. What it holds of another version of rdchat or mlx-lm, which knows other models, is read anew."""
+    """Facts by path. What it holds of another version of rdchat or mlx-lm, which knows other models, is read anew.
 
-    def __init__(self) -> None:
+    Args:
+        read: Reads a folder or a file that is not known, or was changed.
+    """
+
+    def __init__(self, read: Callable[[Path], FolderFacts]) -> None:
+        self._read_facts = read
         self._path = paths.cache_dir() / "library.json"
         self._known: dict[str, dict[str, Any]] = {}
         self._used: dict[str, dict[str, Any]] = {}
         self._read = False
         self._changed = False
 
-    def facts_of(self, path: Path, stamp: Stamp) -> tuple[FolderFacts, bool]:
-        """Return what the headers of a folder or a file say, and whether they had to be read for it."""
+    def facts_of(self, path: Path, stamp: Stamp) -> FolderFacts:
+        """Return what the headers of a folder or a file say."""
         if not self._read:
             self._known, self._read = self._load(), True
         entry = self._known.get(str(path))
-        facts = _parsed(entry["facts"]) if entry is not None and entry.get("digest") == stamp.digest else None
+        facts = parsed_facts(entry["facts"]) if entry is not None and entry.get("digest") == stamp.digest else None
         if facts is not None:
             self._used[str(path)] = entry or {}
-            return facts, False
-        facts = read_facts(path)
+            return facts
+        facts = self._read_facts(path)
         self._used[str(path)] = {"digest": stamp.digest, "facts": asdict(facts)}
         self._changed = True
-        return facts, True
+        return facts
 
     def keep(self) -> None:
         """Write what was looked at since; what was not, is forgotten."""
@@ -104,13 +107,3 @@ def _versions() -> str:
         return f"{_FORMAT} {__version__} {version('mlx-lm')}"
     except PackageNotFoundError:
         return f"{_FORMAT} {__version__}"
-
-
-def _parsed(fields: Mapping[str, Any]) -> FolderFacts | None:
-    try:
-        sizes = fields["sizes"]
-        if sizes is not None:
-            sizes = ModelSizes(**{**sizes, "float_type": Dtype(sizes["float_type"])})
-        return FolderFacts(**{**fields, "sizes": sizes})
-    except (TypeError, KeyError, ValueError):
-        return None

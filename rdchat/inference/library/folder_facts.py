@@ -1,9 +1,11 @@
 """What a model folder's or a GGUF file's headers say of it, in milliseconds."""
 
 import hashlib
+import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import check_file
@@ -35,6 +37,18 @@ class FolderFacts:
     problem: str = ""
     is_model: bool = True
     tokens: str = ""
+
+
+def parsed_facts(told: Any) -> FolderFacts | None:
+    """Return facts that were written as JSON, parsed already or not; None where they are damaged."""
+    try:
+        fields = json.loads(told) if isinstance(told, str) else told
+        sizes = fields["sizes"]
+        if sizes is not None:
+            sizes = ModelSizes(**{**sizes, "float_type": Dtype(sizes["float_type"])})
+        return FolderFacts(**{**fields, "sizes": sizes})
+    except (TypeError, KeyError, ValueError):
+        return None
 
 
 def read_facts(path: Path) -> FolderFacts:

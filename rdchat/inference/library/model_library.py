@@ -1,6 +1,6 @@
 """Everything on this machine that rdchat can run, wherever it lies, and downloads that are not finished."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,20 +11,21 @@ from rdchat.hub.downloads.download_record import DownloadRecord, unfinished_down
 from rdchat.hub.downloads.snapshot import is_snapshot
 from rdchat.inference.api.library_model import LibraryModel
 from rdchat.inference.library.facts_file import FactsFile, stamp_of
-from rdchat.inference.library.folder_facts import gguf_problem
+from rdchat.inference.library.folder_facts import FolderFacts, gguf_problem, read_facts
 from rdchat.inference.library.tried_models import tried_out
 from rdchat.inference.models.gguf_header import check_gguf
 from rdchat.inference.models.installed_models import HUB, ModelPlace, model_places, models_in
 from rdchat.inference.models.model_files import check_model_folder, locate_model
 
 
-def library_models(chosen: str = "") -> Iterator[LibraryModel]:
+def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_facts) -> Iterator[LibraryModel]:
     """Yield the models one by one; of what cannot be loaded, only language models.
 
     Args:
         chosen: A folder of the person's own, to look into as well; empty for none.
+        read: Reads what is not known of before; a child may do it.
     """
-    kept = FactsFile()
+    kept = FactsFile(read)
     for place in model_places(chosen):
         revision = "main" if place.place == HUB else ""
         if (model := _described(place, kept, revision)) is not None:
@@ -57,7 +58,7 @@ def problem_of(model: str) -> str:
 def _described(place: ModelPlace, kept: FactsFile, revision: str) -> LibraryModel | None:
     path = place.path
     stamp = stamp_of(path)
-    facts, _ = kept.facts_of(path, stamp)
+    facts = kept.facts_of(path, stamp)
     if not facts.is_model:
         return None
     default = path == paths.default_model_dir()

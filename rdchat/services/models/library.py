@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.drafter_facts import InstalledDrafter
@@ -15,7 +15,8 @@ from rdchat.services.models.background_task import BackgroundTask
 from rdchat.services.models.sources import ModelSources
 
 _BATCH_S = 0.25  # between two lists of what was found so far
-_BREATH_S = 0.0005  # that the window has Python to itself after each model
+_BREATH_S = 0.002  # that the window has Python to itself after each model
+_MATCH_MS = 150  # that a model is looked at before it is matched: a list is walked through faster
 _SMALLER = 0.7  # of the target's parameters: what a draft model has at most
 
 
@@ -55,6 +56,10 @@ class Library(QObject):
         self._search.failed.connect(self._on_failed)
         self._asking.finished.connect(self._take_memory)
         self._matching.finished.connect(self._take_drafters)
+        self._matching.failed.connect(self._match_now)
+        self._to_match: LibraryModel | None = None
+        self._match_timer = QTimer(self, interval=_MATCH_MS, singleShot=True)
+        self._match_timer.timeout.connect(self._match_now)
         for happened in (slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self.ask_memory)
         slot.loaded.connect(self._on_loaded)
@@ -85,8 +90,16 @@ class Library(QObject):
             self._asking.start(lambda _tell: self._sources.memory())
 
     def match(self, model: LibraryModel) -> None:
-        """Look which drafter heads fit a model; `drafters_found` follows."""
-        self._matching.start(lambda _tell: (model, self._sources.drafters(model.path)))
+        """Look which drafter heads fit a model; `drafters_found` follows, for the last of those asked about quickly."""
+        self._to_match = model
+        self._match_timer.start()
+
+    @Slot()
+    def _match_now(self) -> None:
+        model = self._to_match
+        if model is not None and not self._matching.running:
+            self._to_match = None
+            self._matching.start(lambda _tell: (model, self._sources.drafters(model.path)))
 
     def draft_models(self, model: LibraryModel) -> list[LibraryModel]:
         """Return smaller models that know the same tokens, the smallest first."""
@@ -173,6 +186,8 @@ class Library(QObject):
         model, drafters = told
         if drafters is not None:
             self.drafters_found.emit(model, drafters)
+        if not self._match_timer.isActive():
+            self._match_now()
 
     @Slot()
     def _on_loaded(self) -> None:

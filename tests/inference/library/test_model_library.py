@@ -13,8 +13,8 @@ from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download_record import DownloadRecord
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 from rdchat.inference.api.library_model import TriedOut, Verifies
-from rdchat.inference.library import facts_file
-from rdchat.inference.library.folder_facts import read_facts
+from rdchat.inference.library.facts_child import facts_reader
+from rdchat.inference.library.folder_facts import FolderFacts, read_facts
 from rdchat.inference.library.model_library import library_models, problem_of
 from rdchat.inference.library.tried_models import remember_tried, tried_out
 from rdchat.inference.models.gguf_import import convert_gguf
@@ -126,19 +126,21 @@ def test_an_unfinished_download_is_listed_with_what_is_here_of_it(hub_cache: Pat
     assert (model.disk_bytes, model.download_bytes) == (300, 1000)
 
 
-def test_folders_are_read_once_and_again_when_they_change(
-    small_model: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_are_read_once_and_again_when_they_change(small_model: Path, hub_cache: Path) -> None:
     read: list[Path] = []
-    monkeypatch.setattr(facts_file, "read_facts", lambda path: read.append(path) or read_facts(path))
+
+    def noted(path: Path) -> FolderFacts:
+        read.append(path)
+        return read_facts(path)
+
     folder = into_hub_cache(small_model, hub_cache, "some-org/small")
-    first = list(library_models())
-    assert list(library_models()) == first
+    first = list(library_models("", noted))
+    assert list(library_models("", noted)) == first
     assert read == [folder]
     status = (folder / "config.json").stat()
     os.utime(folder / "config.json", ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     (folder / "tokenizer.json").unlink()
-    (changed,) = library_models()
+    (changed,) = library_models("", noted)
     assert "no tokenizer" in changed.problem
     assert len(read) == 2
 
@@ -172,3 +174,17 @@ def test_what_is_dropped_is_judged_in_plain_words(small_model: Path, tmp_path: P
     assert "is a file, not a model" in problem_of(str(tmp_path / "photo.jpg"))
     (tmp_path / "empty").mkdir()
     assert "is empty" in problem_of(str(tmp_path / "empty"))
+
+
+def test_a_child_reads_as_this_process_does_and_a_crash_of_it_costs_one_folder(
+    small_model: Path, tmp_path: Path
+) -> None:
+    odd = Path(shutil.copytree(small_model, tmp_path / "ünusual\nname"))
+    with facts_reader() as reader:
+        for path in (small_model, odd, tmp_path, tmp_path / "nothing"):
+            assert reader.read(path) == read_facts(path)
+        assert reader._child is not None
+        reader._child.kill()
+        reader._child.wait()
+        assert "could not be looked at" in reader.read(small_model).problem
+        assert reader.read(small_model) == read_facts(small_model)

@@ -89,6 +89,11 @@ class InstalledPage(QWidget):
         """What is shown at the right."""
         return self.pane.list.current
 
+    @property
+    def looking(self) -> bool:
+        """Whether models are being looked for."""
+        return self._desk.library.looking
+
     def showEvent(self, event: QShowEvent) -> None:
         """Look again each time: other programs download and delete as well."""
         super().showEvent(event)
