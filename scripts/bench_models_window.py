@@ -14,14 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from bench_transcript import DelayMeter, Meter, wait
 from PySide6.QtCore import QEventLoop, Qt, QTimer
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractItemView, QLineEdit, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QApplication, QLineEdit, QWidget
 from stand_in_engine import StandInEngine, StandInReply
 
 from rdchat import paths
@@ -113,13 +113,17 @@ def make_models(home: Path, count: int) -> None:
 
 
 @contextmanager
-def stalls(figures: dict[str, float], name: str):  # type: ignore[no-untyped-def]
-    """Note by how much a click would have waited at most while the block runs."""
+def stalls(figures: dict[str, float], name: str) -> Iterator[None]:
+    """Note by how much a click would have waited at most while the block runs, and the longest work on one event."""
+    qt = QApplication.instance()
+    assert isinstance(qt, Meter)
+    qt.reset()
     meter = DelayMeter()
     yield
     wait(0.05)
     meter.stop()
     figures[f"{name}_stall_ms"] = round(max(meter.delays, default=0.0), 1)
+    figures[f"{name}_longest_cpu_ms"] = round(qt.longest_cpu * 1000, 1)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:

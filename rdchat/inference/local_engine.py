@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from rdchat.errors import ModelError
+from rdchat.host import give_freed_memory_back
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchRunner
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo
@@ -117,6 +118,7 @@ class LocalEngine:
         self._session = None
         unwire_memory()
         mx.clear_cache()
+        give_freed_memory_back()
 
 
 def _held_bytes() -> int:

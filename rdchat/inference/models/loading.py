@@ -19,6 +19,7 @@ from rdchat.inference.api.memory_facts import (
     effective_dtype,
     fit_of,
     float_of,
+    gigabytes,
     is_kept,
     memory_need,
 )
@@ -108,21 +109,17 @@ def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool) -> str:
     need, room = memory_need(files.sizes, dtype, on_gpu()), memory_room()
     fit = fit_of(need, room)
     words = (
-        f"{files.folder.name} needs {_gb(need.weights_bytes)} for its weights as {need.precision} and "
-        f"{_gb(need.cache_bytes)} for a context of {need.tokens:,} tokens"
+        f"{files.folder.name} needs {gigabytes(need.weights_bytes)} for its weights as {need.precision} and "
+        f"{gigabytes(need.cache_bytes)} for a context of {need.tokens:,} tokens"
     )
     if fit is Fit.TOO_LARGE and not anyway:
         raise DoesNotFitError(
-            f"{words}, but only {_gb(room.limit_bytes)} of memory is there for it.",
+            f"{words}, but only {gigabytes(room.limit_bytes)} of memory is there for it.",
             "Close other apps, choose a smaller precision such as 4-bit, or pick a smaller model.",
         )
     if fit is not Fit.FITS:
-        return f"{words}; {_gb(room.free_bytes)} of memory is free. It may be slow, and so may other apps: close some."
+        return f"{words}; {gigabytes(room.free_bytes)} of memory is free. It may be slow, and so may other apps: close some."
     return ""
-
-
-def _gb(count: float) -> str:
-    return f"{count / 1e9:.1f} GB"
 
 
 def _read(folder: Path) -> tuple[nn.Module, dict[str, object]]:

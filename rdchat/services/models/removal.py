@@ -5,18 +5,19 @@ Only what the hub's cache or rdchat's own folder holds is deleted here; other pr
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import hub_cache, repository_of
-from rdchat.hub.deleting import DeletionPlan, delete, plan_deletion
-from rdchat.hub.downloads.download_record import discard
-from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, restore, trashed_models
 from rdchat.inference.api.library_model import LibraryModel
 from rdchat.services.models.background_task import BackgroundTask
+
+if TYPE_CHECKING:
+    from rdchat.hub.deleting import DeletionPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class RemovalQuestion:
     shared_cache: bool
     can_be_undone: bool
     with_unfinished: bool = False
-    plan: DeletionPlan | None = None
+    plan: "DeletionPlan | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +152,17 @@ def _question(model: LibraryModel) -> RemovalQuestion:
         return RemovalQuestion(model, model.disk_bytes, (), shared_cache=False, can_be_undone=True)
     if model.is_unfinished:
         return RemovalQuestion(model, model.disk_bytes, (), shared_cache=True, can_be_undone=False)
+    from rdchat.hub.deleting import plan_deletion  # noqa: PLC0415  slow to import
+
     plan = plan_deletion(repository_of(model.repository), model.revision)
     return RemovalQuestion(model, plan.freed_bytes, plan.sharing, True, True, plan.unfinished, plan)
 
 
 def _remove(question: RemovalQuestion) -> TrashedModel | None:
+    from rdchat.hub.deleting import delete  # noqa: PLC0415  slow to import
+    from rdchat.hub.downloads.download_record import discard  # noqa: PLC0415
+    from rdchat.hub.downloads.repository_lock import RepositoryLock  # noqa: PLC0415
+
     model = question.model
     if question.plan is not None:
         return delete(question.plan)

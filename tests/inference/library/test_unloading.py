@@ -1,5 +1,7 @@
 """An engine that unloads gives memory back, tells how much, and leaves what it learnt of the model."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -98,3 +100,28 @@ def test_on_metal_a_model_may_take_what_is_recommended(monkeypatch: pytest.Monke
     monkeypatch.setattr(mx, "get_cache_memory", lambda: 2)
     told = machine_memory()
     assert (told.total_bytes, told.room, told.held_bytes) == (24, MemoryRoom(17, 16), 7)
+
+
+REAL = """
+import sys
+from pathlib import Path
+import psutil
+from rdchat.inference.api.requests import Dtype
+from rdchat.inference.local_engine import LocalEngine
+from tests.inference.fakes import ask
+
+process, engine = psutil.Process(), LocalEngine()
+info = engine.load(sys.argv[1], Dtype.FLOAT32, lambda _: None)
+list(engine.generate(ask("Hello", max_tokens=8)))
+loaded = process.memory_info().rss
+freed = engine.unload()
+print(freed >= info.weights_bytes, loaded - process.memory_info().rss > info.weights_bytes * 0.8)
+"""
+
+
+@pytest.mark.slow
+def test_the_system_has_the_memory_of_the_real_model_back(default_model_folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REAL, str(default_model_folder)], capture_output=True, text=True, timeout=200, check=True
+    )
+    assert done.stdout == "True True\n"

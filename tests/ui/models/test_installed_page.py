@@ -176,8 +176,8 @@ def test_what_drafts_is_listed_and_counted(
     pick(page, "org/Alpha-8B-4bit")
     text = lambda: all_text(page.details.drafts)  # noqa: E731
     qtbot.waitUntil(lambda: "mine (Recurrent)\norg/dflash (Block), its sizes fit" in text())
+    qtbot.waitUntil(lambda: "tiny\nBeta-1B-4bit" in text())  # the row is new, and is shown in its time
     assert "Chains\nNo trees: it keeps state." in text()
-    assert "tiny\nBeta-1B-4bit" in text()
     memory = page.details.memory
     assert memory.drafter.currentText() == "mine"  # the automatic mode loads it
     assert memory.verdict.text() == "Fits: 5.4 GB of 16 GB"

@@ -135,6 +135,7 @@ class ModelDetails(QScrollArea):
             value.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             name_label = ThemedLabel(self._theme, "", "muted")
             name_label.setMinimumWidth(_NAMES_WIDTH)  # the same in both forms
+            name_label.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
             form.addRow(name_label, value)
         for number, (name, words, tip) in enumerate(rows):
             for role, text in ((QFormLayout.ItemRole.LabelRole, name), (QFormLayout.ItemRole.FieldRole, words)):

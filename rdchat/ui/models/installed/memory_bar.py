@@ -11,6 +11,7 @@ from rdchat.inference.api.memory_facts import gigabytes
 from rdchat.ui.look.labels import wrapped
 from rdchat.ui.look.theme import Theme
 
+LIMIT = "limit"
 _HEIGHT, _CORNER, _GAP, _TICK = 16, 4.0, 1.0, 4.0  # pixels
 
 
@@ -20,7 +21,7 @@ class MemoryPart:
 
     Attributes:
         name: What takes it.
-        color: The name of a colour of `TimeColors`; empty for memory that is left.
+        color: The name of a colour of `TimeColors`; empty for memory that is left, `LIMIT` for the mark.
         size: In bytes.
         words: Explains it.
     """
@@ -33,6 +34,8 @@ class MemoryPart:
 
 def part_color(theme: Theme, part: MemoryPart) -> QColor:
     """Return the colour of a part, in the appearance in force."""
+    if part.color == LIMIT:
+        return theme.colors.text
     color: QColor = getattr(theme.times, part.color) if part.color else theme.colors.border
     return color
 

@@ -9,14 +9,13 @@ from PySide6.QtWidgets import QComboBox, QGridLayout, QHBoxLayout, QLabel, QVBox
 from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
 from rdchat.inference.api.memory_facts import GATE_TOKENS, MachineMemory, MemoryNeed, gigabytes, memory_need
 from rdchat.inference.api.requests import Dtype
-from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.models.installed.memory_bar import MemoryBar, MemoryPart, part_color
+from rdchat.ui.models.installed.memory_bar import LIMIT, MemoryBar, MemoryPart, part_color
 from rdchat.ui.models.installed.words import judge
 
-_SWATCH = 10
+_SWATCH, _MARK = 10, 2
 _CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
-_LIMIT_TIP = "The line marks the most that this machine gives a model now."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +56,11 @@ class MemorySection(QWidget):
         for label in (self.verdict, self.detail):
             label.setWordWrap(True)
         self.bar = MemoryBar(theme)
-        self.bar.setToolTip(wrapped(_LIMIT_TIP))
         self._legend = QGridLayout()
         self._legend.setHorizontalSpacing(SMALL)
         self._legend.setVerticalSpacing(2)
         self._legend.setColumnStretch(1, 1)
-        self._lines = [_Line(theme, self._legend, number) for number in range(4)]
+        self._lines = [_Line(theme, self._legend, number) for number in range(5)]
         self.context = _box("Context", "Tokens that prompt and reply have together; longer chats take more memory", 8)
         self.drafter = _box("Drafter", "What drafts takes memory beside the model", 14)
         self._build()
@@ -200,8 +198,10 @@ class MemorySection(QWidget):
 
     def _show_parts(self, parts: Sequence[MemoryPart], limit: int) -> None:
         self.bar.show_parts(parts, limit)
+        mark = MemoryPart("The most that a model is given now", LIMIT, limit, "the line in the bar")
+        shown = [part for part in (*parts, mark) if part.size > 0]
         for number, line in enumerate(self._lines):
-            line.show_part(parts[number] if number < len(parts) and parts[number].size else None)
+            line.show_part(shown[number] if number < len(shown) else None)
 
 
 class _Line:
@@ -210,12 +210,11 @@ class _Line:
     def __init__(self, theme: Theme, grid: QGridLayout, row: int) -> None:
         self._theme = theme
         self.swatch = QLabel()
-        self.swatch.setFixedSize(_SWATCH, _SWATCH)
         self.swatch.setAutoFillBackground(True)
         self.name = ThemedLabel(theme, "", "muted")
         self.figure = ThemedLabel(theme, "", tabular=True)
         self.figure.setAlignment(Qt.AlignmentFlag.AlignRight)
-        grid.addWidget(self.swatch, row, 0, Qt.AlignmentFlag.AlignVCenter)
+        grid.addWidget(self.swatch, row, 0, Qt.AlignmentFlag.AlignCenter)
         grid.addWidget(self.name, row, 1)
         grid.addWidget(self.figure, row, 2)
         grid.setContentsMargins(0, 0, MEDIUM, 0)
@@ -224,6 +223,7 @@ class _Line:
         for widget in (self.swatch, self.name, self.figure):
             widget.setVisible(part is not None)
         if part is not None:
+            self.swatch.setFixedSize(_MARK if part.color == LIMIT else _SWATCH, _SWATCH)
             palette = self.swatch.palette()
             palette.setColor(self.swatch.backgroundRole(), part_color(self._theme, part))
             self.swatch.setPalette(palette)
