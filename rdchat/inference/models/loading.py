@@ -118,7 +118,8 @@ def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool) -> str:
             "Close other apps, choose a smaller precision such as 4-bit, or pick a smaller model.",
         )
     if fit is not Fit.FITS:
-        return f"{words}; {gigabytes(room.free_bytes)} of memory is free. It may be slow, and so may other apps: close some."
+        free = gigabytes(room.free_bytes)
+        return f"{words}; {free} of memory is free. It may be slow, and so may other apps: close some."
     return ""
 
 

@@ -12,7 +12,7 @@ def ask(parent: QWidget, question: str, detail: str, answer: str, then: Callable
     box.setInformativeText(detail)
     box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     do = box.addButton(answer, QMessageBox.ButtonRole.AcceptRole)
-    leave = box.addButton(QMessageBox.StandardButton.Cancel)
+    leave = box.addButton("Cancel", QMessageBox.ButtonRole.RejectRole)
     box.setDefaultButton(leave)
     box.setEscapeButton(leave)
     do.clicked.connect(then)
