@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
@@ -15,6 +15,8 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.drafter_facts import InstalledDrafter
 from rdchat.inference.api.installed_model import InstalledModel
+from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
+from rdchat.inference.api.memory_facts import MachineMemory
 from rdchat.inference.api.protocol import Engine
 from rdchat.services.app.folder_search import FolderSearch
 from rdchat.services.app.garbage_collector import GarbageCollector
@@ -23,6 +25,7 @@ from rdchat.services.app.quit_signals import QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
@@ -57,7 +60,8 @@ class App:
         engine.model_loaded.connect(self._garbage.spare_what_is_there)
         try:
             self.controller = ChatController(store, settings, engine)
-            self.window = MainWindow(self.controller, theme, transcript)
+            sources = ModelSources(library_models, machine_memory, fitting_drafters, problem_of_model)
+            self.window = MainWindow(self.controller, theme, transcript, sources=sources)
             self._installed = InstalledModels(installed_models)
             self.window.header.model.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)
@@ -159,6 +163,45 @@ def installed_drafters(model: Path | None) -> tuple[InstalledDrafter, ...]:
     from rdchat.inference.drafting.folders.installed_drafters import installed_drafters as find  # noqa: PLC0415
 
     return find(model)
+
+
+def library_models(chosen: str) -> Iterator[LibraryModel]:
+    """Look for models on this machine with all that headers tell; not on the main thread, since it reads."""
+    from rdchat.inference.library.facts_child import facts_reader  # noqa: PLC0415  not before the window
+    from rdchat.inference.library.model_library import library_models as find  # noqa: PLC0415
+
+    with facts_reader() as reader:
+        yield from find(chosen, reader.read)
+
+
+def machine_memory() -> MachineMemory | None:
+    """Ask the device for its memory; None before the engine has begun."""
+    if not _engine_has_begun():
+        return None
+    from rdchat.inference.target.device import machine_memory as ask  # noqa: PLC0415
+
+    return ask()
+
+
+def fitting_drafters(model: Path) -> tuple[FittingDrafter, ...] | None:
+    """Look which drafter heads fit a model; None before the engine has begun."""
+    if not _engine_has_begun():
+        return None
+    from rdchat.inference.library.fitting_drafters import fitting_drafters as find  # noqa: PLC0415
+
+    return find(model)
+
+
+def _engine_has_begun() -> bool:
+    """Tell whether the engine thread has imported MLX and mlx-lm whole: two threads that do may block each other."""
+    return hasattr(sys.modules.get("rdchat.inference.local_engine"), "LocalEngine")
+
+
+def problem_of_model(path: str) -> str:
+    """Look why a folder or file cannot be loaded; not on the main thread, since it reads."""
+    from rdchat.inference.library.model_library import problem_of  # noqa: PLC0415  not before the window
+
+    return problem_of(path)
 
 
 def open_store() -> ConversationStore | None:

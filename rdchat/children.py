@@ -66,5 +66,18 @@ def _downloads(_arguments: list[str]) -> int:
     return 0
 
 
-CHILDREN: Mapping[str, Callable[[list[str]], int]] = {"tokenizers": _tokenizers, "pip": _pip, "downloads": _downloads}
+def _facts(_arguments: list[str]) -> int:
+    """Read the headers of model folders (`inference.library.facts_child`)."""
+    from rdchat.inference.library.facts_child import main  # noqa: PLC0415  only this child needs it
+
+    main()
+    return 0
+
+
+CHILDREN: Mapping[str, Callable[[list[str]], int]] = {
+    "tokenizers": _tokenizers,
+    "pip": _pip,
+    "downloads": _downloads,
+    "facts": _facts,
+}
 """By name: what takes the arguments and returns the exit status."""

@@ -28,6 +28,9 @@ class StandInEngine:
     ) -> ModelInfo:
         return ModelInfo("stand-in", Path(), "none", "none", "CPU", 8192, 100, 1000, 4000, 0.0)
 
+    def unload(self) -> int:
+        return 0
+
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> TokenIterator:
         return self._reply(request.request_id)
 

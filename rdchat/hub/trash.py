@@ -97,6 +97,20 @@ def restore(model: TrashedModel) -> None:
         raise file_error(error, f"{model.name} cannot be restored", _HINT) from error
 
 
+def delete_for_good(model: TrashedModel) -> None:
+    """Delete one model that is in the trash.
+
+    Raises:
+        StorageError: If something of it cannot be deleted.
+    """
+    try:
+        shutil.rmtree(model.entry)
+    except FileNotFoundError:
+        return  # another rdchat did
+    except OSError as error:
+        raise file_error(error, f"{model.name} cannot be deleted", _HINT) from error
+
+
 def empty(base: Path) -> int:
     """Delete for good what the trash in a folder holds; return the bytes that this frees."""
     freed = sum(_size(entry) for entry in _entries(base))

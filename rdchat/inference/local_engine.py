@@ -9,16 +9,21 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from rdchat.errors import ModelError
+from rdchat.host import give_freed_memory_back
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchRunner
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo
+from rdchat.inference.api.library_model import TriedOut, Verifies
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
+from rdchat.inference.library.tried_models import remember_tried
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
+from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.device import unwire_memory
+from rdchat.inference.target.target import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,12 @@ class LocalEngine:
         info = self._open(model, dtype, anyway, on_progress)
         self._chosen = _Chosen(model, dtype, anyway, info)
         return info
+
+    def unload(self) -> int:
+        before = _held_bytes()
+        self._chosen = None
+        self._unload()
+        return max(before - _held_bytes(), 0)
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         return self._loaded().generate(request, stopped)
@@ -89,6 +100,7 @@ class LocalEngine:
         on_progress(LoadProgress("Warming up", None))
         session = ChatSession(loaded, Drafters(loaded, anyway))
         session.warm_up()
+        _remember(loaded)
         self._session = session
         return loaded.info
 
@@ -106,3 +118,15 @@ class LocalEngine:
         self._session = None
         unwire_memory()
         mx.clear_cache()
+        give_freed_memory_back()
+
+
+def _held_bytes() -> int:
+    return int(mx.get_active_memory()) + int(mx.get_cache_memory())
+
+
+def _remember(model: LoadedModel) -> None:
+    """Keep what a model can verify, for a window that lists it later: warming it up has tried that."""
+    kinds = {DraftKind.TREE: Verifies.TREES, DraftKind.CHAIN: Verifies.CHAINS, DraftKind.NONE: Verifies.NOTHING}
+    capability = model.capability
+    remember_tried(model.info.path, TriedOut(kinds[capability.kind], capability.reason))

@@ -92,6 +92,7 @@ class ScriptedEngine:
     load_errors: dict[str | None, Exception] = field(default_factory=dict)
     gate: Gate = field(default_factory=Gate)
     load_gate: Gate = field(default_factory=Gate)
+    unload_gate: Gate = field(default_factory=Gate)
     requests: list[GenerationRequest] = field(default_factory=list)
     loads: list[tuple[str | None, Dtype]] = field(default_factory=list)
     loaded_anyway: list[str | None] = field(default_factory=list)
@@ -127,6 +128,13 @@ class ScriptedEngine:
             self.loaded_anyway.append(model)
         self.loaded = replace(MODEL, name=model or "tiny", path=Path(model or "tiny"), warning=self.warning)
         return self.loaded
+
+    def unload(self) -> int:
+        self.threads.add(threading.get_ident())
+        self.unload_gate.wait()
+        freed = self.loaded.weights_bytes if self.loaded else 0
+        self.loaded = None
+        return freed
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> "ScriptedReply":
         self.threads.add(threading.get_ident())

@@ -1,7 +1,27 @@
 """Drafters as people choose them: kinds, where they lie, and whether one fits the loaded model. Plain data, no MLX."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+APPLE_MODEL_TYPE = "recurrent_drafting_drafter"
+# What only drafters' configurations have; whether one is a drafter that can be read, its tensors say.
+_TELLING = {
+    "dflash_config",
+    "draft_vocab_size",
+    "eagle_config",
+    "markov_head_type",
+    "markov_rank",
+    "speculators_config",
+    "speculators_model_type",
+    "target_layer_ids",
+}
+
+
+def describes_drafter(config: Mapping[str, object]) -> bool:
+    """Tell whether a configuration has what only a drafter's does."""
+    ours = {"format", "architecture", "target"} <= config.keys()
+    return ours or config.get("model_type") == APPLE_MODEL_TYPE or not _TELLING.isdisjoint(config)
 
 
 class HeadKind(StrEnum):

@@ -63,6 +63,9 @@ class Engine(Protocol):
             RdchatError: What is wrong with the model and what to do. No model is loaded then.
         """
 
+    def unload(self) -> int:
+        """Free the model; return the bytes of memory that this gave back, 0 where none was loaded."""
+
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> TokenIterator:
         """Begin a reply.
 

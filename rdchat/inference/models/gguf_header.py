@@ -4,8 +4,10 @@ The format: the magic word, a version, the numbers of tensors and of metadata pa
 name, dimensions, type and place; then, aligned, the tensors' bytes. All numbers are little-endian.
 """
 
+import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +19,7 @@ from rdchat.files.foreign_files import check_file
 
 _STRING, _ARRAY, _U32 = 8, 9, 4
 _WIDTHS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # of the scalar types, in bytes
+_UNSIGNED = {0, 2, _U32, 10}
 _MOST_TENSORS = 100_000
 _MOST_PAIRS = 10_000
 _MOST_ITEMS = 2_000_000  # of all arrays together: the largest vocabularies have 300,000 tokens and twice the merges
@@ -31,14 +34,45 @@ _HINT = "Download it again."
 _TYPES_HINT = "Convert the original model with `mlx_lm.convert`, or use a Q4_0, Q4_1, Q8_0 or F16 file of it."
 
 
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """A tensor by its entry: the type that its weights are stored in, and how many there are."""
+
+    name: str
+    kind: GGMLQuantizationType
+    sizes: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """What a header says.
+
+    Attributes:
+        architecture: Such as `llama`; empty where it is not named.
+        numbers: The metadata's whole numbers, by key.
+        tensors: All of them.
+    """
+
+    architecture: str
+    numbers: Mapping[str, int]
+    tensors: tuple[GgufTensor, ...]
+
+
 class _DamagedError(Exception):
     """What is wrong with the header, as the end of a sentence."""
 
 
-def check_gguf(source: Path) -> None:
+def check_gguf(source: Path) -> GgufHeader:
     """Check that a GGUF file's header holds together and that the file has all that it announces.
 
     Nothing is allocated by what the file says.
+
+    Returns:
+        What it says.
 
     Raises:
         ModelError: If it is no regular file, cannot be read, is no GGUF file of version 2 or 3, or is damaged.
@@ -47,7 +81,7 @@ def check_gguf(source: Path) -> None:
     try:
         with source.open("rb") as file:
             _check_start(source, file)
-            _Header(file, size).check()
+            return _Header(file, size).check()
     except OSError as error:
         raise ModelError(f"{source} cannot be read: {error.strerror}.", "Check its name and permissions.") from error
     except _DamagedError as error:
@@ -78,8 +112,11 @@ class _Header:
     size: int
     items: int = 0
     alignment: int = _ALIGNMENT
+    architecture: str = ""
+    numbers: dict[str, int] = field(default_factory=dict)
+    tensors: list[GgufTensor] = field(default_factory=list)
 
-    def check(self) -> None:
+    def check(self) -> GgufHeader:
         tensors, pairs = self._number(8), self._number(8)
         if tensors > _MOST_TENSORS:
             raise _DamagedError(f"it announces {tensors:,} tensors")
@@ -96,6 +133,7 @@ class _Header:
             end = place + length
         if begin + end > self.size:
             raise _DamagedError(f"it has {self.size:,} of {begin + end:,} bytes")
+        return GgufHeader(self.architecture, self.numbers, tuple(self.tensors))
 
     def _pair(self) -> None:
         key = self._text(_MOST_NAME_BYTES)
@@ -103,9 +141,13 @@ class _Header:
         if kind == _ARRAY:
             self._array(key)
         elif kind == _STRING:
-            self._text(_MOST_TEXT_BYTES)
+            text = self._text(_MOST_TEXT_BYTES)
+            if key == "general.architecture":
+                self.architecture = text[:_MOST_NAME_BYTES]
         elif kind in _WIDTHS:
             value = self._number(_WIDTHS[kind])
+            if kind in _UNSIGNED:
+                self.numbers[key] = value
             if key == "general.alignment":
                 self._align(kind, value)
         else:
@@ -138,7 +180,8 @@ class _Header:
         sizes = [self._number(8) for _ in range(dimensions)]
         kind, place = self._number(4), self._number(8)
         try:
-            block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
+            stored = GGMLQuantizationType(kind)
+            block, block_bytes = GGML_QUANT_SIZES[stored]
         except (ValueError, KeyError) as error:
             raise _DamagedError(f"the type of its tensor {name[:60]!r} is unknown") from error
         if not all(1 <= size <= _MOST_SIZE for size in sizes) or sizes[0] % block:
@@ -148,6 +191,7 @@ class _Header:
             length *= size
         if place % self.alignment or place + length > self.size:
             raise _DamagedError(f"its tensor {name[:60]!r} does not lie within the file")
+        self.tensors.append(GgufTensor(name, stored, tuple(sizes)))
         return place, name, length
 
     def _number(self, width: int) -> int:

@@ -25,8 +25,8 @@ CONVERTER_REVISION = 1  # raise it when the folder made from the same file chang
 
 _GROUP = 32
 _MOST_SIZE = 2**31 - 1
-_BITS = {GgmlType.Q4_0: 4, GgmlType.Q4_1: 4, GgmlType.Q8_0: 8}
-_FLOATS = {GgmlType.F32, GgmlType.F16, GgmlType.Q6_K}  # Q6_K has no MLX counterpart and becomes float16
+QUANTISED_BITS = {GgmlType.Q4_0: 4, GgmlType.Q4_1: 4, GgmlType.Q8_0: 8}
+FLOATS = {GgmlType.F32, GgmlType.F16, GgmlType.Q6_K}  # Q6_K has no MLX counterpart and becomes float16
 _TYPES_HINT = "Convert the original model with `mlx_lm.convert`, or use a Q4_0, Q4_1, Q8_0 or F16 file of it."
 _CONVERT_HINT = "Use the model's safetensors version, converted with `mlx_lm.convert`."
 _TOP_MODULES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -133,7 +133,7 @@ def _head_dim(metadata: Mapping[str, Any]) -> int:
 
 def _refuse_unknown_types(tensors: Mapping[str, gguf.ReaderTensor]) -> None:
     for name, tensor in tensors.items():
-        if tensor.tensor_type not in _BITS and tensor.tensor_type not in _FLOATS:
+        if tensor.tensor_type not in QUANTISED_BITS and tensor.tensor_type not in FLOATS:
             raise ModelError(f"Its tensor '{name}' is of the type {tensor.tensor_type.name}.", _TYPES_HINT)
         _mlx_name(name)
 
@@ -206,7 +206,9 @@ def _float_dtype(tensors: Mapping[str, gguf.ReaderTensor]) -> np.dtype[Any]:
 
 def _quantization(tensors: Mapping[str, gguf.ReaderTensor]) -> dict[str, Any]:
     """Return the `quantization` entry: the commonest width, and the modules that have another."""
-    bits = {_mlx_name(name): _BITS[t.tensor_type] for name, t in tensors.items() if t.tensor_type in _BITS}
+    bits = {
+        _mlx_name(name): QUANTISED_BITS[t.tensor_type] for name, t in tensors.items() if t.tensor_type in QUANTISED_BITS
+    }
     if not bits:
         return {}
     widths = list(bits.values())
@@ -224,10 +226,10 @@ def _planned(tensor: gguf.ReaderTensor, config: Mapping[str, Any]) -> list[Plann
     module = _mlx_name(tensor.name)
     shape = tuple(int(size) for size in reversed(tensor.shape))  # GGUF counts from the innermost dimension
     order = _row_order(module, config, tensor.name, shape[0])
-    if tensor.tensor_type in _FLOATS:
+    if tensor.tensor_type in FLOATS:
         dtype = np.dtype(config["torch_dtype"]).newbyteorder("<")
         return [PlannedTensor(f"{module}.weight", dtype, shape, partial(_float_rows, tensor, dtype, order))]
-    bits = _BITS[tensor.tensor_type]
+    bits = QUANTISED_BITS[tensor.tensor_type]
     if len(shape) != 2:
         raise ModelError(f"Its tensor '{tensor.name}' is no matrix.", _CONVERT_HINT)
     rows, columns = shape

@@ -10,14 +10,17 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import RdchatError
-from rdchat.files.foreign_files import entries_of
+from rdchat.files.foreign_files import entries_of, read_json
 from rdchat.hub.cache_layout import cached_repositories
+from rdchat.inference.api.drafter_facts import describes_drafter
 from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.models.gguf_header import check_gguf
 from rdchat.inference.models.model_files import check_model_folder
 
-OWN, HUB, LM_STUDIO = "rdchat", "Hugging Face", "LM Studio"
+OWN, HUB, LM_STUDIO, CHOSEN = "rdchat", "Hugging Face", "LM Studio", "Your folder"
 _LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")  # below the home folder; the latter until version 0.3
+_MOST_CHOSEN = 300  # folders that are looked into, of each that the person named
+_MOST_CONFIG_BYTES = 2**20  # of a drafter's configuration
 _NO_MODEL = ("mmproj", "-of-")  # in a GGUF file's name: what sees for another model, and a part of several
 
 
@@ -36,29 +39,50 @@ class ModelPlace:
     path: Path
 
 
-def model_places() -> list[ModelPlace]:
-    """Return what may be models, each once, by place and name."""
+def model_places(chosen: str = "") -> list[ModelPlace]:
+    """Return what may be models, each once, by place and name.
+
+    Args:
+        chosen: A folder of the person's own, to look into as well; empty for none.
+    """
     found: dict[Path, ModelPlace] = {}
-    for place in (*_own(), *_in_hub_cache(), *_in_lm_studio()):
+    for place in (*_own(), *_in_hub_cache(), *_in_lm_studio(), *_in_chosen(chosen)):
         found.setdefault(place.path.resolve(), place)
     return list(found.values())
 
 
 def installed_models() -> tuple[InstalledModel, ...]:
-    """Return the models that can be chosen and, with the reason, those that cannot; the default model is left out."""
+    """Return the models that can be chosen and, with the reason, those that cannot.
+
+    The default model is left out, and drafters are: they are no models that somebody damaged.
+    """
     default = paths.default_model_dir()
-    return tuple(
-        InstalledModel(place.name, place.model, place.place, _problem(place.path, _changed_ns(place.path)))
-        for place in model_places()
-        if place.path != default
-    )
+    found = []
+    for place in model_places():
+        if place.path != default:
+            problem = _problem(place.path, _changed_ns(place.path))
+            if problem is not None:
+                found.append(InstalledModel(place.name, place.model, place.place, problem))
+    return tuple(found)
+
+
+def is_drafter(folder: Path) -> bool:
+    """Tell by its configuration whether a folder holds a drafter head; no where that cannot be read."""
+    try:
+        config = read_json(folder / "config.json", most=_MOST_CONFIG_BYTES) if folder.is_dir() else None
+    except (RdchatError, OSError):
+        return False
+    return isinstance(config, dict) and describes_drafter(config)
 
 
 @lru_cache(maxsize=1000)
-def _problem(path: Path, changed_ns: int) -> str:  # noqa: ARG001  looked at again where it has changed
+def _problem(path: Path, changed_ns: int) -> str | None:  # noqa: ARG001  looked at again where it has changed
+    """Return why a model cannot be loaded, empty where it can be; None for a drafter head."""
     try:
         if path.suffix.lower() == ".gguf":
             check_gguf(path)
+        elif is_drafter(path):
+            return None
         else:
             check_model_folder(path)
     except (RdchatError, OSError) as error:
@@ -82,7 +106,7 @@ def _in_hub_cache() -> Iterator[ModelPlace]:
     """Yield the main revisions: `models--ORG--NAME/refs/main` names a commit, `snapshots` holds its files."""
     for repository in cached_repositories():
         if commit := repository.commit_of("main"):
-            yield from _models_in(repository.snapshots / commit, repository.name, HUB)
+            yield from models_in(repository.snapshots / commit, repository.name, HUB)
 
 
 def _in_lm_studio() -> Iterator[ModelPlace]:
@@ -90,10 +114,28 @@ def _in_lm_studio() -> Iterator[ModelPlace]:
     for models in (Path.home() / place for place in _LM_STUDIO):
         for publisher in folders_in(models):
             for folder in folders_in(publisher):
-                yield from _models_in(folder, f"{publisher.name}/{folder.name}", LM_STUDIO)
+                yield from models_in(folder, f"{publisher.name}/{folder.name}", LM_STUDIO)
 
 
-def _models_in(folder: Path, name: str, place: str) -> Iterator[ModelPlace]:
+def _in_chosen(chosen: str) -> Iterator[ModelPlace]:
+    """Yield what lies in a folder of the person's own, or one level further down.
+
+    Dialogs begin in that folder, so it may be any: the home folder and the disk itself are not looked into.
+    """
+    folder = Path(chosen)
+    if not chosen or not folder.is_absolute() or folder in (Path.home(), *Path.home().parents):
+        return
+    yield from models_in(folder, folder.name, CHOSEN)
+    for inner in folders_in(folder)[:_MOST_CHOSEN]:
+        here = list(models_in(inner, inner.name, CHOSEN))
+        yield from here
+        if not here:
+            for innermost in folders_in(inner)[:_MOST_CHOSEN]:
+                yield from models_in(innermost, f"{inner.name}/{innermost.name}", CHOSEN)
+
+
+def models_in(folder: Path, name: str, place: str) -> Iterator[ModelPlace]:
+    """Yield what may be models in one folder: an MLX model, or else its GGUF files."""
     try:
         entries = entries_of(folder)
     except (RdchatError, OSError):

@@ -12,6 +12,17 @@ from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.events import LoadProgress, ModelInfo
+from rdchat.inference.api.memory_facts import (
+    QUANTIZATION_GROUP,
+    QUANTIZED,
+    Fit,
+    effective_dtype,
+    fit_of,
+    float_of,
+    gigabytes,
+    is_kept,
+    memory_need,
+)
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
@@ -26,11 +37,7 @@ from rdchat.inference.target.prefill_pace import PrefillPace
 from rdchat.inference.target.target import LoadedModel
 
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
-_BITS = {Dtype.EIGHT_BIT: 8, Dtype.FOUR_BIT: 4}
-_QUANTIZATION_GROUP = 64
-_CACHE_TOKENS = 4096  # a model must fit together with a cache of this many tokens, or its context if that is shorter
 _SLICE_BYTES = 64 * 2**20  # weights made real between two progress events
-_TIGHT_SHARE = 0.9  # of the memory that a model may take: beyond, mlx-lm warns that it can be slow
 _FIRST_CHUNK_GPU, _FIRST_CHUNK_CPU = 128, 32  # prompt tokens in the first call, before its time is known
 
 
@@ -61,7 +68,7 @@ def load_model(
     began = perf_counter()
     folder = resolve_model(None if model is None else str(model), on_progress)
     files = check_model_folder(folder)
-    chosen = _effective_dtype(Dtype(dtype))
+    chosen = effective_dtype(Dtype(dtype), on_gpu())
     warning = _check_memory(files, chosen, anyway)
     process = tokenizers or shared_tokenizers()
     process.start()  # and be ready once the weights are read
@@ -93,65 +100,27 @@ def load_model(
     return LoadedModel(network, tokenizer, info, pace, hooks, try_out, prompts)
 
 
-def _effective_dtype(asked: Dtype) -> Dtype:
-    """Return what is asked for; on a GPU `auto` stays so, and is what the model is stored in."""
-    return Dtype.FLOAT32 if asked is Dtype.AUTO and not on_gpu() else asked
-
-
-def _is_kept(own_bits: int | None, dtype: Dtype) -> bool:
-    """Tell whether quantised weights stay as they are."""
-    return own_bits is not None and (dtype is Dtype.AUTO or own_bits == _BITS.get(dtype))
-
-
 def _float_of(dtype: Dtype, stored: Dtype) -> mx.Dtype:
-    """Return the type that a precision computes in; for quantised weights, and for `auto`, `stored` has a say.
-
-    On a CPU quantised weights compute in float32: MLX's float16 kernel for 4-bit weights takes 3.4 s a row there for
-    135M parameters, its float32 kernel 0.1 s. On a GPU they do in the 16 bits that the model is stored in: what is
-    stored as bfloat16 may be beyond float16, in some families' activations too.
-    """
-    if dtype in _FLOATS:
-        return _FLOATS[dtype]
-    if not on_gpu():
-        return mx.float32
-    return mx.bfloat16 if dtype in _BITS and stored is Dtype.FLOAT32 else _FLOATS[stored]
-
-
-def _bytes_per_weight(dtype: Dtype, stored: Dtype) -> float:
-    size = float(_float_of(dtype, stored).size)
-    if dtype not in _BITS:
-        return size
-    return _BITS[dtype] / 8 + 2 * size / _QUANTIZATION_GROUP  # each group has a scale and a bias
+    return _FLOATS[float_of(dtype, stored, on_gpu())]
 
 
 def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool) -> str:
     """Return a sentence that warns of too little memory; empty where there is enough."""
-    kept, stored = _is_kept(files.quantization_bits, dtype), files.float_type
-    weights = files.stored_bytes if kept else int(files.parameters * _bytes_per_weight(dtype, stored))
-    precision = f"{files.quantization_bits}bit" if kept else _named(dtype, stored)
-    tokens = min(_CACHE_TOKENS, files.context_length)
-    cache = files.kv_bytes_per_token(_float_of(dtype, stored).size) * tokens
-    room = memory_room()
-    needs = (
-        f"{files.folder.name} needs {_gb(weights)} for its weights as {precision} and {_gb(cache)} for a context of "
-        f"{tokens:,} tokens"
+    need, room = memory_need(files.sizes, dtype, on_gpu()), memory_room()
+    fit = fit_of(need, room)
+    words = (
+        f"{files.folder.name} needs {gigabytes(need.weights_bytes)} for its weights as {need.precision} and "
+        f"{gigabytes(need.cache_bytes)} for a context of {need.tokens:,} tokens"
     )
-    if weights + cache > room.limit_bytes and not anyway:
+    if fit is Fit.TOO_LARGE and not anyway:
         raise DoesNotFitError(
-            f"{needs}, but only {_gb(room.limit_bytes)} of memory is there for it.",
+            f"{words}, but only {gigabytes(room.limit_bytes)} of memory is there for it.",
             "Close other apps, choose a smaller precision such as 4-bit, or pick a smaller model.",
         )
-    if weights + cache > min(room.free_bytes, _TIGHT_SHARE * room.limit_bytes):
-        return f"{needs}; {_gb(room.free_bytes)} of memory is free. It may be slow, and so may other apps: close some."
+    if fit is not Fit.FITS:
+        free = gigabytes(room.free_bytes)
+        return f"{words}; {free} of memory is free. It may be slow, and so may other apps: close some."
     return ""
-
-
-def _named(dtype: Dtype, stored: Dtype) -> str:
-    return (stored if dtype is Dtype.AUTO else dtype).value
-
-
-def _gb(count: float) -> str:
-    return f"{count / 1e9:.1f} GB"
 
 
 def _read(folder: Path) -> tuple[nn.Module, dict[str, object]]:
@@ -213,16 +182,16 @@ def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype, files:
     """Bring lazy weights into the wanted precision, still lazy; return them with its name, such as `6bit`."""
     own = config.get("quantization")
     own_bits = own.get("bits") if isinstance(own, dict) else None
-    if _is_kept(own_bits, dtype):
+    if is_kept(own_bits, dtype):
         if not on_gpu():
             _cast(network, _float_of(dtype, files.float_type))
         return network, f"{own_bits}bit"
     if dtype is not Dtype.AUTO or files.quantization_bits:  # packed in a way that mlx-lm has its own layers for
         network = mlx_lm_utils.dequantize_model(network)
         _cast(network, _float_of(dtype, files.float_type))
-    if dtype in _BITS:
-        nn.quantize(network, _QUANTIZATION_GROUP, _BITS[dtype], class_predicate=_quantizable(network))
-    return network, _named(dtype, files.float_type)
+    if dtype in QUANTIZED:
+        nn.quantize(network, QUANTIZATION_GROUP, QUANTIZED[dtype], class_predicate=_quantizable(network))
+    return network, (files.float_type if dtype is Dtype.AUTO else dtype).value
 
 
 def _cast(network: nn.Module, dtype: mx.Dtype) -> None:
@@ -240,7 +209,7 @@ def _quantizable(network: nn.Module) -> Callable[[str, nn.Module], bool | dict[s
     wanted = getattr(network, "quant_predicate", None) or (lambda _name, _module: True)
 
     def predicate(name: str, module: nn.Module) -> bool | dict[str, object]:
-        fits = hasattr(module, "to_quantized") and module.weight.shape[-1] % _QUANTIZATION_GROUP == 0
+        fits = hasattr(module, "to_quantized") and module.weight.shape[-1] % QUANTIZATION_GROUP == 0
         return wanted(name, module) if fits else False
 
     return predicate

@@ -14,6 +14,7 @@ from rdchat.files.atomic_folder import make_folder
 from rdchat.files.foreign_files import check_entries, check_file, entries_of, read_json
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.memory_facts import ModelSizes
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.default_model import ensure_default_model
 from rdchat.inference.models.file_digest import sha256_of
@@ -67,6 +68,18 @@ class ModelFiles:
     float_type: Dtype
     context_length: int
 
+    @property
+    def sizes(self) -> ModelSizes:
+        """What its need of memory is reckoned from."""
+        return ModelSizes(
+            self.parameters,
+            self.stored_bytes,
+            self.quantization_bits,
+            self.float_type,
+            kv_values_per_token(self.config),
+            self.context_length,
+        )
+
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
         """Return how much the KV cache grows with each token; an upper bound for models with sliding windows."""
         return kv_values_per_token(self.config) * dtype_bytes
@@ -88,11 +101,21 @@ def resolve_model(model: str | None, on_progress: Callable[[LoadProgress], None]
     """
     if model is None:
         return ensure_default_model(on_progress)
+    found = locate_model(model)
+    return _import_gguf(found, on_progress) if found.suffix.lower() == ".gguf" and found.is_file() else found
+
+
+def locate_model(model: str) -> Path:
+    """Return the model folder or the GGUF file that a name stands for; nothing is converted.
+
+    Raises:
+        ModelError: If there is no such model, or it cannot be looked at.
+        InvalidSettingError: If the name is empty.
+    """
     if not model.strip():
         raise InvalidSettingError("The model's name is empty.", _CHOOSE_HINT)
     with _in_words(model):
-        found = _find(model)
-    return _import_gguf(found, on_progress) if found.suffix.lower() == ".gguf" and found.is_file() else found
+        return _find(model)
 
 
 @contextmanager

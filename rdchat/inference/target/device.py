@@ -1,24 +1,9 @@
 """The device MLX computes on, and its memory."""
 
-from dataclasses import dataclass
-
 import mlx.core as mx
 
 from rdchat import host, memory
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryRoom:
-    """How much memory a model may take now.
-
-    Attributes:
-        limit_bytes: More than this is refused, unless the person wants it all the same.
-        free_bytes: Of this nothing else has to give way. On macOS it leaves out what the system would give back, so
-            less than a model needs is worth a warning, and no more than that.
-    """
-
-    limit_bytes: int
-    free_bytes: int
+from rdchat.inference.api.memory_facts import MachineMemory, MemoryRoom
 
 
 def on_gpu() -> bool:
@@ -55,6 +40,20 @@ def total_memory_bytes() -> int:
     info = mx.device_info() if on_gpu() else {}
     own = info.get("total_memory") if "free_memory" in info else info.get("max_recommended_working_set_size")
     return memory.total_bytes() if own is None else int(own)
+
+
+def machine_memory() -> MachineMemory:
+    """Return the machine's memory as windows show it; may be called from any thread.
+
+    What MLX holds counts as room: it is freed before another model is loaded.
+    """
+    info = mx.device_info() if on_gpu() else {}
+    total = int(info["total_memory"]) if "free_memory" in info else memory.total_bytes()
+    active, buffers = int(mx.get_active_memory()), int(mx.get_cache_memory())
+    room, held = memory_room(), active + buffers
+    metal = "max_recommended_working_set_size" in info and "free_memory" not in info
+    limit = room.limit_bytes + (active if metal else held)  # Metal's limit is less what is active alone
+    return MachineMemory(on_gpu(), total, MemoryRoom(limit, room.free_bytes + held), held)
 
 
 def wire_memory() -> None:

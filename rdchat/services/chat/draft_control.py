@@ -66,6 +66,7 @@ class DraftControl(QObject):
         engine.reply_failed.connect(self._on_failed)
         model.load_started.connect(self._forget_options)
         model.failed.connect(self.changed)
+        model.unload_started.connect(self._forget_options)
         model.loaded.connect(self._on_loaded)
 
     @property

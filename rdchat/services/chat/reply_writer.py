@@ -48,6 +48,7 @@ class ReplyWriter(QObject):
         model.load_started.connect(self._on_load_started)
         model.loaded.connect(self._on_model_loaded)
         model.failed.connect(self._on_model_failed)
+        model.unload_started.connect(self._on_unload_started)
 
     @property
     def state(self) -> EngineState:
@@ -161,6 +162,15 @@ class ReplyWriter(QObject):
     def _on_load_started(self) -> None:
         for live in self._recorder.live:
             live.stopping = live.stopping or live.sent  # the engine stops what runs before it loads
+        self.changed.emit()
+
+    @Slot()
+    def _on_unload_started(self) -> None:
+        for live in self._recorder.live:
+            if live.sent:
+                live.stopping = True  # the engine stops what runs before it frees the model
+            else:
+                self._fail(live, None)
         self.changed.emit()
 
     @Slot(ModelInfo)

@@ -21,6 +21,7 @@ from rdchat.services.engine.engine_events import (
     LoadEvent,
     LoadRequest,
     ReplyProgress,
+    Unloaded,
 )
 from rdchat.services.engine.engine_worker import EngineWorker
 from rdchat.services.engine.open_requests import OpenRequests
@@ -42,6 +43,7 @@ class EngineClient(QObject):
     load_progressed = Signal(LoadProgress)
     model_loaded = Signal(ModelInfo)
     model_failed = Signal(Failure)
+    model_unloaded = Signal(Unloaded)
     prefill_progressed = Signal(PrefillProgress)
     reply_progressed = Signal(ReplyProgress)
     reply_finished = Signal(ReplyEnd)
@@ -51,6 +53,7 @@ class EngineClient(QObject):
     bench_finished = Signal(BenchEnd)
 
     _load_requested = Signal(object)
+    _unload_requested = Signal(int)
     _generation_requested = Signal(object)
     _options_requested = Signal(object, object)
     _benchmark_requested = Signal(int, object)
@@ -82,6 +85,7 @@ class EngineClient(QObject):
         self._worker.moveToThread(thread)
         queued = Qt.ConnectionType.QueuedConnection
         self._load_requested.connect(self._worker.load, queued)
+        self._unload_requested.connect(self._worker.unload, queued)
         self._generation_requested.connect(self._worker.generate, queued)
         self._options_requested.connect(self._worker.tell_options, queued)
         self._benchmark_requested.connect(self._worker.benchmark, queued)
@@ -100,6 +104,15 @@ class EngineClient(QObject):
         self._load_id = self._requests.begin_load()
         if self._is_alive():
             self._load_requested.emit(LoadRequest(self._load_id, model, dtype, anyway))
+        else:
+            self._post(LoadEvent(self._load_id, _dead(None)))
+
+    def unload_model(self) -> None:
+        """Free the model; replies under way are stopped, a load is given up."""
+        self._requests.stop_all()
+        self._load_id = self._requests.begin_load()
+        if self._is_alive():
+            self._unload_requested.emit(self._load_id)
         else:
             self._post(LoadEvent(self._load_id, _dead(None)))
 
@@ -209,10 +222,12 @@ class EngineClient(QObject):
             case LoadEvent() if event.load_id == self._load_id:
                 self._emit_load(event.event)
 
-    def _emit_load(self, event: LoadProgress | ModelInfo | Failure) -> None:
+    def _emit_load(self, event: LoadProgress | ModelInfo | Unloaded | Failure) -> None:
         match event:
             case LoadProgress():
                 self.load_progressed.emit(event)
+            case Unloaded():
+                self.model_unloaded.emit(event)
             case ModelInfo():
                 self.model_loaded.emit(event)
             case Failure():

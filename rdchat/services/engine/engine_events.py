@@ -74,11 +74,18 @@ class LoadRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Unloaded:
+    """No model is loaded any more; `freed_bytes` of memory were given back."""
+
+    freed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoadEvent:
-    """Something that happened to one load request."""
+    """Something that happened to one request to load or to unload."""
 
     load_id: int
-    event: LoadProgress | ModelInfo | Failure
+    event: LoadProgress | ModelInfo | Unloaded | Failure
 
 
 @dataclass(frozen=True, slots=True)

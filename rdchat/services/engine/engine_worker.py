@@ -22,6 +22,7 @@ from rdchat.services.engine.engine_events import (
     LoadEvent,
     LoadRequest,
     ReplyProgress,
+    Unloaded,
 )
 from rdchat.services.engine.open_requests import OpenRequests
 from rdchat.services.engine.outbox import Outbox
@@ -74,6 +75,21 @@ class EngineWorker(QObject):
             outcome = Failure(None, "The model did not load: rdchat made a mistake.", _unexpected_hint())
         self._post(LoadEvent(request.load_id, outcome))
         self._idle_wanted.emit()
+
+    @Slot(int)
+    def unload(self, load_id: int) -> None:
+        """Free the model, unless one was asked for meanwhile."""
+        outcome: Unloaded | Failure
+        try:
+            if not self._requests.is_latest_load(load_id):
+                return
+            outcome = Unloaded(self._engine().unload())
+        except RdchatError as error:
+            outcome = Failure(None, error.message, error.hint)
+        except Exception:
+            _LOG.exception("Unloading a model failed unexpectedly")
+            outcome = Failure(None, "The model was not unloaded: rdchat made a mistake.", _unexpected_hint())
+        self._post(LoadEvent(load_id, outcome))
 
     @Slot(object)
     def generate(self, request: GenerationRequest) -> None:

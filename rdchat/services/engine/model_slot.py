@@ -8,13 +8,13 @@ from rdchat.chat.settings import Settings
 from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.requests import Dtype
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import Failure
+from rdchat.services.engine.engine_events import Failure, Unloaded
 
 _RECENT_MODELS = 8
 
 
 class ModelSlot(QObject):
-    """Follows the loading of models.
+    """Follows the loading of models. `unloaded` carries the bytes of memory that came back.
 
     Attributes:
         chosen: The model asked for last, loaded or not; None is the default one.
@@ -22,12 +22,15 @@ class ModelSlot(QObject):
         loading: A model is being loaded, or none was asked for yet.
         info: The loaded model.
         failure: Why there is none.
+        unloading: The model is being freed.
     """
 
     load_started = Signal()
     load_progressed = Signal(LoadProgress)
     loaded = Signal(ModelInfo)
     failed = Signal(Failure)
+    unload_started = Signal()
+    unloaded = Signal(object)  # a whole number that may be beyond 32 bits
 
     def __init__(self, engine: EngineClient, settings: Settings, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -37,9 +40,11 @@ class ModelSlot(QObject):
         self.loading = True
         self.info: ModelInfo | None = None
         self.failure: Failure | None = None
+        self.unloading = False
         engine.load_progressed.connect(self.load_progressed)
         engine.model_loaded.connect(self._on_loaded)
         engine.model_failed.connect(self._on_failed)
+        engine.model_unloaded.connect(self._on_unloaded)
 
     def load(self, model: str | None, dtype: Dtype | None = None, anyway: bool = False) -> None:
         """Load a model, None for the default one, in the precision chosen last if none is named.
@@ -47,13 +52,19 @@ class ModelSlot(QObject):
         With `anyway` it is loaded also where it seems too large for the memory.
         """
         self.chosen, self.dtype = model, dtype or self.dtype
-        self.loading, self.info, self.failure = True, None, None
+        self.loading, self.info, self.failure, self.unloading = True, None, None, False
         self.load_started.emit()
         self._engine.load_model(model, self.dtype, anyway)
 
     def load_precision(self, dtype: Dtype) -> None:
         """Load the model that was chosen last in another precision, also where it did not load in the present one."""
         self.load(self.chosen, dtype)
+
+    def unload(self) -> None:
+        """Free the loaded model, or give up one that is being loaded; it is loaded again when the app starts."""
+        self.loading, self.info, self.failure, self.unloading = False, None, None, True
+        self.unload_started.emit()
+        self._engine.unload_model()
 
     def retry(self) -> None:
         """Load what was asked for last."""
@@ -75,7 +86,12 @@ class ModelSlot(QObject):
         self.loading, self.info = False, info
         self.loaded.emit(info)
 
+    @Slot(Unloaded)
+    def _on_unloaded(self, told: Unloaded) -> None:
+        self.unloading = False
+        self.unloaded.emit(told.freed_bytes)
+
     @Slot(Failure)
     def _on_failed(self, failure: Failure) -> None:
-        self.loading, self.info, self.failure = False, None, failure
+        self.loading, self.info, self.failure, self.unloading = False, None, failure, False
         self.failed.emit(failure)

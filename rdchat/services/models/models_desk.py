@@ -8,6 +8,10 @@ from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.downloads import Downloads
+from rdchat.services.models.library import Library
+from rdchat.services.models.removal import Removal
+from rdchat.services.models.sources import ModelSources
+from rdchat.services.models.verification import Verification
 
 
 class ModelsDesk(QObject):
@@ -19,16 +23,29 @@ class ModelsDesk(QObject):
         drafting: How replies are drafted, and the drafters to choose from.
         tokens: Where the person's hub tokens are found.
         downloads: What is being downloaded.
+        library: The models on this machine.
+        verification: Holds a model against the hub's checksums.
+        removal: Deletes models and puts them back.
     """
 
     def __init__(
-        self, slot: ModelSlot, preferences: SettingsControl, drafting: DraftControl, parent: QObject | None = None
+        self,
+        slot: ModelSlot,
+        preferences: SettingsControl,
+        drafting: DraftControl,
+        sources: ModelSources,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self.slot, self.preferences, self.drafting = slot, preferences, drafting
         self.tokens = Tokens()
         self.downloads = Downloads(self.tokens, DownloadLimits(), self)
+        self.library = Library(sources, slot, preferences, self)
+        self.verification = Verification(self.tokens, self)
+        self.removal = Removal(self)
 
     def close(self) -> None:
         """End what goes on; downloads are paused and go on when the app is started again."""
         self.downloads.close()
+        for part in (self.library, self.verification, self.removal):
+            part.close()

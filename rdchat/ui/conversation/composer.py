@@ -5,6 +5,7 @@ from math import ceil
 
 from PySide6.QtCore import QEvent, QRectF, Qt, Signal
 from PySide6.QtGui import (
+    QDragEnterEvent,
     QFocusEvent,
     QFontMetricsF,
     QInputMethodEvent,
@@ -60,6 +61,13 @@ class PromptField(QPlainTextEdit):
         self.document().documentLayout().documentSizeChanged.connect(self._fit_height)
         theme.changed.connect(self._restyle)
         self._restyle()
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        """Leave files to the window, which loads models; here they would become text."""
+        if any(url.isLocalFile() for url in event.mimeData().urls()):
+            event.ignore()
+        else:
+            super().dragEnterEvent(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and not self._composing:

@@ -125,6 +125,24 @@ class ConversationView(Ground):
         else:
             self.stack.setCurrentWidget(self.transcript if messages else self.welcome)
         self._show_model_banner(failure if failure is self._read_despite else None)
+        self._show_unloaded_banner()
+
+    def show_refused_model(self, words: str) -> None:
+        """Say why what was dropped is no model."""
+        banner = Banner(self._theme, "That cannot be loaded", words, "warning", "danger")
+        self.banners.show_banner(banner, "dropped model")
+
+    def _show_unloaded_banner(self) -> None:
+        """Say that nothing can answer, while a model was unloaded and no other one loaded."""
+        slot = self._controller.model_slot
+        if self._controller.state is not EngineState.NO_MODEL or slot.failure is not None:
+            self.banners.close_banner("unloaded")
+        elif self.banners.banner("unloaded") is None:
+            banner = Banner(
+                self._theme, "No model is loaded", "It was unloaded, and its memory is free for other apps."
+            )
+            banner.add_action("Load it again", slot.retry)
+            self.banners.show_banner(banner, "unloaded")
 
     def _show_model_banner(self, failure: Failure | None) -> None:
         if failure is None:

@@ -4,6 +4,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
+from rdchat.services.models.dropped_model import DroppedModel
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import Separator
@@ -12,6 +13,7 @@ from rdchat.ui.models.discover.page import DiscoverPage
 from rdchat.ui.models.downloads.page import DownloadsPage
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.installed.page import InstalledPage
+from rdchat.ui.window.model_drops import ModelDrops
 
 
 class ModelsWindow(QDialog):
@@ -20,14 +22,17 @@ class ModelsWindow(QDialog):
     Args:
         desk: What the pages work with.
         theme: The appearance to follow.
+        drops: Takes the model folders and files that are dropped.
         parent: What the window stays above.
     """
 
-    def __init__(self, desk: ModelsDesk, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, desk: ModelsDesk, theme: Theme, drops: DroppedModel, parent: QWidget | None = None) -> None:
         super().__init__(parent, Qt.WindowType.Window)
         self.setWindowTitle("Models")
         self.setMinimumSize(720, 460)
         self.installed = InstalledPage(desk, theme)
+        self._drops = ModelDrops(drops, self)
+        self._drops.refused.connect(self._show_refused)
         self.discover = DiscoverPage(desk, theme)
         self.downloads = DownloadsPage(desk, theme)
         self.drafters = DraftersPage(desk, theme)
@@ -57,6 +62,10 @@ class ModelsWindow(QDialog):
         for key in QKeySequence.keyBindings(QKeySequence.StandardKey.Close):
             QShortcut(key, self, self.close)
         self.resize(1000, 680)
+
+    def _show_refused(self, words: str) -> None:
+        self._tabs.setCurrentIndex(self._pages.indexOf(self.installed))
+        self.installed.show_refused(words)
 
     def show_page(self, page: QWidget) -> None:
         """Bring the window to the front with a page."""

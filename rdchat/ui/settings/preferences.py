@@ -158,7 +158,8 @@ class Preferences(QDialog):
         form.addRow("", _left(choose, self.use_default))
         _add(form, "Precision", self.dtype, "Fewer bits take less memory; Automatic suits this machine.")
         form.addRow("", ThemedLabel(self._theme, "Choosing a model or a precision loads it at once.", "muted", -1))
-        _add(form, "Models folder", self.models_folder, "Where Open model folder… begins.")
+        folder_words = "Where Open model folder… begins. The Models window lists what is in it."
+        _add(form, "Models folder", self.models_folder, folder_words)
         form.addRow("", _left(choose_folder))
         return page
 

@@ -40,7 +40,7 @@ class ModelButton(QPushButton):
         self.setMenu(self._menu)
         self.setFlat(True)
         self.setAccessibleName("Model")
-        for changed in (slot.load_started, slot.loaded, slot.failed):
+        for changed in (slot.load_started, slot.loaded, slot.failed, slot.unload_started):
             changed.connect(self.refresh)
         slot.load_progressed.connect(self._show_load)
         self.refresh()

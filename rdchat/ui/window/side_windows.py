@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.theme import Theme
 
@@ -27,10 +28,11 @@ class Windows:
         controller: What the windows follow.
         theme: The appearance to follow.
         parent: The main window, which they stay above and close with.
+        sources: Read the models on this machine.
     """
 
-    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget) -> None:
-        self._controller, self._theme, self._parent = controller, theme, parent
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget, sources: ModelSources) -> None:
+        self._controller, self._theme, self._parent, self._sources = controller, theme, parent, sources
         self._chat_of_tokens: int | None = None
         self._models_desk: ModelsDesk | None = None
 
@@ -114,13 +116,17 @@ class Windows:
     @cached_property
     def models(self) -> "ModelsWindow":
         """Models on this machine and on the hub."""
+        from rdchat.services.models.dropped_model import DroppedModel  # noqa: PLC0415
         from rdchat.services.models.models_desk import ModelsDesk  # noqa: PLC0415
         from rdchat.ui.models import ModelsWindow  # noqa: PLC0415
 
         controller = self._controller
-        desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, self._parent)
+        desk = ModelsDesk(
+            controller.model_slot, controller.preferences, controller.drafting, self._sources, self._parent
+        )
         self._models_desk = desk
-        return ModelsWindow(desk, self._theme, self._parent)
+        drops = DroppedModel(self._sources, controller.model_slot, desk)
+        return ModelsWindow(desk, self._theme, drops, self._parent)
 
     def close(self) -> None:
         """End what the windows do behind the app's back."""

@@ -11,8 +11,6 @@ import mlx.core as mx
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output
 
-APPLE_MODEL_TYPE = "recurrent_drafting_drafter"
-
 
 def apple_config(data: dict[str, Any]) -> HeadConfig:
     """Return the head that a checkpoint's `config.json` describes.

@@ -17,8 +17,8 @@ from mlx_lm.utils import dequantize_model
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import temporary_of
 from rdchat.files.foreign_files import check_file, read_json
-from rdchat.inference.api.drafter_facts import TargetMatch
-from rdchat.inference.drafting.folders.apple_checkpoint import APPLE_MODEL_TYPE, apple_config, apple_weights
+from rdchat.inference.api.drafter_facts import APPLE_MODEL_TYPE, TargetMatch
+from rdchat.inference.drafting.folders.apple_checkpoint import apple_config, apple_weights
 from rdchat.inference.drafting.folders.checkpoint import Checkpoint, DrafterFormat, open_checkpoint
 from rdchat.inference.drafting.folders.drafter_files import (
     ACCEPTANCE,

@@ -11,8 +11,7 @@ import rdchat
 from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
-from rdchat.inference.api.drafter_facts import HeadKind, InstalledDrafter
-from rdchat.inference.drafting.folders.apple_checkpoint import APPLE_MODEL_TYPE
+from rdchat.inference.api.drafter_facts import HeadKind, InstalledDrafter, describes_drafter
 from rdchat.inference.drafting.folders.drafter_files import CONFIG
 from rdchat.inference.drafting.folders.drafter_folder import inspect_drafter
 from rdchat.inference.models.installed_models import folders_in, model_places
@@ -20,17 +19,6 @@ from rdchat.inference.models.installed_models import folders_in, model_places
 OWN, SHIPPED, BESIDE = "Your own", "Shipped", "Beside the model"
 _MOST_CONFIG_BYTES = 2**20
 _MOST_BESIDE = 1000  # folders beside a model, which may lie where everything is downloaded to
-# What only drafters' configurations have; whether one is a drafter that can be read, its tensors say.
-_TELLING = {
-    "dflash_config",
-    "draft_vocab_size",
-    "eagle_config",
-    "markov_head_type",
-    "markov_rank",
-    "speculators_config",
-    "speculators_model_type",
-    "target_layer_ids",
-}
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")  # one of which every model has
 
 
@@ -88,19 +76,13 @@ def _look(folder: Path, changed_ns: int, surely: bool) -> tuple[HeadKind | None,
         if folder / CONFIG not in entries_of(folder):
             return None
         config = read_json(folder / CONFIG, most=_MOST_CONFIG_BYTES)
-        told = surely or (isinstance(config, dict) and _tells(config))
+        told = surely or (isinstance(config, dict) and describes_drafter(config))
         if told or not any((folder / name).exists() for name in _TOKENIZERS):
             return inspect_drafter(folder), ""
     except (RdchatError, OSError) as error:
         words = error.message if isinstance(error, RdchatError) else f"{folder} cannot be read: {error.strerror}."
         return (None, words) if told else None
     return None
-
-
-def _tells(config: dict[str, object]) -> bool:
-    """Tell whether a configuration has what only a drafter's does."""
-    ours = {"format", "architecture", "target"} <= config.keys()
-    return ours or config.get("model_type") == APPLE_MODEL_TYPE or not _TELLING.isdisjoint(config)
 
 
 def _changed_ns(folder: Path) -> int:

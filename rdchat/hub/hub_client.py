@@ -1,0 +1,32 @@
+"""The HTTP client that `huggingface_hub` is given; its import, with the first question, takes a quarter of a second."""
+
+from typing import Any
+
+import httpx2
+
+from rdchat.hub.connections import tls_context
+from rdchat.hub.hub_errors import HubError, TemporaryHubError
+
+_TIMEOUT = httpx2.Timeout(30.0, connect=15.0)
+
+
+class HubClient(httpx2.Client):
+    """Says at once what goes wrong, which `huggingface_hub` would try for half a minute before it says so."""
+
+    def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        host = request.url.netloc.decode()
+        try:
+            response = super().send(request, **options)
+        except httpx2.TimeoutException as error:
+            raise TemporaryHubError(f"{host} does not answer.", "Check the network connection.") from error
+        except httpx2.TransportError as error:
+            hint = "Check the network connection, and the proxy where there is one."
+            raise HubError(f"{host} cannot be reached.", hint) from error
+        if response.status_code == 429 or response.is_server_error:
+            response.raise_for_status()
+        return response
+
+
+def make_client() -> HubClient:
+    """Return a client with limits of time."""
+    return HubClient(verify=tls_context(), follow_redirects=True, timeout=_TIMEOUT)

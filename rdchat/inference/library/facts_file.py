@@ -1,0 +1,109 @@
+"""What was read of folders, kept in the cache folder: reading two hundred takes seconds, seeing them unchanged none."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rdchat import __version__, paths
+from rdchat.errors import ModelError
+from rdchat.files.cache_file import write_cache_file
+from rdchat.files.foreign_files import MOST_ENTRIES, read_json
+from rdchat.inference.library.folder_facts import FolderFacts, parsed_facts
+
+_FORMAT = 1
+_MOST_BYTES = 2**24
+_MOST_KEPT = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What tells whether a folder was changed.
+
+    Attributes:
+        digest: Of names, sizes and times of its files.
+        disk_bytes: Their sizes in sum.
+        changed: The latest of the times, in seconds since 1970.
+    """
+
+    digest: str
+    disk_bytes: int
+    changed: float
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Look at the files of a folder, or at one file, without opening any; links are followed."""
+    seen, size, changed = [], 0, 0.0
+    try:
+        entries = [path] if path.is_file() else [Path(entry.path) for entry in os.scandir(path)]
+        for entry in sorted(entries)[:MOST_ENTRIES]:
+            try:
+                status = entry.stat()
+            except OSError:
+                seen.append([entry.name, -1, 0])
+                continue
+            seen.append([entry.name, status.st_size, status.st_mtime_ns])
+            if not entry.is_dir():
+                size, changed = size + status.st_size, max(changed, status.st_mtime)
+    except OSError:
+        pass
+    return Stamp(hashlib.sha256(json.dumps(seen).encode("utf-8", "replace")).hexdigest()[:32], size, changed)
+
+
+class FactsFile:
+    """Facts by path. What it holds of another version of rdchat or mlx-lm, which knows other models, is read anew.
+
+    Args:
+        read: Reads a folder or a file that is not known, or was changed.
+    """
+
+    def __init__(self, read: Callable[[Path], FolderFacts]) -> None:
+        self._read_facts = read
+        self._path = paths.cache_dir() / "library.json"
+        self._known: dict[str, dict[str, Any]] = {}
+        self._used: dict[str, dict[str, Any]] = {}
+        self._read = False
+        self._changed = False
+
+    def facts_of(self, path: Path, stamp: Stamp) -> FolderFacts:
+        """Return what the headers of a folder or a file say."""
+        if not self._read:
+            self._known, self._read = self._load(), True
+        entry = self._known.get(str(path))
+        facts = parsed_facts(entry["facts"]) if entry is not None and entry.get("digest") == stamp.digest else None
+        if facts is not None:
+            self._used[str(path)] = entry or {}
+            return facts
+        facts = self._read_facts(path)
+        self._used[str(path)] = {"digest": stamp.digest, "facts": asdict(facts)}
+        self._changed = True
+        return facts
+
+    def keep(self) -> None:
+        """Write what was looked at since; what was not, is forgotten."""
+        if self._changed or self._used.keys() != self._known.keys():
+            kept = dict(list(self._used.items())[:_MOST_KEPT])
+            write_cache_file(self._path, json.dumps({"versions": _versions(), "folders": kept}) + "\n")
+
+    def _load(self) -> dict[str, dict[str, Any]]:
+        if not self._path.exists():
+            return {}
+        try:
+            data = read_json(self._path, most=_MOST_BYTES)
+            folders = data["folders"] if data["versions"] == _versions() else {}
+            return {str(path): entry for path, entry in folders.items() if isinstance(entry, dict)}
+        except (ModelError, TypeError, KeyError, AttributeError):
+            return {}  # it is read anew
+
+
+@cache
+def _versions() -> str:
+    try:
+        return f"{_FORMAT} {__version__} {version('mlx-lm')}"
+    except PackageNotFoundError:
+        return f"{_FORMAT} {__version__}"

@@ -1,0 +1,87 @@
+"""Which drafter heads on this machine fit a model that is not loaded, as far as files tell.
+
+A head that rdchat trained names its model's hash. Others say which sizes they were made for: those are held against the
+model's configuration here, and against the network itself once the model is loaded.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rdchat.errors import ModelError, RdchatError
+from rdchat.files.foreign_files import read_json
+from rdchat.inference.api.drafter_facts import HeadKind, InstalledDrafter, TargetMatch
+from rdchat.inference.api.library_model import FittingDrafter
+from rdchat.inference.drafting.folders.checkpoint import open_checkpoint
+from rdchat.inference.drafting.folders.drafter_files import CONFIG
+from rdchat.inference.drafting.folders.drafter_folder import bound_hash
+from rdchat.inference.drafting.folders.drafter_search import resolve_drafter
+from rdchat.inference.drafting.folders.formats import format_of
+from rdchat.inference.drafting.folders.installed_drafters import installed_drafters
+from rdchat.inference.models.fingerprint import target_hash
+from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
+
+_MOST_CONFIG_BYTES = 2**20
+_SURE = TargetMatch(True)
+
+
+def fitting_drafters(folder: Path) -> tuple[FittingDrafter, ...]:
+    """Return the drafter heads that fit the model in a folder, those first that surely do.
+
+    Args:
+        folder: The model's; of a GGUF file there is none before it is converted.
+    """
+    if not folder.is_dir():
+        return ()
+    try:
+        config = text_config(read_config(folder))
+        wanted = target_hash(folder)
+    except (RdchatError, OSError):
+        return ()
+    found = []
+    for drafter in installed_drafters(folder):
+        if drafter.problem or drafter.kind is None:
+            continue
+        try:
+            place = resolve_drafter(drafter.drafter)
+            if (match := _match(drafter, place, config, wanted)) is not None:
+                weights = sum(path.stat().st_size for path in place.glob("*.safetensors"))
+                found.append(FittingDrafter(drafter, match, weights))
+        except (RdchatError, OSError):
+            continue
+    return tuple(sorted(found, key=lambda fitting: not fitting.match.sure))
+
+
+def _match(drafter: InstalledDrafter, place: Path, config: Mapping[str, Any], wanted: str) -> TargetMatch | None:
+    bound = bound_hash(place)
+    if bound is not None:
+        return _SURE if bound == wanted else None
+    if drafter.kind is HeadKind.RECURRENT:  # Apple's, which names neither model nor depth
+        return _sizes_match(read_json(place / CONFIG, most=_MOST_CONFIG_BYTES), config)
+    checkpoint = open_checkpoint(place, read_json(place / CONFIG, most=_MOST_CONFIG_BYTES))
+    form = format_of(checkpoint) if checkpoint is not None else None
+    if checkpoint is None or form is None:
+        raise ModelError(f"{place} is no drafter.")
+    needs: Any = form.inspect(checkpoint)  # a configuration of one of the kinds
+    sizes = {
+        "hidden_size": getattr(needs, "target_width", needs.hidden_size),
+        "vocab_size": needs.vocabulary_size,
+        "layers": getattr(needs, "target_depth", None),
+        "deepest": max(needs.target_layers, default=0),
+    }
+    return _sizes_match(sizes, config)
+
+
+def _sizes_match(sizes: Mapping[str, Any], config: Mapping[str, Any]) -> TargetMatch | None:
+    """Compare what a drafter says of its target with a model's configuration; what one of both lacks is let pass."""
+    depth = next((config[key] for key in LAYER_KEYS if isinstance(config.get(key), int)), None)
+    pairs = [
+        (sizes.get("hidden_size"), config.get("hidden_size")),
+        (sizes.get("vocab_size"), config.get("vocab_size")),
+        (sizes.get("layers"), depth),
+    ]
+    if any(theirs is not None and ours is not None and theirs != ours for theirs, ours in pairs):
+        return None
+    if pairs[0][0] is None or pairs[0][1] is None or (depth is not None and sizes.get("deepest", 0) >= depth):
+        return None
+    return TargetMatch(False, "Its sizes fit; whether it was made for this model shows when it is loaded.")

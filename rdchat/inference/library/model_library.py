@@ -1,0 +1,121 @@
+"""Everything on this machine that rdchat can run, wherever it lies, and downloads that are not finished."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from rdchat import paths
+from rdchat.errors import RdchatError
+from rdchat.hub.cache_layout import CachedRepository, cached_repositories
+from rdchat.hub.downloads.download_record import DownloadRecord, unfinished_downloads
+from rdchat.hub.downloads.snapshot import is_snapshot
+from rdchat.inference.api.library_model import LibraryModel
+from rdchat.inference.library.facts_file import FactsFile, stamp_of
+from rdchat.inference.library.folder_facts import FolderFacts, gguf_problem, read_facts
+from rdchat.inference.library.tried_models import tried_out
+from rdchat.inference.models.gguf_header import check_gguf
+from rdchat.inference.models.installed_models import HUB, ModelPlace, model_places, models_in
+from rdchat.inference.models.model_files import check_model_folder, locate_model
+
+
+def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_facts) -> Iterator[LibraryModel]:
+    """Yield the models one by one; of what cannot be loaded, only language models.
+
+    Args:
+        chosen: A folder of the person's own, to look into as well; empty for none.
+        read: Reads what is not known of before; a child may do it.
+    """
+    kept = FactsFile(read)
+    for place in model_places(chosen):
+        revision = "main" if place.place == HUB else ""
+        if (model := _described(place, kept, revision)) is not None:
+            yield model
+    for place, revision in _other_revisions():
+        if (model := _described(place, kept, revision)) is not None:
+            yield model
+    kept.keep()
+    for repository, record in unfinished_downloads():
+        if not is_snapshot(repository, record.files):  # else whole, but for the end of its record
+            yield _unfinished(repository, record)
+
+
+def problem_of(model: str) -> str:
+    """Return why a folder or file cannot be loaded, in words for people; empty where its headers have nothing to say.
+
+    Args:
+        model: The path.
+    """
+    try:
+        path = locate_model(model)
+        if path.suffix.lower() == ".gguf" and path.is_file():
+            return gguf_problem(path, check_gguf(path))
+        check_model_folder(path)
+    except (RdchatError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def _described(place: ModelPlace, kept: FactsFile, revision: str) -> LibraryModel | None:
+    path = place.path
+    stamp = stamp_of(path)
+    facts = kept.facts_of(path, stamp)
+    if not facts.is_model:
+        return None
+    default = path == paths.default_model_dir()
+    hub = place.place == HUB
+    return LibraryModel(
+        name=place.name,
+        model=None if default else place.model,
+        place=place.place,
+        path=path,
+        family=facts.family,
+        sizes=facts.sizes,
+        quantization=facts.quantization,
+        disk_bytes=stamp.disk_bytes,
+        changed=stamp.changed,
+        tried=None if facts.problem or path.is_file() else tried_out(path),
+        problem=facts.problem,
+        repository=_repository_of(path) if hub else "",
+        revision=revision,
+        tokens=facts.tokens,
+    )
+
+
+def _repository_of(path: Path) -> str:
+    """Return the hub id of what lies in the hub's cache: in `models--ORG--NAME/snapshots/COMMIT`."""
+    folder = next((parent for parent in (path, *path.parents) if parent.name.startswith("models--")), path)
+    return folder.name.removeprefix("models--").replace("--", "/")
+
+
+def _other_revisions() -> Iterator[tuple[ModelPlace, str]]:
+    """Yield what the hub's cache holds besides each model's main revision; older ones stay until they are deleted."""
+    for repository in cached_repositories():
+        main, names = repository.commit_of("main"), repository.references()
+        for commit in repository.commits():
+            if commit != main:
+                revision = names.get(commit, [commit])[0]
+                for place in models_in(repository.snapshots / commit, repository.name, HUB):
+                    yield replace(place, model=str(place.path)), revision  # by its name the main one is found
+
+
+def _unfinished(repository: CachedRepository, record: DownloadRecord) -> LibraryModel:
+    files = record.files
+    return LibraryModel(
+        name=files.repository,
+        model=None,
+        place=HUB,
+        path=repository.folder,
+        disk_bytes=record.done_bytes(repository),
+        changed=_changed(repository.work),
+        repository=files.repository,
+        revision=files.revision,
+        download_bytes=max(files.size, 1),
+        gguf=record.gguf,
+    )
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,41 @@
+"""A model folder or file that was dropped on a window: looked at first, so that a wrong one does no harm."""
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.errors import RdchatError
+from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.models.background_task import BackgroundTask
+from rdchat.services.models.sources import ModelSources
+
+
+class DroppedModel(QObject):
+    """Loads what is dropped if it can be; the model that answers stays where it cannot. Lives on the main thread."""
+
+    refused = Signal(str)  # why, a sentence or two
+
+    def __init__(self, sources: ModelSources, slot: ModelSlot, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._problem, self._slot = sources.problem, slot
+        self._task = BackgroundTask("dropped model", self)
+        self._task.finished.connect(self._take)
+        self._task.failed.connect(self._on_failed)
+
+    def take(self, path: str) -> None:
+        """Look at a folder or a file, and load it; `refused` follows where it is no model."""
+        self._task.start(lambda _tell: (path, self._problem(path)))
+
+    def close(self) -> None:
+        """End what goes on."""
+        self._task.close()
+
+    @Slot(object)
+    def _take(self, told: tuple[str, str]) -> None:
+        path, problem = told
+        if problem:
+            self.refused.emit(problem)
+        else:
+            self._slot.load(path)
+
+    @Slot(RdchatError)
+    def _on_failed(self, error: RdchatError) -> None:
+        self.refused.emit(str(error))

@@ -1,0 +1,211 @@
+"""The models on this machine and what they need of its memory, looked at beside the window's own work."""
+
+import time
+from collections.abc import Callable, Iterable
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from rdchat.errors import RdchatError
+from rdchat.inference.api.drafter_facts import InstalledDrafter
+from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
+from rdchat.inference.api.memory_facts import MachineMemory
+from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.models.background_task import BackgroundTask
+from rdchat.services.models.sources import ModelSources
+
+_BATCH_S = 0.25  # between two lists of what was found so far
+_BREATH_S = 0.002  # that the window has Python to itself after each model
+_MATCH_MS = 150  # that a model is looked at before it is matched: a list is walked through faster
+_SMALLER = 0.7  # of the target's parameters: what a draft model has at most
+
+
+class Library(QObject):
+    """The list of models, the machine's memory, and which drafters fit a model. Lives on the main thread.
+
+    Args:
+        sources: Read models and ask the device.
+        slot: The model that answers.
+        preferences: Name the person's own folder.
+        parent: The Qt parent.
+
+    Attributes:
+        models: What was found last.
+        memory: The machine's memory; None before the engine has begun.
+        problem: Why models could not be looked for, a sentence; empty where they could.
+    """
+
+    changed = Signal()
+    memory_changed = Signal()
+    drafters_found = Signal(LibraryModel, tuple)
+
+    def __init__(
+        self, sources: ModelSources, slot: ModelSlot, preferences: SettingsControl, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._sources, self._slot, self._preferences = sources, slot, preferences
+        self.models: tuple[LibraryModel, ...] = ()
+        self.memory: MachineMemory | None = None
+        self.problem = ""
+        self._looked = self._again = False
+        self._search, self._asking, self._matching = (
+            BackgroundTask(name, self) for name in ("library", "memory", "drafters")
+        )
+        self._search.told.connect(self._take_some)
+        self._search.finished.connect(self._take_all)
+        self._search.failed.connect(self._on_failed)
+        self._asking.finished.connect(self._take_memory)
+        self._matching.finished.connect(self._take_drafters)
+        self._matching.failed.connect(self._match_now)
+        self._to_match: LibraryModel | None = None
+        self._match_timer = QTimer(self, interval=_MATCH_MS, singleShot=True)
+        self._match_timer.timeout.connect(self._match_now)
+        for happened in (slot.loaded, slot.failed, slot.unloaded):
+            happened.connect(self.ask_memory)
+        slot.loaded.connect(self._on_loaded)
+
+    @property
+    def looking(self) -> bool:
+        """Whether models are being looked for."""
+        return self._search.running
+
+    @property
+    def looked(self) -> bool:
+        """Whether all models were looked for at least once."""
+        return self._looked
+
+    def look(self) -> None:
+        """Look again; `changed` follows where something else is found. While a search goes on, another one follows."""
+        if self._search.running:
+            self._again = True
+            return
+        self._again = False
+        find, chosen = self._sources.models, self._preferences.settings.models_folder
+        self._search.start(lambda tell: _gathered(find, chosen, tell))
+
+    @Slot()
+    def ask_memory(self) -> None:
+        """Ask for the machine's memory; `memory_changed` follows."""
+        if not self._asking.running:
+            self._asking.start(lambda _tell: self._sources.memory())
+
+    def match(self, model: LibraryModel) -> None:
+        """Look which drafter heads fit a model; `drafters_found` follows, for the last of those asked about quickly."""
+        self._to_match = model
+        self._match_timer.start()
+
+    @Slot()
+    def _match_now(self) -> None:
+        model = self._to_match
+        if model is not None and not self._matching.running:
+            self._to_match = None
+            self._matching.start(lambda _tell: (model, self._sources.drafters(model.path)))
+
+    def draft_models(self, model: LibraryModel) -> list[LibraryModel]:
+        """Return smaller models that know the same tokens, the smallest first."""
+        sizes = model.sizes
+        if sizes is None or not model.tokens:
+            return []
+        found = [
+            other
+            for other in self.models
+            if other.tokens == model.tokens
+            and other.can_be_loaded
+            and other.sizes is not None
+            and other.sizes.parameters < _SMALLER * sizes.parameters
+        ]
+        return sorted(found, key=lambda other: other.sizes.parameters if other.sizes else 0)
+
+    def fitting(
+        self, model: LibraryModel, heads: tuple[FittingDrafter, ...], told: tuple[InstalledDrafter, ...]
+    ) -> tuple[FittingDrafter, ...]:
+        """Leave out the heads of which the engine found that they do not fit, where it has the model.
+
+        Args:
+            model: Which.
+            heads: What files tell.
+            told: What the engine told of the loaded model.
+        """
+        if not self.is_loaded(model):
+            return heads
+        unfit = {drafter.drafter for drafter in told if drafter.problem}
+        return tuple(head for head in heads if head.drafter.drafter not in unfit)
+
+    def is_loaded(self, model: LibraryModel) -> bool:
+        """Tell whether a model is the one that answers; a GGUF file answers as the folder it was converted into."""
+        info = self._slot.info
+        if info is None or not model.can_be_loaded:
+            return False
+        return info.path == model.path or (model.path.suffix == ".gguf" and self._slot.chosen == model.model)
+
+    def is_loading(self, model: LibraryModel) -> bool:
+        """Tell whether a model is being loaded."""
+        return self._slot.loading and model.can_be_loaded and self._slot.chosen == model.model
+
+    def forget(self, model: LibraryModel) -> None:
+        """Take a model off the list at once, before it is looked for again."""
+        self._show(tuple(other for other in self.models if other != model))
+
+    def close(self) -> None:
+        """End what goes on."""
+        for task in (self._search, self._asking, self._matching):
+            task.close()
+
+    def _show(self, models: tuple[LibraryModel, ...]) -> None:
+        if models != self.models:
+            self.models = models
+            self.changed.emit()
+
+    @Slot(object)
+    def _take_some(self, models: tuple[LibraryModel, ...]) -> None:
+        if not self._looked:
+            self._show(models)
+
+    @Slot(object)
+    def _take_all(self, models: tuple[LibraryModel, ...]) -> None:
+        first, self._looked, self.problem = not self._looked, True, ""
+        if models == self.models and first:
+            self.changed.emit()  # that there are no more is news as well
+        self._show(models)
+        if self._again:
+            self.look()
+
+    @Slot(RdchatError)
+    def _on_failed(self, error: RdchatError) -> None:
+        self._looked, self.problem = True, str(error)
+        self.changed.emit()
+
+    @Slot(object)
+    def _take_memory(self, memory: MachineMemory | None) -> None:
+        if memory is not None and memory != self.memory:
+            self.memory = memory
+            self.memory_changed.emit()
+
+    @Slot(object)
+    def _take_drafters(self, told: tuple[LibraryModel, tuple[FittingDrafter, ...] | None]) -> None:
+        model, drafters = told
+        if drafters is not None:
+            self.drafters_found.emit(model, drafters)
+        if not self._match_timer.isActive():
+            self._match_now()
+
+    @Slot()
+    def _on_loaded(self) -> None:
+        """Look again where the window has looked before: what the model verifies is known by now."""
+        if self._looked:
+            self.look()
+
+
+def _gathered(
+    find: Callable[[str], Iterable[LibraryModel]], chosen: str, tell: Callable[[object], None]
+) -> tuple[LibraryModel, ...]:
+    """Return what `find` yields, and tell in between what there is so far."""
+    found: list[LibraryModel] = []
+    told = time.monotonic()
+    for model in find(chosen):
+        found.append(model)
+        time.sleep(_BREATH_S)
+        if time.monotonic() - told > _BATCH_S:
+            tell(tuple(found))
+            told = time.monotonic()
+    return tuple(found)

@@ -1,0 +1,179 @@
+"""Deletes models into rdchat's trash, puts them back, and empties it: beside the window's own work.
+
+Only what the hub's cache or rdchat's own folder holds is deleted here; other programs' folders are left to them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat import paths
+from rdchat.errors import ModelError, RdchatError
+from rdchat.hub.cache_layout import hub_cache, repository_of
+from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, restore, trashed_models
+from rdchat.inference.api.library_model import LibraryModel
+from rdchat.services.models.background_task import BackgroundTask
+
+if TYPE_CHECKING:
+    from rdchat.hub.deleting import DeletionPlan
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalQuestion:
+    """What deleting a model would do, to be asked before it is done.
+
+    Attributes:
+        model: Which.
+        freed_bytes: Of the disk, once the trash is emptied.
+        sharing: Names of other revisions that share files with it; those stay.
+        shared_cache: Whether other programs use the place as well.
+        can_be_undone: Whether it goes to the trash; what is unfinished is deleted for good.
+        with_unfinished: Whether an unfinished download of another version goes with it, for good.
+    """
+
+    model: LibraryModel
+    freed_bytes: int
+    sharing: tuple[str, ...]
+    shared_cache: bool
+    can_be_undone: bool
+    with_unfinished: bool = False
+    plan: "DeletionPlan | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A model that was deleted; `trashed` is None where it went for good."""
+
+    model: LibraryModel
+    trashed: TrashedModel | None
+
+
+def reason_not_to_delete(model: LibraryModel) -> str:
+    """Say why rdchat does not delete a model, a sentence; empty where it does."""
+    if model.repository or model.path.parent == paths.models_dir():
+        return ""
+    if model.place == "LM Studio":
+        return "It is LM Studio's: delete it there, or in its folder."
+    return "It lies in a folder of your own: delete it there."
+
+
+class Removal(QObject):
+    """One step at a time, in order. Lives on the main thread.
+
+    Attributes:
+        trash: What can be put back, the last one first.
+    """
+
+    asked = Signal(RemovalQuestion)
+    removed = Signal(Removed)
+    restored = Signal(TrashedModel)
+    trash_changed = Signal()
+    failed = Signal(RdchatError)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.trash: tuple[TrashedModel, ...] = ()
+        self._then: Callable[[object], None] = lambda _result: None
+        self._waiting: list[tuple[Callable[[], object], Callable[[object], None]]] = []
+        self._task = BackgroundTask("removal", self)
+        self._task.finished.connect(self._on_finished)
+        self._task.failed.connect(self._on_failed)
+
+    def ask(self, model: LibraryModel) -> None:
+        """Look what deleting a model would do; `asked` or `failed` follows."""
+        self._do(lambda: _question(model), self.asked.emit)
+
+    def remove(self, question: RemovalQuestion) -> None:
+        """Delete a model; `removed` or `failed` follows."""
+        model = question.model
+        self._do(lambda: _remove(question), lambda trashed: self._on_removed(model, trashed))
+
+    def look(self) -> None:
+        """Look what the trash holds; `trash_changed` follows where that is something else."""
+        self._do(_trashed, self._show)
+
+    def restore(self, trashed: TrashedModel) -> None:
+        """Put a model back; `restored` or `failed` follows."""
+        self._do(lambda: restore(trashed), lambda _none: self._on_restored(trashed))
+
+    def delete_for_good(self, trashed: TrashedModel) -> None:
+        """Delete what is in the trash for good; `trash_changed` or `failed` follows."""
+        self._do(lambda: delete_for_good(trashed), lambda _none: self.look())
+
+    def close(self) -> None:
+        """Wait for what goes on: a deletion that is cut short can be put back."""
+        self._waiting = []
+        self._task.close()
+
+    def _do(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
+        self._waiting.append((work, then))
+        if not self._task.running:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._waiting:
+            work, self._then = self._waiting.pop(0)
+            self._task.start(lambda _tell: work())
+
+    def _on_removed(self, model: LibraryModel, trashed: object) -> None:
+        assert trashed is None or isinstance(trashed, TrashedModel)
+        self.removed.emit(Removed(model, trashed))
+        self.look()
+
+    def _on_restored(self, trashed: TrashedModel) -> None:
+        self.restored.emit(trashed)
+        self.look()
+
+    def _show(self, trash: object) -> None:
+        assert isinstance(trash, tuple)
+        if trash != self.trash:
+            self.trash = trash
+            self.trash_changed.emit()
+
+    @Slot(object)
+    def _on_finished(self, result: object) -> None:
+        self._then(result)
+        if not self._task.running:
+            self._go_on()
+
+    @Slot(RdchatError)
+    def _on_failed(self, error: RdchatError) -> None:
+        self.failed.emit(error)
+        if not self._task.running:
+            self._go_on()
+
+
+def _question(model: LibraryModel) -> RemovalQuestion:
+    if reason := reason_not_to_delete(model):
+        raise ModelError(reason)
+    if not model.repository:
+        return RemovalQuestion(model, model.disk_bytes, (), shared_cache=False, can_be_undone=True)
+    if model.is_unfinished:
+        return RemovalQuestion(model, model.disk_bytes, (), shared_cache=True, can_be_undone=False)
+    from rdchat.hub.deleting import plan_deletion  # noqa: PLC0415  slow to import
+
+    plan = plan_deletion(repository_of(model.repository), model.revision)
+    return RemovalQuestion(model, plan.freed_bytes, plan.sharing, True, True, plan.unfinished, plan)
+
+
+def _remove(question: RemovalQuestion) -> TrashedModel | None:
+    from rdchat.hub.deleting import delete  # noqa: PLC0415  slow to import
+    from rdchat.hub.downloads.download_record import discard  # noqa: PLC0415
+    from rdchat.hub.downloads.repository_lock import RepositoryLock  # noqa: PLC0415
+
+    model = question.model
+    if question.plan is not None:
+        return delete(question.plan)
+    if model.is_unfinished:
+        repository = repository_of(model.repository)
+        with RepositoryLock(repository):
+            discard(repository)
+        return None
+    return move_to_trash(model.name, model.path.parent, [model.path])
+
+
+def _trashed() -> tuple[TrashedModel, ...]:
+    found = [*trashed_models(hub_cache()), *trashed_models(paths.models_dir())]
+    return tuple(sorted(found, key=lambda model: model.deleted, reverse=True))

@@ -1,0 +1,110 @@
+"""Holds a model's files against the hub's checksums, beside the window's own work."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.errors import ModelError, RdchatError
+from rdchat.hub.cache_layout import repository_of
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.hub_api import HubApi
+from rdchat.hub.known_files import is_repository
+from rdchat.hub.tokens import Tokens
+from rdchat.hub.verifying import Verdict, verify_cached, verify_folder
+from rdchat.inference.api.library_model import LibraryModel
+from rdchat.services.models.background_task import BackgroundTask
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What came of it."""
+
+    model: LibraryModel
+    verdict: Verdict
+
+
+class Verification(QObject):
+    """One model at a time; another one that is begun takes its place. Lives on the main thread.
+
+    Attributes:
+        model: The one whose files are being read; None where nothing goes on.
+        done_bytes: How many of its bytes were read.
+    """
+
+    started = Signal()
+    progressed = Signal()
+    finished = Signal(Verified)
+    failed = Signal(LibraryModel, RdchatError)
+    stopped = Signal()
+
+    def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._tokens = tokens
+        self.model: LibraryModel | None = None
+        self.done_bytes = 0
+        self._task = BackgroundTask("verification", self)
+        self._task.told.connect(self._on_bytes)
+        self._task.finished.connect(self._on_finished)
+        self._task.failed.connect(self._on_failed)
+
+    def start(self, model: LibraryModel) -> None:
+        """Begin to read a model's files."""
+        self.model, self.done_bytes = model, 0
+        self._task.start(lambda tell: _verdict(model, self._tokens, tell))
+        self.started.emit()
+
+    def stop(self) -> None:
+        """Give it up."""
+        self._task.stop()
+        self.model = None
+        self.stopped.emit()
+
+    def close(self) -> None:
+        """End what goes on."""
+        self._task.close()
+
+    @Slot(object)
+    def _on_bytes(self, count: int) -> None:
+        self.done_bytes += count
+        self.progressed.emit()
+
+    @Slot(object)
+    def _on_finished(self, verdict: Verdict) -> None:
+        model, self.model = self.model, None
+        assert model is not None
+        self.finished.emit(Verified(model, verdict))
+
+    @Slot(RdchatError)
+    def _on_failed(self, error: RdchatError) -> None:
+        model, self.model = self.model, None
+        assert model is not None
+        self.failed.emit(model, error)
+
+
+def reason_not_to_verify(model: LibraryModel) -> str:
+    """Say why the hub has no checksums of a model, a sentence; empty where it may have."""
+    if model.is_unfinished:
+        return "It is not downloaded whole yet; the download checks it as it ends."
+    if model.repository or is_repository(_name_at_the_hub(model)):
+        return ""
+    if model.place == "rdchat":
+        return "It was converted on this machine, so the hub has no checksums of it."
+    return "It is not known which of the hub's models it is."
+
+
+def _name_at_the_hub(model: LibraryModel) -> str:
+    """Return the hub id that a folder of LM Studio's goes by: it keeps them as PUBLISHER/NAME."""
+    folder = model.path if model.path.suffix.lower() != ".gguf" else model.path.parent
+    return f"{folder.parent.name}/{folder.name}" if model.place == "LM Studio" else ""
+
+
+def _verdict(model: LibraryModel, tokens: Tokens, on_bytes: Callable[[int], None]) -> Verdict:
+    if reason := reason_not_to_verify(model):
+        raise ModelError(reason)
+    api = HubApi(tokens.access(find_endpoint()))
+    if model.repository:
+        repository = repository_of(model.repository)
+        return verify_cached(repository, repository.commit_of(model.revision), api, on_bytes)
+    folder = model.path if model.path.is_dir() else model.path.parent
+    return verify_folder(_name_at_the_hub(model), folder, api, on_bytes)

@@ -1,0 +1,99 @@
+"""What can be done with the model that is shown, and what came of what was done last."""
+
+from collections.abc import Callable
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
+
+from rdchat.ui.look.buttons import TextButton
+from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+
+
+class ActionBar(QWidget):
+    """Buttons over which a line says what goes on. Attributes are the parts."""
+
+    load_pressed = Signal()
+    verify_pressed = Signal()
+    reveal_pressed = Signal()
+    delete_pressed = Signal()
+    stop_pressed = Signal()
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self.status = ThemedLabel(theme, "", "muted")
+        self.status.setWordWrap(True)
+        self.action = TextButton("", theme)
+        self.action.hide()
+        self.progress = QProgressBar(textVisible=False, maximum=1000)
+        self.progress.setFixedHeight(6)
+        self.progress.setAccessibleName("Progress")
+        self.stop = QPushButton("Stop")
+        self.reveal, self.verify, self.delete, self.load = (
+            QPushButton(words) for words in ("Reveal", "Verify", "Delete…", "Load")
+        )
+        for button in (self.reveal, self.verify, self.delete, self.stop):
+            button.setAutoDefault(False)
+        self.load.setAutoDefault(False)
+        self.load.setDefault(False)
+        self._do: Callable[[], object] = lambda: None
+        self._build()
+        self.load.clicked.connect(self.load_pressed)
+        self.verify.clicked.connect(self.verify_pressed)
+        self.reveal.clicked.connect(self.reveal_pressed)
+        self.delete.clicked.connect(self.delete_pressed)
+        self.stop.clicked.connect(self.stop_pressed)
+        self.action.clicked.connect(self._press)
+        theme.changed.connect(self.action.restyle)
+        self.say("")
+        self.show_progress(None)
+
+    def _press(self) -> None:
+        self._do()
+
+    def _build(self) -> None:
+        said = QHBoxLayout()
+        said.setSpacing(SMALL)
+        said.addWidget(self.status, 1)
+        said.addWidget(self.action)
+        running = QHBoxLayout()
+        running.setSpacing(SMALL)
+        running.addWidget(self.progress, 1)
+        running.addWidget(self.stop)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(SMALL)
+        for button in (self.reveal, self.verify, self.delete):
+            buttons.addWidget(button)
+        buttons.addStretch(1)
+        buttons.addWidget(self.load)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(LARGE, SMALL, LARGE, MEDIUM)
+        column.setSpacing(TIGHT)
+        column.addLayout(said)
+        column.addLayout(running)
+        column.addLayout(buttons)
+
+    def say(self, words: str, color: str = "muted", action: str = "", do: Callable[[], object] | None = None) -> None:
+        """Say what came of something, with one thing to do about it; an empty string takes it away."""
+        self.status.set_color(color)
+        self.status.setText(words)
+        self.status.setVisible(bool(words))
+        self.action.setText(action)
+        self.action.setAccessibleName(action)
+        self.action.setVisible(bool(action))
+        self._do = do or (lambda: None)
+
+    def show_progress(self, share: float | None) -> None:
+        """Show how far something is, from 0 to 1; None for nothing that goes on."""
+        for widget in (self.progress, self.stop):
+            widget.setVisible(share is not None)
+        if share is not None:
+            self.progress.setValue(round(1000 * share))
+
+    def offer(self, button: QPushButton, words: str, reason: str = "", tip: str = "") -> None:
+        """Name a button; with a reason it cannot be pressed, and says why."""
+        button.setText(words)
+        button.setEnabled(not reason)
+        button.setToolTip(wrapped(reason or tip) if reason or tip else "")
+        button.setAccessibleDescription(reason or tip)

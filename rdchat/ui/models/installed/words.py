@@ -1,0 +1,174 @@
+"""What the page of installed models says. Pure functions."""
+
+from dataclasses import dataclass
+
+from rdchat.chat.settings import Settings
+from rdchat.hub.trash import TrashedModel
+from rdchat.hub.verifying import Verdict
+from rdchat.inference.api.library_model import LibraryModel, Verifies
+from rdchat.inference.api.memory_facts import Fit, MachineMemory, MemoryNeed, fit_of, gigabytes
+from rdchat.services.models.removal import RemovalQuestion
+from rdchat.ui.look import formatting
+
+Row = LibraryModel | TrashedModel
+_NAMED_FILES = 3
+_VERIFIES = {
+    Verifies.TREES: "Trees and chains",
+    Verifies.CHAINS: "Chains",
+    Verifies.NOTHING: "None",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Whether a model fits, in words.
+
+    Attributes:
+        words: A line.
+        detail: What follows from it; empty for nothing.
+        color: The name of a colour of `Colors`.
+    """
+
+    words: str
+    detail: str
+    color: str
+
+
+def file_size(count: int) -> str:
+    """Return bytes on a disk in powers of ten, as Finder counts: `93 MB`, `4.2 GB`."""
+    if count < 999_500:
+        return f"{count / 1e3:.0f} KB"
+    return f"{count / 1e6:.0f} MB" if count < 999_500_000 else f"{count / 1e9:.1f} GB"
+
+
+def short_name(row: Row) -> str:
+    """Return a name without its publisher."""
+    return row.name.rpartition("/")[2]
+
+
+def row_line(row: Row) -> str:
+    """Return the second line of a row."""
+    if isinstance(row, TrashedModel):
+        return f"Deleted  ·  {file_size(row.size)}"
+    if row.is_unfinished:
+        share = min(row.disk_bytes / row.download_bytes, 0.99)
+        return f"Not complete  ·  {formatting.percent(share)} of {file_size(row.download_bytes)}"
+    parts = [file_size(row.disk_bytes)]
+    if row.problem:
+        return "  ·  ".join([*parts, "cannot be loaded"])
+    if row.sizes is not None:
+        parts.append(formatting.parameters(row.sizes.parameters))
+    if row.quantization:
+        parts.append(row.quantization)
+    if row.repository and row.revision != "main":
+        parts.append(f"version {row.revision[:12]}")
+    return "  ·  ".join(parts)
+
+
+def facts_of(model: LibraryModel) -> list[tuple[str, str, str]]:
+    """Return name, value and explanation of what is known of a model."""
+    sizes = model.sizes
+    if model.is_unfinished:
+        on_disk = f"{file_size(model.disk_bytes)} of {file_size(model.download_bytes)}"
+        return [("On disk", on_disk, "What is here of the download"), ("Version", model.revision, "Branch or commit")]
+    facts = [
+        ("Family", model.family or "Unknown", "The architecture, as mlx-lm calls it"),
+        ("Parameters", formatting.parameters(sizes.parameters) if sizes else formatting.NONE, "Number of weights"),
+        ("Stored as", model.quantization or formatting.NONE, "Precision of the weights in its files"),
+        ("On disk", file_size(model.disk_bytes), "Size of all its files"),
+    ]
+    if sizes is not None:
+        facts.append(
+            ("Context", f"{sizes.context_length:,} tokens", "The most that prompt and reply may have together")
+        )
+    if model.repository and model.revision != "main":
+        facts.append(("Version", model.revision, "Branch or commit in the Hugging Face cache"))
+    return facts
+
+
+def verifies_words(model: LibraryModel) -> tuple[str, str]:
+    """Return what a model can verify of drafts, and why it is no more."""
+    if model.tried is None:
+        when = "It is converted first; see the model made from it." if model.path.suffix.lower() == ".gguf" else ""
+        return "Not tried yet", when or "This is tried when the model is loaded."
+    reason = f"No trees: {model.tried.reason}." if model.tried.reason else ""
+    return _VERIFIES[model.tried.verifies], reason
+
+
+def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> Judgement:
+    """Say whether a model fits.
+
+    Args:
+        need: With the context and the drafter that the person looks at.
+        gate: What is asked for before it is loaded; the engine refuses it by the same arithmetic.
+        memory: The machine's.
+    """
+    room, total = memory.room, gigabytes(memory.total_bytes)
+    if fit_of(gate, room) is Fit.TOO_LARGE:
+        over = gigabytes(gate.total_bytes - room.limit_bytes)
+        return Judgement(f"Needs {over} more than this machine gives", "", "danger")
+    fit = fit_of(need, room)
+    if fit is Fit.TOO_LARGE:
+        over = gigabytes(need.total_bytes - room.limit_bytes)
+        what = f"with {need.tokens:,} tokens" + (" and the drafter" if need.drafter_bytes else "")
+        return Judgement(f"Loads, but {what} it needs {over} more than this machine gives", "", "warning")
+    words = f"{gigabytes(need.total_bytes)} of {total}"
+    if fit is Fit.TIGHT:
+        return Judgement(f"Tight: {words}", "It may be slow, and so may other apps. Close some first.", "warning")
+    return Judgement(f"Fits: {words}", "", "success")
+
+
+def deletion_words(question: RemovalQuestion, loaded: bool, drafts_for: list[str]) -> str:
+    """Return what deleting a model would do, in sentences."""
+    model, size = question.model, file_size(question.freed_bytes)
+    if model.is_unfinished:
+        return f"What is here of its download, {size}, is deleted for good."
+    words = [f"It takes {size} of the disk."]
+    if loaded:
+        words.append("It is loaded now, and is unloaded first.")
+    if question.shared_cache:
+        words.append("It lies in the Hugging Face cache, so other programs may use it too.")
+    elif model.model is None:
+        words.append("It is rdchat's default model, and is fetched again when it is wanted.")
+    else:
+        words.append("It was converted on this machine, and can be made again from what it was made from.")
+    if question.sharing:
+        words.append(f"Files that it shares with version {', '.join(question.sharing)} stay.")
+    if drafts_for:
+        words.append(f"It drafts for {', '.join(drafts_for)}.")
+    if question.with_unfinished:
+        words.append("What is here of an unfinished download of it is deleted for good.")
+    if question.can_be_undone:
+        words.append("You can put it back until you delete it for good.")
+    return " ".join(words)
+
+
+def targets_of(model: LibraryModel, settings: Settings) -> list[str]:
+    """Return the names of the models that a model was chosen to draft for."""
+    own = {model.model, str(model.path)} - {None}
+    return [item.model.rpartition("/")[2] for item in settings.drafts if item.draft.draft_model in own]
+
+
+def verdict_words(verdict: Verdict) -> tuple[str, str]:
+    """Return the result of a verification in words, and the name of its colour."""
+    problem = f" {verdict.hub_problem} So only what is here was checked." if verdict.hub_problem else ""
+    if verdict.is_whole:
+        files = formatting.counted(len(verdict.intact), "file")
+        sure = "has its checksum" if len(verdict.intact) == 1 else "have their checksums"
+        return f"Verified: {files} {sure}.{problem}", "warning" if problem else "success"
+    parts = [
+        f"{words}: {_listed(names)}"
+        for words, names in (
+            ("damaged", verdict.damaged),
+            ("missing", verdict.missing),
+            ("leading out of its folder", verdict.astray),
+        )
+        if names
+    ]
+    found = "; ".join(parts) or "the hub knows none of its files"
+    return f"Not as the hub has it. {found[:1].upper()}{found[1:]}.{problem}", "danger"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
+    return ", ".join(names[:_NAMED_FILES]) + more

@@ -1,0 +1,190 @@
+"""Everything that can be run is listed, wherever it lies, with what headers tell; nothing else is."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from gguf import GGMLQuantizationType as GgmlType
+
+from rdchat import paths
+from rdchat.hub.cache_layout import repository_of
+from rdchat.hub.downloads.download_record import DownloadRecord
+from rdchat.hub.known_files import HubFile, RepositoryFiles
+from rdchat.inference.api.library_model import TriedOut, Verifies
+from rdchat.inference.library.facts_child import facts_reader
+from rdchat.inference.library.folder_facts import FolderFacts, read_facts
+from rdchat.inference.library.model_library import library_models, problem_of
+from rdchat.inference.library.tried_models import remember_tried, tried_out
+from rdchat.inference.models.gguf_import import convert_gguf
+from rdchat.inference.models.installed_models import installed_models
+from rdchat.inference.models.model_files import check_model_folder
+from tests.inference.gguf_samples import write_gguf
+from tests.inference.library.conftest import into_hub_cache
+
+NEWER = "f" * 40
+
+
+def test_models_of_all_places_are_listed_with_their_figures(small_model: Path, home: Path, hub_cache: Path) -> None:
+    into_hub_cache(small_model, hub_cache, "some-org/small-4bit")
+    shutil.copytree(small_model, home / ".lmstudio/models/mlx-community/Small")
+    own = home / "models"
+    shutil.copytree(small_model, own / "mine")
+    shutil.copytree(small_model, own / "team" / "theirs")
+    write_gguf(own / "tiny-Q4_0.gguf", GgmlType.Q4_0)
+    paths.models_dir().mkdir(parents=True)
+    shutil.copytree(small_model, paths.default_model_dir())
+    shutil.copytree(small_model, paths.models_dir() / "converted-12345678")
+    found = {model.name: model for model in library_models(str(own))}
+    assert {name: (model.place, model.model, model.problem) for name, model in found.items()} == {
+        "smollm2-135m-instruct": ("rdchat", None, ""),
+        "converted-12345678": ("rdchat", str(paths.models_dir() / "converted-12345678"), ""),
+        "some-org/small-4bit": ("Hugging Face", "some-org/small-4bit", ""),
+        "mlx-community/Small": ("LM Studio", str(home / ".lmstudio/models/mlx-community/Small"), ""),
+        "tiny-Q4_0": ("Your folder", str(own / "tiny-Q4_0.gguf"), ""),
+        "mine": ("Your folder", str(own / "mine"), ""),
+        "team/theirs": ("Your folder", str(own / "team" / "theirs"), ""),
+    }
+    model, files = found["some-org/small-4bit"], check_model_folder(small_model)
+    assert (model.family, model.quantization, model.sizes) == ("llama", "4-bit", files.sizes)
+    assert model.disk_bytes == sum(path.stat().st_size for path in small_model.iterdir())
+    assert (model.repository, model.revision) == ("some-org/small-4bit", "main")
+    assert model.tokens == found["mine"].tokens != ""
+    assert found["tiny-Q4_0"].quantization == "Q4_0"
+
+
+@pytest.mark.parametrize("chosen", ["", "~", "/", "relative", "/not/there"])
+def test_a_home_folder_or_none_is_not_looked_into(small_model: Path, home: Path, chosen: str) -> None:
+    shutil.copytree(small_model, home / "mine")
+    assert list(library_models(str(home) if chosen == "~" else chosen)) == []
+
+
+@pytest.mark.parametrize("kind", [GgmlType.Q4_0, GgmlType.Q4_1, GgmlType.Q8_0, GgmlType.F16, GgmlType.F32])
+def test_a_gguf_files_sizes_are_those_of_the_folder_made_from_it(tmp_path: Path, kind: GgmlType) -> None:
+    """Else the bar would tell another need of memory than the gate, which looks at that folder."""
+    source, folder = write_gguf(tmp_path / "model.gguf", kind), tmp_path / "made"
+    folder.mkdir()
+    convert_gguf(source, folder, lambda _progress: None)
+    assert read_facts(source).sizes == check_model_folder(folder).sizes
+
+
+def test_what_cannot_be_loaded_says_why_and_what_is_no_language_model_is_left_out(
+    small_model: Path, hub_cache: Path
+) -> None:
+    cut = into_hub_cache(small_model, hub_cache, "some-org/cut-short")
+    (cut / "model.safetensors").unlink()
+    other = into_hub_cache(small_model, hub_cache, "some-org/painter")
+    (other / "config.json").write_text(json.dumps({"model_type": "painter", "architectures": ["Painter"]}))
+    newer = into_hub_cache(small_model, hub_cache, "some-org/newer")
+    (newer / "config.json").write_text(json.dumps({"model_type": "llama9", "architectures": ["Llama9ForCausalLM"]}))
+    found = {model.name: model for model in library_models()}
+    assert found.keys() == {"some-org/cut-short", "some-org/newer"}
+    assert "weights" in found["some-org/cut-short"].problem
+    assert found["some-org/cut-short"].family == "llama"
+    assert "'llama9' is unknown" in found["some-org/newer"].problem
+    assert not found["some-org/newer"].can_be_loaded
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "qwen3", "dflash_config": {"target_layer_ids": [1, 9]}, "architectures": ["DFlashDraftModel"]},
+        {"model_type": "llama", "draft_vocab_size": 32000, "architectures": ["LlamaForCausalLMEagle3"]},
+        {"format": 1, "architecture": {}, "target": {}},
+    ],
+    ids=["DFlash", "EAGLE-3", "rdchat's own"],
+)
+def test_drafters_in_the_hubs_cache_are_no_models_that_cannot_be_loaded(
+    small_model: Path, hub_cache: Path, config: dict[str, object]
+) -> None:
+    folder = into_hub_cache(small_model, hub_cache, "some-org/drafter")
+    (folder / "config.json").write_text(json.dumps(config))
+    assert list(library_models()) == []
+    assert installed_models() == ()
+
+
+def test_other_revisions_are_listed_by_their_names_and_loaded_by_their_folders(
+    small_model: Path, hub_cache: Path
+) -> None:
+    into_hub_cache(small_model, hub_cache, "some-org/small")
+    older = into_hub_cache(small_model, hub_cache, "some-org/small", NEWER, "v1")
+    models = {model.revision: model for model in library_models()}
+    assert models.keys() == {"main", "v1"}
+    assert models["main"].model == "some-org/small"
+    assert models["v1"].model == str(older)
+
+
+def test_an_unfinished_download_is_listed_with_what_is_here_of_it(hub_cache: Path) -> None:
+    repository = repository_of("some-org/begun")
+    files = (HubFile("config.json", 30, "a" * 40), HubFile("model.safetensors", 970, "b" * 64))
+    record = DownloadRecord(RepositoryFiles("some-org/begun", "main", "c" * 40, files))
+    record.write(repository)
+    (repository.work / f"{'b' * 64}.part").write_bytes(b"x" * 300)
+    (model,) = library_models()
+    assert (model.is_unfinished, model.can_be_loaded) == (True, False)
+    assert (model.disk_bytes, model.download_bytes) == (300, 1000)
+
+
+def test_folders_are_read_once_and_again_when_they_change(small_model: Path, hub_cache: Path) -> None:
+    read: list[Path] = []
+
+    def noted(path: Path) -> FolderFacts:
+        read.append(path)
+        return read_facts(path)
+
+    folder = into_hub_cache(small_model, hub_cache, "some-org/small")
+    first = list(library_models("", noted))
+    assert list(library_models("", noted)) == first
+    assert read == [folder]
+    status = (folder / "config.json").stat()
+    os.utime(folder / "config.json", ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    (folder / "tokenizer.json").unlink()
+    (changed,) = library_models("", noted)
+    assert "no tokenizer" in changed.problem
+    assert len(read) == 2
+
+
+def test_a_damaged_cache_file_is_made_anew(small_model: Path, hub_cache: Path) -> None:
+    into_hub_cache(small_model, hub_cache, "some-org/small")
+    first = list(library_models())
+    file = paths.cache_dir() / "library.json"
+    for damage in ("{", "[]", file.read_text().replace('"sizes"', '"size"'), ""):
+        file.write_text(damage)
+        assert list(library_models()) == first
+
+
+def test_what_a_model_can_verify_is_kept_until_it_changes(small_model: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(small_model, tmp_path / "model"))
+    assert tried_out(folder) is None
+    tried = TriedOut(Verifies.CHAINS, "its layers keep state")
+    remember_tried(folder, tried)
+    assert tried_out(folder) == tried
+    os.utime(folder / "model.safetensors", ns=(1, 2))
+    assert tried_out(folder) is None
+
+
+def test_what_is_dropped_is_judged_in_plain_words(small_model: Path, tmp_path: Path) -> None:
+    assert problem_of(str(small_model)) == ""
+    assert problem_of(str(write_gguf(tmp_path / "good.gguf"))) == ""
+    other = write_gguf(tmp_path / "k.gguf", GgmlType.Q4_K)
+    assert "Q4_K" in problem_of(str(other))
+    assert "'qwen2'; only 'llama'" in problem_of(str(write_gguf(tmp_path / "q.gguf", architecture="qwen2")))
+    (tmp_path / "photo.jpg").write_bytes(b"x")
+    assert "is a file, not a model" in problem_of(str(tmp_path / "photo.jpg"))
+    (tmp_path / "empty").mkdir()
+    assert "is empty" in problem_of(str(tmp_path / "empty"))
+
+
+def test_a_child_reads_as_this_process_does_and_a_crash_of_it_costs_one_folder(
+    small_model: Path, tmp_path: Path
+) -> None:
+    odd = Path(shutil.copytree(small_model, tmp_path / "ünusual\nname"))
+    with facts_reader() as reader:
+        for path in (small_model, odd, tmp_path, tmp_path / "nothing"):
+            assert reader.read(path) == read_facts(path)
+        assert reader._child is not None
+        reader._child.kill()
+        reader._child.wait()
+        assert "could not be looked at" in reader.read(small_model).problem
+        assert reader.read(small_model) == read_facts(small_model)

@@ -1,0 +1,152 @@
+"""The library looks beside the window's own work, and tells as it finds."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.drafter_facts import InstalledDrafter, TargetMatch
+from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
+from rdchat.services.models import library as library_module
+from rdchat.services.models.library import Library
+from rdchat.services.models.sources import ModelSources
+from tests.services.models.library_samples import MEMORY, library_model
+from tests.services.window import Window
+
+MAIN = threading.get_ident()
+
+
+class Disk:
+    """Models that come when they are let through."""
+
+    def __init__(self) -> None:
+        self.models: list[LibraryModel] = [library_model(f"org/model-{number}") for number in range(4)]
+        self.pass_on = threading.Semaphore(1000)
+        self.threads: set[int] = set()
+        self.looked = 0
+        self.error: Exception | None = None
+
+    def find(self, _chosen: str) -> Iterator[LibraryModel]:
+        self.looked += 1
+        self.threads.add(threading.get_ident())
+        for model in self.models:
+            assert self.pass_on.acquire(timeout=10)
+            yield model
+        if self.error:
+            raise self.error
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def library(disk: Disk, window: Window) -> Iterator[Library]:
+    heads = (FittingDrafter(InstalledDrafter("head", "/head", "Your own"), TargetMatch(True), 7),)
+    sources = ModelSources(disk.find, lambda: MEMORY, lambda _folder: heads)
+    library = Library(sources, window.controller.model_slot, window.controller.preferences)
+    yield library
+    disk.pass_on.release(1000)
+    library.close()
+
+
+def test_models_are_told_as_they_are_found(
+    qtbot: QtBot, disk: Disk, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_module, "_BATCH_S", 0.0)
+    disk.pass_on = threading.Semaphore(2)
+    library.look()
+    qtbot.waitUntil(lambda: len(library.models) >= 1)
+    assert library.looking
+    assert not library.looked
+    disk.pass_on.release(10)
+    qtbot.waitUntil(lambda: library.looked)
+    assert library.models == tuple(disk.models)
+    assert MAIN not in disk.threads
+
+
+def test_while_it_looks_one_more_look_waits(qtbot: QtBot, disk: Disk, library: Library) -> None:
+    disk.pass_on = threading.Semaphore(0)
+    for _ in range(5):
+        library.look()
+    disk.models = disk.models[:2]
+    disk.pass_on.release(100)
+    qtbot.waitUntil(lambda: disk.looked == 2 and not library.looking)
+    assert len(library.models) == 2
+
+
+def test_a_second_look_changes_nothing_before_its_end(qtbot: QtBot, disk: Disk, library: Library) -> None:
+    with qtbot.waitSignal(library.changed):
+        library.look()
+    disk.pass_on = threading.Semaphore(1)
+    library.look()
+    with qtbot.assertNotEmitted(library.changed, wait=100):
+        pass
+    assert len(library.models) == 4
+    disk.pass_on.release(10)
+    qtbot.waitUntil(lambda: not library.looking)
+
+
+def test_no_models_is_news_the_first_time(qtbot: QtBot, disk: Disk, library: Library) -> None:
+    disk.models = []
+    with qtbot.waitSignal(library.changed):
+        library.look()
+    assert library.looked
+
+
+def test_what_stands_in_the_way_is_told(qtbot: QtBot, disk: Disk, library: Library) -> None:
+    disk.error = ModelError("The disk hangs.", "Plug it in.")
+    with qtbot.waitSignal(library.changed):
+        library.look()
+    assert library.problem == "The disk hangs. Plug it in."
+    disk.error = None
+    library.look()
+    qtbot.waitUntil(lambda: not library.problem)
+
+
+def test_memory_and_drafters_are_asked_for(qtbot: QtBot, library: Library) -> None:
+    with qtbot.waitSignal(library.memory_changed):
+        library.ask_memory()
+    assert library.memory == MEMORY
+    model = library_model("org/one")
+    with qtbot.waitSignal(library.drafters_found) as told:
+        library.match(model)
+    assert told.args[0] == model
+    assert [head.weights_bytes for head in told.args[1]] == [7]
+
+
+def test_draft_models_are_smaller_and_know_the_same_tokens(qtbot: QtBot, disk: Disk, library: Library) -> None:
+    target = library_model("org/large", 8_000_000_000)
+    small, tiny = library_model("org/small", 2_000_000_000), library_model("org/tiny", 500_000_000)
+    disk.models = [
+        target,
+        small,
+        library_model("org/nearly", 7_000_000_000),
+        library_model("org/others-tokens", tokens="other"),
+        library_model("org/broken", problem="It is damaged."),
+        tiny,
+    ]
+    with qtbot.waitSignal(library.changed):
+        library.look()
+    assert library.draft_models(target) == [tiny, small]
+    assert library.draft_models(library_model("org/none", tokens="")) == []
+
+
+def test_the_loaded_model_is_known_by_its_folder_or_its_file(window: Window, qtbot: QtBot, library: Library) -> None:
+    slot = window.controller.model_slot
+    gguf = library_model("file", model="/models/file.gguf", path=Path("/models/file.gguf"))
+    folder = library_model("/models/folder", path=Path("/models/folder"))
+    assert not library.is_loaded(gguf)
+    slot.load("/models/file.gguf")
+    assert library.is_loading(gguf)
+    qtbot.waitUntil(lambda: slot.info is not None)
+    assert library.is_loaded(gguf)
+    assert not library.is_loaded(folder)
+    slot.load("/models/folder")
+    qtbot.waitUntil(lambda: slot.info is not None)
+    assert library.is_loaded(folder)
+    assert not library.is_loaded(gguf)

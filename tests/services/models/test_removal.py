@@ -1,0 +1,136 @@
+"""Models are deleted into the trash of the disk they lie on, and put back; what others use stays."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat import paths
+from rdchat.errors import RdchatError
+from rdchat.hub.downloads.repository_lock import RepositoryLock
+from rdchat.hub.hub_errors import HubError
+from rdchat.inference.api.library_model import LibraryModel
+from rdchat.services.models.removal import Removal, RemovalQuestion, reason_not_to_delete
+from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
+from tests.hub.hub_server import Fault, HubServer
+from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.services.models.library_samples import library_model
+
+__all__ = ["hub", "no_keychain", "this_machine_only"]
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def removal(qtbot: QtBot) -> Iterator[Removal]:
+    removal = Removal()
+    yield removal
+    removal.close()
+
+
+def asked(qtbot: QtBot, removal: Removal, model: LibraryModel) -> RemovalQuestion:
+    with qtbot.waitSignal(removal.asked) as told:
+        removal.ask(model)
+    assert isinstance(told.args[0], RemovalQuestion)
+    return told.args[0]
+
+
+def remove(qtbot: QtBot, removal: Removal, model: LibraryModel) -> None:
+    question = asked(qtbot, removal, model)
+    with qtbot.waitSignal(removal.removed):
+        removal.remove(question)
+
+
+def test_a_model_of_the_hubs_cache_is_deleted_and_put_back(qtbot: QtBot, removal: Removal, hub: HubServer) -> None:
+    hub.add(NAME, small_files())
+    folder = download()[0]
+    model = library_model(NAME, path=folder)
+    question = asked(qtbot, removal, model)
+    assert question.freed_bytes == sum(map(len, small_files().values()))
+    assert (question.shared_cache, question.can_be_undone) == (True, True)
+    with qtbot.waitSignals([removal.removed, removal.trash_changed]):
+        removal.remove(question)
+    assert not cached().folder.exists()
+    (trashed,) = removal.trash
+    later = Removal()  # the app was started anew
+    with qtbot.waitSignal(later.trash_changed):
+        later.look()
+    assert later.trash == (trashed,)
+    with qtbot.waitSignals([later.restored, later.trash_changed]):
+        later.restore(trashed)
+    check_whole(folder, small_files())
+    assert later.trash == ()
+    later.close()
+
+
+def test_what_is_deleted_for_good_frees_the_disk(qtbot: QtBot, removal: Removal, hub: HubServer) -> None:
+    hub.add(NAME, small_files())
+    folder = download()[0]
+    with qtbot.waitSignal(removal.trash_changed):
+        remove(qtbot, removal, library_model(NAME, path=folder))
+    (trashed,) = removal.trash
+    assert trashed.size > 400_000
+    with qtbot.waitSignal(removal.trash_changed):
+        removal.delete_for_good(trashed)
+    assert removal.trash == ()
+    assert not trashed.entry.exists()
+
+
+def test_rdchats_own_go_to_the_trash_beside_them(qtbot: QtBot, removal: Removal) -> None:
+    folder = paths.models_dir() / "converted"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    model = library_model("converted", path=folder, place="rdchat", repository="", model=str(folder), disk_bytes=2)
+    question = asked(qtbot, removal, model)
+    assert (question.shared_cache, question.freed_bytes) == (False, 2)
+    with qtbot.waitSignal(removal.trash_changed):
+        removal.remove(question)
+    assert not folder.exists()
+    (trashed,) = removal.trash
+    folder.mkdir()
+    with qtbot.waitSignal(removal.failed) as told:
+        removal.restore(trashed)
+    assert "cannot be restored" in str(told.args[0])
+    folder.rmdir()
+    with qtbot.waitSignal(removal.restored):
+        removal.restore(trashed)
+    assert (folder / "config.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("place", ["LM Studio", "Your folder"])
+def test_other_programs_models_are_left_to_them(qtbot: QtBot, removal: Removal, tmp_path: Path, place: str) -> None:
+    model = library_model("theirs/model", path=tmp_path, place=place, repository="")
+    assert reason_not_to_delete(model)
+    with qtbot.waitSignal(removal.failed):
+        removal.ask(model)
+
+
+def test_an_unfinished_download_goes_and_the_older_version_stays(
+    qtbot: QtBot, removal: Removal, hub: HubServer
+) -> None:
+    hub.add(NAME, small_files())
+    folder = download()[0]
+    hub.repositories[NAME].commits["f" * 40] = small_files() | {WEIGHTS: random_bytes(300_000, 8)}
+    hub.repositories[NAME].branches["main"] = "f" * 40
+    hub.fault(WEIGHTS, Fault(cut=9), *[Fault(status=503)] * 4)
+    with pytest.raises(HubError):
+        download()
+    model = library_model(NAME, path=cached().folder, download_bytes=300_000, disk_bytes=9)
+    question = asked(qtbot, removal, model)
+    assert not question.can_be_undone
+    with qtbot.waitSignal(removal.removed) as told:
+        removal.remove(question)
+    assert told.args[0].trashed is None
+    check_whole(folder, small_files())
+    whole = asked(qtbot, removal, library_model(NAME, path=folder))
+    assert not whole.with_unfinished
+
+
+def test_what_is_being_downloaded_is_not_deleted(qtbot: QtBot, removal: Removal, hub: HubServer) -> None:
+    hub.add(NAME, small_files())
+    folder = download()[0]
+    question = asked(qtbot, removal, library_model(NAME, path=folder))
+    with RepositoryLock(cached()), qtbot.waitSignal(removal.failed) as told:
+        removal.remove(question)
+    assert isinstance(told.args[0], RdchatError)
+    check_whole(folder, small_files())

@@ -1,0 +1,72 @@
+"""The model is freed when the person asks for it; what was asked of it ends, and the chat says so."""
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.inference.api.requests import Mode
+from rdchat.services.engine.engine_events import EngineState
+from tests.services.fakes import ScriptedEngine
+from tests.services.window import Window, pause_midway
+
+
+def test_memory_comes_back_and_the_chat_has_no_model(qtbot: QtBot, window: Window, engine: ScriptedEngine) -> None:
+    slot = window.controller.model_slot
+    with qtbot.waitSignal(slot.unloaded) as told:
+        slot.unload()
+        assert slot.unloading
+        assert window.controller.state is EngineState.NO_MODEL
+    assert told.args == [4000]
+    assert engine.loaded is None
+    assert not slot.unloading
+    assert slot.failure is None
+    window.controller.send("Hello")
+    assert window.seen.refused == [("Hello", "No model is loaded. Choose one first.")]
+    assert window.controller.drafting.option(Mode.AUTO) is None
+
+
+def test_a_reply_under_way_is_stopped_with_what_it_has(qtbot: QtBot, window: Window, engine: ScriptedEngine) -> None:
+    reply = pause_midway(window, engine)
+    slot = window.controller.model_slot
+    with qtbot.waitSignal(slot.unloaded):
+        slot.unload()
+    ended = next(message for message in window.controller.messages if message.id == reply)
+    assert ended.text == "Hello,"
+    assert ended.status is not MessageStatus.STREAMING
+
+
+def test_a_reply_that_waits_for_the_model_says_that_there_is_none(
+    qtbot: QtBot, unstarted: Window, engine: ScriptedEngine
+) -> None:
+    engine.load_gate.shut()
+    unstarted.controller.start()
+    unstarted.controller.send("Hello")
+    slot = unstarted.controller.model_slot
+    with qtbot.waitSignal(slot.unloaded):
+        slot.unload()
+        engine.load_gate.open()
+    assert unstarted.controller.messages[-1].status is MessageStatus.FAILED
+    assert unstarted.controller.state is EngineState.NO_MODEL
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_load_takes_an_unloads_place(qtbot: QtBot, window: Window, engine: ScriptedEngine, gated: bool) -> None:
+    slot = window.controller.model_slot
+    if gated:
+        engine.unload_gate.shut()
+    slot.unload()
+    slot.load("/models/other")
+    engine.unload_gate.open()
+    window.wait_for(EngineState.IDLE)
+    assert slot.info is not None
+    assert slot.info.name == "/models/other"
+
+
+def test_it_is_loaded_again_when_asked_for(window: Window, qtbot: QtBot, engine: ScriptedEngine) -> None:
+    slot = window.controller.model_slot
+    with qtbot.waitSignal(slot.unloaded):
+        slot.unload()
+    slot.retry()
+    window.wait_for(EngineState.IDLE)
+    assert window.ask("Hi").text == "Hello, you!"
+    assert [model for model, _ in engine.loads] == [None, None]

@@ -1,0 +1,107 @@
+"""A model's files are held against the hub's checksums beside the window, and that can be stopped."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.hub import checksums
+from rdchat.hub.tokens import Tokens
+from rdchat.hub.verifying import Verdict
+from rdchat.inference.api.library_model import LibraryModel
+from rdchat.services.models.verification import Verification, reason_not_to_verify
+from tests.hub.downloading import NAME, download, small_files
+from tests.hub.hub_server import HubServer
+from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.services.models.library_samples import library_model
+
+__all__ = ["hub", "no_keychain", "this_machine_only"]
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def verification(qtbot: QtBot) -> Iterator[Verification]:
+    verification = Verification(Tokens())
+    yield verification
+    verification.close()
+
+
+@pytest.fixture
+def model(hub: HubServer) -> LibraryModel:
+    """A downloaded model."""
+    hub.add(NAME, small_files())
+    return library_model(NAME, path=download()[0])
+
+
+def verified(qtbot: QtBot, verification: Verification, model: LibraryModel) -> Verdict:
+    with qtbot.waitSignal(verification.finished) as told:
+        verification.start(model)
+        assert verification.model == model
+    assert verification.model is None
+    verdict = told.args[0].verdict
+    assert isinstance(verdict, Verdict)
+    return verdict
+
+
+def test_a_whole_model_and_a_damaged_one(qtbot: QtBot, verification: Verification, model: LibraryModel) -> None:
+    assert verified(qtbot, verification, model).is_whole
+    assert verification.done_bytes == sum(map(len, small_files().values()))
+    (model.path / WEIGHTS).write_bytes(b"x" * len(small_files()[WEIGHTS]))
+    assert verified(qtbot, verification, model).damaged == (WEIGHTS,)
+
+
+def test_it_can_be_stopped(
+    qtbot: QtBot, verification: Verification, model: LibraryModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checksums, "_CHUNK", 100)
+    with qtbot.waitSignal(verification.progressed):
+        verification.start(model)
+    with qtbot.assertNotEmitted(verification.finished, wait=200):
+        verification.stop()
+    assert verification.model is None
+    monkeypatch.undo()
+
+
+def test_lm_studios_folders_are_verified_by_their_names(
+    qtbot: QtBot, verification: Verification, hub: HubServer, tmp_path: Path
+) -> None:
+    hub.add(NAME, small_files())
+    folder = tmp_path / NAME
+    folder.mkdir(parents=True)
+    for name, data in small_files().items():
+        (folder / name).write_bytes(data)
+    theirs = library_model(NAME, path=folder, place="LM Studio", repository="")
+    assert reason_not_to_verify(theirs) == ""
+    assert verified(qtbot, verification, theirs).is_whole
+
+
+def test_what_the_hub_refuses_is_told(qtbot: QtBot, verification: Verification, hub: HubServer, tmp_path: Path) -> None:
+    folder = tmp_path / NAME
+    folder.mkdir(parents=True)
+    theirs = library_model(NAME, path=folder, place="LM Studio", repository="")
+    with qtbot.waitSignal(verification.failed) as told:
+        verification.start(theirs)
+    assert told.args[0] == theirs
+    assert str(told.args[1])
+
+
+def test_without_the_hub_the_cache_is_held_against_its_own_names(
+    qtbot: QtBot, verification: Verification, model: LibraryModel, hub: HubServer
+) -> None:
+    del hub.repositories[NAME]
+    verdict = verified(qtbot, verification, model)
+    assert verdict.is_whole
+    assert verdict.hub_problem
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"place": "rdchat", "repository": ""}, "converted on this machine"),
+        ({"place": "Your folder", "repository": ""}, "not known which"),
+        ({"download_bytes": 10}, "not downloaded whole"),
+    ],
+)
+def test_some_models_have_no_checksums(changed: dict[str, object], words: str) -> None:
+    assert words in reason_not_to_verify(library_model("org/model", **changed))

@@ -1,0 +1,88 @@
+"""The models window over a real desk, with made-up models and a hub of the test's own."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
+from rdchat.inference.api.memory_facts import MachineMemory
+from rdchat.services.models.dropped_model import DroppedModel
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.sources import ModelSources
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.models import ModelsWindow
+from rdchat.ui.models.installed.page import InstalledPage
+from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.window.main_window import MainWindow
+from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.services.models.library_samples import MEMORY, library_model
+from tests.ui.conftest import Chat
+
+__all__ = ["hub", "no_keychain", "this_machine_only"]
+
+
+@dataclass
+class Machine:
+    """What lies on this machine, as the sources tell it."""
+
+    models: list[LibraryModel] = field(default_factory=list)
+    memory: MachineMemory | None = MEMORY
+    heads: tuple[FittingDrafter, ...] | None = ()
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sources(self) -> ModelSources:
+        return ModelSources(
+            lambda _chosen: list(self.models),
+            lambda: self.memory,
+            lambda _folder: self.heads,
+            lambda path: self.problems.get(path, ""),
+        )
+
+
+@pytest.fixture
+def machine() -> Machine:
+    tiny = library_model("tiny", 135_000_000, path=Path("tiny"), model=None, place="rdchat", repository="")
+    return Machine([library_model("org/Alpha-8B-4bit", 8_000_000_000), library_model("org/Beta-1B-4bit"), tiny])
+
+
+@pytest.fixture
+def app(qtbot: QtBot, theme: Theme, chat: Chat, machine: Machine, no_keychain: None) -> Iterator[MainWindow]:
+    """The whole window, shown, with its model loaded."""
+    window = MainWindow(chat.controller, theme, TranscriptView(theme), sources=machine.sources)
+    qtbot.addWidget(window)
+    window.resize(1200, 800)
+    window.show()
+    qtbot.waitExposed(window)
+    chat.start()
+    yield window
+    window.windows.close()
+
+
+@pytest.fixture
+def desk(chat: Chat, machine: Machine, no_keychain: None) -> Iterator[ModelsDesk]:
+    """What the window works with, with a model loaded and no main window."""
+    controller = chat.controller
+    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, machine.sources)
+    chat.start()
+    yield desk
+    desk.close()
+
+
+@pytest.fixture
+def models_window(qtbot: QtBot, theme: Theme, desk: ModelsDesk, machine: Machine) -> ModelsWindow:
+    window = ModelsWindow(desk, theme, DroppedModel(machine.sources, desk.slot, desk))
+    qtbot.addWidget(window)
+    window.show_page(window.installed)
+    qtbot.waitExposed(window)
+    qtbot.waitUntil(lambda: desk.library.looked and desk.library.memory is not None)
+    return window
+
+
+@pytest.fixture
+def page(models_window: ModelsWindow) -> InstalledPage:
+    """The Installed page, with all that there is to see."""
+    return models_window.installed
