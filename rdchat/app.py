@@ -15,6 +15,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.drafter_facts import InstalledDrafter
 from rdchat.inference.api.installed_model import InstalledModel
+from rdchat.inference.api.model_room import ModelRoom
 from rdchat.inference.api.protocol import Engine
 from rdchat.services.app.folder_search import FolderSearch
 from rdchat.services.app.garbage_collector import GarbageCollector
@@ -23,6 +24,7 @@ from rdchat.services.app.quit_signals import QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.models.machine_room import MachineRoom
 from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
@@ -62,6 +64,8 @@ class App:
             self.window.header.model.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
+            self._room = MachineRoom(model_room)
+            self.window.offer_room(self._room)
         except BaseException:
             engine.shutdown()  # Qt aborts the process where a running thread is destroyed
             self._garbage.release()
@@ -78,6 +82,7 @@ class App:
         ended = self.controller.close()
         self._installed.close()
         self._drafters.close()
+        self._room.close()
         try:
             self._store.close()
         except StorageError as error:
@@ -159,6 +164,13 @@ def installed_drafters(model: Path | None) -> tuple[InstalledDrafter, ...]:
     from rdchat.inference.drafting.folders.installed_drafters import installed_drafters as find  # noqa: PLC0415
 
     return find(model)
+
+
+def model_room() -> ModelRoom:
+    """Ask the device how much memory models could take; not on the main thread, and once MLX is there."""
+    from rdchat.inference.target.device import model_room as find  # noqa: PLC0415
+
+    return find()
 
 
 def open_store() -> ConversationStore | None:

@@ -15,7 +15,7 @@ import httpx2
 from rdchat import __version__
 from rdchat.hub.connections import tls_context
 from rdchat.hub.endpoint import check_online
-from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal
+from rdchat.hub.hub_errors import HubError, TemporaryHubError, UnreachableError, refusal
 from rdchat.hub.known_files import (
     HubFile,
     RepositoryFiles,
@@ -29,6 +29,8 @@ from rdchat.hub.tokens import HubAccess
 
 SortBy = Literal["downloads", "likes", "last_modified"]
 _TIMEOUT = httpx2.Timeout(30.0, connect=15.0)
+_CARD = "README.md"
+_MOST_CARD_BYTES = 400_000
 _MOST_FILES = 10_000
 _MOST_BYTES = 2**50  # of a file
 _EXPAND = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]
@@ -64,6 +66,21 @@ class FoundModel:
     weight_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """A model as the hub has it at one commit.
+
+    Attributes:
+        facts: What a search tells of it too.
+        commit: The commit.
+        files: All of its files, with names as the hub gives them.
+    """
+
+    facts: FoundModel
+    commit: str
+    files: tuple[HubFile, ...]
+
+
 class HubApi:
     """Asks one hub. Each call waits for its answer.
 
@@ -76,17 +93,29 @@ class HubApi:
         self._endpoint = access.endpoint
 
     def search(
-        self, words: str, *, sort: SortBy = "downloads", limit: int = 30, mlx_only: bool = True
+        self,
+        words: str,
+        *,
+        sort: SortBy = "downloads",
+        limit: int = 30,
+        mlx_only: bool = True,
+        gguf_only: bool = False,
     ) -> tuple[FoundModel, ...]:
         """Return the models whose names hold these words, those first that `sort` puts first.
+
+        Args:
+            words: Of the names.
+            sort: What comes first.
+            limit: So many at most.
+            mlx_only: Those that are marked as MLX's.
+            gguf_only: Instead, those that have GGUF files.
 
         Raises:
             NetworkError: If the hub cannot be asked, or refuses.
         """
+        tag = "gguf" if gguf_only else "mlx" if mlx_only else None
         with self._in_words():
-            found = self._api().list_models(
-                search=words, filter="mlx" if mlx_only else None, sort=sort, limit=limit, expand=_EXPAND
-            )
+            found = self._api().list_models(search=words, filter=tag, sort=sort, limit=limit, expand=_EXPAND)
             return tuple(_found(model) for model in found if is_repository(model.id))
 
     def files(self, repository: str, revision: str = "main", gguf: str = "") -> RepositoryFiles:
@@ -109,13 +138,45 @@ class HubApi:
 
     def all_files(self, repository: str, revision: str = "main") -> tuple[tuple[HubFile, ...], str]:
         """Return all files of a model, with names as the hub gives them, and the commit; raises as `files`."""
+        listed, info = self._listed(repository, revision)
+        return listed, str(info.sha)
+
+    def look_at(self, repository: str, revision: str = "main") -> HubModel:
+        """Return what the hub says of a model, and all its files; raises as `files`."""
+        listed, info = self._listed(repository, revision)
+        return HubModel(_found(info), str(info.sha), listed)
+
+    def card(self, repository: str, commit: str) -> str:
+        """Return the text of a model's card, the first 400 kB of it; empty where it has none.
+
+        Raises:
+            NetworkError: If the hub cannot be asked, or refuses.
+        """
+        check_names(repository, commit)
+        url = self._endpoint.file_url(repository, commit, _CARD)
+        with (
+            self._in_words(repository, commit),
+            _library().get_session().stream("GET", url, headers=self._access.header_for(url)) as answer,
+        ):
+            if answer.status_code == 404:
+                return ""
+            answer.raise_for_status()
+            data = b""
+            for part in answer.iter_bytes():
+                data += part
+                if len(data) >= _MOST_CARD_BYTES:
+                    break
+        return data[:_MOST_CARD_BYTES].decode("utf-8", "replace")
+
+    def _listed(self, repository: str, revision: str) -> tuple[tuple[HubFile, ...], Any]:
+        """Return all files of a model, and the rest of what the hub says of it."""
         check_names(repository, revision)
         with self._in_words(repository, revision):
             info = self._api().model_info(repository, revision=revision, files_metadata=True, timeout=30.0)
         listed = tuple(_file(sibling) for sibling in info.siblings or ())
         if not is_commit(info.sha or "") or len(listed) > _MOST_FILES:
             raise HubError(f"What the hub says of {repository} cannot be.", "Try again later.")
-        return listed, str(info.sha)
+        return listed, info
 
     def _api(self) -> Any:
         token: str | bool = (
@@ -134,6 +195,8 @@ class HubApi:
             yield
         except httpx2.HTTPStatusError as error:
             raise self._refusal(error.response, repository, revision) from error
+        except httpx2.TransportError as error:
+            raise TemporaryHubError(f"{host} stopped answering.", "Check the network connection.") from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(response := getattr(error, "response", None), httpx2.Response):
                 raise self._refusal(response, repository, revision) from error
@@ -182,7 +245,7 @@ class _Client(httpx2.Client):
             raise TemporaryHubError(f"{host} does not answer.", "Check the network connection.") from error
         except httpx2.TransportError as error:
             hint = "Check the network connection, and the proxy where there is one."
-            raise HubError(f"{host} cannot be reached.", hint) from error
+            raise UnreachableError(f"{host} cannot be reached.", hint) from error
         if response.status_code == 429 or response.is_server_error:
             response.raise_for_status()
         return response

@@ -28,6 +28,23 @@ class TemporaryHubError(HubError):
         self.wait_s = wait_s
 
 
+class UnreachableError(HubError):
+    """There is no connection to the hub."""
+
+
+class AccessError(HubError):
+    """The hub gives a model to those only whom its authors let, or who say who they are.
+
+    Attributes:
+        page: The model's page, where that is asked for.
+        token_sent: Whether a token was sent, which did not help.
+    """
+
+    def __init__(self, message: str, hint: str = "", page: str = "", *, token_sent: bool = False) -> None:
+        super().__init__(message, hint)
+        self.page, self.token_sent = page, token_sent
+
+
 def refusal(
     status: int,
     headers: Mapping[str, str],
@@ -64,19 +81,24 @@ def refusal(
 def _gated(endpoint: Endpoint, repository: str, has_token: bool) -> HubError:
     steps = f'Open {endpoint.page(repository)}, sign in and click "Agree and access repository"'
     token = "then try again." if has_token else f"make a token at {endpoint.token_page} and run `rdchat models token`."
-    return HubError(f"{repository} is gated: its authors give access on its page.", f"{steps}; {token}")
+    message = f"{repository} is gated: its authors give access on its page."
+    return AccessError(message, f"{steps}; {token}", endpoint.page(repository), token_sent=has_token)
 
 
 def _unauthorised(endpoint: Endpoint, repository: str, has_token: bool) -> HubError:
+    page = endpoint.page(repository)
     if has_token:
-        return HubError(
+        return AccessError(
             "The hub does not accept the token.",
             f"It may have run out. Make a new one at {endpoint.token_page} and run `rdchat models token`.",
+            page,
+            token_sent=True,
         )
-    return HubError(
+    return AccessError(
         f"The hub gives {repository or 'this'} to nobody without a token, or has it not at all.",
-        f"Check the name. Where {endpoint.page(repository)} is gated or private: sign in, accept its conditions there, "
+        f"Check the name. Where {page} is gated or private: sign in, accept its conditions there, "
         f"make a token at {endpoint.token_page} and run `rdchat models token`.",
+        page,
     )
 
 

@@ -133,6 +133,12 @@ def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFil
     return tuple(sorted(taken, key=lambda file: file.name)), tuple(f.name for f in listed if f.name not in names)
 
 
+def readable_ggufs(files: Iterable[HubFile]) -> tuple[HubFile, ...]:
+    """Return the GGUF files of types that are read right, smallest first; one of them is a whole model."""
+    known = (file for file in files if file.name.lower().endswith(".gguf"))
+    return tuple(sorted((f for f in known if is_safe_name(f.name) and _is_known(f.name)), key=lambda file: file.size))
+
+
 def _is_known(name: str) -> bool:
     if name.startswith(_TEMPLATES):
         return name.endswith(".jinja")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from rdchat import host, memory
+from rdchat.inference.api.model_room import ModelRoom
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,11 @@ def total_memory_bytes() -> int:
     info = mx.device_info() if on_gpu() else {}
     own = info.get("total_memory") if "free_memory" in info else info.get("max_recommended_working_set_size")
     return memory.total_bytes() if own is None else int(own)
+
+
+def model_room() -> ModelRoom:
+    """Return the memory that one model could take, as the memory gate counts it if nothing else ran."""
+    return ModelRoom(total_memory_bytes(), on_gpu(), memory.total_bytes())
 
 
 def wire_memory() -> None:

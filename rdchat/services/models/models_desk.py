@@ -8,6 +8,10 @@ from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.downloads import Downloads
+from rdchat.services.models.here import HereRepositories
+from rdchat.services.models.hub_details import HubDetails
+from rdchat.services.models.hub_search import HubSearch
+from rdchat.services.models.machine_room import MachineRoom, whole_memory
 
 
 class ModelsDesk(QObject):
@@ -19,16 +23,33 @@ class ModelsDesk(QObject):
         drafting: How replies are drafted, and the drafters to choose from.
         tokens: Where the person's hub tokens are found.
         downloads: What is being downloaded.
+        search: Of the hub.
+        details: One model of the hub.
+        room: How much memory models could take.
+        here: Which repositories of the hub are on this machine.
     """
 
     def __init__(
-        self, slot: ModelSlot, preferences: SettingsControl, drafting: DraftControl, parent: QObject | None = None
+        self,
+        slot: ModelSlot,
+        preferences: SettingsControl,
+        drafting: DraftControl,
+        parent: QObject | None = None,
+        *,
+        room: MachineRoom | None = None,
     ) -> None:
         super().__init__(parent)
         self.slot, self.preferences, self.drafting = slot, preferences, drafting
         self.tokens = Tokens()
         self.downloads = Downloads(self.tokens, DownloadLimits(), self)
+        self.search = HubSearch(self.tokens, self)
+        self.details = HubDetails(self.tokens, self)
+        self.room = room or MachineRoom(whole_memory, self)
+        self.here = HereRepositories(self)
 
     def close(self) -> None:
         """End what goes on; downloads are paused and go on when the app is started again."""
+        self.search.close()
+        self.details.close()
+        self.here.close()
         self.downloads.close()
