@@ -30,7 +30,7 @@ from rdchat.hub.tokens import HubAccess
 SortBy = Literal["downloads", "likes", "last_modified"]
 _TIMEOUT = httpx2.Timeout(30.0, connect=15.0)
 _CARD = "README.md"
-_MOST_CARD_BYTES = 400_000
+_MOST_CARD_BYTES = 200_000
 _MOST_FILES = 10_000
 _MOST_BYTES = 2**50  # of a file
 _EXPAND = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]
@@ -147,7 +147,7 @@ class HubApi:
         return HubModel(_found(info), str(info.sha), listed)
 
     def card(self, repository: str, commit: str) -> str:
-        """Return the text of a model's card, the first 400 kB of it; empty where it has none.
+        """Return the text of a model's card, the first 200 kB of it; empty where it has none.
 
         Raises:
             NetworkError: If the hub cannot be asked, or refuses.

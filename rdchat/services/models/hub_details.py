@@ -13,6 +13,7 @@ from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
 from rdchat.hub.route import Route, find_route
 from rdchat.hub.tokens import Tokens
+from rdchat.services.models.card_text import plain_card
 from rdchat.services.models.hub_trouble import HubTrouble, trouble_of
 from rdchat.services.models.latest_task import LatestTask
 
@@ -33,7 +34,7 @@ class ModelDetails:
         older_here: Whether another version of it is.
         asking: The hub is asked for facts and files.
         trouble: Why that was not answered.
-        card: Its text; None until it is known; empty where there is none.
+        card: Its text, plain; None until it is known; empty where there is none.
         card_trouble: Why the card was not answered.
     """
 
@@ -137,7 +138,11 @@ class HubDetails(QObject):
         self._set(details)
         if first:
             repository, commit = details.repository, self._hub_model.commit
-            self._card_task.start(lambda: HubApi(self._tokens.access(find_endpoint())).card(repository, commit))
+            self._card_task.start(lambda: self._read_card(repository, commit))
+
+    def _read_card(self, repository: str, commit: str) -> str:
+        """Ask the hub for a card; not on the main thread."""
+        return plain_card(HubApi(self._tokens.access(find_endpoint())).card(repository, commit))
 
     @Slot(RdchatError)
     def _fail(self, error: RdchatError) -> None:

@@ -7,7 +7,6 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.models.discover.card_text import plain_card
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
@@ -35,7 +34,7 @@ class CardView(QWidget):
         old, self.body = self.body, self._new_body()  # a text that is replaced would be laid out twice
         old.hide()
         old.deleteLater()
-        self.body.set_text(plain_card(card), True)
+        self.body.set_text(card, True)
         self.body.show()
         self._fit()
         self._timer.start(0)

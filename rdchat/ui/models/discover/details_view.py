@@ -7,13 +7,13 @@ from rdchat.inference.api.model_room import ModelRoom
 from rdchat.services.models.hub_details import ModelDetails
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.newcomers import Suggestion
-from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.models.discover import words
 from rdchat.ui.models.discover.card_view import CardView
 from rdchat.ui.models.discover.download_box import DownloadBox
 from rdchat.ui.models.discover.files_box import FilesBox
+from rdchat.ui.models.discover.link_button import LinkButton
 from rdchat.ui.models.discover.notice_view import NoticeView, open_page
 from rdchat.ui.models.discover.suggestion_box import SuggestionBox
 
@@ -58,12 +58,12 @@ class DetailsView(QStackedWidget):
         theme = self._theme
         self.name = ThemedLabel(theme, points_more=4, bold=True)
         self.publisher = ThemedLabel(theme, "", "muted")
-        self.page = TextButton("Open its page", theme)
+        self.page = LinkButton("Open its page", theme)
         self.fit = ThemedLabel(theme)
         self.made = ThemedLabel(theme)
         self.popularity = ThemedLabel(theme, "", "muted", -1)
         self.access = ThemedLabel(theme, _GATED, "warning")
-        self.token = TextButton("Enter a token…", theme)
+        self.token = LinkButton("Enter a token…", theme)
         self.problem = ThemedLabel(theme, "", "warning")
         self.gguf = QComboBox()
         self.gguf.setAccessibleName("GGUF file")
@@ -76,8 +76,6 @@ class DetailsView(QStackedWidget):
         self.page.clicked.connect(lambda: open_page(self._model.page if self._model else ""))
         self.token.clicked.connect(self._ask_for_token)
         self.gguf.activated.connect(lambda: self.gguf_chosen.emit(self.gguf.currentData()))
-        theme.changed.connect(self.page.restyle)
-        theme.changed.connect(self.token.restyle)
 
     def _build_scroll(self) -> QScrollArea:
         head = QHBoxLayout()
@@ -129,7 +127,7 @@ class DetailsView(QStackedWidget):
     def show_nothing(self) -> None:
         """Say that a model can be chosen."""
         self._model = None
-        self.notice.show_words("Choose a model", "Its files, its size here and its card are shown in this place.")
+        self.notice.show_words("Choose a model", "Its size, its files and its card are then fetched and shown here.")
         self.setCurrentWidget(self.notice)
 
     def show_model(
@@ -182,7 +180,8 @@ class DetailsView(QStackedWidget):
         self.made.setVisible(facts is not None)
         self.popularity.setText(words.popularity(facts) if facts else "Asking the hub…")
         weights, quantization = self._weights(model, suggestion)
-        text, fit = words.memory_words(weights, quantization, room)
+        beside = (suggestion.drafter.weight_bytes or 0) if suggestion else 0
+        text, fit = words.memory_words(weights, quantization, room, beside)
         self.fit.setText(text)
         self.fit.set_color(words.FIT_COLORS[fit])
         self.fit.setVisible(bool(text) and (facts is not None or weights is not None))

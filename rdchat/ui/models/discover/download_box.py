@@ -8,9 +8,9 @@ from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadSta
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.downloads import Downloads
 from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
+from rdchat.ui.models.discover.link_button import LinkButton
 
 _STATES = {
     DownloadState.WAITING: "Waiting for other downloads",
@@ -37,13 +37,13 @@ class DownloadBox(QWidget):
         super().__init__(parent)
         self._downloads, self._slot = downloads, slot
         self._repository, self._gguf, self._size = "", "", 0
-        self._here = False
+        self._here = self._older_here = False
         self.button = QPushButton("Download")
         self.button.setAutoDefault(False)
         self.load = QPushButton("Load")
         self.load.setAutoDefault(False)
         self.load.setToolTip("Answer with this model from now on")
-        self.more = TextButton("Show downloads", theme)
+        self.more = LinkButton("Show downloads", theme)
         self.bar = QProgressBar(textVisible=False, maximum=1000)
         self.bar.setFixedHeight(6)
         self.bar.setAccessibleName("Progress of the download")
@@ -62,7 +62,6 @@ class DownloadBox(QWidget):
         column.setSpacing(TIGHT)
         column.addLayout(row)
         column.addWidget(self.bar)
-        theme.changed.connect(self.more.restyle)
         self.button.clicked.connect(self._start)
         self.load.clicked.connect(self._load)
         self.more.clicked.connect(self.downloads_requested)
@@ -81,8 +80,8 @@ class DownloadBox(QWidget):
             here: Whether all of it is on this machine.
             older_here: Whether another version of it is.
         """
-        self._repository, self._gguf, self._size, self._here = repository, gguf, size, here
-        self._older_here = older_here
+        self._repository, self._gguf, self._size = repository, gguf, size
+        self._here, self._older_here = here, older_here
         self.setEnabled(True)
         self._refresh()
 
@@ -161,9 +160,16 @@ class DownloadBox(QWidget):
 
 
 def progress_words(progress: DownloadProgress) -> str:
-    """Return `1.20 GB of 4.61 GB, 24 MB/s, 2 min 22 s left`."""
+    """Return `1.20 GB of 4.61 GB, 24 MB/s, 2 min left`."""
     words = f"{formatting.memory(progress.done_bytes)} of {formatting.memory(progress.total_bytes)}"
     if progress.bytes_per_second and progress.seconds_left is not None:
         words += f", {formatting.memory(round(progress.bytes_per_second))}/s"
-        words += f", {formatting.duration(max(progress.seconds_left, 1) * 1000)} left"
+        words += f", {_time_words(progress.seconds_left)} left"
     return words
+
+
+def _time_words(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -5,10 +5,10 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover import words
+from rdchat.ui.models.discover.link_button import LinkButton
 
 _MOST_FILES, _MOST_LEFT_OUT = 200, 30
 
@@ -20,10 +20,9 @@ class FilesBox(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._files: RepositoryFiles | None = None
-        self.fold = TextButton("", theme)
-        self.fold.setCheckable(True)
-        self.fold.toggled.connect(self._show)
-        theme.changed.connect(self.fold.restyle)
+        self.fold = LinkButton("", theme)
+        self.fold.clicked.connect(self._toggle)
+        self._open = False
         self._list: QWidget | None = None
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(0, 0, 0, 0)
@@ -37,8 +36,13 @@ class FilesBox(QWidget):
         self._files = files
         self._show()
 
+    def _toggle(self) -> None:
+        self._open = not self._open
+        self._show()
+
     def _show(self) -> None:
         if self._list is not None:
+            self._list.hide()
             self._column.removeWidget(self._list)
             self._list.deleteLater()
             self._list = None
@@ -48,10 +52,9 @@ class FilesBox(QWidget):
             return
         left_out = f", {len(files.left_out)} left out" if files.left_out else ""
         counted = formatting.counted(len(files.files), "file")
-        text = f"{'Hide' if self.fold.isChecked() else 'Show'} {counted}{left_out}"
-        self.fold.setText(text)
-        self.fold.setAccessibleName(text)
-        if self.fold.isChecked():
+        text = f"{'Hide' if self._open else 'Show'} {counted}{left_out}"
+        self.fold.show_text(text)
+        if self._open:
             self._list = self._build(files)
             self._column.addWidget(self._list)
 

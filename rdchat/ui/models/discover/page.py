@@ -11,10 +11,11 @@ from rdchat.services.models.hub_search import STEPS, HubQuery
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.newcomers import for_machine, suggestions
 from rdchat.services.models.search_filters import SearchFilters, choices_among
-from rdchat.ui.look.buttons import TextButton
+from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import ElidedLabel, Ground, Separator
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.details_view import DetailsView
+from rdchat.ui.models.discover.link_button import LinkButton
 from rdchat.ui.models.discover.notice_view import NoticeView
 from rdchat.ui.models.discover.results_model import Row, found_rows, newcomer_rows
 from rdchat.ui.models.discover.results_view import ResultsView
@@ -47,7 +48,7 @@ class DiscoverPage(QWidget):
         self.notice = NoticeView(theme)
         self.details = DetailsView(desk, theme)
         self.foot = ElidedLabel(theme, "", "muted", -1.5)
-        self.again = TextButton("Try again", theme)
+        self.again = LinkButton("Try again", theme)
         self._asking = QTimer(self, interval=_PASSING_MS, singleShot=True)
         self._asking.timeout.connect(self._ask_for_chosen)
         self._lay_out()
@@ -113,7 +114,6 @@ class DiscoverPage(QWidget):
         desk.room.changed.connect(self._show_all)
         desk.here.changed.connect(self._show_all)
         desk.downloads.finished.connect(self._on_finished)
-        self._theme.changed.connect(self.again.restyle)
 
     def open_model(self, repository: str) -> None:
         """Show a model, which the hub is asked for."""
@@ -193,8 +193,8 @@ class DiscoverPage(QWidget):
         elif state.query.words.strip() and state.complete and found:
             shown = self.list.rows.rowCount()
             limit = found >= STEPS[-1]
-            counted = f"the first {found}" if limit else f"{found}"
-            self.foot.setText(f"{shown} of {counted} models" if shown < found or limit else f"{found} models")
+            counted = f"the first {found} models" if limit else formatting.counted(found, "model")
+            self.foot.setText(f"{shown} of {counted}" if shown < found or limit else counted)
         else:
             self.foot.setText(self._way_words())
 

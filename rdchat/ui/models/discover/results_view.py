@@ -91,6 +91,7 @@ class ResultsView(QListView):
         self.setItemDelegate(ResultDelegate(theme, self))
         self.setAccessibleName("Models found")
         self.setFrameShape(QFrame.Shape.NoFrame)
+        self.viewport().setAutoFillBackground(False)
         self.setMouseTracking(True)  # hover
         self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)

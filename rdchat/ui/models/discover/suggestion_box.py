@@ -6,11 +6,11 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.newcomers import Source, Suggestion
-from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover import words
 from rdchat.ui.models.discover.download_box import DownloadBox
+from rdchat.ui.models.discover.link_button import LinkButton
 from rdchat.ui.models.discover.notice_view import open_page
 
 
@@ -59,7 +59,7 @@ class SuggestionBox(QWidget):
         drafter = suggestion.drafter
         self.good_for.setText(suggestion.good_for)
         self.why.setText(suggestion.why)
-        self.drafter.setText(f"To draft for it: {words.drafter_words(drafter)}")
+        self.drafter.setText(words.drafter_words(drafter))
         self.download.show_model(drafter.repository, "", drafter.weight_bytes or 0, here=drafter.repository in here)
         self.check.setText(words.check_words(suggestion.checked, suggestion.chosen))
         self._show_sources(dict.fromkeys((*suggestion.sources, *drafter.sources)))
@@ -69,7 +69,7 @@ class SuggestionBox(QWidget):
             if (old := item.widget()) is not None:
                 old.deleteLater()
         for source in sources:
-            link = TextButton(source.url.removeprefix("https://"), self._theme)
+            link = LinkButton(source.url.removeprefix("https://"), self._theme, -1)
             link.setToolTip(source.says)
             link.setAccessibleDescription(source.says)
             link.clicked.connect(lambda _checked=False, url=source.url: open_page(url))

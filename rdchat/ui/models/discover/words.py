@@ -11,6 +11,7 @@ from rdchat.ui.look import formatting
 
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DOT = "  ·  "
+_NBSP = "\N{NO-BREAK SPACE}"
 FIT_MARKS = {Fit.UNKNOWN: "", Fit.FITS: "", Fit.TIGHT: "Tight", Fit.TOO_LARGE: "Too large"}
 FIT_COLORS = {Fit.UNKNOWN: "muted", Fit.FITS: "success", Fit.TIGHT: "warning", Fit.TOO_LARGE: "danger"}
 
@@ -41,7 +42,7 @@ def day(changed: str) -> str:
         then = date.fromisoformat(changed)
     except ValueError:
         return ""
-    return f"{then.day} {then:%b} {then.year}"
+    return f"{then.day}{_NBSP}{then:%b}{_NBSP}{then.year}"
 
 
 def row_facts(model: FoundModel) -> str:
@@ -55,7 +56,7 @@ def popularity(model: FoundModel) -> str:
     parts = [f"{model.downloads:,} downloads last month", formatting.counted(model.likes, "like")]
     if when := day(model.changed):
         parts.append(f"changed {when}")
-    return DOT.join(parts)
+    return DOT.join(part.replace(" ", _NBSP) for part in parts)  # a line breaks between them
 
 
 def make_words(model: FoundModel) -> str:
@@ -73,7 +74,8 @@ def memory_words(
         return ("The hub does not say how large its weights are." if room is not None else ""), fit
     needed = formatting.memory(needed_bytes(weight_bytes, quantization, room) + beside)
     there = formatting.memory(room.limit_bytes)
-    figures = f"about {needed} with 4,096 tokens of context, of {there} that models may take"
+    also = " and its drafter" if beside else ""
+    figures = f"about {needed} with 4,096 tokens of context{also}, of {there} that models may take"
     if fit is Fit.TOO_LARGE:
         return f"Too large for {MACHINE}: {figures}.", fit
     if fit is Fit.TIGHT:
@@ -83,7 +85,8 @@ def memory_words(
 
 def suggestion_facts(suggestion: Suggestion) -> str:
     """Return what a row of the list for newcomers says below the name."""
-    return DOT.join((size(suggestion.weight_bytes), f"with {suggestion.drafter.kind}"))
+    kind = suggestion.drafter.kind
+    return DOT.join((size(suggestion.weight_bytes), f"with a {kind}" + ("" if kind == "draft model" else " drafter")))
 
 
 def memory_heading(memory_gb: int, here: bool) -> str:
@@ -104,9 +107,8 @@ def check_words(checked: Checked | None, chosen: str) -> str:
 
 def drafter_words(drafter: SuggestedDrafter) -> str:
     """Return what drafts for a suggestion."""
-    kind = "A smaller model" if drafter.kind == "draft model" else f"A {drafter.kind} drafter"
-    known = f", {size(drafter.weight_bytes)}" if drafter.weight_bytes else ""
-    return f"{kind}{known}: {drafter.repository}"
+    known = size(drafter.weight_bytes) or "size not known yet"
+    return f"Drafts for it: {drafter.repository} ({drafter.kind}, {known})"
 
 
 def download_count(number: int) -> str:

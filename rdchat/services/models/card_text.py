@@ -1,12 +1,10 @@
 """A model card's text, plain: front matter left out, HTML as the text in it, images as the words beside them.
 
-Cards are strangers' text of up to 400 kB: each pass takes a time that grows with the length alone.
+Cards are strangers' text of up to 200 kB: each pass takes a time that grows with the length alone.
 """
 
 import re
 from dataclasses import dataclass, field
-
-from rdchat.ui.transcript.markdown.blocks import is_openable
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _COMMENT = ("<!--", "-->")
@@ -14,6 +12,9 @@ _IMAGE = re.compile(r"!\[([^\[\]]{0,500})\](?:\([^()\n]{0,2000}\)|\[[^\[\]\n]{0,
 _EMPTY_LINK = re.compile(r"\[[ \t]{0,20}\]\([^()\s]{0,2000}\)")
 _CODE_SPAN = re.compile(r"(`[^`\n]{1,2000}`)")
 _TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]{0,15})((?:\s[^<>]{0,3000})?)/?>")
+_OPENABLE = re.compile(
+    r"https?://[^\s()<>]+", re.IGNORECASE
+)  # as the transcript opens them, and nothing that ends a link
 _SPLIT_TAG = re.compile(r"<[A-Za-z][A-Za-z0-9]{0,15}\s[^<>]{0,3000}>")
 _ATTRIBUTE = {
     name: re.compile(
@@ -76,25 +77,31 @@ def _without_front_matter(card: str) -> str:
 
 
 def _plain_prose(prose: str, links: _Links) -> str:
+    if "<" not in prose and "[" not in prose:
+        return prose
     prose = _without(prose, *_COMMENT)
     for name in _HIDDEN:
         prose = _without(prose, f"<{name}", f"</{name}>")
     prose = _SPLIT_TAG.sub(lambda tag: tag[0].replace("\n", " "), prose)
-    prose = _IMAGE.sub(lambda image: image[1], prose)
     lines = [_plain_line(line, links) for line in prose.split("\n")]
     return _EMPTY_LINK.sub("", "\n".join(lines))
 
 
 def _plain_line(line: str, links: _Links) -> str:
-    if "<" not in line:
+    if "<" not in line and "![" not in line:
         return line
     parts = _CODE_SPAN.split(line)  # every other one is code
     plain = "".join(
-        part if place % 2 else _TAG.sub(lambda tag: _text_of(tag, links), part) for place, part in enumerate(parts)
+        part if place % 2 else _TAG.sub(lambda tag: _text_of(tag, links), _IMAGE.sub(_words_of, part))
+        for place, part in enumerate(parts)
     )
     return (
         plain if plain == line else "\n".join(part.strip() for part in plain.split("\n"))
     )  # four spaces would be code
+
+
+def _words_of(image: re.Match[str]) -> str:
+    return image[1]
 
 
 def _text_of(tag: re.Match[str], links: _Links) -> str:
@@ -112,7 +119,7 @@ def _text_of(tag: re.Match[str], links: _Links) -> str:
 
 def _link(closes: bool, address: str, links: _Links) -> str:
     if not closes:
-        opens = is_openable(address) and not re.search(r"[\s()<>]", address)
+        opens = _OPENABLE.fullmatch(address)
         links.open.append(address if opens else None)
         return "[" if opens else ""
     if not links.open:
