@@ -195,7 +195,8 @@ class _Handler(BaseHTTPRequestHandler):
             if words in name.lower()
         ]
         found = [facts for facts in found if tags <= set(facts["tags"])]
-        if (order := query.get("sort", [""])[0]) and any(facts.get(order) != found[0].get(order) for facts in found):
+        order = query.get("sort", [""])[0]
+        if any(order in repository.facts for repository in self.hub.repositories.values()):
             found.sort(key=lambda facts: facts[order], reverse=True)
         limit = int(query.get("limit", ["100"])[0])
         self._answer(200, {"Content-Type": "application/json"}, json.dumps(found[:limit]).encode())
