@@ -8,7 +8,7 @@ from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.snapshot import is_snapshot
 from rdchat.hub.endpoint import find_endpoint
-from rdchat.hub.hub_api import FoundModel, HubApi, HubModel
+from rdchat.hub.found_models import FoundModel, HubModel
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
 from rdchat.hub.route import Route, find_route
@@ -123,6 +123,8 @@ class HubDetails(QObject):
 
     def _looked_at(self, repository: str) -> tuple[HubModel, ModelDetails]:
         """Ask the hub, and look on the disk; not on the main thread."""
+        from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  its client takes longer to import than the window
+
         endpoint = find_endpoint()
         self._route = find_route(endpoint)  # known also where the hub does not answer
         found = HubApi(self._tokens.access(endpoint)).look_at(repository)
@@ -142,6 +144,8 @@ class HubDetails(QObject):
 
     def _read_card(self, repository: str, commit: str) -> str:
         """Ask the hub for a card; not on the main thread."""
+        from rdchat.hub.hub_api import HubApi  # noqa: PLC0415
+
         return plain_card(HubApi(self._tokens.access(find_endpoint())).card(repository, commit))
 
     @Slot(RdchatError)

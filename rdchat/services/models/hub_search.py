@@ -6,7 +6,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.errors import RdchatError
 from rdchat.hub.endpoint import find_endpoint
-from rdchat.hub.hub_api import FoundModel, HubApi, SortBy
+from rdchat.hub.found_models import FoundModel, SortBy
 from rdchat.hub.route import Route, find_route
 from rdchat.hub.tokens import Tokens
 from rdchat.services.models.hub_trouble import HubTrouble, trouble_of
@@ -131,6 +131,8 @@ class HubSearch(QObject):
 
     def _found(self, query: HubQuery, limit: int) -> tuple[FoundModel, ...]:
         """Ask the hub; not on the main thread."""
+        from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  its client takes longer to import than the window
+
         endpoint = find_endpoint()
         self.route = find_route(endpoint)  # known also where the hub does not answer
         api = HubApi(self._tokens.access(endpoint))

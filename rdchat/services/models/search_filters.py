@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rdchat.hub.hub_api import FoundModel
+from rdchat.hub.found_models import FoundModel
 from rdchat.inference.api.model_room import ModelRoom
 from rdchat.services.models.fit import Fit, fit_of
 

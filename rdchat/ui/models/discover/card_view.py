@@ -13,6 +13,7 @@ from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 
 _SLICE_S = 0.008  # of drawing in a turn of the event loop
 _LEXER_WAIT_MS = 50
+_MOST_CHARACTERS = 30_000  # that are shown: Qt lays a whole text out when the window's width changes
 
 
 class CardView(QWidget):
@@ -24,6 +25,7 @@ class CardView(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._library = LexerLibrary()
+        self._is_cut = False
         self.body = self._new_body()
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._draw)
@@ -34,7 +36,9 @@ class CardView(QWidget):
         old, self.body = self.body, self._new_body()  # a text that is replaced would be laid out twice
         old.hide()
         old.deleteLater()
-        self.body.set_text(card, True)
+        self._is_cut = len(card) > _MOST_CHARACTERS
+        end = card.rfind("\n", 0, _MOST_CHARACTERS) if self._is_cut else len(card)
+        self.body.set_text(card[: end if end > 0 else _MOST_CHARACTERS], True)
         self.body.show()
         self._fit()
         self._timer.start(0)
@@ -59,7 +63,7 @@ class CardView(QWidget):
         if work is not Work.NONE:
             self._timer.start(0 if work is Work.READY else _LEXER_WAIT_MS)
         else:
-            self.cut.emit(self.body.hidden_characters > 0)
+            self.cut.emit(self._is_cut or self.body.hidden_characters > 0)
 
     def _fit(self) -> None:
         height = self.body.height_for(max(self.width(), 1)) if self.body.work or self.body.toPlainText() else 0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 
-from rdchat.hub.hub_api import FoundModel
+from rdchat.hub.found_models import FoundModel
 from rdchat.inference.api.model_room import ModelRoom
 from rdchat.services.models.fit import Fit, fit_of
 from rdchat.services.models.newcomers import Suggestion

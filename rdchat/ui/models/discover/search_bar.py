@@ -4,7 +4,7 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
-from rdchat.hub.hub_api import SortBy
+from rdchat.hub.found_models import SortBy
 from rdchat.services.models.hub_search import HubQuery
 from rdchat.services.models.search_filters import FilterChoices, SearchFilters
 from rdchat.ui.look.icons import line_icon

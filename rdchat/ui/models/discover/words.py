@@ -3,7 +3,7 @@
 from datetime import date
 
 from rdchat import host
-from rdchat.hub.hub_api import FoundModel
+from rdchat.hub.found_models import FoundModel
 from rdchat.inference.api.model_room import ModelRoom
 from rdchat.services.models.fit import Fit, fit_of, needed_bytes
 from rdchat.services.models.newcomers import Checked, SuggestedDrafter, Suggestion

@@ -116,6 +116,14 @@ def test_nothing_of_a_card_is_fetched_and_links_open_after_a_click(
     assert opened == ["https://x.example/"]
 
 
+def test_a_very_long_card_is_cut_and_says_so(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+    hub.add("org/small", small_files() | {"README.md": b"Some words.\n\n" * 10_000})
+    search(qtbot, page, "small")
+    click(qtbot, page, "org/small")
+    qtbot.waitUntil(page.details.cut.isVisible, timeout=WAIT_MS)
+    assert 10_000 < len(page.details.card.body.toPlainText()) < 30_000
+
+
 def test_keys_alone_lead_to_the_download(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     for name in ("a", "b", "c"):
         hub.add(f"org/small-{name}", small_files())
