@@ -166,8 +166,13 @@ def installed_drafters(model: Path | None) -> tuple[InstalledDrafter, ...]:
     return find(model)
 
 
-def model_room() -> ModelRoom:
-    """Ask the device how much memory models could take; not on the main thread, and once MLX is there."""
+def model_room() -> ModelRoom | None:
+    """Ask the device how much memory models could take; None before the engine has begun.
+
+    Two threads that import MLX and mlx-lm may block each other, so the engine's is waited for.
+    """
+    if not hasattr(sys.modules.get("rdchat.inference.local_engine"), "LocalEngine"):
+        return None
     from rdchat.inference.target.device import model_room as find  # noqa: PLC0415
 
     return find()

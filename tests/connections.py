@@ -21,20 +21,24 @@ class Refused:
 
     def __init__(self) -> None:
         self.tried: list[str] = []
+        self._before = _connected()  # what a test before this one keeps open
 
     def note(self, what: str) -> None:
         self.tried.append(what)
 
     def all(self) -> list[str]:
         """Return what was tried, and what is connected now past Python: by Qt, or by a child."""
-        process = psutil.Process()
-        now = [
-            f"{each.name()}: {connection.raddr}"
-            for each in (process, *process.children(recursive=True))
-            for connection in each.net_connections("inet")
-            if connection.raddr
-        ]
-        return [*self.tried, *now]
+        return [*self.tried, *sorted(_connected() - self._before)]
+
+
+def _connected() -> set[str]:
+    process = psutil.Process()
+    return {
+        f"{each.name()}: {connection.laddr} to {connection.raddr}"
+        for each in (process, *process.children(recursive=True))
+        for connection in each.net_connections("inet")
+        if connection.raddr
+    }
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tests.connections import Refused, all_refused
 from tests.hub.surroundings import no_keychain
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
-from tests.ui.models.conftest import room
+from tests.ui.models.rooms import room
 
 __all__ = ["no_keychain", "room"]
 

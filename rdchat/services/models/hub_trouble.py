@@ -3,14 +3,17 @@
 from dataclasses import dataclass
 
 from rdchat.errors import RdchatError
-from rdchat.hub.hub_errors import AccessError, TemporaryHubError, UnreachableError
+from rdchat.hub.hub_errors import AccessRefusedError, Lack, TemporaryHubError, UnreachableError
 from rdchat.hub.route import Route
 
-_GATED = (
-    "Open its page, sign in and click “Agree and access repository”. Then make a token there under Settings > Access "
-    "Tokens, and enter it here."
-)
-_REFUSED = "The token may have run out, or its owner has not agreed on the model's page. Enter another one."
+_STEPS = {
+    Lack.TOKEN: (
+        "Open its page, sign in and click “Agree and access repository”. Then make a token there under Settings > "
+        "Access Tokens, and enter it here."
+    ),
+    Lack.GOOD_TOKEN: "It may have run out. Make another one there under Settings > Access Tokens, and enter it here.",
+    Lack.AGREEMENT: "Open its page with your token's account and click “Agree and access repository”. Then try again.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,8 @@ def trouble_of(error: RdchatError, route: Route | None) -> HubTrouble:
         error: What was raised.
         route: The way to the hub, if it could be found.
     """
-    if isinstance(error, AccessError):
-        return HubTrouble(error.message, _REFUSED if error.token_sent else _GATED, error.page, wants_token=True)
+    if isinstance(error, AccessRefusedError):
+        return HubTrouble(error.message, _STEPS[error.lack], error.page, wants_token=error.lack is not Lack.AGREEMENT)
     if isinstance(error, UnreachableError):
         return HubTrouble(error.message, _way_words(route))
     wait = error.wait_s if isinstance(error, TemporaryHubError) else None

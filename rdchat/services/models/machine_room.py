@@ -13,11 +13,11 @@ class MachineRoom(FolderSearch):
     """See `FolderSearch`; it finds one `ModelRoom`.
 
     Args:
-        find: Asks the device; it may import MLX.
+        find: Asks the device; it may import MLX. None as long as that cannot be asked.
         parent: The Qt parent.
     """
 
-    def __init__(self, find: Callable[[], ModelRoom], parent: QObject | None = None) -> None:
+    def __init__(self, find: Callable[[], ModelRoom | None], parent: QObject | None = None) -> None:
         super().__init__(lambda: (find(),), parent)
 
     @property

@@ -97,7 +97,8 @@ def test_a_gated_model_says_what_to_click_and_wants_a_token(
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     trouble = looked_at(qtbot, details).trouble
     assert trouble is not None
-    assert "Enter another one" in trouble.hint
+    assert "with your token's account" in trouble.hint
+    assert not trouble.wants_token
     monkeypatch.setenv("HF_TOKEN", "hf_right")
     model = looked_at(qtbot, details)
     assert model.facts is not None

@@ -15,7 +15,7 @@ from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.window.main_window import MainWindow
 from tests.hub.surroundings import no_keychain
 from tests.ui.conftest import Chat
-from tests.ui.models.conftest import room
+from tests.ui.models.rooms import room
 
 __all__ = ["no_keychain", "room"]
 

@@ -112,6 +112,7 @@ class DiscoverPage(QWidget):
         search.changed.connect(self._show_results)
         desk.details.changed.connect(self._show_details)
         desk.room.changed.connect(self._show_all)
+        desk.slot.loaded.connect(self._look_at_room)
         desk.here.changed.connect(self._show_all)
         desk.downloads.finished.connect(self._on_finished)
 
@@ -128,10 +129,14 @@ class DiscoverPage(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._desk.here.look()
-        if self._desk.room.room is None:
-            self._desk.room.look()
+        self._look_at_room()
         if not self._chosen:
             self.bar.field.setFocus()
+
+    def _look_at_room(self) -> None:
+        """Find out about the memory, which the device cannot tell before the engine has begun."""
+        if self.isVisible() and self._desk.room.room is None:
+            self._desk.room.look()
 
     def _search(self, query: HubQuery, *, at_once: bool = False) -> None:
         self._desk.search.search(query, at_once=at_once)
