@@ -101,6 +101,7 @@ class DetailsView(QStackedWidget):
         column.addWidget(self.problem)
         column.addSpacing(SMALL)
         column.addWidget(self.gguf, 0, Qt.AlignmentFlag.AlignLeft)
+        column.addSpacing(TIGHT)
         column.addWidget(self.download)
         column.addSpacing(SMALL)
         column.addWidget(self.suggestion)

@@ -1,13 +1,12 @@
 """A word that can be clicked, in line with the text around it."""
 
-from PySide6.QtCore import QRectF, QSize, Qt
+from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QAbstractButton, QSizePolicy, QWidget
 
-from rdchat.ui.look.focus import paint_focus
 from rdchat.ui.look.theme import Theme, control_font
 
-_EDGE = 3  # around the words, for the ring
+_EDGE = 3  # above and below the words
 
 
 class LinkButton(QAbstractButton):
@@ -39,11 +38,14 @@ class LinkButton(QAbstractButton):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        if self.hasFocus():  # no ring: there is no room for one beside the first letter
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(self._theme.colors.selection)
+            painter.drawRoundedRect(self.rect(), 4, 4)
         font = self.font()
-        font.setUnderline(self.underMouse() and self.isEnabled())
+        font.setUnderline((self.underMouse() or self.hasFocus()) and self.isEnabled())
         painter.setFont(font)
         painter.setPen(self._theme.colors.accent if self.isEnabled() else self._theme.colors.muted)
         text = painter.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideMiddle, self.width())
         painter.drawText(self.rect(), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
-        if self.hasFocus():
-            paint_focus(painter, QRectF(self.rect()), self._theme)

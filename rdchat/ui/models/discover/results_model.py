@@ -131,5 +131,5 @@ def _marks(fit: Fit, here: bool, gated: bool) -> tuple[tuple[str, str], ...]:
     if gated:
         marks.append(("Gated", "muted"))
     if words.FIT_MARKS[fit]:
-        marks.append((words.FIT_MARKS[fit], words.FIT_COLORS[fit]))
+        marks.append((words.FIT_MARKS[fit], "warning" if fit is Fit.TIGHT else "muted"))
     return tuple(marks)

@@ -75,13 +75,11 @@ class SearchBar(QWidget):
 
     @property
     def filters(self) -> SearchFilters:
-        return SearchFilters(
-            self.largest.currentData(),
-            self.quantization.currentData(),
-            self.licence.currentData(),
-            self.family.currentData(),
-            self.fitting.isChecked(),
-        )
+        licence, family = self.licence.currentData(), self.family.currentData()
+        if self.format.currentData():
+            return SearchFilters(licence=licence, family=family)
+        quantization, fitting = self.quantization.currentData(), self.fitting.isChecked()
+        return SearchFilters(self.largest.currentData(), quantization, licence, family, fitting)
 
     def show_choices(self, choices: FilterChoices) -> None:
         """Offer what there is among the models that were found; what is chosen stays chosen."""
@@ -144,7 +142,14 @@ class SearchBar(QWidget):
         for box in (self.largest, self.quantization, self.licence, self.family):
             box.currentIndexChanged.connect(self._tell_filters)
         self.fitting.toggled.connect(self._tell_filters)
+        self.format.currentIndexChanged.connect(self._show_known)
         self._theme.changed.connect(self._draw_icon)
+
+    def _show_known(self) -> None:
+        """Take away what the hub does not say of repositories of GGUF files, which hold one model many times."""
+        for widget in (self.largest, self.quantization, self.fitting):
+            widget.setEnabled(not self.format.currentData())
+        self._tell_filters()
 
     def _tell_query(self) -> None:
         self.query_changed.emit(self.query)

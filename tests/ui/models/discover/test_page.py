@@ -291,3 +291,14 @@ def test_the_newest_choice_wins_and_colours_follow_the_theme(qtbot: QtBot, hub: 
     after = page.grab().toImage()
     assert before.pixelColor(before.width() - 40, before.height() - 20).lightness() > 200
     assert after.pixelColor(after.width() - 40, after.height() - 20).lightness() < 80
+
+
+def test_what_the_hub_does_not_say_of_gguf_files_is_not_asked_for(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage
+) -> None:
+    hub.add("org/some-file", {}, tags=["gguf"], safetensors=None, config={})
+    page.bar.format.setCurrentIndex(page.bar.format.findData(True))
+    search(qtbot, page, "some")
+    page.bar.fitting.setChecked(True)
+    assert titles(page) == ["some-file"]
+    assert not page.bar.fitting.isEnabled()
