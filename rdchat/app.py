@@ -65,7 +65,8 @@ class App:
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
             self._room = MachineRoom(model_room)
-            self.window.offer_room(self._room)
+            self.window.windows.offer_room(self._room)
+            self.window.conversation.offer_larger_model(self._room)
         except BaseException:
             engine.shutdown()  # Qt aborts the process where a running thread is destroyed
             self._garbage.release()

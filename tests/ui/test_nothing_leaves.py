@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
+from rdchat.services.models.machine_room import MachineRoom
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.window.about import about_box
 from rdchat.ui.window.main_window import MainWindow
@@ -40,9 +41,10 @@ def show(qtbot: QtBot, window: QWidget) -> None:
 
 
 def test_a_whole_chat_and_every_window_ask_nobody(
-    qtbot: QtBot, refused: Refused, window: MainWindow, chat: Chat, room: object
+    qtbot: QtBot, refused: Refused, window: MainWindow, chat: Chat, room: MachineRoom
 ) -> None:
-    window.offer_room(room)  # type: ignore[arg-type]
+    window.windows.offer_room(room)
+    window.conversation.offer_larger_model(room)
     chat.engine.replies = [Reply(tokens=(LURES,))]
     chat.start()
     for question in ("Hello", LURES):
@@ -71,10 +73,11 @@ def test_a_whole_chat_and_every_window_ask_nobody(
 
 
 def test_a_search_asks_the_hub_and_nobody_else(
-    qtbot: QtBot, refused: Refused, window: MainWindow, room: object
+    qtbot: QtBot, refused: Refused, window: MainWindow, room: MachineRoom
 ) -> None:
     """What the other test finds none of is found here."""
-    window.offer_room(room)  # type: ignore[arg-type]
+    window.windows.offer_room(room)
+    window.conversation.offer_larger_model(room)
     models = window.windows.models
     models.show_page(models.discover)
     field = models.discover.bar.field

@@ -8,6 +8,7 @@ from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState, Failure
 from rdchat.services.models.larger_model import LargerModel
+from rdchat.services.models.machine_room import MachineRoom
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer, ComposerState
 from rdchat.ui.conversation.welcome import ModelFailedView, WelcomeView
@@ -52,8 +53,9 @@ class ConversationView(Ground):
         self._show_conversation()
         self._show_state()
 
-    def offer_larger_model(self, larger: LargerModel) -> None:
-        """Say in one line that the default model is small, while there is a larger one to offer."""
+    def offer_larger_model(self, room: MachineRoom) -> None:
+        """Say in one line that the default model is small, while there is a larger one that this memory holds."""
+        larger = LargerModel(self._controller.model_slot, self._controller.preferences, room, self)
         larger.changed.connect(lambda: self._show_larger_model(larger))
 
     def _connect_transcript(self) -> None:
@@ -183,7 +185,7 @@ class ConversationView(Ground):
             return
         size = formatting.memory(offered.weight_bytes)
         banner = Banner(
-            self._theme, f"The default model is small. {offered.name} fits this machine: {size}.", icon="model"
+            self._theme, f"The default model is small. {offered.name} fits {formatting.MACHINE}: {size}.", icon="model"
         )
         banner.dismissed.connect(larger.decline)
         button = banner.add_action("Get a larger one…", lambda: self.larger_model_requested.emit(offered.repository))

@@ -12,8 +12,6 @@ from rdchat.chat.settings import Appearance, Settings
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.services.models.larger_model import LargerModel
-from rdchat.services.models.machine_room import MachineRoom
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.icons import app_icon
@@ -90,12 +88,6 @@ class MainWindow(QMainWindow):
             self._preferences.choose_model_requested.connect(self._folders.choose_model)
             self._preferences.choose_models_folder_requested.connect(self._folders.choose_beginning)
         return self._preferences
-
-    def offer_room(self, room: MachineRoom) -> None:
-        """Judge by this memory which models fit, and offer one at the first starts."""
-        self.windows.offer_room(room)
-        larger = LargerModel(self._controller.model_slot, self._controller.preferences, room, self)
-        self.conversation.offer_larger_model(larger)
 
     def bring_to_front(self) -> None:
         """Show the window over others, as a second start of the app asks for."""

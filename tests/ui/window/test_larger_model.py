@@ -41,7 +41,8 @@ def press(qtbot: QtBot, banner: Banner, name: str) -> None:
 
 
 def test_the_default_model_is_said_to_be_small(qtbot: QtBot, window: MainWindow, chat: Chat, room: MachineRoom) -> None:
-    window.offer_room(room)
+    window.windows.offer_room(room)
+    window.conversation.offer_larger_model(room)
     assert offered(window) is None
     chat.start()
     wait_for_offer(qtbot, window)
@@ -53,7 +54,8 @@ def test_its_button_opens_discover_at_the_model(
     qtbot: QtBot, window: MainWindow, chat: Chat, room: MachineRoom, no_keychain: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    window.offer_room(room)
+    window.windows.offer_room(room)
+    window.conversation.offer_larger_model(room)
     chat.start()
     press(qtbot, wait_for_offer(qtbot, window), "Get a larger one…")
     models = window.windows.models
@@ -68,7 +70,8 @@ def test_its_button_opens_discover_at_the_model(
 
 
 def test_put_away_it_stays_away(qtbot: QtBot, window: MainWindow, chat: Chat, room: MachineRoom) -> None:
-    window.offer_room(room)
+    window.windows.offer_room(room)
+    window.conversation.offer_larger_model(room)
     chat.start()
     press(qtbot, wait_for_offer(qtbot, window), "Close this notice")
     assert offered(window) is None
@@ -87,7 +90,8 @@ def test_it_is_remembered_that_it_was_put_away(chat: Chat) -> None:
 
 
 def test_another_model_ends_it_for_good(qtbot: QtBot, window: MainWindow, chat: Chat, room: MachineRoom) -> None:
-    window.offer_room(room)
+    window.windows.offer_room(room)
+    window.conversation.offer_larger_model(room)
     chat.start()
     wait_for_offer(qtbot, window)
     chat.controller.load_model("better")

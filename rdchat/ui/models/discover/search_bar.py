@@ -7,9 +7,9 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLineEdit, QVBo
 from rdchat.hub.found_models import SortBy
 from rdchat.services.models.hub_search import HubQuery
 from rdchat.services.models.search_filters import FilterChoices, SearchFilters
+from rdchat.ui.look import formatting
 from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.theme import SMALL, Theme
-from rdchat.ui.models.discover import words
 
 _FORMATS = (("MLX models", False), ("GGUF files", True))
 _SORTS: tuple[tuple[str, SortBy], ...] = (
@@ -64,7 +64,7 @@ class SearchBar(QWidget):
         self.quantization = _choice("Quantisation", (("Any quantisation", ""),), "Bits that each weight is stored in")
         self.licence = _choice("Licence", (("Any licence", ""),), "As its authors name it")
         self.family = _choice("Family", (("Any family", ""),), "The architecture")
-        self.fitting = QCheckBox(f"Fits {words.MACHINE}")
+        self.fitting = QCheckBox(f"Fits {formatting.MACHINE}")
         self.fitting.setToolTip("Leaves out what needs more memory than models may take here")
         self._lay_out()
         self._connect()

@@ -2,14 +2,12 @@
 
 from datetime import date
 
-from rdchat import host
 from rdchat.hub.found_models import FoundModel
 from rdchat.inference.api.model_room import ModelRoom
 from rdchat.services.models.fit import Fit, fit_of, needed_bytes
 from rdchat.services.models.newcomers import Checked, SuggestedDrafter, Suggestion
 from rdchat.ui.look import formatting
 
-MACHINE = "this Mac" if host.MACOS else "this machine"
 DOT = "  ·  "
 _NBSP = "\N{NO-BREAK SPACE}"
 FIT_MARKS = {Fit.UNKNOWN: "", Fit.FITS: "", Fit.TIGHT: "Tight", Fit.TOO_LARGE: "Too large"}
@@ -77,10 +75,10 @@ def memory_words(
     also = " and its drafter" if beside else ""
     figures = f"about {needed} with 4,096 tokens of context{also}, of {there} that models may take"
     if fit is Fit.TOO_LARGE:
-        return f"Too large for {MACHINE}: {figures}.", fit
+        return f"Too large for {formatting.MACHINE}: {figures}.", fit
     if fit is Fit.TIGHT:
-        return f"Tight on {MACHINE}: {figures}.", fit
-    return f"Fits {MACHINE}: {figures}.", fit
+        return f"Tight on {formatting.MACHINE}: {figures}.", fit
+    return f"Fits {formatting.MACHINE}: {figures}.", fit
 
 
 def suggestion_facts(suggestion: Suggestion) -> str:
@@ -91,7 +89,7 @@ def suggestion_facts(suggestion: Suggestion) -> str:
 
 def memory_heading(memory_gb: int, here: bool) -> str:
     """Return the heading over the suggestions for a size of memory."""
-    return f"For {memory_gb} GB of memory" + (f", as {MACHINE} has" if here else "")
+    return f"For {memory_gb} GB of memory" + (f", as {formatting.MACHINE} has" if here else "")
 
 
 def check_words(checked: Checked | None, chosen: str) -> str:

@@ -18,7 +18,8 @@ __all__ = ["hub", "no_keychain", "room", "this_machine_only"]
 @pytest.fixture
 def models(qtbot: QtBot, window: MainWindow, hub: HubServer, room: MachineRoom) -> Iterator[ModelsWindow]:
     """The models window, shown, in front of the main one."""
-    window.offer_room(room)
+    window.windows.offer_room(room)
+    window.conversation.offer_larger_model(room)
     models = window.windows.models
     models.show_page(models.discover)
     qtbot.waitExposed(models)
