@@ -17,6 +17,7 @@ from rdchat.inference.api.drafter_facts import InstalledDrafter
 from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
 from rdchat.inference.api.memory_facts import MachineMemory
+from rdchat.inference.api.model_room import ModelRoom
 from rdchat.inference.api.protocol import Engine
 from rdchat.services.app.folder_search import FolderSearch
 from rdchat.services.app.garbage_collector import GarbageCollector
@@ -26,6 +27,7 @@ from rdchat.services.app.single_instance import SingleInstance
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.models.sources import ModelSources
+from rdchat.services.models.machine_room import MachineRoom
 from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
@@ -66,6 +68,9 @@ class App:
             self.window.header.model.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
+            self._room = MachineRoom(model_room)
+            self.window.windows.offer_room(self._room)
+            self.window.conversation.offer_larger_model(self._room)
         except BaseException:
             engine.shutdown()  # Qt aborts the process where a running thread is destroyed
             self._garbage.release()
@@ -82,6 +87,7 @@ class App:
         ended = self.controller.close()
         self._installed.close()
         self._drafters.close()
+        self._room.close()
         try:
             self._store.close()
         except StorageError as error:
@@ -202,6 +208,15 @@ def problem_of_model(path: str) -> str:
     from rdchat.inference.library.model_library import problem_of  # noqa: PLC0415  not before the window
 
     return problem_of(path)
+
+
+def model_room() -> ModelRoom | None:
+    """Ask the device how much memory models could take; None before the engine has begun."""
+    if not _engine_has_begun():
+        return None
+    from rdchat.inference.target.device import model_room as find  # noqa: PLC0415
+
+    return find()
 
 
 def open_store() -> ConversationStore | None:

@@ -37,6 +37,7 @@ class Settings:
         recent_models: Model folders and hub ids that were loaded before, latest first.
         drafts: How replies are drafted, per model; the one changed last comes first.
         models_folder: Folder that 'Open folder...' starts in; empty for the home folder.
+        larger_model_declined: Whether the person put the offer of a larger model away.
         panel_visible: Whether the speed panel is shown.
         panel_collapsed: Names of its sections that are folded up; at first those that say more than how fast it is.
         sidebar_visible: Whether the list of conversations is shown.
@@ -57,6 +58,7 @@ class Settings:
     recent_models: tuple[str, ...] = ()
     drafts: tuple[ModelDraft, ...] = ()
     models_folder: str = ""
+    larger_model_declined: bool = False
     panel_visible: bool = True
     panel_collapsed: tuple[str, ...] = ("Drafts", "Reply", "Memory", "Model")
     sidebar_visible: bool = True

@@ -2,65 +2,35 @@
 
 import logging
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rdchat import __version__
 from rdchat.hub.endpoint import check_online
-from rdchat.hub.hub_errors import HubError, refusal
+from rdchat.hub.found_models import ASKED_OF_EACH, FoundModel, HubModel, SortBy, found_model
+from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal
 from rdchat.hub.known_files import (
     HubFile,
     RepositoryFiles,
+    check_names,
     chosen_files,
     is_commit,
     is_digest,
     is_repository,
-    is_revision,
 )
 from rdchat.hub.tokens import HubAccess
 
 if TYPE_CHECKING:
     import httpx2
 
-SortBy = Literal["downloads", "likes", "last_modified"]
+_CARD = "README.md"
+_MOST_CARD_BYTES = 200_000
 _MOST_FILES = 10_000
 _MOST_BYTES = 2**50  # of a file
-_EXPAND = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]
-_BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "U32": 32, "I32": 32, "U16": 16, "I16": 16}
-_NAMED_BITS = re.compile(r"(?<![0-9])([2-8])-?bit|[Qq]([2-8])_|(mxfp4|mxfp8|nvfp4)", re.ASCII)
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundModel:
-    """A model that a search found.
-
-    Attributes:
-        repository: The hub id.
-        downloads: Of the last month.
-        likes: Of all time.
-        changed: The day of its last change, as 2026-11-22; empty where the hub does not say.
-        gated: Whether its authors give access on its page only.
-        licence: As its authors name it; empty where they do not.
-        family: The architecture, such as `llama`; empty where the hub does not say.
-        quantization: Such as `4-bit`; empty where nothing says.
-        weight_bytes: Of its safetensors; None where the hub does not say.
-    """
-
-    repository: str
-    downloads: int
-    likes: int
-    changed: str
-    gated: bool
-    licence: str
-    family: str
-    quantization: str
-    weight_bytes: int | None
 
 
 class HubApi:
@@ -75,18 +45,30 @@ class HubApi:
         self._endpoint = access.endpoint
 
     def search(
-        self, words: str, *, sort: SortBy = "downloads", limit: int = 30, mlx_only: bool = True
+        self,
+        words: str,
+        *,
+        sort: SortBy = "downloads",
+        limit: int = 30,
+        mlx_only: bool = True,
+        gguf_only: bool = False,
     ) -> tuple[FoundModel, ...]:
         """Return the models whose names hold these words, those first that `sort` puts first.
+
+        Args:
+            words: Of the names.
+            sort: What comes first.
+            limit: So many at most.
+            mlx_only: Those that are marked as MLX's.
+            gguf_only: Instead, those that have GGUF files.
 
         Raises:
             NetworkError: If the hub cannot be asked, or refuses.
         """
+        tag = "gguf" if gguf_only else "mlx" if mlx_only else None
         with self._in_words():
-            found = self._api().list_models(
-                search=words, filter="mlx" if mlx_only else None, sort=sort, limit=limit, expand=_EXPAND
-            )
-            return tuple(_found(model) for model in found if is_repository(model.id))
+            found = self._api().list_models(search=words, filter=tag, sort=sort, limit=limit, expand=ASKED_OF_EACH)
+            return tuple(found_model(model) for model in found if is_repository(model.id))
 
     def files(self, repository: str, revision: str = "main", gguf: str = "") -> RepositoryFiles:
         """Return what is to be fetched of a model.
@@ -108,13 +90,45 @@ class HubApi:
 
     def all_files(self, repository: str, revision: str = "main") -> tuple[tuple[HubFile, ...], str]:
         """Return all files of a model, with names as the hub gives them, and the commit; raises as `files`."""
+        listed, info = self._listed(repository, revision)
+        return listed, str(info.sha)
+
+    def look_at(self, repository: str, revision: str = "main") -> HubModel:
+        """Return what the hub says of a model, and all its files; raises as `files`."""
+        listed, info = self._listed(repository, revision)
+        return HubModel(found_model(info), str(info.sha), listed)
+
+    def card(self, repository: str, commit: str) -> str:
+        """Return the text of a model's card, the first 200 kB of it; empty where it has none.
+
+        Raises:
+            NetworkError: If the hub cannot be asked, or refuses.
+        """
+        check_names(repository, commit)
+        url = self._endpoint.file_url(repository, commit, _CARD)
+        with (
+            self._in_words(repository, commit),
+            _library().get_session().stream("GET", url, headers=self._access.header_for(url)) as answer,
+        ):
+            if answer.status_code == 404:
+                return ""
+            answer.raise_for_status()
+            data = b""
+            for part in answer.iter_bytes():
+                data += part
+                if len(data) >= _MOST_CARD_BYTES:
+                    break
+        return data[:_MOST_CARD_BYTES].decode("utf-8", "replace")
+
+    def _listed(self, repository: str, revision: str) -> tuple[tuple[HubFile, ...], Any]:
+        """Return all files of a model, and the rest of what the hub says of it."""
         check_names(repository, revision)
         with self._in_words(repository, revision):
             info = self._api().model_info(repository, revision=revision, files_metadata=True, timeout=30.0)
         listed = tuple(_file(sibling) for sibling in info.siblings or ())
         if not is_commit(info.sha or "") or len(listed) > _MOST_FILES:
             raise HubError(f"What the hub says of {repository} cannot be.", "Try again later.")
-        return listed, str(info.sha)
+        return listed, info
 
     def _api(self) -> Any:
         token: str | bool = (
@@ -135,6 +149,8 @@ class HubApi:
             yield
         except httpx2.HTTPStatusError as error:
             raise self._refusal(error.response, repository, revision) from error
+        except httpx2.TransportError as error:
+            raise TemporaryHubError(f"{host} stopped answering.", "Check the network connection.") from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(response := getattr(error, "response", None), httpx2.Response):
                 raise self._refusal(response, repository, revision) from error
@@ -143,18 +159,6 @@ class HubApi:
 
     def _refusal(self, response: "httpx2.Response", repository: str, revision: str) -> HubError:
         return refusal(response.status_code, response.headers, self._access, repository, revision)
-
-
-def check_names(repository: str, revision: str) -> None:
-    """Refuse what cannot be a hub id or a revision; both become paths.
-
-    Raises:
-        HubError: If one of them cannot be.
-    """
-    if not is_repository(repository):
-        raise HubError(f"{repository[:200]} is no model's name on the hub.", "Such a name is ORG/NAME.")
-    if not is_revision(revision):
-        raise HubError(f"{revision[:200]} is no revision.", "Name a branch, a tag or a commit.")
 
 
 @cache
@@ -182,36 +186,3 @@ def _file(sibling: Any) -> HubFile:
     if not isinstance(size, int) or not 0 <= size <= _MOST_BYTES or not is_digest(str(digest)):
         raise HubError(f"The hub gives no size or checksum for {name[:200]}.", "Try again later.")
     return HubFile(name, size, digest)
-
-
-def _found(model: Any) -> FoundModel:
-    config = model.config if isinstance(model.config, dict) else {}
-    tags = [tag for tag in model.tags or () if isinstance(tag, str)]
-    licence = next((tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), "")
-    return FoundModel(
-        repository=model.id,
-        downloads=model.downloads or 0,
-        likes=model.likes or 0,
-        changed=model.last_modified.date().isoformat() if model.last_modified else "",
-        gated=bool(model.gated),
-        licence=licence[:60],
-        family=str(config.get("model_type") or "")[:60],
-        quantization=_quantization(config, model.id),
-        weight_bytes=_weight_bytes(model.safetensors),
-    )
-
-
-def _quantization(config: dict[str, Any], name: str) -> str:
-    settings = config.get("quantization_config") or config.get("quantization")
-    bits = settings.get("bits") if isinstance(settings, dict) else None
-    if isinstance(bits, int):
-        return f"{bits}-bit"
-    named = _NAMED_BITS.search(name)
-    return (named[3] or f"{named[1] or named[2]}-bit") if named else ""
-
-
-def _weight_bytes(safetensors: Any) -> int | None:
-    counts = getattr(safetensors, "parameters", None)
-    if not isinstance(counts, dict) or not counts:
-        return None
-    return sum(int(count) * _BITS.get(str(dtype), 8) // 8 for dtype, count in counts.items())

@@ -5,7 +5,7 @@ from typing import Any
 import httpx2
 
 from rdchat.hub.connections import tls_context
-from rdchat.hub.hub_errors import HubError, TemporaryHubError
+from rdchat.hub.hub_errors import TemporaryHubError, UnreachableError
 
 _TIMEOUT = httpx2.Timeout(30.0, connect=15.0)
 
@@ -21,7 +21,7 @@ class HubClient(httpx2.Client):
             raise TemporaryHubError(f"{host} does not answer.", "Check the network connection.") from error
         except httpx2.TransportError as error:
             hint = "Check the network connection, and the proxy where there is one."
-            raise HubError(f"{host} cannot be reached.", hint) from error
+            raise UnreachableError(f"{host} cannot be reached.", hint) from error
         if response.status_code == 429 or response.is_server_error:
             response.raise_for_status()
         return response

@@ -73,6 +73,18 @@ class RepositoryFiles:
         return sum({file.digest: file.size for file in self.files}.values())
 
 
+def check_names(repository: str, revision: str) -> None:
+    """Refuse what cannot be a hub id or a revision; both become paths.
+
+    Raises:
+        HubError: If one of them cannot be.
+    """
+    if not is_repository(repository):
+        raise HubError(f"{repository[:200]} is no model's name on the hub.", "Such a name is ORG/NAME.")
+    if not is_revision(revision):
+        raise HubError(f"{revision[:200]} is no revision.", "Name a branch, a tag or a commit.")
+
+
 def is_repository(name: str) -> bool:
     """Tell whether a name may be a hub id: `ORG/NAME`, which also is safe as a folder's name."""
     return (
@@ -131,6 +143,12 @@ def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFil
         raise HubError("It has files whose names differ in upper and lower case only.", "No Mac could hold both.")
     names = {file.name for file in taken}
     return tuple(sorted(taken, key=lambda file: file.name)), tuple(f.name for f in listed if f.name not in names)
+
+
+def readable_ggufs(files: Iterable[HubFile]) -> tuple[HubFile, ...]:
+    """Return the GGUF files of types that are read right, smallest first; one of them is a whole model."""
+    known = (file for file in files if file.name.lower().endswith(".gguf"))
+    return tuple(sorted((f for f in known if is_safe_name(f.name) and _is_known(f.name)), key=lambda file: file.size))
 
 
 def _is_known(name: str) -> bool:

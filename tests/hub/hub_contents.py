@@ -22,12 +22,14 @@ class Repository:
         branches: Commits by name.
         gated: Whether a token is wanted.
         told: What the API tells of a file where that is not the truth: fields by name.
+        facts: What the API tells of the model besides, such as `downloads` and `tags`.
     """
 
     commits: dict[str, dict[str, bytes]]
     branches: dict[str, str]
     gated: bool = False
     told: dict[str, dict[str, Any]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

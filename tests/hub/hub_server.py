@@ -36,6 +36,7 @@ class HubServer:
         token: That a gated repository wants.
         etags: Whether the store gives one.
         before_bytes: Called once before the bytes of a file are sent, by its name.
+        before_api: Called with the path before the API answers.
     """
 
     def __init__(self) -> None:
@@ -48,6 +49,7 @@ class HubServer:
         self.token = "hf_right"
         self.etags = True
         self.before_bytes: dict[str, Callable[[], object]] = {}
+        self.before_api: Callable[[str], object] = lambda _path: None
         self.closing = threading.Event()
         self._servers = [_Server(self) for _ in range(2)]
         self._threads = [threading.Thread(target=server.serve_forever, args=(0.05,)) for server in self._servers]
@@ -64,10 +66,17 @@ class HubServer:
         for thread in self._threads:
             thread.join()
 
-    def add(self, name: str, files: dict[str, bytes], gated: bool = False) -> str:
-        """Add a model with one commit, which `main` stands for; return the commit."""
+    def add(self, name: str, files: dict[str, bytes], gated: bool = False, **facts: Any) -> str:
+        """Add a model with one commit, which `main` stands for; return the commit.
+
+        Args:
+            name: The hub id.
+            files: By name.
+            gated: Whether a token is wanted.
+            facts: What the API tells of it where that is not the usual.
+        """
         commit = hashlib.sha1(repr((name, sorted(files.items()))).encode()).hexdigest()
-        self.repositories[name] = Repository({commit: files}, {"main": commit}, gated)
+        self.repositories[name] = Repository({commit: files}, {"main": commit}, gated, facts=facts)
         return commit
 
     def fault(self, name: str, *faults: Fault) -> None:
@@ -141,6 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _api(self, words: list[str], query: dict[str, list[str]]) -> None:
         self._note("")
+        self.hub.before_api(self.path)
         if self.hub.api_faults:
             fault = self.hub.api_faults.pop(0)
             if fault.cut is not None:
@@ -158,25 +168,36 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             files = repository.commits[commit]
             files_told = [listed(name, data) | repository.told.get(name, {}) for name, data in files.items()]
-            told = {"id": "/".join(words[:2]), "sha": commit, "siblings": files_told}
+            name = "/".join(words[:2])
+            told = self._facts(name, repository, 0) | {"sha": commit, "siblings": files_told}
             self._answer(200, {"Content-Type": "application/json"}, json.dumps(told).encode())
+
+    def _facts(self, name: str, repository: Repository, number: int) -> dict[str, Any]:
+        """Return what the API tells of a model; `number` is its downloads where nothing else is said."""
+        return {
+            "id": name,
+            "downloads": number,
+            "likes": 3,
+            "gated": "auto" if repository.gated else False,
+            "lastModified": "2026-11-01T10:00:00.000Z",
+            "tags": ["mlx", "license:apache-2.0"],
+            "config": {"model_type": "llama", "quantization_config": {"bits": 4}},
+            "safetensors": {"parameters": {"U32": 100, "BF16": 10}, "total": 110},
+            **repository.facts,
+        }
 
     def _search(self, query: dict[str, list[str]]) -> None:
         words = query.get("search", [""])[0].lower()
+        tags = set(query.get("filter", []))
         found = [
-            {
-                "id": name,
-                "downloads": number,
-                "likes": 3,
-                "gated": "auto" if repository.gated else False,
-                "lastModified": "2026-11-01T10:00:00.000Z",
-                "tags": ["mlx", "license:apache-2.0"],
-                "config": {"model_type": "llama", "quantization_config": {"bits": 4}},
-                "safetensors": {"parameters": {"U32": 100, "BF16": 10}, "total": 110},
-            }
-            for number, (name, repository) in enumerate(self.hub.repositories.items())
+            self._facts(name, repository, number)
+            for number, (name, repository) in enumerate(list(self.hub.repositories.items()))
             if words in name.lower()
         ]
+        found = [facts for facts in found if tags <= set(facts["tags"])]
+        order = query.get("sort", [""])[0]
+        if any(order in repository.facts for repository in self.hub.repositories.values()):
+            found.sort(key=lambda facts: facts[order], reverse=True)
         limit = int(query.get("limit", ["100"])[0])
         self._answer(200, {"Content-Type": "application/json"}, json.dumps(found[:limit]).encode())
 

@@ -30,7 +30,8 @@ def _number(text: str) -> int:
 
 def _search(args: argparse.Namespace) -> int:
     from rdchat.hub.endpoint import find_endpoint  # noqa: PLC0415  slow to import, as all of these rooms
-    from rdchat.hub.hub_api import HubApi, SortBy  # noqa: PLC0415
+    from rdchat.hub.found_models import SortBy  # noqa: PLC0415
+    from rdchat.hub.hub_api import HubApi  # noqa: PLC0415
     from rdchat.hub.tokens import Tokens  # noqa: PLC0415
 
     api = HubApi(Tokens().access(find_endpoint()))

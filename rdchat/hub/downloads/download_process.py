@@ -13,7 +13,7 @@ from typing import IO, Any
 from rdchat import host
 from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadProgress, DownloadState
 from rdchat.hub.endpoint import find_endpoint
-from rdchat.hub.hub_api import check_names
+from rdchat.hub.known_files import check_names
 from rdchat.hub.tokens import Tokens
 
 _END_S = 3.0  # in which it ends by itself once its input does

@@ -29,9 +29,9 @@ from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.hub.downloads.snapshot import is_snapshot, make_snapshot
 from rdchat.hub.downloads.transfer import KEPT, Source, Transfer, TransferWatcher
 from rdchat.hub.endpoint import check_online
-from rdchat.hub.hub_api import HubApi, check_names
+from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError, TemporaryHubError
-from rdchat.hub.known_files import HubFile, RepositoryFiles
+from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names
 from rdchat.hub.tokens import HubAccess
 
 _CHECKSUM_TRIES = 2

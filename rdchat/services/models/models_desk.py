@@ -12,6 +12,10 @@ from rdchat.services.models.library import Library
 from rdchat.services.models.removal import Removal
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.models.verification import Verification
+from rdchat.services.models.here import HereRepositories
+from rdchat.services.models.hub_details import HubDetails
+from rdchat.services.models.hub_search import HubSearch
+from rdchat.services.models.machine_room import MachineRoom, whole_memory
 
 
 class ModelsDesk(QObject):
@@ -26,6 +30,10 @@ class ModelsDesk(QObject):
         library: The models on this machine.
         verification: Holds a model against the hub's checksums.
         removal: Deletes models and puts them back.
+        search: Of the hub.
+        details: One model of the hub.
+        room: How much memory models could take.
+        here: Which repositories of the hub are on this machine.
     """
 
     def __init__(
@@ -35,6 +43,8 @@ class ModelsDesk(QObject):
         drafting: DraftControl,
         sources: ModelSources,
         parent: QObject | None = None,
+        *,
+        room: MachineRoom | None = None,
     ) -> None:
         super().__init__(parent)
         self.slot, self.preferences, self.drafting = slot, preferences, drafting
@@ -43,9 +53,16 @@ class ModelsDesk(QObject):
         self.library = Library(sources, slot, preferences, self)
         self.verification = Verification(self.tokens, self)
         self.removal = Removal(self)
+        self.search = HubSearch(self.tokens, self)
+        self.details = HubDetails(self.tokens, self)
+        self.room = room or MachineRoom(whole_memory, self)
+        self.here = HereRepositories(self)
 
     def close(self) -> None:
         """End what goes on; downloads are paused and go on when the app is started again."""
+        self.search.close()
+        self.details.close()
+        self.here.close()
         self.downloads.close()
         for part in (self.library, self.verification, self.removal):
             part.close()

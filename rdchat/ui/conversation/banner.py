@@ -25,6 +25,7 @@ class Banner(QWidget):
     """
 
     closed = Signal()
+    dismissed = Signal()  # by its own button; `closed` follows
 
     def __init__(self, theme: Theme, text: str, detail: str = "", icon: str = "info", color: str = "accent") -> None:
         super().__init__()
@@ -45,6 +46,7 @@ class Banner(QWidget):
         self._close.setAutoRaise(True)
         self._close.setToolTip("Close")
         self._close.setAccessibleName("Close this notice")
+        self._close.clicked.connect(self.dismissed)
         self._close.clicked.connect(self.closed)
         self._row = QHBoxLayout(self)
         self._row.setContentsMargins(MEDIUM, SMALL, SMALL, SMALL)

@@ -7,6 +7,8 @@ from rdchat.chat.conversation import Conversation, Message, MessageStatus, Notic
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState, Failure
+from rdchat.services.models.larger_model import LargerModel
+from rdchat.services.models.machine_room import MachineRoom
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer, ComposerState
 from rdchat.ui.conversation.welcome import ModelFailedView, WelcomeView
@@ -20,6 +22,7 @@ class ConversationView(Ground):
     """Wires the controller to the transcript and the composer, and chooses what stands between the two."""
 
     choose_model_requested = Signal()
+    larger_model_requested = Signal(str)  # its hub id
 
     def __init__(
         self, controller: ChatController, theme: Theme, transcript: TranscriptView, parent: QWidget | None = None
@@ -49,6 +52,11 @@ class ConversationView(Ground):
         self._connect_notices()
         self._show_conversation()
         self._show_state()
+
+    def offer_larger_model(self, room: MachineRoom) -> None:
+        """Say in one line that the default model is small, while there is a larger one that this memory holds."""
+        larger = LargerModel(self._controller.model_slot, self._controller.preferences, room, self)
+        larger.changed.connect(lambda: self._show_larger_model(larger))
 
     def _connect_transcript(self) -> None:
         controller, transcript = self._controller, self.transcript
@@ -187,3 +195,17 @@ class ConversationView(Ground):
         banner = Banner(self._theme, f"Deleted “{title}”")
         banner.add_action("Undo", self._controller.desk.undo_delete)
         self.banners.show_banner(banner, "undo", UNDO_MS)
+
+    def _show_larger_model(self, larger: LargerModel) -> None:
+        offered = larger.offered
+        if offered is None:
+            self.banners.close_banner("larger model")
+            return
+        size = formatting.memory(offered.weight_bytes)
+        banner = Banner(
+            self._theme, f"The default model is small. {offered.name} fits {formatting.MACHINE}: {size}.", icon="model"
+        )
+        banner.dismissed.connect(larger.decline)
+        button = banner.add_action("Get a larger one…", lambda: self.larger_model_requested.emit(offered.repository))
+        button.setToolTip("Shows it in the models window; nothing is downloaded before you say so")
+        self.banners.show_banner(banner, "larger model")

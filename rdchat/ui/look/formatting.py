@@ -4,11 +4,12 @@ import math
 import time
 from datetime import datetime
 
-from rdchat import paths
+from rdchat import host, paths
 from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
 from rdchat.inference.api.requests import Dtype, Mode
 
 NONE = "\N{EN DASH}"
+MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"  # a model goes by its folder's name
 
 FINISH_WORDS = {

@@ -48,6 +48,7 @@ class ModelsWindow(QDialog):
             self._tabs.addTab(name)
             self._pages.addWidget(page)
         self._tabs.currentChanged.connect(self._pages.setCurrentIndex)
+        self.discover.downloads_requested.connect(lambda: self.show_page(self.downloads))
         bar = QHBoxLayout()
         bar.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)
         bar.addStretch()

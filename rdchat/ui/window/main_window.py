@@ -186,6 +186,7 @@ class MainWindow(QMainWindow):
         controller.message_changed.connect(self._show_state)
         controller.desk.conversation_opened.connect(self._show_state)
         self.conversation.choose_model_requested.connect(self._folders.choose_model)
+        self.conversation.larger_model_requested.connect(self.windows.open_discover)
         self.header.model.folder_requested.connect(self._folders.choose_model)
         self.sidebar.list.write_requested.connect(self.conversation.composer.setFocus)
         self._drops.refused.connect(self.conversation.show_refused_model)

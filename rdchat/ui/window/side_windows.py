@@ -12,6 +12,7 @@ from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.theme import Theme
 
 if TYPE_CHECKING:
+    from rdchat.services.models.machine_room import MachineRoom
     from rdchat.services.models.models_desk import ModelsDesk
     from rdchat.ui.benchmark import BenchmarkWindow
     from rdchat.ui.benchmark.obstacles import Obstacles
@@ -35,6 +36,11 @@ class Windows:
         self._controller, self._theme, self._parent, self._sources = controller, theme, parent, sources
         self._chat_of_tokens: int | None = None
         self._models_desk: ModelsDesk | None = None
+        self._room: MachineRoom | None = None
+
+    def offer_room(self, room: "MachineRoom") -> None:
+        """Have the models window judge by this memory what fits."""
+        self._room = room
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
@@ -122,11 +128,21 @@ class Windows:
 
         controller = self._controller
         desk = ModelsDesk(
-            controller.model_slot, controller.preferences, controller.drafting, self._sources, self._parent
+            controller.model_slot,
+            controller.preferences,
+            controller.drafting,
+            self._sources,
+            self._parent,
+            room=self._room,
         )
         self._models_desk = desk
         drops = DroppedModel(self._sources, controller.model_slot, desk)
         return ModelsWindow(desk, self._theme, drops, self._parent)
+
+    def open_discover(self, repository: str) -> None:
+        """Show the models window at a model of the hub, which is then asked for it."""
+        self.models.show_page(self.models.discover)
+        self.models.discover.open_model(repository)
 
     def close(self) -> None:
         """End what the windows do behind the app's back."""

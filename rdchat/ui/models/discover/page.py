@@ -1,19 +1,243 @@
 """Models of the Hugging Face hub, and their cards."""
 
-from PySide6.QtWidgets import QWidget
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QHBoxLayout, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
+from rdchat.errors import RdchatError
+from rdchat.hub.downloads.download_progress import DownloadProgress
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.services.models.hub_search import STEPS, HubQuery
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.theme import Theme
+from rdchat.services.models.newcomers import for_machine, suggestions
+from rdchat.services.models.search_filters import SearchFilters, choices_among
+from rdchat.ui.look import formatting
+from rdchat.ui.look.labels import ElidedLabel, Ground, Separator
+from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.models.discover.details_view import DetailsView
+from rdchat.ui.models.discover.link_button import LinkButton
+from rdchat.ui.models.discover.notice_view import NoticeView
+from rdchat.ui.models.discover.results_model import Row, found_rows, newcomer_rows
+from rdchat.ui.models.discover.results_view import ResultsView
+from rdchat.ui.models.discover.search_bar import SearchBar
+
+_LIST_WIDTH = 330
+_PASSING_MS = 200  # on the way through the list with the keys, what is passed is not asked for
 
 
 class DiscoverPage(QWidget):
-    """Models of the Hugging Face hub, and their cards.
+    """Searches the hub, and shows a list for newcomers until there is something to search for.
+
+    Nothing is asked of the hub before the person types or chooses a model.
 
     Args:
         desk: What the window works with.
         theme: The appearance to follow.
     """
 
+    downloads_requested = Signal()
+    token_requested = Signal(str)  # the model's hub id
+
     def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
         super().__init__()
         self._desk, self._theme = desk, theme
+        self._filters = SearchFilters()
+        self._chosen: Row | None = None
+        self.bar = SearchBar(theme)
+        self.list = ResultsView(theme)
+        self.notice = NoticeView(theme)
+        self.details = DetailsView(desk, theme)
+        self.foot = ElidedLabel(theme, "", "muted", -1.5)
+        self.again = LinkButton("Try again", theme)
+        self._asking = QTimer(self, interval=_PASSING_MS, singleShot=True)
+        self._asking.timeout.connect(self._ask_for_chosen)
+        self._lay_out()
+        self._connect()
+        self._show_results()
+
+    def _lay_out(self) -> None:
+        self._left = QStackedWidget()
+        self._left.addWidget(self.list)
+        self._left.addWidget(self.notice)
+        foot = QHBoxLayout()
+        foot.setContentsMargins(MEDIUM, TIGHT, SMALL, TIGHT)
+        foot.addWidget(self.foot, 1)
+        foot.addWidget(self.again)
+        side = QWidget()
+        side.setMinimumWidth(240)
+        column = QVBoxLayout(side)
+        column.setContentsMargins(0, TIGHT, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(self._left, 1)
+        column.addWidget(Separator(self._theme))
+        column.addLayout(foot)
+        splitter = QSplitter(Qt.Orientation.Horizontal)
+        splitter.setHandleWidth(1)
+        splitter.setChildrenCollapsible(False)
+        splitter.addWidget(side)
+        ground = Ground(self._theme, "surface")
+        inside = QVBoxLayout(ground)
+        inside.setContentsMargins(0, 0, 0, 0)
+        inside.addWidget(self.details)
+        splitter.addWidget(ground)
+        splitter.setStretchFactor(1, 1)
+        splitter.setSizes([_LIST_WIDTH, 10_000])
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.setSpacing(0)
+        head = QVBoxLayout()
+        head.setContentsMargins(MEDIUM, MEDIUM, MEDIUM, MEDIUM)
+        head.addWidget(self.bar)
+        rows.addLayout(head)
+        rows.addWidget(Separator(self._theme))
+        rows.addWidget(splitter, 1)
+
+    def _connect(self) -> None:
+        desk, search = self._desk, self._desk.search
+        self.bar.query_changed.connect(self._search)
+        self.bar.search_requested.connect(lambda query: self._search(query, at_once=True))
+        self.bar.filters_changed.connect(self._filter)
+        self.bar.results_requested.connect(self.list.choose_first)
+        self.list.chosen.connect(self._choose)
+        self.list.opened.connect(self._open_chosen)
+        self.list.more_wanted.connect(search.more)
+        self.notice.retry_requested.connect(search.retry)
+        self.notice.token_requested.connect(lambda: self.token_requested.emit(""))
+        self.notice.clear_requested.connect(self.bar.clear_filters)
+        self.again.clicked.connect(search.retry)
+        self.details.downloads_requested.connect(self.downloads_requested)
+        self.details.token_requested.connect(self.token_requested)
+        self.details.gguf_chosen.connect(desk.details.choose)
+        self.details.retry_requested.connect(desk.details.retry)
+        search.changed.connect(self._show_results)
+        desk.details.changed.connect(self._show_details)
+        desk.room.changed.connect(self._show_all)
+        desk.slot.loaded.connect(self._look_at_room)
+        desk.here.changed.connect(self._show_all)
+        desk.downloads.finished.connect(self._on_finished)
+
+    def open_model(self, repository: str) -> None:
+        """Show a model, which the hub is asked for."""
+        self.bar.field.clear()
+        self.list.select(repository)
+        self._choose(Row(repository, repository))
+        self._ask_for_chosen()
+        index = self.list.currentIndex()
+        if index.isValid():
+            self.list.scrollTo(index, self.list.ScrollHint.PositionAtCenter)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._desk.here.look()
+        self._look_at_room()
+        if not self._chosen:
+            self.bar.field.setFocus()
+
+    def _look_at_room(self) -> None:
+        """Find out about the memory, which the device cannot tell before the engine has begun."""
+        if self.isVisible() and self._desk.room.room is None:
+            self._desk.room.look()
+
+    def _search(self, query: HubQuery, *, at_once: bool = False) -> None:
+        self._desk.search.search(query, at_once=at_once)
+
+    def _filter(self, filters: SearchFilters) -> None:
+        self._filters = filters
+        self._show_results()
+
+    def _show_all(self) -> None:
+        self._show_results()
+        self._show_details()
+
+    def _show_results(self) -> None:
+        state, room, here = self._desk.search.state, self._desk.room.room, self._desk.here.repositories
+        searching = bool(state.query.words.strip())
+        self.bar.show_filters(searching)
+        if not searching:
+            first = for_machine(room) if room is not None else ()
+            self.list.rows.set_rows(newcomer_rows(suggestions(), first, room, here))
+            self._left.setCurrentWidget(self.list)
+        else:
+            self.bar.show_choices(choices_among(state.found))
+            shown = [model for model in state.found if self._filters.wanted(model, room)]
+            self.list.rows.set_rows(found_rows(shown, room, here))
+            if shown:
+                self._left.setCurrentWidget(self.list)
+            else:
+                self._show_notice()
+            if not shown or not self.list.verticalScrollBar().maximum():
+                self._desk.search.more()  # what was found so far does not fill the list
+        self.list.select(self._chosen.repository if self._chosen else "")
+        self._show_foot(len(state.found))
+
+    def _show_notice(self) -> None:
+        state = self._desk.search.state
+        if state.trouble is not None:
+            self.notice.show_trouble(state.trouble, state.wait_s)
+        elif state.asking or not state.complete:
+            self.notice.show_words("Searching…")
+        elif state.found:
+            number = f"the first {STEPS[-1]}" if len(state.found) >= STEPS[-1] else f"the {len(state.found)}"
+            self.notice.show_words("Nothing fits the filters", f"Of {number} models that were found.", can_clear=True)
+        else:
+            kind = "GGUF files" if state.query.gguf else "MLX models"
+            other = "MLX models" if state.query.gguf else "GGUF files"
+            self.notice.show_words("Nothing found", f"The hub has no {kind} of that name. Try other words, or {other}.")
+        self._left.setCurrentWidget(self.notice)
+
+    def _show_foot(self, found: int) -> None:
+        state = self._desk.search.state
+        trouble = state.trouble if found else None
+        self.again.setVisible(trouble is not None)
+        if trouble is not None:
+            self.foot.setText(
+                f"Asking again in {state.wait_s} s. {trouble.message}" if state.wait_s else str(trouble.message)
+            )
+        elif state.asking and found:
+            self.foot.setText("Asking for more…")
+        elif state.query.words.strip() and state.complete and found:
+            shown = self.list.rows.rowCount()
+            limit = found >= STEPS[-1]
+            counted = f"the first {found} models" if limit else formatting.counted(found, "model")
+            self.foot.setText(f"{shown} of {counted}" if shown < found or limit else counted)
+        else:
+            self.foot.setText(self._way_words())
+
+    def _way_words(self) -> str:
+        """Return whom a search asks, and how."""
+        route = self._desk.search.route
+        try:
+            endpoint = find_endpoint()
+        except RdchatError as error:
+            return error.message
+        who = f"{endpoint.host}, which HF_ENDPOINT names" if endpoint.is_mirror else endpoint.host
+        through = f" through the proxy {route.proxy}" if route is not None and route.proxy else ""
+        return f"Searches ask {who}{through}."
+
+    def _choose(self, row: Row) -> None:
+        self._chosen = row
+        self._asking.start()
+
+    def _ask_for_chosen(self) -> None:
+        self._asking.stop()
+        chosen = self._chosen
+        if chosen is not None:
+            self._desk.details.show(chosen.repository, chosen.facts_of)
+
+    def _open_chosen(self) -> None:
+        if self._asking.isActive():
+            self._ask_for_chosen()
+        self.details.focus_download()
+
+    def _show_details(self) -> None:
+        model = self._desk.details.model
+        if model is None:
+            self.details.show_nothing()
+            return
+        suggestion = next((each for each in suggestions() if each.repository == model.repository), None)
+        self.details.show_model(model, self._desk.room.room, suggestion, self._desk.here.repositories)
+
+    def _on_finished(self, progress: DownloadProgress) -> None:
+        self._desk.here.look()
+        if self._desk.details.model is not None and progress.repository == self._desk.details.model.repository:
+            self._desk.details.look_again()

@@ -1,0 +1,167 @@
+"""Searching the hub beside the main thread: what is typed fast asks once, and only the last answer counts."""
+
+from dataclasses import dataclass, replace
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from rdchat.errors import RdchatError
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.found_models import FoundModel, SortBy
+from rdchat.hub.route import Route, find_route
+from rdchat.hub.tokens import Tokens
+from rdchat.services.models.hub_trouble import HubTrouble, trouble_of
+from rdchat.services.models.latest_task import LatestTask
+
+STEPS = (60, 200, 500)  # so many results are asked for, one after the other
+_TYPING_MS = 300  # a pause in typing asks; not every letter
+_SECOND_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class HubQuery:
+    """What is searched for.
+
+    Attributes:
+        words: Of models' names; empty for nothing.
+        sort: What comes first.
+        gguf: Models that have GGUF files, instead of those that are marked as MLX's.
+    """
+
+    words: str = ""
+    sort: SortBy = "downloads"
+    gguf: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SearchState:
+    """Where a search stands.
+
+    Attributes:
+        query: What is searched for.
+        found: What was found so far, in the hub's order.
+        asking: The hub is being asked.
+        complete: The hub has no more, or no more is asked for.
+        trouble: Why the last question was not answered.
+        wait_s: Seconds until the hub is asked again by itself; 0 where it is not.
+    """
+
+    query: HubQuery = HubQuery()
+    found: tuple[FoundModel, ...] = ()
+    asking: bool = False
+    complete: bool = True
+    trouble: HubTrouble | None = None
+    wait_s: int = 0
+
+
+class HubSearch(QObject):
+    """One search at a time. Lives on the main thread.
+
+    Args:
+        tokens: Where the person's tokens are found.
+        parent: The Qt parent.
+
+    Attributes:
+        state: Where it stands.
+        route: The way to the hub that was asked last; None before that, or where it could not be found.
+    """
+
+    changed = Signal()
+
+    def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._tokens = tokens
+        self.state = SearchState()
+        self.route: Route | None = None
+        self._step = 0
+        self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._typing.timeout.connect(self._ask)
+        self._waiting = QTimer(self, interval=_SECOND_MS)
+        self._waiting.timeout.connect(self._count_down)
+        self._task = LatestTask("search of the hub", self)
+        self._task.done.connect(self._take)
+        self._task.failed.connect(self._fail)
+
+    def search(self, query: HubQuery, *, at_once: bool = False) -> None:
+        """Search for something else; `changed` follows, now and whenever there is more to show.
+
+        Args:
+            query: What for.
+            at_once: Without waiting for a pause in typing.
+        """
+        if query == self.state.query and not at_once:
+            return
+        words_only = replace(self.state.query, words=query.words) == query
+        self._task.cancel()
+        self._waiting.stop()
+        self._step = 0
+        empty = not query.words.strip()
+        self._set(SearchState(query, asking=not empty, complete=empty))
+        if empty:
+            self._typing.stop()
+        elif at_once or not words_only:
+            self._typing.stop()
+            self._ask()
+        else:
+            self._typing.start()
+
+    def more(self) -> None:
+        """Ask for more of the same, if there is more and nothing is in the way."""
+        state = self.state
+        if not (state.asking or state.complete or state.trouble):
+            self._step += 1
+            self._set(replace(state, asking=True))
+            self._ask()
+
+    def retry(self) -> None:
+        """Ask once more for what was not answered."""
+        if self.state.trouble is not None:
+            self._waiting.stop()
+            self._set(replace(self.state, asking=True, trouble=None, wait_s=0))
+            self._ask()
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._typing.stop()
+        self._waiting.stop()
+        self._task.close()
+
+    def _ask(self) -> None:
+        query, limit = self.state.query, STEPS[self._step]
+        self._task.start(lambda: self._found(query, limit))
+
+    def _found(self, query: HubQuery, limit: int) -> tuple[FoundModel, ...]:
+        """Ask the hub; not on the main thread."""
+        from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  its client takes longer to import than the window
+
+        endpoint = find_endpoint()
+        self.route = find_route(endpoint)  # known also where the hub does not answer
+        api = HubApi(self._tokens.access(endpoint))
+        return api.search(query.words.strip(), sort=query.sort, limit=limit, gguf_only=query.gguf)
+
+    @Slot(object)
+    def _take(self, answer: tuple[FoundModel, ...]) -> None:
+        before = self.state.found
+        known = {model.repository for model in before}
+        found = (*before, *(model for model in answer if model.repository not in known))
+        limit = STEPS[self._step]
+        complete = len(answer) < limit or limit == STEPS[-1]
+        self._set(replace(self.state, found=found, asking=False, complete=complete))
+
+    @Slot(RdchatError)
+    def _fail(self, error: RdchatError) -> None:
+        trouble = trouble_of(error, self.route)
+        wait = int(trouble.wait_s + 1) if trouble.wait_s is not None else 0
+        self._set(replace(self.state, asking=False, trouble=trouble, wait_s=wait))
+        if wait:
+            self._waiting.start()
+
+    def _count_down(self) -> None:
+        left = self.state.wait_s - 1
+        if left <= 0:
+            self.retry()
+        else:
+            self._set(replace(self.state, wait_s=left))
+
+    def _set(self, state: SearchState) -> None:
+        self.state = state
+        self.changed.emit()

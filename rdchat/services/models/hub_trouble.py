@@ -1,0 +1,59 @@
+"""What stands in the way of the hub, in words for a window: what happened, what to do, and what to click."""
+
+from dataclasses import dataclass
+
+from rdchat.errors import RdchatError
+from rdchat.hub.hub_errors import AccessRefusedError, Lack, TemporaryHubError, UnreachableError
+from rdchat.hub.route import Route
+
+_STEPS = {
+    Lack.TOKEN: (
+        "Open its page, sign in and click “Agree and access repository”. Then make a token there under Settings > "
+        "Access Tokens, and enter it here."
+    ),
+    Lack.GOOD_TOKEN: "It may have run out. Make another one there under Settings > Access Tokens, and enter it here.",
+    Lack.AGREEMENT: "Open its page with your token's account and click “Agree and access repository”. Then try again.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HubTrouble:
+    """What went wrong.
+
+    Attributes:
+        message: What happened.
+        hint: What to do; may be empty.
+        page: The model's page, where something is to be clicked there.
+        wants_token: Whether a token may help.
+        wait_s: Seconds after which the hub wants to be asked again; None where it does not say.
+    """
+
+    message: str
+    hint: str = ""
+    page: str = ""
+    wants_token: bool = False
+    wait_s: float | None = None
+
+
+def trouble_of(error: RdchatError, route: Route | None) -> HubTrouble:
+    """Return an error in words.
+
+    Args:
+        error: What was raised.
+        route: The way to the hub, if it could be found.
+    """
+    if isinstance(error, AccessRefusedError):
+        return HubTrouble(error.message, _STEPS[error.lack], error.page, wants_token=error.lack is not Lack.AGREEMENT)
+    if isinstance(error, UnreachableError):
+        return HubTrouble(error.message, _way_words(route))
+    wait = error.wait_s if isinstance(error, TemporaryHubError) else None
+    return HubTrouble(error.message, error.hint, wait_s=wait)
+
+
+def _way_words(route: Route | None) -> str:
+    if route is not None and route.proxy:
+        named = f"{route.proxy_variable} names" if route.proxy_variable else "The system's network settings name"
+        return f"{named} the proxy {route.proxy}. Check that it runs and lets {route.host} through."
+    if route is not None and route.is_mirror:
+        return f"HF_ENDPOINT names {route.host} as the hub. Check that address, and the network connection."
+    return "Check the network connection. Where a proxy is needed, set it in the system's network settings."

@@ -1,0 +1,63 @@
+"""The offer of a larger model at the first starts, while nothing but the default one was ever loaded."""
+
+from dataclasses import replace
+
+from PySide6.QtCore import QObject, Signal
+
+from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.models.machine_room import MachineRoom
+from rdchat.services.models.newcomers import Suggestion, for_machine
+
+
+class LargerModel(QObject):
+    """Knows whether a larger model is to be offered, and which. Nothing is asked of the hub for it.
+
+    Args:
+        slot: The model that answers.
+        preferences: Which models were loaded before, and whether the person declined.
+        room: This machine's memory.
+        parent: The Qt parent.
+    """
+
+    changed = Signal()
+
+    def __init__(
+        self, slot: ModelSlot, preferences: SettingsControl, room: MachineRoom, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._slot, self._preferences, self._room = slot, preferences, room
+        self._offered: Suggestion | None = None
+        slot.loaded.connect(self._look)
+        slot.load_started.connect(self._decide)
+        room.changed.connect(self._decide)
+
+    @property
+    def offered(self) -> Suggestion | None:
+        """The model to offer; None where none is."""
+        return self._offered
+
+    def decline(self) -> None:
+        """Offer none any more, in later starts neither."""
+        self._preferences.change(replace(self._preferences.settings, larger_model_declined=True))
+        self._decide()
+
+    def _look(self) -> None:
+        """Find out about the memory; not before the default model is there, as that imports MLX."""
+        if self._wanted and self._room.room is None:
+            self._room.look()
+        self._decide()
+
+    @property
+    def _wanted(self) -> bool:
+        settings, slot = self._preferences.settings, self._slot
+        only_default = slot.chosen is None and slot.info is not None and not settings.recent_models
+        return only_default and not settings.larger_model_declined
+
+    def _decide(self) -> None:
+        room = self._room.room
+        fitting = for_machine(room) if room is not None and self._wanted else ()
+        offered = fitting[0] if fitting else None
+        if offered != self._offered:
+            self._offered = offered
+            self.changed.emit()

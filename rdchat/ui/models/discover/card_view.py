@@ -1,0 +1,75 @@
+"""A model's card, rendered as the transcript renders replies: nothing is fetched for it."""
+
+import time
+
+from PySide6.QtCore import QTimer, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QWidget
+
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from rdchat.ui.transcript.markdown.text_body import TextBody, Work
+
+_SLICE_S = 0.008  # of drawing in a turn of the event loop
+_LEXER_WAIT_MS = 50
+_MOST_CHARACTERS = 30_000  # that are shown: Qt lays a whole text out when the window's width changes
+
+
+class CardView(QWidget):
+    """Shows one text, as high as it is; it is drawn a slice at a time."""
+
+    cut = Signal(bool)  # whether some of the text is left out, once it is drawn
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._library = LexerLibrary()
+        self._is_cut = False
+        self.body = self._new_body()
+        self._timer = QTimer(self, singleShot=True)
+        self._timer.timeout.connect(self._draw)
+        theme.changed.connect(self._restyle)
+
+    def show_card(self, card: str) -> None:
+        """Show another card, or none where it is empty."""
+        old, self.body = self.body, self._new_body()  # a text that is replaced would be laid out twice
+        old.hide()
+        old.deleteLater()
+        self._is_cut = len(card) > _MOST_CHARACTERS
+        end = card.rfind("\n", 0, _MOST_CHARACTERS) if self._is_cut else len(card)
+        self.body.set_text(card[: end if end > 0 else _MOST_CHARACTERS], True)
+        self.body.show()
+        self._fit()
+        self._timer.start(0)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _new_body(self) -> TextBody:
+        body = TextBody(MarkdownParser(), self._theme, self._library, parent=self)
+        body.setAccessibleName("Model card")
+        return body
+
+    def _draw(self) -> None:
+        deadline = time.perf_counter() + _SLICE_S
+        work = self.body.work
+        while work is Work.READY and time.perf_counter() < deadline:
+            work = self.body.advance(deadline)
+        if work is Work.WAITING:
+            work = self.body.advance(deadline)
+        self._fit()
+        if work is not Work.NONE:
+            self._timer.start(0 if work is Work.READY else _LEXER_WAIT_MS)
+        else:
+            self.cut.emit(self._is_cut or self.body.hidden_characters > 0)
+
+    def _fit(self) -> None:
+        height = self.body.height_for(max(self.width(), 1)) if self.body.work or self.body.toPlainText() else 0
+        self.body.setGeometry(0, 0, self.width(), height)
+        self.setFixedHeight(height)
+
+    def _restyle(self) -> None:
+        self.body.restyle()
+        self._timer.start(0)

@@ -1,0 +1,235 @@
+"""What is told of one model: its facts, whether it fits, its download, its files and its card."""
+
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
+
+from rdchat.inference.api.model_room import ModelRoom
+from rdchat.services.models.hub_details import ModelDetails
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.newcomers import Suggestion
+from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
+from rdchat.ui.models.discover import words
+from rdchat.ui.models.discover.card_view import CardView
+from rdchat.ui.models.discover.download_box import DownloadBox
+from rdchat.ui.models.discover.files_box import FilesBox
+from rdchat.ui.models.discover.link_button import LinkButton
+from rdchat.ui.models.discover.notice_view import NoticeView, open_page
+from rdchat.ui.models.discover.suggestion_box import SuggestionBox
+
+_GATED = "Gated: its authors give access on its page, and the hub wants a token."
+
+
+class DetailsView(QStackedWidget):
+    """Shows a model, or what stands in its place.
+
+    Args:
+        desk: What the window works with.
+        theme: The appearance to follow.
+    """
+
+    downloads_requested = Signal()
+    token_requested = Signal(str)  # the model's hub id
+    gguf_chosen = Signal(str)
+    retry_requested = Signal()
+
+    def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self._model: ModelDetails | None = None
+        self._card: str | None = None
+        self.notice = NoticeView(theme)
+        self.download = DownloadBox(desk.downloads, desk.slot, theme)
+        self.suggestion = SuggestionBox(desk, theme)
+        self.files = FilesBox(theme)
+        self.card = CardView(theme)
+        self._build_labels()
+        self.area = self._build_scroll()
+        self.addWidget(self.notice)
+        self.addWidget(self.area)
+        for box in (self.download, self.suggestion):
+            box.downloads_requested.connect(self.downloads_requested)
+        self.notice.retry_requested.connect(self.retry_requested)
+        self.notice.token_requested.connect(self._ask_for_token)
+        self.card.cut.connect(self.cut.setVisible)
+        self.show_nothing()
+
+    def _build_labels(self) -> None:
+        theme = self._theme
+        self.name = ThemedLabel(theme, points_more=4, bold=True)
+        self.publisher = ThemedLabel(theme, "", "muted")
+        self.page = LinkButton("Open its page", theme)
+        self.fit = ThemedLabel(theme)
+        self.made = ThemedLabel(theme)
+        self.popularity = ThemedLabel(theme, "", "muted", -1)
+        self.access = ThemedLabel(theme, _GATED, "warning")
+        self.token = LinkButton("Enter a token…", theme)
+        self.problem = ThemedLabel(theme, "", "warning")
+        self.gguf = QComboBox()
+        self.gguf.setAccessibleName("GGUF file")
+        self.gguf.setToolTip("Each file is the whole model in another quantisation")
+        self.card_words = ThemedLabel(theme, "", "muted")
+        self.cut = ThemedLabel(theme, "The card goes on; its page has all of it.", "muted")
+        for label in (self.name, self.fit, self.made, self.popularity, self.access, self.problem, self.card_words):
+            label.setWordWrap(True)
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.page.clicked.connect(lambda: open_page(self._model.page if self._model else ""))
+        self.token.clicked.connect(self._ask_for_token)
+        self.gguf.activated.connect(lambda: self.gguf_chosen.emit(self.gguf.currentData()))
+
+    def _build_scroll(self) -> QScrollArea:
+        head = QHBoxLayout()
+        head.setSpacing(SMALL)
+        head.addWidget(self.publisher)
+        head.addWidget(self.page)
+        head.addStretch(1)
+        access = QHBoxLayout()
+        access.addWidget(self.access, 1)
+        access.addWidget(self.token)
+        content = QWidget()
+        content.setMaximumWidth(TEXT_WIDTH)
+        column = QVBoxLayout(content)
+        column.setContentsMargins(LARGE, LARGE - 4, LARGE, LARGE)
+        column.setSpacing(TIGHT)
+        column.addWidget(self.name)
+        column.addLayout(head)
+        column.addSpacing(TIGHT)
+        column.addWidget(self.made)
+        column.addWidget(self.popularity)
+        column.addWidget(self.fit)
+        column.addLayout(access)
+        column.addWidget(self.problem)
+        column.addSpacing(SMALL)
+        column.addWidget(self.gguf, 0, Qt.AlignmentFlag.AlignLeft)
+        column.addSpacing(TIGHT)
+        column.addWidget(self.download)
+        column.addSpacing(SMALL)
+        column.addWidget(self.suggestion)
+        column.addWidget(self.files)
+        column.addSpacing(TIGHT)
+        column.addWidget(Separator(self._theme))
+        column.addSpacing(MEDIUM)
+        column.addWidget(self.card_words)
+        column.addWidget(self.card)
+        column.addWidget(self.cut)
+        column.addStretch(1)
+        ground = Ground(self._theme, "surface")
+        across = QHBoxLayout(ground)
+        across.setContentsMargins(0, 0, 0, 0)
+        across.addWidget(content, 1000)
+        across.addStretch(1)
+        scroll = QScrollArea(widgetResizable=True)
+        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setAccessibleName("About the model")
+        scroll.setWidget(ground)
+        return scroll
+
+    def show_nothing(self) -> None:
+        """Say that a model can be chosen."""
+        self._model = None
+        self.notice.show_words("Choose a model", "Its size, its files and its card are then fetched and shown here.")
+        self.setCurrentWidget(self.notice)
+
+    def show_model(
+        self,
+        model: ModelDetails,
+        room: ModelRoom | None,
+        suggestion: Suggestion | None,
+        here: frozenset[str],
+    ) -> None:
+        """Show what is known of a model so far.
+
+        Args:
+            model: That.
+            room: This machine's memory; None where it is not known yet.
+            suggestion: The model's entry in the list for newcomers.
+            here: Hub ids of what is on this machine.
+        """
+        another = self._model is None or self._model.repository != model.repository
+        self._model = model
+        if model.trouble is not None:
+            self.notice.show_trouble(model.trouble)
+            self.setCurrentWidget(self.notice)
+            return
+        if another:
+            self.area.verticalScrollBar().setValue(0)
+            self._card = None
+            self.card.show_card("")
+            self.cut.hide()
+        self._show_facts(model, room, suggestion)
+        self._show_download(model)
+        self.suggestion.show_suggestion(suggestion, here)
+        self.files.show_files(model.files)
+        self._show_card(model)
+        self.setCurrentWidget(self.area)
+
+    def focus_download(self) -> None:
+        """Give the keyboard to what downloads or loads, or else to the page's link."""
+        for button in (self.download.button, self.download.load, self.download.more, self.page):
+            if button.isVisibleTo(self) and button.isEnabled():
+                button.setFocus(Qt.FocusReason.ShortcutFocusReason)
+                return
+
+    def _show_facts(self, model: ModelDetails, room: ModelRoom | None, suggestion: Suggestion | None) -> None:
+        publisher, name = words.split_name(model.repository)
+        self.name.setText(name)
+        self.publisher.setText(publisher)
+        self.page.setVisible(bool(model.page))
+        facts = model.facts
+        self.made.setText(words.make_words(facts) if facts else "")
+        self.made.setVisible(facts is not None)
+        self.popularity.setText(words.popularity(facts) if facts else "Asking the hub…")
+        weights, quantization = self._weights(model, suggestion)
+        beside = (suggestion.drafter.weight_bytes or 0) if suggestion else 0
+        text, fit = words.memory_words(weights, quantization, room, beside)
+        self.fit.setText(text)
+        self.fit.set_color(words.FIT_COLORS[fit])
+        self.fit.setVisible(bool(text) and (facts is not None or weights is not None))
+        gated = facts is not None and facts.gated
+        self.access.setVisible(gated)
+        self.token.setVisible(gated)
+        self.problem.setText(f"{model.problem} {model.hint}".strip())
+        self.problem.setVisible(bool(model.problem))
+
+    def _weights(self, model: ModelDetails, suggestion: Suggestion | None) -> tuple[int | None, str]:
+        """Return the bytes of a model's weights, by its files where they are known, and its quantisation."""
+        quantization = model.facts.quantization if model.facts else ""
+        if model.files is not None:
+            endings = (".safetensors", ".gguf")
+            weights = {file.digest: file.size for file in model.files.files if file.name.lower().endswith(endings)}
+            return sum(weights.values()), quantization
+        if model.facts is not None and model.facts.weight_bytes is not None:
+            return model.facts.weight_bytes, quantization
+        return (suggestion.weight_bytes, suggestion.quantization) if suggestion else (None, "")
+
+    def _show_download(self, model: ModelDetails) -> None:
+        names = [file.name for file in model.ggufs]
+        with QSignalBlocker(self.gguf):
+            if [self.gguf.itemData(place) for place in range(self.gguf.count())] != names:
+                self.gguf.clear()
+                for file in model.ggufs:
+                    self.gguf.addItem(f"{file.name}{words.DOT}{words.size(file.size)}", file.name)
+            self.gguf.setCurrentIndex(self.gguf.findData(model.gguf))
+        self.gguf.setVisible(len(names) > 1)
+        self.download.setVisible(not model.problem)
+        size = model.files.size if model.files else 0
+        only = model.gguf if len(names) > 1 else ""
+        self.download.show_model(model.repository, only, size, here=model.here, older_here=model.older_here)
+        self.download.button.setEnabled(model.files is not None)
+
+    def _show_card(self, model: ModelDetails) -> None:
+        if model.card_trouble is not None:
+            text = f"The card could not be read: {model.card_trouble.message} {model.card_trouble.hint}".strip()
+        elif model.card is None:
+            text = "Reading the model's card…"
+        else:
+            text = "" if model.card.strip() else "Its authors wrote no card for this model."
+        self.card_words.setText(text)
+        self.card_words.setVisible(bool(text))
+        if model.card != self._card and model.card is not None:
+            self._card = model.card
+            self.card.show_card(model.card)
+
+    def _ask_for_token(self) -> None:
+        self.token_requested.emit(self._model.repository if self._model else "")

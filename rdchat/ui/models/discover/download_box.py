@@ -1,0 +1,175 @@
+"""Downloading what is looked at, in place: the button, then how far it is, then that it is here."""
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
+
+from rdchat.errors import RdchatError
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.models.downloads import Downloads
+from rdchat.ui.look import formatting
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.theme import SMALL, TIGHT, Theme
+from rdchat.ui.models.discover.link_button import LinkButton
+
+_STATES = {
+    DownloadState.WAITING: "Waiting for other downloads",
+    DownloadState.ASKING: "Asking the hub for its files…",
+    DownloadState.CHECKING: "Checking what is here…",
+    DownloadState.PAUSED: "Paused",
+}
+
+
+class DownloadBox(QWidget):
+    """One repository's download.
+
+    Args:
+        downloads: What is being downloaded.
+        slot: Loads what is here; None for a drafter, which is no model by itself.
+        theme: The appearance to follow.
+    """
+
+    downloads_requested = Signal()
+
+    def __init__(
+        self, downloads: Downloads, slot: ModelSlot | None, theme: Theme, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._downloads, self._slot = downloads, slot
+        self._repository, self._gguf, self._size = "", "", 0
+        self._here = self._older_here = False
+        self.button = QPushButton("Download")
+        self.button.setAutoDefault(False)
+        self.load = QPushButton("Load")
+        self.load.setAutoDefault(False)
+        self.load.setToolTip("Answer with this model from now on")
+        self.more = LinkButton("Show downloads", theme)
+        self.bar = QProgressBar(textVisible=False, maximum=1000)
+        self.bar.setFixedHeight(6)
+        self.bar.setAccessibleName("Progress of the download")
+        self.words = ThemedLabel(theme, "", "muted", -1, tabular=True)
+        self.words.setWordWrap(True)
+        self.words.setAlignment(Qt.AlignmentFlag.AlignVCenter)
+        row = QHBoxLayout()
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(SMALL)
+        row.addWidget(self.button)
+        row.addWidget(self.load)
+        row.addWidget(self.words, 1)
+        row.addWidget(self.more)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(TIGHT)
+        column.addLayout(row)
+        column.addWidget(self.bar)
+        self.button.clicked.connect(self._start)
+        self.load.clicked.connect(self._load)
+        self.more.clicked.connect(self.downloads_requested)
+        downloads.progressed.connect(self._on_progress)
+        if slot is not None:
+            for changed in (slot.load_started, slot.loaded, slot.failed):
+                changed.connect(self._refresh)
+
+    def show_model(self, repository: str, gguf: str, size: int, *, here: bool, older_here: bool = False) -> None:
+        """Show what may be downloaded.
+
+        Args:
+            repository: The hub id.
+            gguf: The GGUF file of it; empty for all that is known.
+            size: Bytes of it; 0 where nobody knows.
+            here: Whether all of it is on this machine.
+            older_here: Whether another version of it is.
+        """
+        self._repository, self._gguf, self._size = repository, gguf, size
+        self._here, self._older_here = here, older_here
+        self.setEnabled(True)
+        self._refresh()
+
+    def _progress(self) -> DownloadProgress | None:
+        """Return where the last download of it stands."""
+        found = [each for each in self._downloads.progress() if each.repository == self._repository]
+        return found[-1] if found else None
+
+    def _refresh(self) -> None:
+        progress = self._progress()
+        finished = self._here or (progress is not None and progress.state is DownloadState.FINISHED)
+        going = progress is not None and not progress.state.has_ended and not finished
+        size = f" {formatting.memory(self._size)}" if self._size else ""
+        newer = " the newer version," if self._older_here else ""
+        self.button.setText(
+            f"Download{newer}{size}" if not (progress and progress.state is DownloadState.PAUSED) else "Resume"
+        )
+        self.button.setVisible(not finished and not going)
+        loaded = self._slot is not None and self._slot.chosen == self._model and not self._slot.failure
+        self.load.setVisible(finished and self._slot is not None and not loaded)
+        self.bar.setVisible(going)
+        self.more.setVisible(progress is not None and not finished)
+        if finished:
+            loading = self._slot is not None and self._slot.loading
+            self._say(
+                "Loading…" if loaded and loading else "This model answers now." if loaded else "On this machine.",
+                "success",
+            )
+        elif progress is None:
+            self._say("")
+        else:
+            self._show_progress(progress)
+
+    @property
+    def _model(self) -> str:
+        """What the model slot takes for it."""
+        return self._repository
+
+    def _show_progress(self, progress: DownloadProgress) -> None:
+        if progress.state is DownloadState.FAILED:
+            self._say(f"{progress.problem} {progress.hint}".strip(), "danger")
+            return
+        total = progress.total_bytes
+        self.bar.setRange(0, 1000 if total else 0)
+        self.bar.setValue(round(1000 * progress.done_bytes / total) if total else 0)
+        if progress.notes:
+            self._say(progress.notes[0], "warning")
+        elif progress.state is DownloadState.DOWNLOADING:
+            self._say(progress_words(progress))
+        else:
+            self._say(_STATES.get(progress.state, ""))
+
+    def _say(self, text: str, color: str = "muted") -> None:
+        self.words.set_color(color)
+        self.words.setText(text)
+
+    def _on_progress(self, progress: DownloadProgress) -> None:
+        if progress.repository == self._repository:
+            if progress.state is DownloadState.REMOVED:
+                self._here = False
+            self._refresh()
+
+    def _start(self) -> None:
+        try:
+            self._downloads.start(self._repository, gguf=self._gguf)
+        except RdchatError as error:
+            self._say(str(error), "danger")
+            return
+        self._refresh()
+        self.more.setFocus()  # the button that was pressed is hidden
+
+    def _load(self) -> None:
+        if self._slot is not None:
+            self._slot.load(self._model)
+            self._refresh()
+
+
+def progress_words(progress: DownloadProgress) -> str:
+    """Return `1.20 GB of 4.61 GB, 24 MB/s, 2 min left`."""
+    words = f"{formatting.memory(progress.done_bytes)} of {formatting.memory(progress.total_bytes)}"
+    if progress.bytes_per_second and progress.seconds_left is not None:
+        words += f", {formatting.memory(round(progress.bytes_per_second))}/s"
+        words += f", {_time_words(progress.seconds_left)} left"
+    return words
+
+
+def _time_words(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

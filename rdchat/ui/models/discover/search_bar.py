@@ -1,0 +1,172 @@
+"""What is searched for, and which of what is found is shown."""
+
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+
+from rdchat.hub.found_models import SortBy
+from rdchat.services.models.hub_search import HubQuery
+from rdchat.services.models.search_filters import FilterChoices, SearchFilters
+from rdchat.ui.look import formatting
+from rdchat.ui.look.icons import line_icon
+from rdchat.ui.look.theme import SMALL, Theme
+
+_FORMATS = (("MLX models", False), ("GGUF files", True))
+_SORTS: tuple[tuple[str, SortBy], ...] = (
+    ("Most downloads", "downloads"),
+    ("Most likes", "likes"),
+    ("Latest change", "last_modified"),
+)
+_SIZES = (2, 4, 8, 16, 32, 64)  # GB
+_MOST_LETTERS = 100
+
+
+class SearchField(QLineEdit):
+    """Return searches at once, Down goes to what was found, Escape clears."""
+
+    search_requested = Signal()
+    results_requested = Signal()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self.search_requested.emit()
+        elif event.key() == Qt.Key.Key_Down:
+            self.results_requested.emit()
+        elif event.key() == Qt.Key.Key_Escape and self.text():
+            self.clear()
+        else:
+            super().keyPressEvent(event)
+
+
+class SearchBar(QWidget):
+    """The field and the choices beside and below it."""
+
+    query_changed = Signal(HubQuery)
+    search_requested = Signal(HubQuery)
+    filters_changed = Signal(SearchFilters)
+    results_requested = Signal()
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self.field = SearchField()
+        self.field.setPlaceholderText("Search models on Hugging Face")
+        self.field.setAccessibleName("Search models on Hugging Face")
+        self.field.setClearButtonEnabled(True)
+        self.field.setMaxLength(_MOST_LETTERS)
+        self._icon = self.field.addAction(
+            line_icon("search", theme.colors.muted, 16), QLineEdit.ActionPosition.LeadingPosition
+        )
+        self.format = _choice("Format", _FORMATS, "What the models are stored as; MLX's own format is the quickest")
+        self.sort = _choice("Order", _SORTS, "What comes first")
+        sizes = (("Any size", None), *((f"Up to {size} GB", size * 10**9) for size in _SIZES))
+        self.largest = _choice("Size", sizes, "Of the weights, which is about what is downloaded")
+        self.quantization = _choice("Quantisation", (("Any quantisation", ""),), "Bits that each weight is stored in")
+        self.licence = _choice("Licence", (("Any licence", ""),), "As its authors name it")
+        self.family = _choice("Family", (("Any family", ""),), "The architecture")
+        self.fitting = QCheckBox(f"Fits {formatting.MACHINE}")
+        self.fitting.setToolTip("Leaves out what needs more memory than models may take here")
+        self._lay_out()
+        self._connect()
+
+    @property
+    def query(self) -> HubQuery:
+        return HubQuery(self.field.text(), self.sort.currentData(), bool(self.format.currentData()))
+
+    @property
+    def filters(self) -> SearchFilters:
+        licence, family = self.licence.currentData(), self.family.currentData()
+        if self.format.currentData():
+            return SearchFilters(licence=licence, family=family)
+        quantization, fitting = self.quantization.currentData(), self.fitting.isChecked()
+        return SearchFilters(self.largest.currentData(), quantization, licence, family, fitting)
+
+    def show_choices(self, choices: FilterChoices) -> None:
+        """Offer what there is among the models that were found; what is chosen stays chosen."""
+        for box, names in (
+            (self.quantization, choices.quantizations),
+            (self.licence, choices.licences),
+            (self.family, choices.families),
+        ):
+            chosen = box.currentData()
+            wanted = [*names, *([chosen] if chosen and chosen not in names else [])]
+            if [box.itemData(place) for place in range(1, box.count())] != wanted:
+                with QSignalBlocker(box):
+                    while box.count() > 1:
+                        box.removeItem(1)
+                    for name in wanted:
+                        box.addItem(name, name)
+                    box.setCurrentIndex(box.findData(chosen))
+
+    def clear_filters(self) -> None:
+        """Want everything that is found."""
+        boxes = (self.largest, self.quantization, self.licence, self.family)
+        blockers = [QSignalBlocker(widget) for widget in (*boxes, self.fitting)]
+        for box in boxes:
+            box.setCurrentIndex(0)
+        self.fitting.setChecked(False)
+        for blocker in blockers:
+            blocker.unblock()
+        self._tell_filters()
+
+    def show_filters(self, shown: bool) -> None:
+        """Show what narrows a search; there is nothing to narrow in the list for newcomers."""
+        self._filters.setEnabled(shown)
+
+    def _lay_out(self) -> None:
+        first = QHBoxLayout()
+        first.setSpacing(SMALL)
+        first.addWidget(self.field, 1)
+        first.addWidget(self.format)
+        first.addWidget(self.sort)
+        self._filters = QWidget()
+        second = QHBoxLayout(self._filters)
+        second.setContentsMargins(0, 0, 0, 0)
+        second.setSpacing(SMALL)
+        for box in (self.largest, self.quantization, self.licence, self.family):
+            second.addWidget(box)
+        second.addStretch(1)
+        second.addWidget(self.fitting)
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.setSpacing(SMALL)
+        rows.addLayout(first)
+        rows.addWidget(self._filters)
+
+    def _connect(self) -> None:
+        self.field.textChanged.connect(self._tell_query)
+        self.field.search_requested.connect(lambda: self.search_requested.emit(self.query))
+        self.field.results_requested.connect(self.results_requested)
+        for box in (self.format, self.sort):
+            box.currentIndexChanged.connect(self._tell_query)
+        for box in (self.largest, self.quantization, self.licence, self.family):
+            box.currentIndexChanged.connect(self._tell_filters)
+        self.fitting.toggled.connect(self._tell_filters)
+        self.format.currentIndexChanged.connect(self._show_known)
+        self._theme.changed.connect(self._draw_icon)
+
+    def _show_known(self) -> None:
+        """Take away what the hub does not say of repositories of GGUF files, which hold one model many times."""
+        for widget in (self.largest, self.quantization, self.fitting):
+            widget.setEnabled(not self.format.currentData())
+        self._tell_filters()
+
+    def _tell_query(self) -> None:
+        self.query_changed.emit(self.query)
+
+    def _tell_filters(self) -> None:
+        self.filters_changed.emit(self.filters)
+
+    def _draw_icon(self) -> None:
+        self._icon.setIcon(line_icon("search", self._theme.colors.muted, 16))
+
+
+def _choice(name: str, entries: tuple[tuple[str, object], ...], tip: str) -> QComboBox:
+    box = QComboBox()
+    box.setAccessibleName(name)
+    box.setToolTip(tip)
+    box.setMinimumContentsLength(7)
+    box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+    for words_of, value in entries:
+        box.addItem(words_of, value)
+    return box

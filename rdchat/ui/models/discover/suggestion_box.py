@@ -1,0 +1,83 @@
+"""Why a model is on the list for newcomers, and what drafts for it."""
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.newcomers import Source, Suggestion
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.models.discover import words
+from rdchat.ui.models.discover.download_box import DownloadBox
+from rdchat.ui.models.discover.link_button import LinkButton
+from rdchat.ui.models.discover.notice_view import open_page
+
+
+class SuggestionBox(QWidget):
+    """A card with the reasons; a drafter is downloaded from here."""
+
+    downloads_requested = Signal()
+
+    def __init__(self, desk: ModelsDesk, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self.good_for = ThemedLabel(theme, bold=True)
+        self.why = ThemedLabel(theme)
+        self.drafter = ThemedLabel(theme)
+        self.download = DownloadBox(desk.downloads, None, theme)
+        self.download.downloads_requested.connect(self.downloads_requested)
+        self.check = ThemedLabel(theme, "", "muted", -1)
+        self._sources = QVBoxLayout()
+        self._sources.setSpacing(2)
+        for label in (self.good_for, self.why, self.drafter, self.check):
+            label.setWordWrap(True)
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(MEDIUM, MEDIUM, MEDIUM, MEDIUM)
+        column.setSpacing(TIGHT)
+        column.addWidget(self.good_for)
+        column.addWidget(self.why)
+        column.addSpacing(SMALL)
+        column.addWidget(self.drafter)
+        column.addWidget(self.download)
+        column.addSpacing(SMALL)
+        column.addWidget(self.check)
+        column.addLayout(self._sources)
+        theme.changed.connect(self.update)
+
+    def show_suggestion(self, suggestion: Suggestion | None, here: frozenset[str]) -> None:
+        """Show the reasons for a model; nothing for one that is not on the list.
+
+        Args:
+            suggestion: The model's entry.
+            here: Hub ids of what is on this machine.
+        """
+        self.setVisible(suggestion is not None)
+        if suggestion is None:
+            return
+        drafter = suggestion.drafter
+        self.good_for.setText(suggestion.good_for)
+        self.why.setText(suggestion.why)
+        self.drafter.setText(words.drafter_words(drafter))
+        self.download.show_model(drafter.repository, "", drafter.weight_bytes or 0, here=drafter.repository in here)
+        self.check.setText(words.check_words(suggestion.checked, suggestion.chosen))
+        self._show_sources(dict.fromkeys((*suggestion.sources, *drafter.sources)))
+
+    def _show_sources(self, sources: dict[Source, None]) -> None:
+        while item := self._sources.takeAt(0):
+            if (old := item.widget()) is not None:
+                old.deleteLater()
+        for source in sources:
+            link = LinkButton(source.url.removeprefix("https://"), self._theme, -1)
+            link.setToolTip(source.says)
+            link.setAccessibleDescription(source.says)
+            link.clicked.connect(lambda _checked=False, url=source.url: open_page(url))
+            self._sources.addWidget(link, 0, Qt.AlignmentFlag.AlignLeft)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(self._theme.colors.raised)
+        painter.drawRoundedRect(self.rect(), 8, 8)

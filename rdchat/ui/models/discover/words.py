@@ -1,0 +1,114 @@
+"""What the page says of models. Pure functions."""
+
+from datetime import date
+
+from rdchat.hub.found_models import FoundModel
+from rdchat.inference.api.model_room import ModelRoom
+from rdchat.services.models.fit import Fit, fit_of, needed_bytes
+from rdchat.services.models.newcomers import Checked, SuggestedDrafter, Suggestion
+from rdchat.ui.look import formatting
+
+DOT = "  ·  "
+_NBSP = "\N{NO-BREAK SPACE}"
+FIT_MARKS = {Fit.UNKNOWN: "", Fit.FITS: "", Fit.TIGHT: "Tight", Fit.TOO_LARGE: "Too large"}
+FIT_COLORS = {Fit.UNKNOWN: "muted", Fit.FITS: "success", Fit.TIGHT: "warning", Fit.TOO_LARGE: "danger"}
+
+
+def split_name(repository: str) -> tuple[str, str]:
+    """Return the publisher and the name of a hub id."""
+    publisher, _, name = repository.partition("/")
+    return publisher, name
+
+
+def compact(number: int) -> str:
+    """Return `987`, `32 K` or `1.4 M`."""
+    if number < 1000:
+        return str(number)
+    if number < 999_500:
+        return f"{number / 1e3:.{1 if number < 9_950 else 0}f} K"
+    return f"{number / 1e6:.{1 if number < 9.95e6 else 0}f} M"
+
+
+def size(count: int | None) -> str:
+    """Return `4.61 GB`; empty where nobody knows."""
+    return formatting.memory(count) if count else ""
+
+
+def day(changed: str) -> str:
+    """Return `1 Nov 2026` for `2026-11-01`; empty where it is no day."""
+    try:
+        then = date.fromisoformat(changed)
+    except ValueError:
+        return ""
+    return f"{then.day}{_NBSP}{then:%b}{_NBSP}{then.year}"
+
+
+def row_facts(model: FoundModel) -> str:
+    """Return what a row says below the name."""
+    parts = (split_name(model.repository)[0], model.quantization, size(model.weight_bytes))
+    return DOT.join(part for part in parts if part)
+
+
+def popularity(model: FoundModel) -> str:
+    """Return how much a model is used, and when it changed."""
+    parts = [f"{model.downloads:,} downloads last month", formatting.counted(model.likes, "like")]
+    if when := day(model.changed):
+        parts.append(f"changed {when}")
+    return DOT.join(part.replace(" ", _NBSP) for part in parts)  # a line breaks between them
+
+
+def make_words(model: FoundModel) -> str:
+    """Return what a model is made of."""
+    parts = (model.quantization, model.family, f"Licence: {model.licence}" if model.licence else "No licence named")
+    return DOT.join(part for part in parts if part)
+
+
+def memory_words(
+    weight_bytes: int | None, quantization: str, room: ModelRoom | None, beside: int = 0
+) -> tuple[str, Fit]:
+    """Return whether a model fits, with the figures, and the same as a `Fit`."""
+    fit = fit_of(weight_bytes, quantization, room, beside)
+    if weight_bytes is None or room is None:
+        return ("The hub does not say how large its weights are." if room is not None else ""), fit
+    needed = formatting.memory(needed_bytes(weight_bytes, quantization, room) + beside)
+    there = formatting.memory(room.limit_bytes)
+    also = " and its drafter" if beside else ""
+    figures = f"about {needed} with 4,096 tokens of context{also}, of {there} that models may take"
+    if fit is Fit.TOO_LARGE:
+        return f"Too large for {formatting.MACHINE}: {figures}.", fit
+    if fit is Fit.TIGHT:
+        return f"Tight on {formatting.MACHINE}: {figures}.", fit
+    return f"Fits {formatting.MACHINE}: {figures}.", fit
+
+
+def suggestion_facts(suggestion: Suggestion) -> str:
+    """Return what a row of the list for newcomers says below the name."""
+    kind = suggestion.drafter.kind
+    return DOT.join((size(suggestion.weight_bytes), f"with a {kind}" + ("" if kind == "draft model" else " drafter")))
+
+
+def memory_heading(memory_gb: int, here: bool) -> str:
+    """Return the heading over the suggestions for a size of memory."""
+    return f"For {memory_gb} GB of memory" + (f", as {formatting.MACHINE} has" if here else "")
+
+
+def check_words(checked: Checked | None, chosen: str) -> str:
+    """Return what is known of a suggestion's being right."""
+    if checked is None:
+        return (
+            f"Chosen on {day(chosen)} from what is written elsewhere. Not tried, and not yet checked against the hub."
+        )
+    if checked.problem:
+        return f"Checked on {day(checked.date)}: {checked.problem}"
+    return f"Chosen on {day(chosen)}, not tried. The hub had it on {day(checked.date)}."
+
+
+def drafter_words(drafter: SuggestedDrafter) -> str:
+    """Return what drafts for a suggestion."""
+    known = size(drafter.weight_bytes) or "size not known yet"
+    return f"Drafts for it: {drafter.repository} ({drafter.kind}, {known})"
+
+
+def download_count(number: int) -> str:
+    """Return what a row says of how often a model is downloaded."""
+    return f"{compact(number)} downloads"

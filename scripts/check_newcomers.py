@@ -1,0 +1,84 @@
+"""Asks the hub about the models and drafters of the list for newcomers, and writes what it says into that list.
+
+For each it writes whether the hub has it, its commit, licence and whether it is gated, and how much would be
+downloaded: `checked`, with today's date. Sizes of weights take the place of those that were computed. The exit status
+is 1 where something on the list is not to be had. Not yet run against huggingface.co.
+"""
+
+import argparse
+import datetime
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rdchat.errors import RdchatError
+from rdchat.files.atomic_file import atomic_file
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.hub_api import HubApi
+from rdchat.hub.known_files import chosen_files
+from rdchat.hub.tokens import Tokens
+
+LIST = Path(__file__).resolve().parent.parent / "assets" / "newcomers" / "newcomers.json"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--list", type=Path, default=LIST, help="the file to check and to write")
+    parser.add_argument("--dry-run", action="store_true", help="write nothing")
+    args = parser.parse_args()
+    data = json.loads(args.list.read_text(encoding="utf-8"))
+    endpoint = find_endpoint()
+    api = HubApi(Tokens().access(endpoint))
+    print(f"Asking {endpoint.host}.")
+    problems = 0
+    for model in data["models"]:
+        for entry in (model, model["drafter"]):
+            entry["checked"] = checked(api, entry)
+            problems += bool(entry["checked"]["problem"])
+            print(_line(entry))
+    if not args.dry_run:
+        with atomic_file(args.list) as new:
+            new.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return 1 if problems else 0
+
+
+def checked(api: HubApi, entry: dict[str, Any]) -> dict[str, Any]:
+    """Return what the hub says of an entry, whose figures are mended where the hub knows better."""
+    found: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "problem": "",
+        "commit": "",
+        "licence": "",
+        "gated": False,
+        "files": 0,
+        "download_bytes": 0,
+    }
+    try:
+        model = api.look_at(entry["repository"])
+        found |= {"commit": model.commit, "licence": model.facts.licence, "gated": model.facts.gated}
+        files, _left_out = chosen_files(model.files)
+    except RdchatError as error:
+        return found | {"problem": error.message}
+    once = {file.digest: file for file in files}.values()
+    weights = sum(file.size for file in once if file.name.endswith(".safetensors"))
+    if not weights:
+        return found | {"problem": "It holds no safetensors."}
+    entry["weights_gb"] = round(weights / 1e9, 2)
+    entry["size_from"] = "The hub's own listing of its files."
+    if "licence" in entry:
+        entry["licence"] = model.facts.licence or entry["licence"]
+    return found | {"files": len(files), "download_bytes": sum(file.size for file in once)}
+
+
+def _line(entry: dict[str, Any]) -> str:
+    said = entry["checked"]
+    if said["problem"]:
+        return f"{entry['repository']}: {said['problem']}"
+    gated = ", gated" if said["gated"] else ""
+    size = f"{said['download_bytes'] / 1e9:.2f} GB in {said['files']} files"
+    return f"{entry['repository']}: {size}, {said['licence'] or 'no licence named'}{gated}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,304 @@
+"""The Discover page as a person uses it: keys, clicks and a hub on this machine."""
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QPoint, Qt, QUrl
+from PySide6.QtGui import QDesktopServices, QTextCursor
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.models import ModelsWindow
+from rdchat.ui.models.discover.page import DiscoverPage
+from tests.hub.downloading import small_files
+from tests.hub.hub_server import Fault, HubServer
+from tests.ui.conftest import Chat
+
+QWEN = "mlx-community/Qwen3-8B-4bit"  # on the list for newcomers, for 16 GB
+WAIT_MS = 20_000
+FACTS = {
+    "config": {"model_type": "qwen3", "quantization_config": {"bits": 4}},
+    "safetensors": {"parameters": {"U32": 1_150_000_000}, "total": 1},
+}
+CARD = b"---\nlicense: mit\n---\n<h1>Small</h1>\n![A plot](https://x.example/p.png) and [a link](https://x.example/)\n"
+
+
+@pytest.fixture
+def page(models: ModelsWindow) -> DiscoverPage:
+    return models.discover
+
+
+def said(page: QWidget) -> list[str]:
+    """Return what the page's labels say where it can be seen."""
+    return [label.text() for label in page.findChildren(ThemedLabel) if label.isVisible() and label.text()]
+
+
+def titles(page: DiscoverPage) -> list[str]:
+    rows = page.list.rows
+    return [rows.row_at(rows.index(place)).title for place in range(rows.rowCount())]
+
+
+def search(qtbot: QtBot, page: DiscoverPage, text: str) -> None:
+    page.bar.field.clear()
+    qtbot.keyClicks(page.bar.field, text)
+    qtbot.keyClick(page.bar.field, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: not page._desk.search.state.asking, timeout=WAIT_MS)
+
+
+def click(qtbot: QtBot, page: DiscoverPage, repository: str) -> None:
+    """Click a row, and wait for all that is told of it."""
+    index = page.list.rows.index_of(repository)
+    page.list.scrollTo(index)
+    place = page.list.visualRect(index).center()
+    qtbot.mouseClick(page.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
+    wait_for_details(qtbot, page)
+
+
+def wait_for_details(qtbot: QtBot, page: DiscoverPage) -> None:
+    def settled() -> bool:
+        model = page._desk.details.model
+        return model is not None and bool(model.trouble or model.card is not None or model.card_trouble)
+
+    qtbot.waitUntil(settled, timeout=WAIT_MS)
+
+
+def test_the_list_for_newcomers_is_there_before_anything_is_asked(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage
+) -> None:
+    qtbot.waitUntil(lambda: titles(page)[0] == "For 16 GB of memory, as this machine has")
+    assert titles(page)[1:3] == ["Qwen3 8B", "Qwen3.5 9B"]
+    assert titles(page)[3] == "For 8 GB of memory"
+    assert page.bar.field.hasFocus()
+    assert hub.requests == []
+    host = hub.url.removeprefix("http://")
+    assert f"Searches ask {host}, which HF_ENDPOINT names." in said(page)
+
+
+def test_typing_finds_and_a_click_tells(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+    hub.add("org/small-4bit", small_files() | {"README.md": CARD, "run.py": b"x"}, **FACTS)
+    hub.add("org/other", {})
+    search(qtbot, page, "small")
+    assert titles(page) == ["small-4bit"]
+    click(qtbot, page, "org/small-4bit")
+    words = said(page)
+    assert "4-bit  ·  qwen3  ·  Licence: apache-2.0" in words
+    assert any(word.startswith("Fits this") for word in words)
+    qtbot.waitUntil(lambda: page.details.card.body.toPlainText() == "Small\nA plot and a link", timeout=WAIT_MS)
+    qtbot.mouseClick(page.details.files.fold, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: {"model.safetensors", "config.json", "400 kB"} <= set(said(page)))
+    assert "Left out, as rdchat reads only data that it knows, never code or pickles: run.py." in said(page)
+
+
+def test_nothing_of_a_card_is_fetched_and_links_open_after_a_click(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda address: opened.append(QUrl(address).toString()))
+    text = (
+        f"![A]({hub.url}/a.png) <img src='{hub.url}/b.png' alt=B>\n\n[go](https://x.example/) [no](file:///etc/passwd)"
+    )
+    hub.add("org/small", small_files() | {"README.md": text.encode()})
+    search(qtbot, page, "small")
+    click(qtbot, page, "org/small")
+    body = page.details.card.body
+    qtbot.waitUntil(lambda: body.toPlainText() == "A B\ngo no", timeout=WAIT_MS)
+    assert not [request.path for request in hub.requests if "png" in request.path]
+    assert opened == []
+    for word in ("no", "go"):
+        cursor = body.document().find(word, 0)
+        assert not cursor.isNull()
+        cursor.setPosition(cursor.selectionStart() + 1, QTextCursor.MoveMode.MoveAnchor)
+        place = body.cursorRect(cursor).center()
+        page.details.area.ensureWidgetVisible(body)
+        qtbot.mouseClick(body.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(place.x(), place.y()))
+    assert opened == ["https://x.example/"]
+
+
+def test_a_very_long_card_is_cut_and_says_so(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+    hub.add("org/small", small_files() | {"README.md": b"Some words.\n\n" * 10_000})
+    search(qtbot, page, "small")
+    click(qtbot, page, "org/small")
+    qtbot.waitUntil(page.details.cut.isVisible, timeout=WAIT_MS)
+    assert 10_000 < len(page.details.card.body.toPlainText()) < 30_000
+
+
+def test_keys_alone_lead_to_the_download(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+    for name in ("a", "b", "c"):
+        hub.add(f"org/small-{name}", small_files())
+    search(qtbot, page, "small")
+    qtbot.keyClick(page.bar.field, Qt.Key.Key_Down)
+    assert page.list.hasFocus()
+    qtbot.keyClick(page.list, Qt.Key.Key_Down)
+    qtbot.keyClick(page.list, Qt.Key.Key_Down)
+    chosen = page.list.rows.row_at(page.list.currentIndex()).repository
+    wait_for_details(qtbot, page)
+    qtbot.keyClick(page.list, Qt.Key.Key_Return)
+    assert page.details.download.button.hasFocus()
+    looked_at = [request.path for request in hub.requests if request.path.startswith("/api/models/")]
+    assert len(looked_at) == 1  # what was passed on the way was not asked for
+    assert chosen in looked_at[0]
+    qtbot.keyClick(page.bar.field, Qt.Key.Key_Escape)
+    assert page.bar.field.text() == ""
+    assert page.isVisible()
+
+
+def test_everything_is_reached_by_tab_and_has_a_name(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+    hub.add("org/small", small_files() | {"README.md": CARD})
+    search(qtbot, page, "small")
+    click(qtbot, page, "org/small")
+    page.bar.field.setFocus()
+    seen: list[QWidget] = []
+    window = page.window()
+    for _ in range(60):
+        widget = QApplication.focusWidget()
+        if widget in seen:
+            break
+        assert widget is not None
+        seen.append(widget)
+        QTest.keyClick(window.windowHandle(), Qt.Key.Key_Tab)
+    bar, details = page.bar, page.details
+    choices = (bar.format, bar.sort, bar.largest, bar.quantization, bar.licence, bar.family, bar.fitting)
+    wanted = (bar.field, *choices, page.list, details.page, details.download.button, details.files.fold)
+    assert [widget for widget in wanted if widget not in seen] == []
+    nameless = [w for w in seen if page.isAncestorOf(w) and not (w.accessibleName() or getattr(w, "text", str)())]
+    assert nameless == []
+
+
+def test_filters_narrow_what_was_found(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+    large = {**FACTS, "safetensors": {"parameters": {"U32": 10_000_000_000}, "total": 1}}
+    hub.add("org/some-4bit", {}, **FACTS)
+    hub.add("org/some-large", {}, **large)
+    hub.add("org/some-mit", {}, **FACTS | {"tags": ["mlx", "license:mit"], "config": {"model_type": "llama"}})
+    search(qtbot, page, "some")
+    assert len(titles(page)) == 3
+    qtbot.mouseClick(page.bar.fitting, Qt.MouseButton.LeftButton, pos=QPoint(8, page.bar.fitting.height() // 2))
+    assert sorted(titles(page)) == ["some-4bit", "some-mit"]
+    page.bar.licence.setCurrentIndex(page.bar.licence.findData("mit"))
+    assert titles(page) == ["some-mit"]
+    assert "1 of 3 models" in said(page)
+    page.bar.quantization.setCurrentIndex(page.bar.quantization.findData("4-bit"))
+    assert {"Nothing fits the filters", "Of the 3 models that were found."} <= set(said(page))
+    qtbot.mouseClick(page.notice.clear, Qt.MouseButton.LeftButton)
+    assert len(titles(page)) == 3
+
+
+def test_scrolling_asks_for_more(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+    for number in range(520):
+        hub.add(f"org/model-{number:03}", {}, downloads=1000 - number)
+    search(qtbot, page, "model")
+    assert len(titles(page)) == 60
+    page.list.setCurrentIndex(page.list.rows.index(3))
+    for shown in (200, 500):
+        bar = page.list.verticalScrollBar()
+        bar.setValue(bar.maximum())
+        qtbot.waitUntil(lambda shown=shown: len(titles(page)) == shown, timeout=WAIT_MS)
+        assert page.list.currentIndex().row() == 3
+    bar.setValue(bar.maximum())
+    assert "500 of the first 500 models" in said(page)
+    assert len([request for request in hub.requests if "search=" in request.path]) == 3
+
+
+def test_nothing_found_and_trouble_say_what_to_do(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+    search(qtbot, page, "nothing")
+    assert {"Nothing found", "The hub has no MLX models of that name. Try other words, or GGUF files."} <= set(
+        said(page)
+    )
+    hub.api_faults = [Fault(status=429, headers={"Retry-After": "40"})]
+    search(qtbot, page, "busy")
+    assert "The hub is asked too often." in said(page)
+    assert any(word.startswith("Asking again in 4") for word in said(page))
+    hub.add("org/busy", {})
+    qtbot.mouseClick(page.notice.retry, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: titles(page) == ["busy"], timeout=WAIT_MS)
+
+
+def test_a_gated_model_leads_to_its_page_and_to_the_token(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda address: opened.append(QUrl(address).toString()))
+    hub.add("org/secret", small_files(), gated=True)
+    search(qtbot, page, "secret")
+    click(qtbot, page, "org/secret")
+    assert "org/secret is gated: its authors give access on its page." in said(page)
+    qtbot.mouseClick(page.details.notice.page, Qt.MouseButton.LeftButton)
+    assert opened == [f"{hub.url}/org/secret"]
+    with qtbot.waitSignal(page.token_requested) as asked:
+        qtbot.mouseClick(page.details.notice.token, Qt.MouseButton.LeftButton)
+    assert asked.args == ["org/secret"]
+
+
+def test_a_model_is_downloaded_in_place_and_loaded(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models: ModelsWindow, chat: Chat
+) -> None:
+    chat.start()
+    hub.add(QWEN, small_files(), **FACTS)
+    hub.bytes_per_second = 400_000
+    click(qtbot, page, QWEN)
+    box = page.details.download
+    assert box.button.text() == "Download 0 MB"
+    qtbot.mouseClick(box.button, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: " of 0 MB" in box.words.text(), timeout=WAIT_MS)
+    assert box.bar.isVisible()
+    with qtbot.waitSignal(page.downloads_requested):
+        qtbot.mouseClick(box.more, Qt.MouseButton.LeftButton)
+    models.show_page(page)
+    qtbot.waitUntil(box.load.isVisible, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: page.list.rows.row_at(page.list.rows.index_of(QWEN)).marks == (("Here", "success"),))
+    qtbot.mouseClick(box.load, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: box.words.text() == "This model answers now.", timeout=WAIT_MS)
+    assert chat.engine.loads[-1][0] == QWEN
+
+
+def test_a_failed_download_says_why_and_can_be_begun_anew(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+    hub.add("org/small", small_files())
+    search(qtbot, page, "small")
+    click(qtbot, page, "org/small")
+    hub.repositories["org/small"].gated = True
+    qtbot.mouseClick(page.details.download.button, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: "is gated" in page.details.download.words.text(), timeout=WAIT_MS)
+    assert page.details.download.button.isVisible()
+
+
+def test_a_suggestion_says_why_and_offers_its_drafter(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, tmp_path: Path
+) -> None:
+    hub.add(QWEN, small_files(), **FACTS)
+    hub.add("z-lab/Qwen3-8B-DFlash-b16", small_files())
+    page.open_model(QWEN)
+    wait_for_details(qtbot, page)
+    assert page.list.rows.row_at(page.list.currentIndex()).repository == QWEN
+    words = said(page)
+    assert "Drafts for it: z-lab/Qwen3-8B-DFlash-b16 (DFlash, size not known yet)" in words
+    assert any("not yet checked against the hub" in word for word in words)
+    page.details.area.ensureWidgetVisible(page.details.suggestion.download.button)
+    qtbot.mouseClick(page.details.suggestion.download.button, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: page.details.suggestion.download.words.text() == "On this machine.", timeout=WAIT_MS)
+    assert list((tmp_path / "hub").glob("models--z-lab--*/snapshots/*"))
+
+
+def test_the_newest_choice_wins_and_colours_follow_the_theme(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+    hub.add("org/small", small_files() | {"README.md": CARD})
+    search(qtbot, page, "small")
+    click(qtbot, page, "org/small")
+    qtbot.waitUntil(lambda: page.details.card.body.toPlainText().startswith("Small"), timeout=WAIT_MS)
+    before = page.grab().toImage()
+    page._theme.set_scheme(Qt.ColorScheme.Dark)
+    qtbot.waitUntil(lambda: page.details.card.body.toPlainText().startswith("Small"))
+    qtbot.wait(30)
+    after = page.grab().toImage()
+    assert before.pixelColor(before.width() - 40, before.height() - 20).lightness() > 200
+    assert after.pixelColor(after.width() - 40, after.height() - 20).lightness() < 80
+
+
+def test_what_the_hub_does_not_say_of_gguf_files_is_not_asked_for(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage
+) -> None:
+    hub.add("org/some-file", {}, tags=["gguf"], safetensors=None, config={})
+    page.bar.format.setCurrentIndex(page.bar.format.findData(True))
+    search(qtbot, page, "some")
+    page.bar.fitting.setChecked(True)
+    assert titles(page) == ["some-file"]
+    assert not page.bar.fitting.isEnabled()

@@ -1,0 +1,91 @@
+"""Nothing leaves the machine but what the person asked for: every connection is refused and noted."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.services.models.machine_room import MachineRoom
+from rdchat.ui.look.focus import show_in_front
+from rdchat.ui.window.about import about_box
+from rdchat.ui.window.main_window import MainWindow
+from tests.connections import Refused, all_refused
+from tests.hub.surroundings import no_keychain
+from tests.services.fakes import Reply
+from tests.ui.conftest import Chat
+from tests.ui.models.rooms import room
+
+__all__ = ["no_keychain", "room"]
+
+LURES = (
+    "![a](https://lure.example/a.png) <img src='https://lure.example/b.png'> https://lure.example/c\n\n"
+    "[d](https://lure.example/d)\n\n<script src='https://lure.example/e.js'></script>\n"
+)
+
+
+@pytest.fixture
+def refused(no_keychain: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Refused]:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    with all_refused(monkeypatch) as refused:
+        yield refused
+
+
+def show(qtbot: QtBot, window: QWidget) -> None:
+    show_in_front(window)
+    qtbot.waitExposed(window)
+    qtbot.wait(50)
+
+
+def test_a_whole_chat_and_every_window_ask_nobody(
+    qtbot: QtBot, refused: Refused, window: MainWindow, chat: Chat, room: MachineRoom
+) -> None:
+    window.windows.offer_room(room)
+    window.conversation.offer_larger_model(room)
+    chat.engine.replies = [Reply(tokens=(LURES,))]
+    chat.start()
+    for question in ("Hello", LURES):
+        chat.say(question)
+    chat.controller.regenerate(chat.controller.messages[-1].id)
+    qtbot.waitUntil(lambda: not chat.writing)
+    windows = window.windows
+    show(qtbot, windows.ledger)
+    windows.show_tokens(chat.controller.messages[-1].id)
+    windows.open_race("Who?")
+    show(qtbot, windows.benchmark)
+    show(qtbot, window.preferences)
+    for place in range(window.preferences.tabs.count()):
+        window.preferences.tabs.setCurrentIndex(place)
+        qtbot.wait(20)
+    about_box(window).open()
+    models = windows.models
+    for page in (models.installed, models.discover, models.downloads, models.drafters):
+        models.show_page(page)
+        qtbot.waitExposed(models)
+        qtbot.wait(300)  # searches on the disk end, and whatever would ask somebody begins
+    models.show_page(models.discover)
+    assert models.discover.list.rows.rowCount() > 2
+    assert refused.all() == []
+    windows.close()
+
+
+def test_a_search_asks_the_hub_and_nobody_else(
+    qtbot: QtBot, refused: Refused, window: MainWindow, room: MachineRoom
+) -> None:
+    """What the other test finds none of is found here."""
+    window.windows.offer_room(room)
+    window.conversation.offer_larger_model(room)
+    models = window.windows.models
+    models.show_page(models.discover)
+    field = models.discover.bar.field
+    qtbot.keyClicks(field, "qwen")
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+    search = models.discover._desk.search
+    qtbot.waitUntil(lambda: not search.state.asking, timeout=20_000)
+    assert search.state.trouble is not None
+    assert search.state.trouble.message == "huggingface.co cannot be reached."
+    assert set(refused.all()) == {"look up huggingface.co"}
+    window.windows.close()

@@ -1,0 +1,111 @@
+"""The line that offers a larger model: at the first starts, until one was loaded or the person declined."""
+
+from dataclasses import replace
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QAbstractButton
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.inference.api.model_room import ModelRoom
+from rdchat.services.models.larger_model import LargerModel
+from rdchat.services.models.machine_room import MachineRoom
+from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.window.main_window import MainWindow
+from tests.hub.surroundings import no_keychain
+from tests.ui.conftest import Chat
+from tests.ui.models.rooms import room
+
+__all__ = ["no_keychain", "room"]
+
+WORDS = "The default model is small. Qwen3 8B fits this machine: 4.60 GB."
+
+
+def offered(window: MainWindow) -> Banner | None:
+    return window.conversation.banners.banner("larger model")
+
+
+def wait_for_offer(qtbot: QtBot, window: MainWindow) -> Banner:
+    qtbot.waitUntil(lambda: offered(window) is not None)
+    banner = offered(window)
+    assert banner is not None
+    assert banner.accessibleName() == WORDS
+    return banner
+
+
+def press(qtbot: QtBot, banner: Banner, name: str) -> None:
+    buttons = banner.findChildren(QAbstractButton)
+    button = next(each for each in buttons if name in (each.text(), each.accessibleName()))
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+def test_the_default_model_is_said_to_be_small(qtbot: QtBot, window: MainWindow, chat: Chat, room: MachineRoom) -> None:
+    window.windows.offer_room(room)
+    window.conversation.offer_larger_model(room)
+    assert offered(window) is None
+    chat.start()
+    wait_for_offer(qtbot, window)
+    chat.say("Hello")
+    assert offered(window) is not None
+
+
+def test_its_button_opens_discover_at_the_model(
+    qtbot: QtBot, window: MainWindow, chat: Chat, room: MachineRoom, no_keychain: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    window.windows.offer_room(room)
+    window.conversation.offer_larger_model(room)
+    chat.start()
+    press(qtbot, wait_for_offer(qtbot, window), "Get a larger one…")
+    models = window.windows.models
+    qtbot.waitUntil(models.isVisible)
+    assert models.discover.isVisible()
+    details = models.discover._desk.details
+    qtbot.waitUntil(lambda: details.model is not None and details.model.trouble is not None)
+    assert details.model is not None
+    assert details.model.repository == "mlx-community/Qwen3-8B-4bit"
+    assert not chat.controller.preferences.settings.larger_model_declined
+    window.windows.close()
+
+
+def test_put_away_it_stays_away(qtbot: QtBot, window: MainWindow, chat: Chat, room: MachineRoom) -> None:
+    window.windows.offer_room(room)
+    window.conversation.offer_larger_model(room)
+    chat.start()
+    press(qtbot, wait_for_offer(qtbot, window), "Close this notice")
+    assert offered(window) is None
+    assert chat.controller.preferences.settings.larger_model_declined
+    chat.controller.load_model(None)
+    qtbot.waitUntil(lambda: chat.controller.model is not None)
+    qtbot.wait(20)
+    assert offered(window) is None
+
+
+def test_it_is_remembered_that_it_was_put_away(chat: Chat) -> None:
+    preferences = chat.controller.preferences
+    preferences.change(replace(preferences.settings, larger_model_declined=True))
+    path = chat.store.path.parent / "settings.json"
+    assert SettingsStore(path).settings.larger_model_declined
+
+
+def test_another_model_ends_it_for_good(qtbot: QtBot, window: MainWindow, chat: Chat, room: MachineRoom) -> None:
+    window.windows.offer_room(room)
+    window.conversation.offer_larger_model(room)
+    chat.start()
+    wait_for_offer(qtbot, window)
+    chat.controller.load_model("better")
+    assert offered(window) is None
+    qtbot.waitUntil(lambda: chat.controller.model is not None)
+    chat.controller.load_model(None)
+    qtbot.waitUntil(lambda: chat.controller.model is not None)
+    assert offered(window) is None
+
+
+def test_a_machine_that_no_larger_model_fits_is_offered_none(qtbot: QtBot, chat: Chat) -> None:
+    tiny = MachineRoom(lambda: ModelRoom(2**30, keeps_quantised=True, total_bytes=2 * 2**30))
+    larger = LargerModel(chat.controller.model_slot, chat.controller.preferences, tiny)
+    chat.start()
+    qtbot.waitUntil(lambda: tiny.room is not None)
+    assert larger.offered is None
+    tiny.close()
