@@ -26,8 +26,8 @@ from rdchat.services.app.quit_signals import QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.models.sources import ModelSources
 from rdchat.services.models.machine_room import MachineRoom
+from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView

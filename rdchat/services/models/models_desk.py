@@ -8,14 +8,14 @@ from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.downloads import Downloads
-from rdchat.services.models.library import Library
-from rdchat.services.models.removal import Removal
-from rdchat.services.models.sources import ModelSources
-from rdchat.services.models.verification import Verification
 from rdchat.services.models.here import HereRepositories
 from rdchat.services.models.hub_details import HubDetails
 from rdchat.services.models.hub_search import HubSearch
+from rdchat.services.models.library import Library
 from rdchat.services.models.machine_room import MachineRoom, whole_memory
+from rdchat.services.models.removal import Removal
+from rdchat.services.models.sources import ModelSources
+from rdchat.services.models.verification import Verification
 
 
 class ModelsDesk(QObject):
