@@ -19,17 +19,18 @@ from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal
 from rdchat.hub.known_files import (
     HubFile,
     RepositoryFiles,
+    check_names,
     chosen_files,
     is_commit,
     is_digest,
     is_repository,
-    is_revision,
 )
 from rdchat.hub.tokens import HubAccess
 
 SortBy = Literal["downloads", "likes", "last_modified"]
 _TIMEOUT = httpx2.Timeout(30.0, connect=15.0)
 _MOST_FILES = 10_000
+_LONGEST_NAME = 100  # of an account
 _MOST_BYTES = 2**50  # of a file
 _EXPAND = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "U32": 32, "I32": 32, "U16": 16, "I16": 16}
@@ -89,6 +90,16 @@ class HubApi:
             )
             return tuple(_found(model) for model in found if is_repository(model.id))
 
+    def account(self) -> str:
+        """Return the name of whom the token stands for.
+
+        Raises:
+            NetworkError: If the hub cannot be asked, or does not accept the token.
+        """
+        with self._in_words():
+            told = self._api().whoami()
+            return str(told["name"])[:_LONGEST_NAME]
+
     def files(self, repository: str, revision: str = "main", gguf: str = "") -> RepositoryFiles:
         """Return what is to be fetched of a model.
 
@@ -142,18 +153,6 @@ class HubApi:
 
     def _refusal(self, response: httpx2.Response, repository: str, revision: str) -> HubError:
         return refusal(response.status_code, response.headers, self._access, repository, revision)
-
-
-def check_names(repository: str, revision: str) -> None:
-    """Refuse what cannot be a hub id or a revision; both become paths.
-
-    Raises:
-        HubError: If one of them cannot be.
-    """
-    if not is_repository(repository):
-        raise HubError(f"{repository[:200]} is no model's name on the hub.", "Such a name is ORG/NAME.")
-    if not is_revision(revision):
-        raise HubError(f"{revision[:200]} is no revision.", "Name a branch, a tag or a commit.")
 
 
 @cache

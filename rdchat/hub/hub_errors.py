@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from enum import StrEnum
 
 from rdchat.errors import NetworkError
 from rdchat.hub.endpoint import Endpoint
@@ -14,6 +15,27 @@ _RATE_LIMIT_RESET = re.compile(r"\bt=(\d{1,6})\b")
 
 class HubError(NetworkError):
     """The hub does not give what was asked for, and asking again would not help."""
+
+
+class Lack(StrEnum):
+    """What is missing where the hub refuses somebody."""
+
+    TOKEN = "token"  # noqa: S105  none was sent: whether there is such a model, and whether it is gated, nobody is told
+    GOOD_TOKEN = "good token"  # noqa: S105  the one that was sent has run out, or never was one
+    AGREEMENT = "agreement"  # the hub knows who asks, and the model's authors have not let them in
+
+
+class AccessRefusedError(HubError):
+    """The hub gives it to others, or after something was done on the model's page.
+
+    Attributes:
+        lack: What is missing.
+        page: The model's page.
+    """
+
+    def __init__(self, message: str, hint: str, lack: Lack, page: str) -> None:
+        super().__init__(message, hint)
+        self.lack, self.page = lack, page
 
 
 class TemporaryHubError(HubError):
@@ -64,19 +86,28 @@ def refusal(
 def _gated(endpoint: Endpoint, repository: str, has_token: bool) -> HubError:
     steps = f'Open {endpoint.page(repository)}, sign in and click "Agree and access repository"'
     token = "then try again." if has_token else f"make a token at {endpoint.token_page} and run `rdchat models token`."
-    return HubError(f"{repository} is gated: its authors give access on its page.", f"{steps}; {token}")
+    return AccessRefusedError(
+        f"{repository} is gated: its authors give access on its page.",
+        f"{steps}; {token}",
+        Lack.AGREEMENT if has_token else Lack.TOKEN,
+        endpoint.page(repository),
+    )
 
 
 def _unauthorised(endpoint: Endpoint, repository: str, has_token: bool) -> HubError:
     if has_token:
-        return HubError(
+        return AccessRefusedError(
             "The hub does not accept the token.",
             f"It may have run out. Make a new one at {endpoint.token_page} and run `rdchat models token`.",
+            Lack.GOOD_TOKEN,
+            endpoint.page(repository),
         )
-    return HubError(
+    return AccessRefusedError(
         f"The hub gives {repository or 'this'} to nobody without a token, or has it not at all.",
         f"Check the name. Where {endpoint.page(repository)} is gated or private: sign in, accept its conditions there, "
         f"make a token at {endpoint.token_page} and run `rdchat models token`.",
+        Lack.TOKEN,
+        endpoint.page(repository),
     )
 
 

@@ -73,6 +73,18 @@ class RepositoryFiles:
         return sum({file.digest: file.size for file in self.files}.values())
 
 
+def check_names(repository: str, revision: str) -> None:
+    """Refuse what cannot be a hub id or a revision; both become paths.
+
+    Raises:
+        HubError: If one of them cannot be.
+    """
+    if not is_repository(repository):
+        raise HubError(f"{repository[:200]} is no model's name on the hub.", "Such a name is ORG/NAME.")
+    if not is_revision(revision):
+        raise HubError(f"{revision[:200]} is no revision.", "Name a branch, a tag or a commit.")
+
+
 def is_repository(name: str) -> bool:
     """Tell whether a name may be a hub id: `ORG/NAME`, which also is safe as a folder's name."""
     return (

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rdchat.hub.cache_layout import CachedRepository, repository_of
 from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadRequest
-from rdchat.hub.downloads.repository_download import RepositoryDownload, Standing
+from rdchat.hub.downloads.repository_download import RepositoryDownload
+from rdchat.hub.downloads.standing import Standing
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.tokens import Tokens
 
@@ -38,10 +39,10 @@ class NotedStanding(Standing):
         super().__init__()
         self.said: list[str] = []
 
-    def note(self, name: str, words: str) -> None:
+    def note(self, name: str, words: str, wait_s: float = 0.0) -> None:
+        super().note(name, words, wait_s)
         if words:
-            self.said.append(words)
-        super().note(name, words)
+            self.said.append(self.note_words(name))
 
 
 def download(

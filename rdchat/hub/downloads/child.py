@@ -75,6 +75,9 @@ def _lines_of_input() -> "asyncio.Queue[bytes]":
 
 def _obey(queue: DownloadQueue, command: dict[str, Any]) -> None:
     verb, token = command.pop("do"), command.pop("token", None)
+    if verb == "limit":
+        queue.set_at_once(command["at_once"])
+        return
     request = DownloadRequest(**command)
     if verb == "start":
         queue.start(request, Token(token) if token else None)

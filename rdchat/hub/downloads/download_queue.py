@@ -12,9 +12,11 @@ from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadProgress, DownloadRequest, DownloadState
 from rdchat.hub.downloads.download_record import discard
-from rdchat.hub.downloads.repository_download import RepositoryDownload, Standing
+from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.downloads.repository_lock import RepositoryLock
+from rdchat.hub.downloads.standing import Standing
 from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.hub_errors import AccessRefusedError
 from rdchat.hub.tokens import HubAccess, Token
 
 _SPEED_S = 5.0  # over which the speed is measured
@@ -36,6 +38,28 @@ class _Speed:
         return (after - before) / (end - start) if end > start else None
 
 
+class _Places:
+    """Places of which so many can be taken, held as a context manager; their number may change meanwhile."""
+
+    def __init__(self, number: int) -> None:
+        self._number, self._taken = number, 0
+        self._changed = asyncio.Event()
+
+    def set_number(self, number: int) -> None:
+        self._number = number
+        self._changed.set()
+
+    async def __aenter__(self) -> None:
+        while self._taken >= self._number:
+            self._changed.clear()
+            await self._changed.wait()
+        self._taken += 1
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._taken -= 1
+        self._changed.set()
+
+
 class DownloadQueue:
     """Runs downloads on one event loop.
 
@@ -47,7 +71,7 @@ class DownloadQueue:
     def __init__(self, tell: Callable[[DownloadProgress], None], limits: DownloadLimits) -> None:
         self._tell = tell
         self._limits = limits
-        self._places = asyncio.Semaphore(limits.at_once)
+        self._places = _Places(limits.at_once)
         self._of_repository: dict[str, asyncio.Lock] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._discarded: set[str] = set()
@@ -81,6 +105,10 @@ class DownloadQueue:
             self.pause(request.id)
         else:
             self._tell(self._stopped(request, Standing()))
+
+    def set_at_once(self, number: int) -> None:
+        """Let so many go on at once; where more do, those go on and no other begins."""
+        self._places.set_number(number)
 
     async def close(self) -> None:
         """Pause all."""
@@ -126,7 +154,9 @@ class DownloadQueue:
                 discard(repository)
         except (RdchatError, OSError) as error:
             return _failed(request, standing, error)
-        return DownloadProgress(request.id, request.repository, request.revision, DownloadState.REMOVED)
+        return DownloadProgress(
+            request.id, request.repository, request.revision, DownloadState.REMOVED, gguf=request.gguf
+        )
 
 
 def _progress(request: DownloadRequest, standing: Standing, speed: float | None) -> DownloadProgress:
@@ -141,7 +171,8 @@ def _progress(request: DownloadRequest, standing: Standing, speed: float | None)
         left_out=len(files.left_out) if files else 0,
         fetched_bytes=standing.fetched_bytes,
         bytes_per_second=speed,
-        notes=tuple(standing.notes.values()),
+        notes=tuple(map(standing.note_words, standing.notes)),
+        gguf=request.gguf,
     )
 
 
@@ -155,6 +186,8 @@ def _failed(request: DownloadRequest, standing: Standing, error: BaseException) 
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     failed = _ended(request, standing, DownloadState.FAILED)
+    if isinstance(error, AccessRefusedError):
+        failed = replace(failed, lack=error.lack, page=error.page)
     if isinstance(error, RdchatError):
         return replace(failed, problem=error.message, hint=error.hint)
     _LOG.error("A download failed", exc_info=error)
