@@ -27,6 +27,7 @@ from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.application import Application, ExposureLog
+from rdchat.ui.window.download_sign import DownloadSign
 from rdchat.ui.window.main_window import MainWindow
 
 _LOG = logging.getLogger(__name__)
@@ -62,6 +63,9 @@ class App:
             self.window.header.model.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
+            header = self.window.header
+            banners = self.window.conversation.banners
+            self._downloads = DownloadSign(self.window.windows, header, header.options, banners, theme)
         except BaseException:
             engine.shutdown()  # Qt aborts the process where a running thread is destroyed
             self._garbage.release()
@@ -72,6 +76,7 @@ class App:
         self.window.show()
         ExposureLog(self.window.windowHandle())
         QTimer.singleShot(0, self.controller.start)
+        QTimer.singleShot(0, self._downloads.go_on)
 
     def finish(self) -> bool:
         """Stop, save and free everything; False if the engine thread did not come back."""

@@ -1,13 +1,16 @@
 """What the models window works with, in one hand; built when the window is first asked for."""
 
+from dataclasses import replace
+
 from PySide6.QtCore import QObject
 
-from rdchat.hub.downloads.download_progress import DownloadLimits
+from rdchat.chat.settings import Settings
 from rdchat.hub.tokens import Tokens
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.downloads import Downloads
+from rdchat.services.models.downloads import LIMITS, Downloads
+from rdchat.services.models.hub_account import HubAccount
 
 
 class ModelsDesk(QObject):
@@ -18,6 +21,7 @@ class ModelsDesk(QObject):
         preferences: What the person prefers.
         drafting: How replies are drafted, and the drafters to choose from.
         tokens: Where the person's hub tokens are found.
+        account: Who the person is to the hub.
         downloads: What is being downloaded.
     """
 
@@ -27,8 +31,17 @@ class ModelsDesk(QObject):
         super().__init__(parent)
         self.slot, self.preferences, self.drafting = slot, preferences, drafting
         self.tokens = Tokens()
-        self.downloads = Downloads(self.tokens, DownloadLimits(), self)
+        self.account = HubAccount(self.tokens, self)
+        limits = replace(LIMITS, at_once=preferences.settings.downloads_at_once)
+        self.downloads = Downloads(self.tokens, limits, self)
+        self.account.accepted.connect(self.downloads.retry_refused)
+        preferences.changed.connect(self._apply)
+        self.downloads.restore()
 
     def close(self) -> None:
         """End what goes on; downloads are paused and go on when the app is started again."""
         self.downloads.close()
+        self.account.close()
+
+    def _apply(self, settings: Settings) -> None:
+        self.downloads.set_at_once(settings.downloads_at_once)

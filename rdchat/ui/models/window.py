@@ -10,6 +10,7 @@ from rdchat.ui.look.labels import Separator
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.discover.page import DiscoverPage
 from rdchat.ui.models.downloads.page import DownloadsPage
+from rdchat.ui.models.downloads.tab_line import TabLine
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.installed.page import InstalledPage
 
@@ -42,6 +43,8 @@ class ModelsWindow(QDialog):
         ):
             self._tabs.addTab(name)
             self._pages.addWidget(page)
+        TabLine(self._tabs, self._pages.indexOf(self.downloads), desk.downloads, theme)
+        self.downloads.discover_requested.connect(lambda: self.show_page(self.discover))
         self._tabs.currentChanged.connect(self._pages.setCurrentIndex)
         bar = QHBoxLayout()
         bar.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)

@@ -1,8 +1,10 @@
 """The windows beside the main one: each is imported and built when it is first asked for, then kept."""
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.requests import Role
@@ -32,7 +34,7 @@ class Windows:
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget) -> None:
         self._controller, self._theme, self._parent = controller, theme, parent
         self._chat_of_tokens: int | None = None
-        self._models_desk: ModelsDesk | None = None
+        self.on_models_desk: Callable[[ModelsDesk], object] = lambda _desk: None
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
@@ -112,20 +114,39 @@ class Windows:
         )
 
     @cached_property
-    def models(self) -> "ModelsWindow":
-        """Models on this machine and on the hub."""
+    def models_desk(self) -> "ModelsDesk":
+        """What the models window works with; there before the window where downloads are to go on."""
         from rdchat.services.models.models_desk import ModelsDesk  # noqa: PLC0415
-        from rdchat.ui.models import ModelsWindow  # noqa: PLC0415
 
         controller = self._controller
         desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, self._parent)
-        self._models_desk = desk
-        return ModelsWindow(desk, self._theme, self._parent)
+        self.on_models_desk(desk)
+        return desk
+
+    @cached_property
+    def models(self) -> "ModelsWindow":
+        """Models on this machine and on the hub."""
+        from rdchat.ui.models import ModelsWindow  # noqa: PLC0415
+
+        return ModelsWindow(self.models_desk, self._theme, self._parent)
+
+    @property
+    def has_models(self) -> bool:
+        """Whether the models window was asked for."""
+        return "models" in self.__dict__
+
+    def ask_for_token(self, parent: QWidget) -> None:
+        """Show the hub's token that is in use, in front of a window."""
+        from rdchat.ui.models.token_dialog import TokenDialog  # noqa: PLC0415
+
+        dialog = TokenDialog(self.models_desk.account, self._theme, parent)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.open()
 
     def close(self) -> None:
         """End what the windows do behind the app's back."""
-        if self._models_desk is not None:
-            self._models_desk.close()
+        if "models_desk" in self.__dict__:
+            self.models_desk.close()
 
     def may_quit(self) -> bool:
         """Tell whether nothing is lost by quitting; else ask, in the window whose work it is."""
