@@ -107,6 +107,8 @@ class _Handler(BaseHTTPRequestHandler):
         words = [unquote(word) for word in parts.path.strip("/").split("/")]
         if words[:2] == ["api", "models"]:
             self._api(words[2:], parse_qs(parts.query))
+        elif words == ["api", "whoami-v2"]:
+            self._whoami()
         elif words[0] == "blob":
             self._store(words[1])
         elif len(words) >= 5 and words[2] == "resolve":
@@ -160,6 +162,12 @@ class _Handler(BaseHTTPRequestHandler):
             files_told = [listed(name, data) | repository.told.get(name, {}) for name, data in files.items()]
             told = {"id": "/".join(words[:2]), "sha": commit, "siblings": files_told}
             self._answer(200, {"Content-Type": "application/json"}, json.dumps(told).encode())
+
+    def _whoami(self) -> None:
+        self._note("")
+        known = self.headers.get("Authorization", "") == f"Bearer {self.hub.token}"
+        body = {"type": "user", "name": "mia"} if known else {"error": "Invalid credentials in Authorization header"}
+        self._answer(200 if known else 401, {"Content-Type": "application/json"}, json.dumps(body).encode())
 
     def _search(self, query: dict[str, list[str]]) -> None:
         words = query.get("search", [""])[0].lower()

@@ -16,7 +16,7 @@ class DownloadTotals:
         failed: How many have failed.
         done_bytes, total_bytes: Of those that go on.
         bytes_per_second: Together.
-        seconds_left: Until all are here; None where that cannot be told.
+        seconds_left: Until all are here, as the slowest says or all together; None where that cannot be told.
     """
 
     going: int = 0
@@ -37,13 +37,14 @@ def totals_of(downloads: Iterable[DownloadProgress]) -> DownloadTotals:
     going = [progress for progress in every if not progress.state.has_ended]
     done, total = sum(progress.done_bytes for progress in going), sum(progress.total_bytes for progress in going)
     speed = sum(progress.bytes_per_second or 0.0 for progress in going)
+    left = [seconds for progress in going if (seconds := progress.seconds_left) is not None]
     return DownloadTotals(
         going=len(going),
         failed=sum(progress.state is DownloadState.FAILED for progress in every),
         done_bytes=done,
         total_bytes=total,
         bytes_per_second=speed,
-        seconds_left=(total - done) / speed if speed > 0 else None,
+        seconds_left=max([(total - done) / speed, *left]) if speed > 0 else None,
     )
 
 

@@ -41,6 +41,7 @@ class Downloads(QObject):
     failed = Signal(DownloadProgress)
     removed = Signal(str)
     disk_looked = Signal()
+    restored = Signal()  # what earlier runs left is listed
     went_on = Signal(tuple)  # DownloadProgress of each download that a start of the app goes on with by itself
     _told = Signal(object)  # from any thread
 
@@ -219,6 +220,7 @@ class Downloads(QObject):
         self._remember()
         if went_on:
             self.went_on.emit(tuple(went_on))
+        self.restored.emit()
 
     def _set_disk_timer(self) -> None:
         wanted = not self._closed and (self._watched or any(not p.state.has_ended for p in self._shown.values()))

@@ -9,7 +9,7 @@ from rdchat.services.models.hub_account import AccountStatus, HubAccount
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
-_WIDTH = 460
+_WIDTH = 480
 _NONE = "No token is in use. Most models need none; gated and private ones do."
 _GIVEN = {TokenSource.KEYCHAIN, TokenSource.THIS_RUN}
 
@@ -42,7 +42,7 @@ class TokenDialog(QDialog):
         self.field.textChanged.connect(self._show)
         self.make = QPushButton("Make a token…")
         self.make.setToolTip("Opens the hub's page for tokens; one that may read is enough")
-        self.make.clicked.connect(lambda: QDesktopServices.openUrl(QUrl(account.status.token_page)))
+        self.make.clicked.connect(self._open_page)
         self.check = QPushButton("Whose is it?")
         self.check.setToolTip("Asks the hub for the name behind the token")
         self.check.clicked.connect(account.check)
@@ -51,7 +51,7 @@ class TokenDialog(QDialog):
         self.cancel = QPushButton("Close")
         self.cancel.clicked.connect(self.reject)
         self.use = QPushButton("Check and keep")
-        self.use.clicked.connect(lambda: account.give(self.field.text()))
+        self.use.clicked.connect(self._give)
         for button in (self.make, self.check, self.forget, self.cancel):
             button.setAutoDefault(False)
         self.use.setDefault(True)
@@ -73,7 +73,7 @@ class TokenDialog(QDialog):
         ends.addStretch(1)
         ends.addWidget(self.cancel)
         ends.addWidget(self.use)
-        column = QVBoxLayout(self)
+        column = self._column = QVBoxLayout(self)
         column.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
         column.setSpacing(SMALL)
         column.addWidget(self.heading)
@@ -95,6 +95,12 @@ class TokenDialog(QDialog):
         super().hideEvent(event)
         self.field.clear()
 
+    def _open_page(self) -> None:
+        QDesktopServices.openUrl(QUrl(self._account.status.token_page))
+
+    def _give(self) -> None:
+        self._account.give(self.field.text())
+
     def _show(self) -> None:
         status = self._account.status
         self.heading.setText(f"Token for {status.host}" if status.host else "Token")
@@ -113,7 +119,8 @@ class TokenDialog(QDialog):
         self.field.setEnabled(not others)
         self.make.setEnabled(bool(status.token_page))
         self.use.setEnabled(idle and not others and bool(self.field.text().strip()))
-        self.adjustSize()
+        self._column.activate()
+        self.setFixedHeight(self._column.totalHeightForWidth(_WIDTH))  # a dialog by itself would only grow
 
 
 def status_words(status: AccountStatus) -> str:

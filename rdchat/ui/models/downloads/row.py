@@ -44,9 +44,9 @@ class DownloadRow(QWidget):
     def __init__(self, progress: DownloadProgress, downloads: Downloads, slot: ModelSlot, theme: Theme) -> None:
         super().__init__()
         self._progress, self._downloads, self._slot, self._theme = progress, downloads, slot, theme
+        self._unfolded = False
         self._cancelled = False  # it stops, and what is here is asked about once it has
         self._picture = QLabel()
-        self._picture.setFixedSize(_ICON, _ICON)
         self.name = ElidedLabel(theme, words.title(progress), bold=True, mode=Qt.TextElideMode.ElideMiddle)
         self.bar = ThinBar(theme)
         self.bar.setAccessibleName(f"Downloaded of {words.title(progress)}")
@@ -76,16 +76,15 @@ class DownloadRow(QWidget):
         self.main.clicked.connect(self._press_main)
         self.other.clicked.connect(self._press_other)
         self.clear = IconButton("close", f"Take {name} off this list", self._theme)
-        self.clear.clicked.connect(lambda: self._downloads.clear(self._progress.id))
+        self.clear.clicked.connect(self._clear)
         self.unfold = TextButton("", self._theme)
-        self.unfold.setCheckable(True)
         self.unfold.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.unfold.toggled.connect(self._show_files)
+        self.unfold.clicked.connect(self._fold)
         self.page = QPushButton("Open its page")
         self.token = QPushButton("Give a token…")
         for button in (self.page, self.token):
             button.setAutoDefault(False)
-        self.page.clicked.connect(lambda: QDesktopServices.openUrl(QUrl(self._progress.page)))
+        self.page.clicked.connect(self._open_page)
         self.token.clicked.connect(self.token_requested)
 
     def _build_question(self) -> None:
@@ -133,6 +132,7 @@ class DownloadRow(QWidget):
         row = QHBoxLayout(self)
         row.setContentsMargins(LARGE, MEDIUM, LARGE, MEDIUM)
         row.setSpacing(MEDIUM)
+        self._picture.setFixedSize(_ICON, self.main.sizeHint().height())  # beside the name, which is as high
         row.addWidget(self._picture, 0, Qt.AlignmentFlag.AlignTop)
         row.addLayout(column, 1)
 
@@ -142,14 +142,13 @@ class DownloadRow(QWidget):
 
     def show_progress(self, progress: DownloadProgress) -> None:
         """Show where the download stands now."""
-        changed = progress.state is not self._progress.state
-        self._progress = progress
         going, finished = not progress.state.has_ended, progress.state is DownloadState.FINISHED
-        if going:
-            self._cancelled = False if not changed else self._cancelled
+        if going and self._progress.state.has_ended:
+            self._cancelled = False  # it goes on
+        self._progress = progress
         color = {DownloadState.PAUSED: "muted", DownloadState.FAILED: "danger"}.get(progress.state, "accent")
         self.bar.show_part(progress.done_bytes / progress.total_bytes if progress.total_bytes else 0.0, color)
-        self.bar.setVisible(not finished)
+        self.bar.setVisible(going or (not finished and progress.done_bytes > 0))
         self.state.setText(words.state_words(progress))
         _show_words(self.note, words.note_words(progress) if going else "")
         problem, hint = words.problem_words(progress) if progress.state is DownloadState.FAILED else ("", "")
@@ -160,7 +159,7 @@ class DownloadRow(QWidget):
         self._show_buttons()
         self._show_question()
         self.unfold.setVisible(bool(progress.files))
-        self._show_files(self.unfold.isChecked())
+        self._show_files()
         self._draw()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -191,7 +190,12 @@ class DownloadRow(QWidget):
             self.main.setText("Loading…" if chosen and slot.loading else "Loaded" if chosen else "Load")
         self.main.setEnabled(not chosen)
 
-    def _show_files(self, shown: bool) -> None:
+    def _fold(self) -> None:
+        self._unfolded = not self._unfolded
+        self._show_files()
+
+    def _show_files(self) -> None:
+        shown = self._unfolded
         number = counted(len(self._progress.files), "file")
         self.unfold.setText(f"Hide {number}" if shown else number)
         self.unfold.setAccessibleName(f"{self.unfold.text()}: {words.title(self._progress)}")
@@ -235,6 +239,12 @@ class DownloadRow(QWidget):
             self._show_question()
         else:
             self._downloads.pause(self.id)
+
+    def _clear(self) -> None:
+        self._downloads.clear(self.id)
+
+    def _open_page(self) -> None:
+        QDesktopServices.openUrl(QUrl(self._progress.page))
 
     def _keep(self) -> None:
         self._cancelled = False
