@@ -95,9 +95,7 @@ class DownloadProcess:
             before = self._last[download]
             if not before.state.has_ended:
                 return
-            self._last[download] = replace(
-                before, state=DownloadState.WAITING, notes=(), problem="", hint="", lack="", page="", folder=""
-            )
+            self._last[download] = before.resumed()
             self._preparing[download] = mark = object()
         threading.Thread(target=self._go_on, args=(download, mark), name="download", daemon=True).start()
 

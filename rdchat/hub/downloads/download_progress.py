@@ -1,7 +1,7 @@
 """What is asked of a download and what it tells, as plain data: it crosses between processes as lines of JSON."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -142,6 +142,11 @@ class DownloadProgress:
         if not self.bytes_per_second or self.state is not DownloadState.DOWNLOADING:
             return None
         return (self.total_bytes - self.done_bytes) / self.bytes_per_second
+
+    def resumed(self) -> "DownloadProgress":
+        """Return what it is once it was asked to go on, before anything is known of that."""
+        waiting = DownloadProgress(self.id, self.repository, self.revision, DownloadState.WAITING)
+        return replace(waiting, commit=self.commit, files=self.files, left_out=self.left_out, gguf=self.gguf)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -19,6 +19,7 @@ from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_errors import AccessRefusedError
 from rdchat.hub.tokens import HubAccess, Token
 
+AWAKE_S = 120.0  # that the machine is kept awake after the last byte: a server may be slow, and one try is not all
 _SPEED_S = 5.0  # over which the speed is measured
 _LOG = logging.getLogger(__name__)
 
@@ -75,15 +76,18 @@ class DownloadQueue:
         self._of_repository: dict[str, asyncio.Lock] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._discarded: set[str] = set()
+        self._moved = 0.0  # when something moved last, in seconds of the monotonic clock
 
     @property
-    def is_busy(self) -> bool:
-        return bool(self._tasks)
+    def is_transferring(self) -> bool:
+        """Whether bytes come or are checked, or did a moment ago: what only waits need not keep the machine awake."""
+        return bool(self._tasks) and time.monotonic() - self._moved < AWAKE_S
 
     def start(self, request: DownloadRequest, token: Token | None) -> None:
         """Begin a download, or go on with it; nothing where it goes on already."""
         if request.id not in self._tasks:
             self._discarded.discard(request.id)
+            self._moved = time.monotonic()
             task = asyncio.create_task(self._run(request, token), name=request.id)
             self._tasks[request.id] = task
             task.add_done_callback(lambda _task: self._forget(request, task))
@@ -139,8 +143,11 @@ class DownloadQueue:
         return str(await download.run())
 
     async def _tick(self, request: DownloadRequest, standing: Standing, speed: _Speed) -> None:
+        fetched = 0
         while True:
             fetching = standing.state is DownloadState.DOWNLOADING
+            if standing.fetched_bytes > fetched or standing.state is DownloadState.CHECKING:
+                fetched, self._moved = standing.fetched_bytes, time.monotonic()
             self._tell(_progress(request, standing, speed.update(standing.fetched_bytes) if fetching else None))
             await asyncio.sleep(self._limits.tick_s)
 

@@ -83,6 +83,8 @@ class Downloads(QObject):
     def resume(self, download: str) -> None:
         """Go on with a download that was paused, has failed or was left by an earlier run."""
         self._process.resume(download)
+        if self._shown[download].state.has_ended:
+            self._take(self._shown[download].resumed())
 
     def pause(self, download: str) -> None:
         """Stop a download; its bytes stay."""
@@ -139,6 +141,8 @@ class Downloads(QObject):
 
     def watch_disk(self, watched: bool) -> None:
         """Look how much of the disk is free, every few seconds while somebody watches or something is downloaded."""
+        if self._closed:
+            return
         self._watched = watched
         if watched:
             self._look_at_disk()
@@ -223,7 +227,7 @@ class Downloads(QObject):
         self.restored.emit()
 
     def _set_disk_timer(self) -> None:
-        wanted = not self._closed and (self._watched or any(not p.state.has_ended for p in self._shown.values()))
+        wanted = self._watched or any(not progress.state.has_ended for progress in self._shown.values())
         if wanted != self._disk_timer.isActive():
             (self._disk_timer.start if wanted else self._disk_timer.stop)()
 

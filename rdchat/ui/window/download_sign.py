@@ -156,6 +156,7 @@ class DownloadSign(QObject):
         if self._is_seen:
             return
         self._unseen_failures.add(progress.id)
+        self._throttle.note()
         name = progress.repository
         banner = Banner(self._theme, f"The download of {name} stopped", progress.problem, "warning", "danger")
         banner.add_action("Show", self._show_page)

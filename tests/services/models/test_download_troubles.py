@@ -143,5 +143,5 @@ def test_what_another_program_downloads_is_waited_for(hub: HubServer, downloads:
         one = downloads.service.start(NAME)
         waits = downloads.wait(one, lambda progress: bool(progress.notes))
         assert waits.state is DownloadState.WAITING
-        assert waits.notes[0].endswith("This one goes on after it.")
+        assert waits.notes[0] == f"Process {os.getpid()} is downloading {NAME}. This one goes on after it."
     check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)

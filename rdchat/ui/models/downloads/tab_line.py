@@ -25,6 +25,7 @@ class TabLine(ThinBar):
     def __init__(self, tabs: QTabBar, place: int, downloads: Downloads, theme: Theme) -> None:
         super().__init__(theme, tabs)
         self._tabs, self._place, self._downloads = tabs, place, downloads
+        self.setObjectName("downloads line")
         self.setAccessibleName("All downloads")
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self._throttle = Throttle(self)
