@@ -69,6 +69,14 @@ def check_whole(folder: Path, files: dict[str, bytes]) -> None:
     assert all(path.is_symlink() and path.resolve().parent == blobs.resolve() for path in found.values())
 
 
+def check_not_half_installed(files: dict[str, bytes], name: str = NAME) -> None:
+    """Check that nobody finds a model: a process that was killed last of all left its snapshot whole, or none."""
+    repository = cached(name)
+    assert not (repository.folder / "refs" / "main").exists()
+    for commit in repository.commits():
+        check_whole(repository.snapshots / commit, files)
+
+
 def check_nothing_installed(name: str = NAME) -> None:
     """Check that nobody could take what is here of a model for one."""
     repository = cached(name)

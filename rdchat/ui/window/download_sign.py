@@ -1,8 +1,10 @@
 """Downloads as the main window shows them: a small ring in the toolbar, and notices of what began, came or failed."""
 
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, QRectF, QSize, Qt
+from PySide6.QtCore import QObject, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QToolBar, QToolButton
 
@@ -80,6 +82,8 @@ class DownloadSign(QObject):
         theme: The appearance to follow.
     """
 
+    _prepared = Signal()
+
     def __init__(self, windows: Windows, bar: QToolBar, before: "QAction", banners: BannerArea, theme: Theme) -> None:
         super().__init__(bar)
         self._windows, self._banners, self._theme = windows, banners, theme
@@ -92,11 +96,22 @@ class DownloadSign(QObject):
         self._throttle = Throttle(self)
         self._throttle.due.connect(self._show)
         windows.on_models_desk = self._follow
+        self._prepared.connect(self._begin, Qt.ConnectionType.QueuedConnection)
 
     def go_on(self) -> None:
         """Go on with what was downloaded when the app ended; where nothing was, nothing is imported or begun."""
         if paths.downloads_path().exists():
-            assert self._windows.models_desk
+            threading.Thread(target=self._prepare, name="downloads", daemon=True).start()
+
+    def _prepare(self) -> None:
+        """Import what downloads need, off the main thread: that takes a tenth of a second."""
+        import rdchat.services.models.models_desk  # noqa: F401, PLC0415
+
+        with suppress(RuntimeError):  # the app has ended meanwhile
+            self._prepared.emit()
+
+    def _begin(self) -> None:
+        assert self._windows.models_desk, "asking for it builds it"
 
     def _follow(self, desk: "ModelsDesk") -> None:
         downloads = self._downloads = desk.downloads

@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.errors import InvalidSettingError
-from rdchat.hub.downloads.download_progress import DownloadState
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState, FileProgress
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.tokens import Tokens
 from rdchat.services.models.download_totals import model_name
@@ -35,36 +35,33 @@ def test_a_download_is_told_and_ends_whole(hub: HubServer, downloads: FollowedDo
     hub.add(NAME, files)
     hub.bytes_per_second = 1_000_000
     one = downloads.service.start(NAME)
+    assert downloads.service.start(NAME) == one, "it goes on already"
+    with pytest.raises(HubError):
+        downloads.service.start("../evil")
     downloads.wait(one, lambda progress: progress.done_bytes > 0)
     totals = downloads.service.totals()
     assert (totals.going, totals.total_bytes) == (1, sum(map(len, files.values())))
     ended = downloads.wait_for(one, DownloadState.FINISHED)
     check_whole(Path(ended.folder), files)
     assert (downloads.finished, downloads.service.totals().going) == ([NAME], 0)
-    assert model_name(ended) == NAME
+    downloads.service.clear_finished()
+    assert downloads.service.progress() == ()
+    check_whole(Path(ended.folder), files)
     downloads.service.close()
     assert not paths.downloads_path().exists()
 
 
-def test_what_loads_it_is_named_as_elsewhere(hub: HubServer, downloads: FollowedDownloads) -> None:
+def finished(revision: str, gguf: str, *names: str) -> DownloadProgress:
+    files = tuple(FileProgress(name, 1, 1) for name in names)
+    return DownloadProgress("", NAME, revision, DownloadState.FINISHED, files=files, folder="/hub/it", gguf=gguf)
+
+
+def test_what_loads_it_is_named_as_elsewhere() -> None:
     """The hub id for the main revision, the folder for another one, the file for a GGUF."""
-    hub.add(NAME, small_files())
-    hub.repositories[NAME].branches["v1"] = hub.repositories[NAME].branches["main"]
-    hub.add("some-org/small-GGUF", {"small.Q8_0.gguf": b"GGUF", "README.md": b"# Small"})
-    other = downloads.wait_for(downloads.service.start(NAME, "v1"), DownloadState.FINISHED)
-    assert model_name(other) == other.folder
-    gguf = downloads.wait_for(downloads.service.start("some-org/small-GGUF"), DownloadState.FINISHED)
-    assert model_name(gguf) == f"{gguf.folder}/small.Q8_0.gguf"
-
-
-def test_one_that_goes_on_is_not_begun_twice(hub: HubServer, downloads: FollowedDownloads) -> None:
-    hub.add(NAME, small_files())
-    one = downloads.service.start(NAME)
-    assert downloads.service.start(NAME) == one
-    downloads.wait_for(one, DownloadState.FINISHED)
-    assert len(downloads.service.progress()) == 1
-    with pytest.raises(HubError):
-        downloads.service.start("../evil")
+    assert model_name(finished("main", "", "config.json", WEIGHTS)) == NAME
+    assert model_name(finished("v1", "", "config.json", WEIGHTS)) == "/hub/it"
+    assert model_name(finished("main", "", "README.md", "small.Q8_0.gguf")) == "/hub/it/small.Q8_0.gguf"
+    assert model_name(finished("main", "b.gguf", "a.gguf", "b.gguf")) == "/hub/it/b.gguf"
 
 
 def test_a_quitting_app_pauses_and_the_next_one_goes_on_by_itself(hub: HubServer, open_downloads: Opener) -> None:
@@ -152,12 +149,24 @@ def test_a_discarded_one_leaves_nothing(hub: HubServer, qtbot: QtBot, downloads:
     assert not paths.downloads_path().exists()
 
 
-def test_finished_ones_are_cleared_and_stay_on_the_disk(hub: HubServer, downloads: FollowedDownloads) -> None:
-    hub.add(NAME, small_files())
-    ended = downloads.wait_for(downloads.service.start(NAME), DownloadState.FINISHED)
-    downloads.service.clear_finished()
-    assert downloads.service.progress() == ()
-    check_whole(Path(ended.folder), small_files())
+def test_with_one_revision_what_is_here_of_the_others_goes_too(
+    hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads
+) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.repositories[NAME].commits["e" * 40] = files | {WEIGHTS: random_bytes(400_000, 9)}
+    hub.repositories[NAME].branches["newer"] = "e" * 40
+    hub.bytes_per_second = 300_000
+    ids = []
+    for revision in ("main", "newer"):
+        ids.append(downloads.service.start(NAME, revision))
+        downloads.wait(ids[-1], lambda progress: progress.fetched_bytes > 50_000)
+        downloads.service.pause(ids[-1])
+        assert downloads.wait_for(ids[-1], DownloadState.PAUSED).done_bytes > 50_000
+    with qtbot.waitSignal(downloads.service.removed):
+        downloads.service.discard(ids[0])
+    (left,) = downloads.service.progress()
+    assert (left.id, left.done_bytes) == (ids[1], 0)
 
 
 def test_more_go_on_at_once_when_that_is_wanted(hub: HubServer, downloads: FollowedDownloads) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QPainter, QPaintEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
 from rdchat.services.engine.model_slot import ModelSlot
@@ -47,6 +47,7 @@ class DownloadRow(QWidget):
         self._unfolded = False
         self._cancelled = False  # it stops, and what is here is asked about once it has
         self._picture = QLabel()
+        self._picture.setFixedWidth(_ICON)
         self.name = ElidedLabel(theme, words.title(progress), bold=True, mode=Qt.TextElideMode.ElideMiddle)
         self.bar = ThinBar(theme)
         self.bar.setAccessibleName(f"Downloaded of {words.title(progress)}")
@@ -121,7 +122,6 @@ class DownloadRow(QWidget):
         helps.addStretch(1)
         column = QVBoxLayout()
         column.setSpacing(TIGHT)
-        column.addLayout(top)
         column.addWidget(self.bar)
         column.addLayout(below)
         for label in (self.note, self.problem, self.hint):
@@ -129,12 +129,14 @@ class DownloadRow(QWidget):
         column.addLayout(helps)
         column.addWidget(self.question)
         column.addWidget(self.files)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(LARGE, MEDIUM, LARGE, MEDIUM)
-        row.setSpacing(MEDIUM)
-        self._picture.setFixedSize(_ICON, self.main.sizeHint().height())  # beside the name, which is as high
-        row.addWidget(self._picture, 0, Qt.AlignmentFlag.AlignTop)
-        row.addLayout(column, 1)
+        grid = QGridLayout(self)
+        grid.setContentsMargins(LARGE, MEDIUM, LARGE, MEDIUM)
+        grid.setHorizontalSpacing(MEDIUM)
+        grid.setVerticalSpacing(TIGHT)
+        grid.addWidget(self._picture, 0, 0)
+        grid.addLayout(top, 0, 1)
+        grid.addLayout(column, 1, 1)
+        grid.setColumnStretch(1, 1)
 
     @property
     def id(self) -> str:

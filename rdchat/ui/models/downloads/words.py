@@ -5,6 +5,7 @@ from rdchat.hub.hub_errors import Lack
 from rdchat.services.models.download_totals import DownloadTotals
 
 _DOT = "  ·  "
+_LEAST_SPEED = 1000  # bytes a second; below that nothing can be said of the time left
 _GOING = {
     DownloadState.WAITING: "Waiting for its turn",
     DownloadState.ASKING: "Asking the hub for its files…",
@@ -27,7 +28,7 @@ def part_words(part: float, whole: float) -> str:
 
 def _in_unit(size: float, of: float) -> tuple[str, str]:
     if of < 999_500:
-        return f"{size / 1e3:.0f}", "KB"
+        return f"{max(round(size / 1e3), 1 if size else 0)}", "KB"
     if of < 999_500_000:
         return f"{size / 1e6:.0f}", "MB"
     return f"{size / 1e9:.{2 if of < 9.995e9 else 1}f}", "GB"
@@ -76,7 +77,7 @@ def state_words(progress: DownloadProgress) -> str:
 
 def _going_words(here: str, speed: float | None, left: float | None) -> str:
     words = here
-    if speed:
+    if speed and speed >= _LEAST_SPEED:
         words += f"{_DOT}{speed_words(speed)}"
         if left is not None:
             words += f"{_DOT}{left_words(left)}"

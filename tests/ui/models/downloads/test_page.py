@@ -157,19 +157,6 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     say(qtbot, row, "complete and checked")
 
 
-def test_a_drafter_is_not_offered_to_be_loaded(
-    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
-) -> None:
-    hub.add(NAME, small_files())
-    desk.downloads.start(NAME, is_model=False)
-    qtbot.waitUntil(lambda: bool(models.downloads.rows), timeout=WAIT_MS)
-    (row,) = models.downloads.rows
-    say(qtbot, row, "complete and checked")
-    assert not row.main.isVisible()
-    qtbot.mouseClick(models.downloads.clear, LEFT)
-    assert models.downloads.rows == ()
-
-
 def test_the_tab_has_a_line_while_something_goes_on(
     qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
 ) -> None:
@@ -179,13 +166,17 @@ def test_the_tab_has_a_line_while_something_goes_on(
     models.show_page(models.installed)
     hub.add(NAME, small_files())
     hub.bytes_per_second = 300_000
-    desk.downloads.start(NAME)
+    desk.downloads.start(NAME, is_model=False)
     qtbot.waitUntil(line.isVisible, timeout=WAIT_MS)
     qtbot.waitUntil(lambda: line.value() > 0, timeout=WAIT_MS)  # type: ignore[attr-defined]
     hub.bytes_per_second = None
     qtbot.waitUntil(lambda: not line.isVisible(), timeout=WAIT_MS)
     models.show_page(models.downloads)
-    assert "complete and checked" in models.downloads.rows[0].state.text()
+    (row,) = models.downloads.rows
+    assert "complete and checked" in row.state.text()
+    assert not row.main.isVisible(), "it drafts, and does not answer"
+    qtbot.mouseClick(models.downloads.clear, LEFT)
+    assert models.downloads.rows == ()
 
 
 def test_the_keyboard_reaches_everything_by_name(

@@ -19,7 +19,7 @@ def progress(
 
 @pytest.mark.parametrize(
     ("size", "shown"),
-    [(1_200, "1 KB"), (93e6, "93 MB"), (999.6e6, "1.00 GB"), (1.24e9, "1.24 GB"), (39.7e9, "39.7 GB")],
+    [(7, "1 KB"), (93e6, "93 MB"), (999.6e6, "1.00 GB"), (1.24e9, "1.24 GB"), (39.7e9, "39.7 GB")],
 )
 def test_sizes(size: float, shown: str) -> None:
     assert words.size_words(size) == shown
