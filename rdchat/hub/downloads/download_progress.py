@@ -79,12 +79,19 @@ class FileProgress:
         done_bytes: That are here.
         size: In bytes.
         note: What happens to its connection now; empty while data comes.
+        bytes_per_second: Of the last seconds; None where it is not being fetched.
     """
 
     name: str
     done_bytes: int
     size: int
     note: str = ""
+    bytes_per_second: float | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds at the present speed; None where that says nothing."""
+        return (self.size - self.done_bytes) / self.bytes_per_second if self.bytes_per_second else None
 
 
 @dataclass(frozen=True, slots=True)

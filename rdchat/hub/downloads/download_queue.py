@@ -10,7 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import repository_of
-from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadProgress, DownloadRequest, DownloadState
+from rdchat.hub.downloads.download_progress import (
+    DownloadLimits,
+    DownloadProgress,
+    DownloadRequest,
+    DownloadState,
+    FileProgress,
+)
 from rdchat.hub.downloads.download_record import discard
 from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.downloads.repository_lock import RepositoryLock
@@ -37,6 +43,22 @@ class _Speed:
             self.seen.popleft()
         (start, before), (end, after) = self.seen[0], self.seen[-1]
         return (after - before) / (end - start) if end > start else None
+
+
+class _FileSpeeds:
+    """The speed of each file that is under way, by its name."""
+
+    def __init__(self) -> None:
+        self._speeds: dict[str, _Speed] = {}
+
+    def update(self, progress: DownloadProgress) -> DownloadProgress:
+        """Return the progress with the speed of each file whose bytes come."""
+        return replace(progress, files=tuple(map(self._with_speed, progress.files)))
+
+    def _with_speed(self, file: FileProgress) -> FileProgress:
+        if not 0 < file.done_bytes < file.size:
+            return file
+        return replace(file, bytes_per_second=self._speeds.setdefault(file.name, _Speed()).update(file.done_bytes))
 
 
 class _Places:
@@ -143,12 +165,13 @@ class DownloadQueue:
         return str(await download.run())
 
     async def _tick(self, request: DownloadRequest, standing: Standing, speed: _Speed) -> None:
-        fetched = 0
+        fetched, of_files = 0, _FileSpeeds()
         while True:
             fetching = standing.state is DownloadState.DOWNLOADING
             if standing.fetched_bytes > fetched or standing.state is DownloadState.CHECKING:
                 fetched, self._moved = standing.fetched_bytes, time.monotonic()
-            self._tell(_progress(request, standing, speed.update(standing.fetched_bytes) if fetching else None))
+            progress = _progress(request, standing, speed.update(standing.fetched_bytes) if fetching else None)
+            self._tell(of_files.update(progress) if fetching else progress)
             await asyncio.sleep(self._limits.tick_s)
 
     def _stopped(self, request: DownloadRequest, standing: Standing) -> DownloadProgress:

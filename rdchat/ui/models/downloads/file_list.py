@@ -9,9 +9,9 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from rdchat.hub.downloads.download_progress import FileProgress
 from rdchat.ui.look.theme import MEDIUM, Theme, control_font
 from rdchat.ui.models.downloads.thin_bar import paint_bar
-from rdchat.ui.models.downloads.words import part_words, size_words
+from rdchat.ui.models.downloads.words import file_words
 
-_BAR, _FIGURES = 90, 130  # pixels
+_BAR, _FIGURES = 80, 230  # pixels
 
 
 class FileList(QWidget):
@@ -36,7 +36,7 @@ class FileList(QWidget):
         if len(files) != len(self._files):
             self.updateGeometry()
         self._files = files
-        self.setAccessibleDescription("\n".join(f"{file.name}: {_words(file)}" for file in files))
+        self.setAccessibleDescription("\n".join(f"{file.name}: {file.note or file_words(file)}" for file in files))
         self.update()
 
     def sizeHint(self) -> QSize:
@@ -57,7 +57,7 @@ class FileList(QWidget):
         bar_left = self.width() - _FIGURES - _BAR
         for place, file in enumerate(self._files[first : last + 1], start=first):
             top = place * line
-            words = file.note or _words(file)
+            words = file.note or file_words(file)
             room = bar_left - MEDIUM
             painter.setPen(colors.text if file.done_bytes < file.size else colors.muted)
             name = metrics.elidedText(file.name, Qt.TextElideMode.ElideMiddle, room)
@@ -73,7 +73,3 @@ class FileList(QWidget):
                 painter.setPen(colors.muted)
                 area = QRectF(bar_left + _BAR, top, _FIGURES, line)
             painter.drawText(area, middle | Qt.AlignmentFlag.AlignRight, words)
-
-
-def _words(file: FileProgress) -> str:
-    return size_words(file.size) if file.done_bytes >= file.size else part_words(file.done_bytes, file.size)

@@ -14,6 +14,7 @@ from rdchat.ui.models.downloads.row import DownloadRow
 from rdchat.ui.models.downloads.words import size_words, totals_words
 from rdchat.ui.models.token_dialog import TokenDialog
 
+_ROWS_AT_ONCE = 5  # are built, before anything else has its turn: each takes some milliseconds
 _QUITTING = "They go on while you chat, also with this window closed. Quitting pauses them until the next start."
 
 
@@ -51,9 +52,7 @@ class DownloadsPage(QWidget):
         downloads.progressed.connect(self._note)
         downloads.removed.connect(self._remove)
         downloads.disk_looked.connect(self._show_totals)
-        for progress in downloads.progress():
-            self._stale[progress.id] = progress
-        self._refresh()
+        self._stale = {progress.id: progress for progress in downloads.progress()}
 
     @property
     def rows(self) -> tuple[DownloadRow, ...]:
@@ -120,12 +119,17 @@ class DownloadsPage(QWidget):
 
     def _refresh(self) -> None:
         stale, self._stale = self._stale, {}
+        most = len(self._rows) + _ROWS_AT_ONCE
         for progress in stale.values():
             if (row := self._rows.get(progress.id)) is not None:
                 row.show_progress(progress)
-            else:
+            elif len(self._rows) < most:
                 self._add(progress)
+            else:
+                self._stale[progress.id] = progress
         self._show_totals()
+        if self._stale:
+            self._throttle.note()
 
     def _add(self, progress: DownloadProgress) -> None:
         row = DownloadRow(progress, self._desk.downloads, self._desk.slot, self._theme)

@@ -1,6 +1,6 @@
 """Downloads in words and figures. Pure functions."""
 
-from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState, FileProgress
 from rdchat.hub.hub_errors import Lack
 from rdchat.services.models.download_totals import DownloadTotals
 
@@ -73,6 +73,13 @@ def state_words(progress: DownloadProgress) -> str:
     if done == total:
         return f"{size_words(total)} is here{_DOT}checking it…"
     return _going_words(here, progress.bytes_per_second, progress.seconds_left)
+
+
+def file_words(file: FileProgress) -> str:
+    """Return how much of a file is here and how fast it comes; its size where all of it is."""
+    if file.done_bytes >= file.size:
+        return size_words(file.size)
+    return _going_words(part_words(file.done_bytes, file.size), file.bytes_per_second, file.seconds_left)
 
 
 def _going_words(here: str, speed: float | None, left: float | None) -> str:

@@ -63,6 +63,13 @@ def test_states(told: DownloadProgress, shown: str) -> None:
     assert words.state_words(told) == shown
 
 
+def test_files() -> None:
+    assert words.file_words(FileProgress("a", 5, 5_000_000)) == "0 of 5 MB"
+    going = FileProgress("a", GB, 2 * GB, bytes_per_second=1e7)
+    assert words.file_words(going) == "1.00 of 2.00 GB  ·  10.0 MB/s  ·  2 min left"
+    assert words.file_words(FileProgress("a", GB, GB)) == "1.00 GB"
+
+
 def test_what_keeps_several_files_is_said_once() -> None:
     note = "No data for 30 s. Trying again in 4 s."
     assert words.note_words(progress(DownloadState.DOWNLOADING, notes=(note,))) == note
