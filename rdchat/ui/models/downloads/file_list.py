@@ -11,7 +11,8 @@ from rdchat.ui.look.theme import MEDIUM, Theme, control_font
 from rdchat.ui.models.downloads.thin_bar import paint_bar
 from rdchat.ui.models.downloads.words import file_words
 
-_BAR, _FIGURES = 80, 230  # pixels
+_BAR = 80  # pixels
+_WIDEST = "88.8 of 88.8 GB  ·  888.8 MB/s  ·  88 min left"
 
 
 class FileList(QWidget):
@@ -54,7 +55,8 @@ class FileList(QWidget):
         line, metrics = self._line, self.fontMetrics()
         first, last = event.rect().top() // line, event.rect().bottom() // line
         middle = Qt.AlignmentFlag.AlignVCenter
-        bar_left = self.width() - _FIGURES - _BAR
+        figures = metrics.horizontalAdvance(_WIDEST)
+        bar_left = self.width() - figures - _BAR
         for place, file in enumerate(self._files[first : last + 1], start=first):
             top = place * line
             words = file.note or file_words(file)
@@ -64,12 +66,12 @@ class FileList(QWidget):
             painter.drawText(QRectF(0, top, room, line), middle, name)
             if file.note:
                 painter.setPen(colors.warning)
-                area = QRectF(bar_left, top, _BAR + _FIGURES, line)
+                area = QRectF(bar_left, top, _BAR + figures, line)
                 words = metrics.elidedText(words, Qt.TextElideMode.ElideRight, round(area.width()))
             else:
                 if file.done_bytes < file.size:
                     bar = QRectF(bar_left, top + line / 2 - 1.5, _BAR, 3)
                     paint_bar(painter, bar, file.done_bytes / file.size, self._theme, "accent")
                 painter.setPen(colors.muted)
-                area = QRectF(bar_left + _BAR, top, _FIGURES, line)
+                area = QRectF(bar_left + _BAR, top, figures, line)
             painter.drawText(area, middle | Qt.AlignmentFlag.AlignRight, words)
