@@ -32,6 +32,7 @@ from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.application import Application, ExposureLog
+from rdchat.ui.window.download_sign import DownloadSign
 from rdchat.ui.window.main_window import MainWindow
 
 _LOG = logging.getLogger(__name__)
@@ -71,6 +72,9 @@ class App:
             self._room = MachineRoom(model_room)
             self.window.windows.offer_room(self._room)
             self.window.conversation.offer_larger_model(self._room)
+            header = self.window.header
+            banners = self.window.conversation.banners
+            self._downloads = DownloadSign(self.window.windows, header, header.options, banners, theme)
         except BaseException:
             engine.shutdown()  # Qt aborts the process where a running thread is destroyed
             self._garbage.release()
@@ -81,6 +85,7 @@ class App:
         self.window.show()
         ExposureLog(self.window.windowHandle())
         QTimer.singleShot(0, self.controller.start)
+        QTimer.singleShot(0, self._downloads.go_on)
 
     def finish(self) -> bool:
         """Stop, save and free everything; False if the engine thread did not come back."""

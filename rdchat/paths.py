@@ -37,6 +37,11 @@ def settings_path() -> Path:
     return data_dir() / "settings.json"
 
 
+def downloads_path() -> Path:
+    """Return the file that remembers downloads; it is there while some have not finished."""
+    return data_dir() / "downloads.json"
+
+
 def log_path() -> Path:
     return data_dir() / "logs" / "rdchat.log"
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from rdchat.inference.api.requests import DraftSettings, Dtype, SamplingParams, check_seed, require
 
 MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32  # points
+MOST_DOWNLOADS = 8  # at once
 
 
 class Appearance(StrEnum):
@@ -36,6 +37,7 @@ class Settings:
         dtype: Precision to load it in.
         recent_models: Model folders and hub ids that were loaded before, latest first.
         drafts: How replies are drafted, per model; the one changed last comes first.
+        downloads_at_once: How many models are downloaded at the same time.
         models_folder: Folder that 'Open folder...' starts in; empty for the home folder.
         larger_model_declined: Whether the person put the offer of a larger model away.
         panel_visible: Whether the speed panel is shown.
@@ -45,7 +47,7 @@ class Settings:
         window_state: Splitter sizes, base64.
 
     Raises:
-        InvalidSettingError: If the text size or the seed is out of range.
+        InvalidSettingError: If the text size, the downloads or the seed are out of range.
     """
 
     appearance: Appearance = Appearance.SYSTEM
@@ -57,6 +59,7 @@ class Settings:
     dtype: Dtype = Dtype.AUTO
     recent_models: tuple[str, ...] = ()
     drafts: tuple[ModelDraft, ...] = ()
+    downloads_at_once: int = 2
     models_folder: str = ""
     larger_model_declined: bool = False
     panel_visible: bool = True
@@ -68,5 +71,7 @@ class Settings:
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"
         require(MIN_TEXT_SIZE <= self.text_size <= MAX_TEXT_SIZE, "text size", self.text_size, sizes)
+        most = MOST_DOWNLOADS
+        require(1 <= self.downloads_at_once <= most, "downloads at once", self.downloads_at_once, f"from 1 to {most}")
         if self.seed is not None:
             check_seed(self.seed)

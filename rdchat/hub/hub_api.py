@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _CARD = "README.md"
 _MOST_CARD_BYTES = 200_000
 _MOST_FILES = 10_000
+_LONGEST_NAME = 100  # of an account
 _MOST_BYTES = 2**50  # of a file
 _LOG = logging.getLogger(__name__)
 
@@ -69,6 +70,16 @@ class HubApi:
         with self._in_words():
             found = self._api().list_models(search=words, filter=tag, sort=sort, limit=limit, expand=ASKED_OF_EACH)
             return tuple(found_model(model) for model in found if is_repository(model.id))
+
+    def account(self) -> str:
+        """Return the name of whom the token stands for.
+
+        Raises:
+            NetworkError: If the hub cannot be asked, or does not accept the token.
+        """
+        with self._in_words():
+            told = self._api().whoami()
+            return str(told["name"])[:_LONGEST_NAME]
 
     def files(self, repository: str, revision: str = "main", gguf: str = "") -> RepositoryFiles:
         """Return what is to be fetched of a model.

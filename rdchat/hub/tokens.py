@@ -7,7 +7,9 @@ names its host; a token that was given for a mirror's host is that host's alone.
 import logging
 import os
 import re
+import threading
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +58,33 @@ class HubAccess:
         return {"Authorization": f"Bearer {self.token.reveal()}"} if self.token and self.endpoint.owns(url) else {}
 
 
+class TokenSource(StrEnum):
+    """Where a token was found, the first of these that has one."""
+
+    ENVIRONMENT = "environment"  # `HF_TOKEN`
+    HUB_FILE = "hub file"  # that the hub's own tools keep
+    KEYCHAIN = "keychain"
+    THIS_RUN = "this run"  # given while there is no keychain: until the app quits
+
+
+@dataclass(frozen=True, slots=True)
+class FoundToken:
+    """A token, and where it was found."""
+
+    token: Token
+    source: TokenSource
+
+
 class Tokens:
-    """Where tokens are looked for, and those that were given while there is no keychain: until the app quits."""
+    """Where tokens are looked for, and those that were given while there is no keychain: until the app quits.
+
+    A keychain may ask the person before it answers, and is asked once for each host; others wait meanwhile, so nobody
+    asks on a thread that must not wait.
+    """
 
     def __init__(self) -> None:
-        self._given: dict[str, Token] = {}
+        self._known: dict[str, FoundToken] = {}  # by host: what was given, or what the keychain said
+        self._asking = threading.Lock()
 
     def access(self, endpoint: Endpoint) -> HubAccess:
         """Return a hub with the token for it."""
@@ -68,24 +92,55 @@ class Tokens:
 
     def find(self, endpoint: Endpoint) -> Token | None:
         """Return the token for a hub; None where the person has given none for its host."""
+        found = self.found(endpoint)
+        return found.token if found else None
+
+    def found(self, endpoint: Endpoint, again: bool = False) -> FoundToken | None:
+        """Return the token for a hub and where it comes from.
+
+        Args:
+            endpoint: The hub.
+            again: Whether the keychain is asked although it was before: another program may have changed it.
+
+        Raises:
+            InvalidSettingError: If what the environment or the hub's file holds is no token.
+        """
         if not endpoint.is_mirror or os.environ.get(HOST_VARIABLE, "").lower() == endpoint.host:
-            text = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or _from_file()
+            text = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or ""
             if text.strip():
-                return Token(text.strip())
-        if endpoint.host in self._given:
-            return self._given[endpoint.host]
-        kept = _ask_keychain("get_password", endpoint.host)
-        return Token(kept) if isinstance(kept, str) and _TOKEN.fullmatch(kept) else None
+                return FoundToken(Token(text.strip()), TokenSource.ENVIRONMENT)
+            if text := _from_file().strip():
+                return FoundToken(Token(text), TokenSource.HUB_FILE)
+        with self._asking:
+            known = self._known.get(endpoint.host)
+            if known is None or (again and known.source is TokenSource.KEYCHAIN):
+                self._known.pop(endpoint.host, None)
+                kept = _ask_keychain("get_password", endpoint.host)
+                if isinstance(kept, str) and _TOKEN.fullmatch(kept):
+                    self._known[endpoint.host] = FoundToken(Token(kept), TokenSource.KEYCHAIN)
+            return self._known.get(endpoint.host)
 
     def remember(self, token: Token, endpoint: Endpoint) -> bool:
         """Keep a token for a hub's host; True if the keychain does, False if it is forgotten when the app quits."""
-        self._given[endpoint.host] = token
-        return _ask_keychain("set_password", endpoint.host, token.reveal()) is not _FAILED
+        with self._asking:
+            kept = _ask_keychain("set_password", endpoint.host, token.reveal()) is not _FAILED
+            source = TokenSource.KEYCHAIN if kept else TokenSource.THIS_RUN
+            self._known[endpoint.host] = FoundToken(token, source)
+        return kept
 
     def forget(self, endpoint: Endpoint) -> bool:
         """Forget what was given for a hub's host; True if there was something."""
-        given = self._given.pop(endpoint.host, None)
-        return _ask_keychain("delete_password", endpoint.host) is not _FAILED or given is not None
+        with self._asking:
+            known = self._known.pop(endpoint.host, None)
+            gone = _ask_keychain("delete_password", endpoint.host) is not _FAILED
+        return gone or (known is not None and known.source is TokenSource.THIS_RUN)
+
+
+def hub_token_file() -> Path:
+    """Return where the hub's own tools keep their token."""
+    home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME', '~/.cache')}/huggingface"
+    path = os.path.expandvars(os.environ.get("HF_TOKEN_PATH") or f"{home}/token")
+    return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib raises for unknown users
 
 
 _FAILED = object()
@@ -110,10 +165,8 @@ def _ask_keychain(method: str, *arguments: str) -> Any:
 
 def _from_file() -> str:
     """Return what the hub's own tools keep; empty where they keep nothing."""
-    home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME', '~/.cache')}/huggingface"
-    path = os.path.expandvars(os.environ.get("HF_TOKEN_PATH") or f"{home}/token")
     try:
-        with Path(os.path.expanduser(path)).open(encoding="ascii") as file:  # noqa: PTH111  pathlib raises
+        with hub_token_file().open(encoding="ascii") as file:
             return file.read(1000)
     except (OSError, ValueError):
         return ""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rdchat.hub.cache_layout import CachedRepository, repository_of
 from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadRequest
-from rdchat.hub.downloads.repository_download import RepositoryDownload, Standing
+from rdchat.hub.downloads.repository_download import RepositoryDownload
+from rdchat.hub.downloads.standing import Standing
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.tokens import Tokens
 
@@ -38,10 +39,10 @@ class NotedStanding(Standing):
         super().__init__()
         self.said: list[str] = []
 
-    def note(self, name: str, words: str) -> None:
+    def note(self, name: str, words: str, wait_s: float = 0.0) -> None:
+        super().note(name, words, wait_s)
         if words:
-            self.said.append(words)
-        super().note(name, words)
+            self.said.append(self.note_words(name))
 
 
 def download(
@@ -66,6 +67,14 @@ def check_whole(folder: Path, files: dict[str, bytes]) -> None:
     assert {name: path.read_bytes() for name, path in found.items()} == files
     blobs = folder.parent.parent / "blobs"
     assert all(path.is_symlink() and path.resolve().parent == blobs.resolve() for path in found.values())
+
+
+def check_not_half_installed(files: dict[str, bytes], name: str = NAME) -> None:
+    """Check that nobody finds a model: a process that was killed last of all left its snapshot whole, or none."""
+    repository = cached(name)
+    assert not (repository.folder / "refs" / "main").exists()
+    for commit in repository.commits():
+        check_whole(repository.snapshots / commit, files)
 
 
 def check_nothing_installed(name: str = NAME) -> None:

@@ -116,6 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
         words = [unquote(word) for word in parts.path.strip("/").split("/")]
         if words[:2] == ["api", "models"]:
             self._api(words[2:], parse_qs(parts.query))
+        elif words == ["api", "whoami-v2"]:
+            self._whoami()
         elif words[0] == "blob":
             self._store(words[1])
         elif len(words) >= 5 and words[2] == "resolve":
@@ -185,6 +187,12 @@ class _Handler(BaseHTTPRequestHandler):
             "safetensors": {"parameters": {"U32": 100, "BF16": 10}, "total": 110},
             **repository.facts,
         }
+
+    def _whoami(self) -> None:
+        self._note("")
+        known = self.headers.get("Authorization", "") == f"Bearer {self.hub.token}"
+        body = {"type": "user", "name": "mia"} if known else {"error": "Invalid credentials in Authorization header"}
+        self._answer(200 if known else 401, {"Content-Type": "application/json"}, json.dumps(body).encode())
 
     def _search(self, query: dict[str, list[str]]) -> None:
         words = query.get("search", [""])[0].lower()

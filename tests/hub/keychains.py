@@ -1,5 +1,7 @@
 """Keychains in memory, for `keyring`."""
 
+import threading
+
 import keyring.backend
 import keyring.errors
 
@@ -33,3 +35,24 @@ class Locked(Keychain):
         raise keyring.errors.KeyringLocked
 
     get_password = delete_password = set_password  # type: ignore[assignment]
+
+
+class SlowKeychain(Keychain):
+    """Waits for the person before it answers the first time, as a keychain that asks for a password does.
+
+    Attributes:
+        asked: Is set once somebody has asked.
+        answer: Is to be set for the answer to come.
+        times_asked: How often somebody has asked.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answer = threading.Event(), threading.Event()
+        self.times_asked = 0
+
+    def get_password(self, service: str, username: str) -> str | None:
+        self.times_asked += 1
+        self.asked.set()
+        assert self.answer.wait(30)
+        return super().get_password(service, username)

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 
 import psutil
 
@@ -21,7 +22,9 @@ if __name__ == "__main__":
 
     process = DownloadProcess(tell, Tokens(), LIMITS)
     process.start(sys.argv[1])
-    sys.stdout.write(f"{psutil.Process().children()[0].pid}\n")
+    while not (children := psutil.Process().children()):
+        time.sleep(0.001)
+    sys.stdout.write(f"{children[0].pid}\n")
     sys.stdout.flush()
     ended.wait(60)
     process.close()

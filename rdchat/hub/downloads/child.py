@@ -75,6 +75,9 @@ def _lines_of_input() -> "asyncio.Queue[bytes]":
 
 def _obey(queue: DownloadQueue, command: dict[str, Any]) -> None:
     verb, token = command.pop("do"), command.pop("token", None)
+    if verb == "limit":
+        queue.set_at_once(command["at_once"])
+        return
     request = DownloadRequest(**command)
     if verb == "start":
         queue.start(request, Token(token) if token else None)
@@ -89,11 +92,11 @@ async def _stay_awake(queue: DownloadQueue) -> None:
     with ExitStack() as held:
         holds = False
         while True:
-            if queue.is_busy and not holds:
+            if queue.is_transferring and not holds:
                 held.enter_context(keep_awake())
-            elif holds and not queue.is_busy:
+            elif holds and not queue.is_transferring:
                 held.close()
-            holds = queue.is_busy
+            holds = queue.is_transferring
             await asyncio.sleep(_AWAKE_LOOK_S)
 
 

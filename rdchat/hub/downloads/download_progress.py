@@ -1,7 +1,7 @@
 """What is asked of a download and what it tells, as plain data: it crosses between processes as lines of JSON."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -54,6 +54,7 @@ class DownloadLimits:
         longest_retry_after_s: That the hub may ask to wait; where it asks for more, the download has failed.
         reserve_bytes: Of the disk that stay free.
         tick_s: Between two reports of progress.
+        lock_wait_s: That a download waits for another program that downloads the same model; then it has failed.
     """
 
     at_once: int = 2
@@ -66,15 +67,31 @@ class DownloadLimits:
     longest_retry_after_s: float = 600.0
     reserve_bytes: int = 500_000_000
     tick_s: float = 0.25
+    lock_wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class FileProgress:
-    """A file of a download: bytes that are here of how many, partial ones included."""
+    """A file of a download: bytes that are here of how many, partial ones included.
+
+    Attributes:
+        name: Its path in the repository.
+        done_bytes: That are here.
+        size: In bytes.
+        note: What happens to its connection now; empty while data comes.
+        bytes_per_second: Of the last seconds; None where it is not being fetched.
+    """
 
     name: str
     done_bytes: int
     size: int
+    note: str = ""
+    bytes_per_second: float | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds at the present speed; None where that says nothing."""
+        return (self.size - self.done_bytes) / self.bytes_per_second if self.bytes_per_second else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +112,9 @@ class DownloadProgress:
             for each file that waits.
         problem, hint: Why it failed, and what to do.
         folder: The snapshot's folder once it is finished.
+        gguf: The GGUF file that was asked for; empty for the only one, or for an MLX model.
+        lack: What the hub wants before it gives the model (`hub_errors.Lack`); empty where it did not refuse.
+        page: The model's page, where there is something to click.
     """
 
     id: str
@@ -110,6 +130,9 @@ class DownloadProgress:
     problem: str = ""
     hint: str = ""
     folder: str = ""
+    gguf: str = ""
+    lack: str = ""
+    page: str = ""
 
     @property
     def done_bytes(self) -> int:
@@ -126,6 +149,11 @@ class DownloadProgress:
         if not self.bytes_per_second or self.state is not DownloadState.DOWNLOADING:
             return None
         return (self.total_bytes - self.done_bytes) / self.bytes_per_second
+
+    def resumed(self) -> "DownloadProgress":
+        """Return what it is once it was asked to go on, before anything is known of that."""
+        waiting = DownloadProgress(self.id, self.repository, self.revision, DownloadState.WAITING)
+        return replace(waiting, commit=self.commit, files=self.files, left_out=self.left_out, gguf=self.gguf)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -10,6 +10,7 @@ from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import make_folder, write_json
 from rdchat.files.foreign_files import entries_of, read_json
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories
+from rdchat.hub.downloads.download_progress import FileProgress
 from rdchat.hub.downloads.partial_file import PartialFile
 from rdchat.hub.known_files import HubFile, RepositoryFiles, is_commit, is_digest, is_revision, is_safe_name
 
@@ -37,6 +38,14 @@ class DownloadRecord:
     def done_bytes(self, repository: CachedRepository) -> int:
         """Return how many of its bytes are here; partial files count."""
         return sum(here_bytes(repository, file) for file in {file.digest: file for file in self.files.files}.values())
+
+    def file_progress(self, repository: CachedRepository) -> tuple[FileProgress, ...]:
+        """Return each content once, under its first name, with how much of it is here."""
+        once = {file.digest: file for file in reversed(self.files.files)}
+        return tuple(
+            FileProgress(file.name, here_bytes(repository, file), file.size)
+            for file in sorted(once.values(), key=lambda file: file.name)
+        )
 
     def write(self, repository: CachedRepository) -> None:
         """Keep it.

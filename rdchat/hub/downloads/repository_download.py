@@ -3,20 +3,21 @@
 import asyncio
 import shutil
 import threading
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
 
-from rdchat.errors import StorageFullError
+from rdchat.errors import StorageFullError, StorageLockedError
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_errors import file_error
 from rdchat.host import flush_to_disk
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.checksums import is_intact
 from rdchat.hub.connections import tls_context
-from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadRequest, DownloadState, FileProgress
+from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadRequest, DownloadState
 from rdchat.hub.downloads.download_record import (
     DownloadRecord,
     here_bytes,
@@ -27,6 +28,7 @@ from rdchat.hub.downloads.download_record import (
 from rdchat.hub.downloads.partial_file import PartialFile
 from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.hub.downloads.snapshot import is_snapshot, make_snapshot
+from rdchat.hub.downloads.standing import Standing, restart_note
 from rdchat.hub.downloads.transfer import KEPT, Source, Transfer, TransferWatcher
 from rdchat.hub.endpoint import check_online
 from rdchat.hub.hub_api import HubApi
@@ -35,41 +37,7 @@ from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names
 from rdchat.hub.tokens import HubAccess
 
 _CHECKSUM_TRIES = 2
-
-
-@dataclass(slots=True)
-class Standing:
-    """Where a download stands, changed as it goes on.
-
-    Attributes:
-        state: What goes on.
-        files: What is fetched; None until the hub has said it.
-        done: Bytes of each digest that are here.
-        fetched_bytes: That came over the network.
-        notes: By file's name, what happens to its connection.
-    """
-
-    state: DownloadState = DownloadState.WAITING
-    files: RepositoryFiles | None = None
-    done: dict[str, int] = field(default_factory=dict)
-    fetched_bytes: int = 0
-    notes: dict[str, str] = field(default_factory=dict)
-
-    def note(self, name: str, words: str) -> None:
-        if words:
-            self.notes[name] = words
-        else:
-            self.notes.pop(name, None)
-
-    def file_progress(self) -> tuple[FileProgress, ...]:
-        """Return each content once, under its first name."""
-        if self.files is None:
-            return ()
-        once = {file.digest: file for file in reversed(self.files.files)}
-        return tuple(
-            FileProgress(file.name, self.done.get(file.digest, 0), file.size)
-            for file in sorted(once.values(), key=lambda file: file.name)
-        )
+_LOCK_LOOK_S = 0.5
 
 
 class RepositoryDownload:
@@ -112,7 +80,7 @@ class RepositoryDownload:
         check_names(self._repository.name, self._revision)
         check_online()
         try:
-            with RepositoryLock(self._repository):
+            with await self._lock():
                 try:
                     return await self._run()
                 finally:
@@ -120,6 +88,22 @@ class RepositoryDownload:
         except OSError as error:
             what = f"{self._repository.folder} cannot be written"
             raise file_error(error, what, f"Check its permissions. {KEPT}") from error
+
+    async def _lock(self) -> ExitStack:
+        """Return the held lock of the repository; another program that downloads the same model is waited for."""
+        end = time.monotonic() + self._limits.lock_wait_s
+        while True:
+            try:
+                held = ExitStack()
+                held.enter_context(RepositoryLock(self._repository))
+            except StorageLockedError as error:
+                if time.monotonic() >= end:
+                    raise
+                self._standing.note("", f"{error.message} This one goes on after it.")
+                await asyncio.sleep(_LOCK_LOOK_S)
+            else:
+                self._standing.note("", "")
+                return held
 
     async def _run(self) -> Path:
         record = await self._record()
@@ -165,7 +149,7 @@ class RepositoryDownload:
                 if failures + 1 == limits.tries or asked > limits.longest_retry_after_s:
                     raise
                 wait = max(asked, min(limits.first_wait_s * 2.0**failures, limits.longest_wait_s))
-                self._standing.note("", f"{error.message} Trying again in {wait:.0f} s.")
+                self._standing.note("", error.message, wait)
                 await asyncio.sleep(wait)
             finally:
                 self._standing.note("", "")
@@ -224,10 +208,10 @@ class RepositoryDownload:
     async def _fetch_file(self, client: httpx2.AsyncClient, files: RepositoryFiles, file: HubFile) -> None:
         source, standing = Source(self._access, files), self._standing
         partial = PartialFile(self._repository.work, file)
-        again = f"{file.name}: again"  # stays until the file is whole
+        again = restart_note(file)
 
-        def note(words: str) -> None:
-            standing.note(file.name, words)
+        def note(words: str, wait_s: float) -> None:
+            standing.note(file.name, words, wait_s)
 
         def restarted(words: str) -> None:
             standing.note(again, words)

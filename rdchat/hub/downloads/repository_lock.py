@@ -35,14 +35,18 @@ class RepositoryLock:
     def __enter__(self) -> Self:
         while True:
             make_folder(self._repository.work)
-            self._lock = FileLock(self._path, f"the download of {self._repository.name}", _HINT)
+            try:
+                self._lock = FileLock(self._path, f"the download of {self._repository.name}", _HINT)
+            except StorageLockedError:
+                self._refuse(self._holder())  # in words that say who
+                raise
             if self._lock.is_in_place():
                 break
             self._lock.release()  # its last holder removed the folder
         holder = self._holder()
         if holder is not None:
             self._lock.release()
-            raise StorageLockedError(f"Process {holder} is downloading {self._repository.name}.", _HINT)
+            self._refuse(holder)
         own = psutil.Process()
         self._path.write_text(json.dumps({"pid": own.pid, "started": own.create_time()}), encoding="ascii")
         return self
@@ -56,6 +60,10 @@ class RepositoryLock:
             pass  # the folder was deleted meanwhile
         finally:
             self._lock.release()
+
+    def _refuse(self, holder: int | None) -> None:
+        if holder is not None:
+            raise StorageLockedError(f"Process {holder} is downloading {self._repository.name}.", _HINT)
 
     def _holder(self) -> int | None:
         """Return the id of a living process that wrote itself down here; None where there is none."""

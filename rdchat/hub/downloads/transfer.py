@@ -40,12 +40,13 @@ class TransferWatcher:
 
     Attributes:
         on_bytes: Called with the number of bytes that came.
-        on_note: Called with what happens to the connection; with nothing, once data comes again.
+        on_note: Called with what happens to the connection and the seconds until the next try; with no words, once
+            data comes again.
         on_restart: Called with the reason why the file begins again at its first byte.
     """
 
     on_bytes: Callable[[int], None]
-    on_note: Callable[[str], None]
+    on_note: Callable[[str, float], None]
     on_restart: Callable[[str], None]
 
 
@@ -91,12 +92,12 @@ class Transfer:
                 failures = 1 if self._partial.size > most else failures + 1
                 most = max(most, self._partial.size)
                 wait = self._wait_after(error, failures)
-                self._watcher.on_note(f"{error.message} Trying again in {wait:.0f} s.")
+                self._watcher.on_note(error.message, wait)
                 await asyncio.sleep(wait)
             except OSError as error:
                 what = f"{self._file.name} cannot be written to {self._partial.path.parent}"
                 raise file_error(error, what, f"Check its permissions. {KEPT}") from error
-        self._watcher.on_note("")
+        self._watcher.on_note("", 0.0)
 
     def _wait_after(self, error: TemporaryHubError, failures: int) -> float:
         """Return the seconds to wait; raise where there is no point in it."""
@@ -185,7 +186,7 @@ class Transfer:
             self._check_disk()
             size = self._partial.size
             async for data in response.aiter_raw():
-                self._watcher.on_note("")
+                self._watcher.on_note("", 0.0)
                 size += len(data)
                 if size > self._file.size:
                     raise HubError(

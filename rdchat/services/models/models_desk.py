@@ -1,14 +1,17 @@
 """What the models window works with, in one hand; built when the window is first asked for."""
 
+from dataclasses import replace
+
 from PySide6.QtCore import QObject
 
-from rdchat.hub.downloads.download_progress import DownloadLimits
+from rdchat.chat.settings import Settings
 from rdchat.hub.tokens import Tokens
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.downloads import Downloads
+from rdchat.services.models.downloads import LIMITS, Downloads
 from rdchat.services.models.here import HereRepositories
+from rdchat.services.models.hub_account import HubAccount
 from rdchat.services.models.hub_details import HubDetails
 from rdchat.services.models.hub_search import HubSearch
 from rdchat.services.models.library import Library
@@ -26,6 +29,7 @@ class ModelsDesk(QObject):
         preferences: What the person prefers.
         drafting: How replies are drafted, and the drafters to choose from.
         tokens: Where the person's hub tokens are found.
+        account: Who the person is to the hub.
         downloads: What is being downloaded.
         library: The models on this machine.
         verification: Holds a model against the hub's checksums.
@@ -49,7 +53,11 @@ class ModelsDesk(QObject):
         super().__init__(parent)
         self.slot, self.preferences, self.drafting = slot, preferences, drafting
         self.tokens = Tokens()
-        self.downloads = Downloads(self.tokens, DownloadLimits(), self)
+        self.account = HubAccount(self.tokens, self)
+        limits = replace(LIMITS, at_once=preferences.settings.downloads_at_once)
+        self.downloads = Downloads(self.tokens, limits, self)
+        self.account.accepted.connect(self.downloads.retry_refused)
+        preferences.changed.connect(self._apply)
         self.library = Library(sources, slot, preferences, self)
         self.verification = Verification(self.tokens, self)
         self.removal = Removal(self)
@@ -57,6 +65,7 @@ class ModelsDesk(QObject):
         self.details = HubDetails(self.tokens, self)
         self.room = room or MachineRoom(whole_memory, self)
         self.here = HereRepositories(self)
+        self.downloads.restore()
 
     def close(self) -> None:
         """End what goes on; downloads are paused and go on when the app is started again."""
@@ -64,5 +73,9 @@ class ModelsDesk(QObject):
         self.details.close()
         self.here.close()
         self.downloads.close()
+        self.account.close()
         for part in (self.library, self.verification, self.removal):
             part.close()
+
+    def _apply(self, settings: Settings) -> None:
+        self.downloads.set_at_once(settings.downloads_at_once)

@@ -29,6 +29,9 @@ _STROKES = {
     "next": '<path d="M8 5l5 5-5 5"/>',
     "unfold": '<path d="M5 8l5 5 5-5"/>',
     "latest": '<path d="M10 4v11.5M5 10.8l5 5 5-5"/>',
+    "download": '<path d="M10 3v9.5M6 9l4 4 4-4M4 16.5h12"/>',
+    "pause": '<path d="M7 5v10M13 5v10"/>',
+    "waiting": '<circle cx="10" cy="10" r="7"/><path d="M10 6v4.2l2.8 1.8"/>',
     "tokens": '<circle cx="5" cy="10" r="2"/><circle cx="15" cy="5" r="2"/><circle cx="15" cy="15" r="2"/>'
     '<path d="M6.8 9.1l6.4-3.2M6.8 10.9l6.4 3.2"/>',
     "model": '<rect x="5" y="5" width="10" height="10" rx="2"/><rect x="8" y="8" width="4" height="4" rx=".8"/>'

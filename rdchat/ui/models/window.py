@@ -11,6 +11,7 @@ from rdchat.ui.look.labels import Separator
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.discover.page import DiscoverPage
 from rdchat.ui.models.downloads.page import DownloadsPage
+from rdchat.ui.models.downloads.tab_line import TabLine
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.installed.page import InstalledPage
 from rdchat.ui.window.model_drops import ModelDrops
@@ -47,6 +48,8 @@ class ModelsWindow(QDialog):
         ):
             self._tabs.addTab(name)
             self._pages.addWidget(page)
+        TabLine(self._tabs, self._pages.indexOf(self.downloads), desk.downloads, theme)
+        self.downloads.discover_requested.connect(lambda: self.show_page(self.discover))
         self._tabs.currentChanged.connect(self._pages.setCurrentIndex)
         self.discover.downloads_requested.connect(lambda: self.show_page(self.downloads))
         bar = QHBoxLayout()

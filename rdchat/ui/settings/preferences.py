@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat import paths
-from rdchat.chat.settings import Appearance, Settings
+from rdchat.chat.settings import MOST_DOWNLOADS, Appearance, Settings
 from rdchat.inference.api.requests import Dtype, SamplingParams
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
@@ -41,6 +41,7 @@ class Preferences(QDialog):
 
     choose_model_requested = Signal()
     choose_models_folder_requested = Signal()
+    token_requested = Signal()
 
     def __init__(
         self, preferences: SettingsControl, model: ModelSlot, theme: Theme, parent: QWidget | None = None
@@ -55,6 +56,7 @@ class Preferences(QDialog):
             "General": self._build_general(),
             "New chats": self._build_chat(),
             "Model": self._build_model(),
+            "Downloads": self._build_downloads(),
             "Files": self._build_files(),
         }
         for name, page in self._pages.items():
@@ -75,12 +77,14 @@ class Preferences(QDialog):
             QSignalBlocker(self.appearance),
             QSignalBlocker(self.text_size),
             QSignalBlocker(self.dtype),
+            QSignalBlocker(self.downloads_at_once),
             QSignalBlocker(self.prompt),
             QSignalBlocker(self.seed),
         ):
             self.appearance.setCurrentIndex(self.appearance.findData(settings.appearance))
             self.text_size.setValue(settings.text_size)
             self.dtype.setCurrentIndex(self.dtype.findData(self._slot.dtype))
+            self.downloads_at_once.setValue(settings.downloads_at_once)
             typing = self._typing.isActive()
             if not typing and self.prompt.toPlainText() != settings.system_prompt:
                 self.prompt.setPlainText(settings.system_prompt)
@@ -161,6 +165,22 @@ class Preferences(QDialog):
         folder_words = "Where Open model folder… begins. The Models window lists what is in it."
         _add(form, "Models folder", self.models_folder, folder_words)
         form.addRow("", _left(choose_folder))
+        return page
+
+    def _build_downloads(self) -> QWidget:
+        page, form = _page()
+        self.downloads_at_once = QSpinBox(minimum=1, maximum=MOST_DOWNLOADS)
+        self.downloads_at_once.valueChanged.connect(lambda number: self._change(downloads_at_once=number))
+        self.token = QPushButton("Hugging Face token…")
+        self.token.clicked.connect(self.token_requested)
+        row = QHBoxLayout()
+        row.addWidget(self.downloads_at_once)
+        row.addStretch(1)
+        self.downloads_at_once.setAccessibleName("Models at once")
+        self.downloads_at_once.setToolTip("How many models are downloaded at the same time; the others wait.")
+        form.addRow("Models at once", row)
+        form.addRow("Access", _left(self.token))
+        form.addRow("", ThemedLabel(self._theme, "Gated and private models need a token; most need none.", "muted", -1))
         return page
 
     def _build_files(self) -> QWidget:

@@ -98,6 +98,7 @@ class MainWindow(QMainWindow):
             self._preferences = Preferences(controller.preferences, controller.model_slot, self._theme, self)
             self._preferences.choose_model_requested.connect(self._folders.choose_model)
             self._preferences.choose_models_folder_requested.connect(self._folders.choose_beginning)
+            self._preferences.token_requested.connect(lambda: self.windows.ask_for_token(self.preferences))
         return self._preferences
 
     def bring_to_front(self) -> None:
@@ -122,9 +123,9 @@ class MainWindow(QMainWindow):
             return
         state, geometry = self._splitter.saveState(), self.saveGeometry()
         self._change(window_state=_encode(state), window_geometry=_encode(geometry))
+        self.hide()  # ending the engine thread may take as long as one chunk of a prompt
         self.windows.close()
         self._drops.close()
-        self.hide()  # ending the engine thread may take as long as one chunk of a prompt
         self._controller.close()
         event.accept()
 

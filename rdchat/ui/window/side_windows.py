@@ -1,8 +1,10 @@
 """The windows beside the main one: each is imported and built when it is first asked for, then kept."""
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.requests import Role
@@ -35,7 +37,7 @@ class Windows:
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget, sources: ModelSources) -> None:
         self._controller, self._theme, self._parent, self._sources = controller, theme, parent, sources
         self._chat_of_tokens: int | None = None
-        self._models_desk: ModelsDesk | None = None
+        self.on_models_desk: Callable[[ModelsDesk], object] = lambda _desk: None
         self._room: MachineRoom | None = None
 
     def offer_room(self, room: "MachineRoom") -> None:
@@ -120,11 +122,9 @@ class Windows:
         )
 
     @cached_property
-    def models(self) -> "ModelsWindow":
-        """Models on this machine and on the hub."""
-        from rdchat.services.models.dropped_model import DroppedModel  # noqa: PLC0415
+    def models_desk(self) -> "ModelsDesk":
+        """What the models window works with; there before the window where downloads are to go on."""
         from rdchat.services.models.models_desk import ModelsDesk  # noqa: PLC0415
-        from rdchat.ui.models import ModelsWindow  # noqa: PLC0415
 
         controller = self._controller
         desk = ModelsDesk(
@@ -135,8 +135,17 @@ class Windows:
             self._parent,
             room=self._room,
         )
-        self._models_desk = desk
-        drops = DroppedModel(self._sources, controller.model_slot, desk)
+        self.on_models_desk(desk)
+        return desk
+
+    @cached_property
+    def models(self) -> "ModelsWindow":
+        """Models on this machine and on the hub."""
+        from rdchat.services.models.dropped_model import DroppedModel  # noqa: PLC0415
+        from rdchat.ui.models import ModelsWindow  # noqa: PLC0415
+
+        desk = self.models_desk
+        drops = DroppedModel(self._sources, self._controller.model_slot, desk)
         return ModelsWindow(desk, self._theme, drops, self._parent)
 
     def open_discover(self, repository: str) -> None:
@@ -144,10 +153,23 @@ class Windows:
         self.models.show_page(self.models.discover)
         self.models.discover.open_model(repository)
 
+    @property
+    def has_models(self) -> bool:
+        """Whether the models window was asked for."""
+        return "models" in self.__dict__
+
+    def ask_for_token(self, parent: QWidget) -> None:
+        """Show the hub's token that is in use, in front of a window."""
+        from rdchat.ui.models.token_dialog import TokenDialog  # noqa: PLC0415
+
+        dialog = TokenDialog(self.models_desk.account, self._theme, parent)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.open()
+
     def close(self) -> None:
         """End what the windows do behind the app's back."""
-        if self._models_desk is not None:
-            self._models_desk.close()
+        if "models_desk" in self.__dict__:
+            self.models_desk.close()
 
     def may_quit(self) -> bool:
         """Tell whether nothing is lost by quitting; else ask, in the window whose work it is."""

@@ -1,5 +1,32 @@
-"""A hub on this machine for the services that ask one."""
+"""Downloads from a hub on this machine, as the window has them."""
 
+from collections.abc import Callable, Iterator
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.hub.tokens import Tokens
+from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.services.models.followed_downloads import FollowedDownloads
 
 __all__ = ["hub", "no_keychain", "this_machine_only"]
+
+
+@pytest.fixture
+def open_downloads(hub: HubServer, qtbot: QtBot) -> Iterator[Callable[..., FollowedDownloads]]:
+    """Make the service as a start of the app does; each is ended as a quitting app does."""
+    opened: list[FollowedDownloads] = []
+
+    def make(tokens: Tokens | None = None) -> FollowedDownloads:
+        opened.append(FollowedDownloads(qtbot, tokens or Tokens()))
+        return opened[-1]
+
+    yield make
+    for downloads in opened:
+        downloads.service.close()
+
+
+@pytest.fixture
+def downloads(open_downloads: Callable[..., FollowedDownloads]) -> FollowedDownloads:
+    return open_downloads()

@@ -1,19 +1,167 @@
 """What is being downloaded, and what was left unfinished."""
 
-from PySide6.QtWidgets import QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
 
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.look.throttle import Throttle
+from rdchat.ui.models.downloads.empty_view import EmptyView
+from rdchat.ui.models.downloads.row import DownloadRow
+from rdchat.ui.models.downloads.words import size_words, totals_words
+from rdchat.ui.models.token_dialog import TokenDialog
+
+_ROWS_AT_ONCE = 5  # are built, before anything else has its turn: each takes some milliseconds
+_QUITTING = "They go on while you chat, also with this window closed. Quitting pauses them until the next start."
 
 
 class DownloadsPage(QWidget):
-    """What is being downloaded, and what was left unfinished.
+    """A row for each download, and the disk that takes them below.
 
     Args:
         desk: What the window works with.
         theme: The appearance to follow.
     """
 
+    discover_requested = Signal()
+
     def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
         super().__init__()
         self._desk, self._theme = desk, theme
+        self._rows: dict[str, DownloadRow] = {}
+        self._stale: dict[str, DownloadProgress] = {}
+        self._dialog: TokenDialog | None = None
+        self.empty = EmptyView(theme)
+        self.empty.discover_requested.connect(self.discover_requested)
+        self._list, self._column = self._build_list()
+        self.pages = QStackedWidget()
+        self.pages.addWidget(self.empty)
+        self.pages.addWidget(self._list)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self.pages, 1)
+        layout.addWidget(Separator(theme))
+        layout.addLayout(self._build_footer())
+        self._throttle = Throttle(self)
+        self._throttle.due.connect(self._refresh)
+        downloads = desk.downloads
+        downloads.progressed.connect(self._note)
+        downloads.removed.connect(self._remove)
+        downloads.disk_looked.connect(self._show_totals)
+        self._stale = {progress.id: progress for progress in downloads.progress()}
+
+    @property
+    def rows(self) -> tuple[DownloadRow, ...]:
+        """The downloads that are shown, in the order in which they were begun."""
+        return tuple(self._rows.values())
+
+    def ask_for_token(self) -> None:
+        """Show the token in use, and let another one be given."""
+        if self._dialog is None:
+            self._dialog = TokenDialog(self._desk.account, self._theme, self)
+        self._dialog.open()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._desk.downloads.watch_disk(True)
+        self._refresh()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._desk.downloads.watch_disk(False)
+
+    def _build_list(self) -> tuple[QScrollArea, QVBoxLayout]:
+        ground = Ground(self._theme, "surface")
+        column = QVBoxLayout(ground)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addStretch(1)
+        area = QScrollArea()
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setWidgetResizable(True)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        area.setWidget(ground)
+        return area, column
+
+    def _build_footer(self) -> QHBoxLayout:
+        self.totals = ThemedLabel(self._theme, "", tabular=True)
+        self.disk = ThemedLabel(self._theme, "", "muted", -1, tabular=True)
+        self.disk.setWordWrap(True)
+        self.token = QPushButton("Token…")
+        self.token.setToolTip("The Hugging Face token that is in use, for gated and private models")
+        self.token.setAutoDefault(False)
+        self.token.clicked.connect(self.ask_for_token)
+        self.clear = QPushButton("Clear finished")
+        self.clear.setToolTip("Take finished downloads off this list; the models stay")
+        self.clear.setAutoDefault(False)
+        self.clear.clicked.connect(self._desk.downloads.clear_finished)
+        said = QVBoxLayout()
+        said.setSpacing(TIGHT)
+        said.addWidget(self.totals)
+        said.addWidget(self.disk)
+        footer = QHBoxLayout()
+        footer.setContentsMargins(LARGE, MEDIUM, LARGE, MEDIUM)
+        footer.setSpacing(SMALL)
+        footer.addLayout(said, 1)
+        footer.addWidget(self.clear)
+        footer.addWidget(self.token)
+        return footer
+
+    def _note(self, progress: DownloadProgress) -> None:
+        self._stale[progress.id] = progress
+        if self.isVisible():
+            self._throttle.note()
+
+    def _refresh(self) -> None:
+        stale, self._stale = self._stale, {}
+        most = len(self._rows) + _ROWS_AT_ONCE
+        for progress in stale.values():
+            if (row := self._rows.get(progress.id)) is not None:
+                row.show_progress(progress)
+            elif len(self._rows) < most:
+                self._add(progress)
+            else:
+                self._stale[progress.id] = progress
+        self._show_totals()
+        if self._stale:
+            self._throttle.note()
+
+    def _add(self, progress: DownloadProgress) -> None:
+        row = DownloadRow(progress, self._desk.downloads, self._desk.slot, self._theme)
+        row.token_requested.connect(self.ask_for_token)
+        self._rows[progress.id] = row
+        self._column.insertWidget(self._column.count() - 1, row)  # before the stretch
+
+    def _remove(self, download: str) -> None:
+        self._stale.pop(download, None)
+        row = self._rows.pop(download, None)
+        if row is not None:
+            focused = row.isAncestorOf(self.focusWidget()) if self.focusWidget() else False
+            self._column.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+            if focused:
+                (self.rows[0].other if self._rows else self.empty.discover).setFocus()
+        self._show_totals()
+
+    def _show_totals(self) -> None:
+        downloads = self._desk.downloads
+        totals, free = downloads.totals(), downloads.free_bytes
+        self.pages.setCurrentWidget(self._list if self._rows else self.empty)
+        said = totals_words(totals)
+        self.totals.setText(said)
+        self.totals.setVisible(bool(said))
+        disk = f"{size_words(free)} free on the disk that takes models." if free is not None else ""
+        if lacking := downloads.lacking_bytes:
+            disk = f"{disk} {size_words(lacking)} more are needed for what is being downloaded."
+        elif said:
+            disk = f"{disk} {_QUITTING}".strip()
+        self.disk.setText(disk)
+        self.disk.set_color("danger" if lacking else "muted")
+        states = {progress.state for progress in downloads.progress()}
+        self.clear.setVisible(DownloadState.FINISHED in states)

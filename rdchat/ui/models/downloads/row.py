@@ -1,0 +1,277 @@
+"""One download: what it is, how far it has come, what keeps it, and what can be done about it."""
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QUrl, Signal
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QPainter, QPaintEvent
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.models.download_totals import model_name
+from rdchat.services.models.downloads import Downloads
+from rdchat.ui.look.buttons import IconButton, TextButton
+from rdchat.ui.look.formatting import counted
+from rdchat.ui.look.icons import line_pixmap
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.models.downloads import words
+from rdchat.ui.models.downloads.file_list import FileList
+from rdchat.ui.models.downloads.thin_bar import ThinBar
+from rdchat.ui.settings.preferences import show_folder
+
+_ICON = 18
+_ICONS = {
+    DownloadState.WAITING: ("waiting", "muted"),
+    DownloadState.PAUSED: ("pause", "muted"),
+    DownloadState.FAILED: ("warning", "danger"),
+    DownloadState.FINISHED: ("check", "success"),
+}
+
+
+class DownloadRow(QWidget):
+    """Shows a download and passes on what the person wants of it.
+
+    Args:
+        progress: Where it stands.
+        downloads: Does what is wanted.
+        slot: Loads what is finished.
+        theme: The appearance to follow.
+    """
+
+    token_requested = Signal()
+
+    def __init__(self, progress: DownloadProgress, downloads: Downloads, slot: ModelSlot, theme: Theme) -> None:
+        super().__init__()
+        self._progress, self._downloads, self._slot, self._theme = progress, downloads, slot, theme
+        self._unfolded = False
+        self._cancelled = False  # it stops, and what is here is asked about once it has
+        self._picture = QLabel()
+        self._picture.setFixedWidth(_ICON)
+        self.name = ElidedLabel(theme, words.title(progress), bold=True, mode=Qt.TextElideMode.ElideMiddle)
+        self.bar = ThinBar(theme)
+        self.bar.setAccessibleName(f"Downloaded of {words.title(progress)}")
+        self.state = ThemedLabel(theme, "", "muted", -1, tabular=True)
+        self.note = ThemedLabel(theme, "", "warning", -1, tabular=True)
+        self.problem = ThemedLabel(theme, "", "danger", -1)
+        self.hint = ThemedLabel(theme, "", "muted", -1)
+        for label in (self.note, self.problem, self.hint):
+            label.setWordWrap(True)
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.files = FileList(theme)
+        self.files.hide()
+        self._build_buttons()
+        self._build_question()
+        self._lay_out()
+        for happened in (slot.load_started, slot.loaded, slot.failed):
+            happened.connect(self._show_load)
+        theme.changed.connect(self._draw)
+        self.show_progress(progress)
+
+    def _build_buttons(self) -> None:
+        name = words.title(self._progress)
+        self.main = QPushButton()
+        self.other = QPushButton()
+        for button in (self.main, self.other):
+            button.setAutoDefault(False)
+        self.main.clicked.connect(self._press_main)
+        self.other.clicked.connect(self._press_other)
+        self.clear = IconButton("close", f"Take {name} off this list", self._theme)
+        self.clear.clicked.connect(self._clear)
+        self.unfold = TextButton("", self._theme)
+        self.unfold.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.unfold.clicked.connect(self._fold)
+        self.page = QPushButton("Open its page")
+        self.token = QPushButton("Give a token…")
+        for button in (self.page, self.token):
+            button.setAutoDefault(False)
+        self.page.clicked.connect(self._open_page)
+        self.token.clicked.connect(self.token_requested)
+
+    def _build_question(self) -> None:
+        self.question = QWidget()
+        self.asked = ThemedLabel(self._theme, "")
+        self.asked.setWordWrap(True)
+        self.keep = QPushButton("Keep")
+        self.remove = QPushButton("Remove")
+        row = QHBoxLayout(self.question)
+        row.setContentsMargins(0, TIGHT, 0, 0)
+        row.setSpacing(SMALL)
+        row.addWidget(self.asked, 1)
+        for button in (self.keep, self.remove):
+            button.setAutoDefault(True)  # the Return key
+            row.addWidget(button)
+        self.keep.clicked.connect(self._keep)
+        self.remove.clicked.connect(self._discard)
+        self.question.hide()
+
+    def _lay_out(self) -> None:
+        top = QHBoxLayout()
+        top.setSpacing(SMALL)
+        top.addWidget(self.name, 1)
+        for button in (self.main, self.other, self.clear):
+            top.addWidget(button)
+        below = QHBoxLayout()
+        below.setSpacing(SMALL)
+        below.addWidget(self.state, 1)
+        below.addWidget(self.unfold)
+        helps = QHBoxLayout()
+        helps.setSpacing(SMALL)
+        helps.addWidget(self.page)
+        helps.addWidget(self.token)
+        helps.addStretch(1)
+        column = QVBoxLayout()
+        column.setSpacing(TIGHT)
+        column.addWidget(self.bar)
+        column.addLayout(below)
+        for label in (self.note, self.problem, self.hint):
+            column.addWidget(label)
+        column.addLayout(helps)
+        column.addWidget(self.question)
+        column.addWidget(self.files)
+        grid = QGridLayout(self)
+        grid.setContentsMargins(LARGE, MEDIUM, LARGE, MEDIUM)
+        grid.setHorizontalSpacing(MEDIUM)
+        grid.setVerticalSpacing(TIGHT)
+        grid.addWidget(self._picture, 0, 0)
+        grid.addLayout(top, 0, 1)
+        grid.addLayout(column, 1, 1)
+        grid.setColumnStretch(1, 1)
+
+    @property
+    def id(self) -> str:
+        return self._progress.id
+
+    def show_progress(self, progress: DownloadProgress) -> None:
+        """Show where the download stands now."""
+        going, finished = not progress.state.has_ended, progress.state is DownloadState.FINISHED
+        if going and self._progress.state.has_ended:
+            self._cancelled = False  # it goes on
+        self._progress = progress
+        color = {DownloadState.PAUSED: "muted", DownloadState.FAILED: "danger"}.get(progress.state, "accent")
+        self.bar.show_part(progress.done_bytes / progress.total_bytes if progress.total_bytes else 0.0, color)
+        self.bar.setVisible(going or (not finished and progress.done_bytes > 0))
+        self.state.setText(words.state_words(progress))
+        _show_words(self.note, words.note_words(progress) if going else "")
+        problem, hint = words.problem_words(progress) if progress.state is DownloadState.FAILED else ("", "")
+        _show_words(self.problem, problem)
+        _show_words(self.hint, hint)
+        self.page.setVisible(bool(hint and progress.page))
+        self.token.setVisible(bool(hint and progress.lack))
+        self._show_buttons()
+        self._show_question()
+        self.unfold.setVisible(bool(progress.files))
+        self._show_files()
+        self._draw()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and not self.question.isHidden():
+            self._keep()
+            return
+        super().keyPressEvent(event)
+
+    def _show_buttons(self) -> None:
+        state, name = self._progress.state, words.title(self._progress)
+        finished, stopped = state is DownloadState.FINISHED, state in (DownloadState.PAUSED, DownloadState.FAILED)
+        main = {DownloadState.PAUSED: "Resume", DownloadState.FAILED: "Try again"}.get(state, "Pause")
+        self.main.setText("Load" if finished else main)
+        reveal = "Show in Finder" if QGuiApplication.platformName() == "cocoa" else "Open folder"
+        self.other.setText(reveal if finished else "Remove" if stopped else "Cancel")
+        self.main.setVisible(not finished or self._downloads.is_model(self.id))
+        self.clear.setVisible(finished)
+        for button in (self.main, self.other):
+            button.setAccessibleName(f"{button.text()}: {name}")
+        self._show_load()
+
+    def _show_load(self) -> None:
+        """Tell whether it is what answers already."""
+        finished = self._progress.state is DownloadState.FINISHED
+        slot = self._slot
+        chosen = finished and slot.failure is None and slot.chosen == model_name(self._progress)
+        if finished:
+            self.main.setText("Loading…" if chosen and slot.loading else "Loaded" if chosen else "Load")
+        self.main.setEnabled(not chosen)
+
+    def _fold(self) -> None:
+        self._unfolded = not self._unfolded
+        self._show_files()
+
+    def _show_files(self) -> None:
+        shown = self._unfolded
+        number = counted(len(self._progress.files), "file")
+        self.unfold.setText(f"Hide {number}" if shown else number)
+        self.unfold.setAccessibleName(f"{self.unfold.text()}: {words.title(self._progress)}")
+        if shown:
+            self.files.show_files(self._progress.files)
+        self.files.setVisible(shown and bool(self._progress.files))
+
+    def _show_question(self) -> None:
+        """Ask what is to become of what is here, once a cancelled download stands still; of nothing nobody asks."""
+        if not self._cancelled or not self._progress.state.has_ended:
+            self.question.hide()
+            return
+        if self._progress.state is DownloadState.FINISHED:  # it was faster
+            self._cancelled = False
+            self.question.hide()
+        elif not self._progress.done_bytes:
+            self._discard()
+        elif self.question.isHidden():
+            size = words.size_words(self._progress.done_bytes)
+            self.asked.setText(f"{size} of it is here. Keep that, to go on another time?")
+            self.remove.setText(f"Remove {size}")
+            self.question.show()
+            self.keep.setFocus()
+
+    def _press_main(self) -> None:
+        state = self._progress.state
+        if state is DownloadState.FINISHED:
+            self._slot.load(model_name(self._progress))
+        elif state.has_ended:
+            self._cancelled = False
+            self._downloads.resume(self.id)
+        else:
+            self._downloads.pause(self.id)
+
+    def _press_other(self) -> None:
+        if self._progress.state is DownloadState.FINISHED:
+            show_folder(Path(self._progress.folder))
+            return
+        self._cancelled = True
+        if self._progress.state.has_ended:
+            self._show_question()
+        else:
+            self._downloads.pause(self.id)
+
+    def _clear(self) -> None:
+        self._downloads.clear(self.id)
+
+    def _open_page(self) -> None:
+        QDesktopServices.openUrl(QUrl(self._progress.page))
+
+    def _keep(self) -> None:
+        self._cancelled = False
+        self.question.hide()
+        self.main.setFocus()
+
+    def _discard(self) -> None:
+        self._cancelled = False
+        self.question.hide()
+        for button in (self.main, self.other):
+            button.setEnabled(False)
+        self._downloads.discard(self.id)
+
+    def _draw(self) -> None:
+        icon, color = _ICONS.get(self._progress.state, ("download", "accent"))
+        picture = line_pixmap(icon, getattr(self._theme.colors, color), _ICON, self.devicePixelRatioF())
+        self._picture.setPixmap(picture)
+        self.clear.restyle()
+        self.unfold.restyle()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        line = self.rect().adjusted(LARGE, self.height() - 1, 0, 0)
+        QPainter(self).fillRect(line, self._theme.colors.border)
+
+
+def _show_words(label: QLabel, text: str) -> None:
+    label.setText(text)
+    label.setVisible(bool(text))

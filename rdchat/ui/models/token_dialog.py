@@ -1,0 +1,144 @@
+"""The person's token of the hub: which one is in use, another one checked and kept, or forgotten."""
+
+from PySide6.QtCore import Qt, QUrl
+from PySide6.QtGui import QDesktopServices, QHideEvent, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+
+from rdchat.hub.tokens import TokenSource, hub_token_file
+from rdchat.services.models.hub_account import AccountStatus, HubAccount
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+
+_WIDTH = 480
+_NONE = "No token is in use. Most models need none; gated and private ones do."
+_GIVEN = {TokenSource.KEYCHAIN, TokenSource.THIS_RUN}
+
+
+class TokenDialog(QDialog):
+    """Opened in front of a window. What is typed is shown as dots, and forgotten when it closes.
+
+    Args:
+        account: Checks and keeps the token.
+        theme: The appearance to follow.
+        parent: What it stands in front of.
+    """
+
+    def __init__(self, account: HubAccount, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._account = account
+        self.setWindowTitle("Hugging Face token")
+        self.setFixedWidth(_WIDTH)
+        self.heading = ThemedLabel(theme, "", points_more=2, bold=True)
+        self.status = ThemedLabel(theme, _NONE)
+        self.where = ThemedLabel(theme, "", "muted", -1)
+        self.problem = ThemedLabel(theme, "", "danger", -1)
+        for label in (self.status, self.where, self.problem):
+            label.setWordWrap(True)
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.field = QLineEdit()
+        self.field.setEchoMode(QLineEdit.EchoMode.Password)
+        self.field.setAccessibleName("New token")
+        self.field.setPlaceholderText("Paste a token, such as hf_…")
+        self.field.textChanged.connect(self._show)
+        self.make = QPushButton("Make a token…")
+        self.make.setToolTip("Opens the hub's page for tokens; one that may read is enough")
+        self.make.clicked.connect(self._open_page)
+        self.check = QPushButton("Whose is it?")
+        self.check.setToolTip("Asks the hub for the name behind the token")
+        self.check.clicked.connect(account.check)
+        self.forget = QPushButton("Forget it")
+        self.forget.clicked.connect(account.forget)
+        self.cancel = QPushButton("Close")
+        self.cancel.clicked.connect(self.reject)
+        self.use = QPushButton("Check and keep")
+        self.use.clicked.connect(self._give)
+        for button in (self.make, self.check, self.forget, self.cancel):
+            button.setAutoDefault(False)
+        self.use.setDefault(True)
+        self._lay_out()
+        account.changed.connect(self._show)
+        account.accepted.connect(self.field.clear)
+        QShortcut(QKeySequence.StandardKey.Close, self, self.reject)
+        self._show()
+
+    def _lay_out(self) -> None:
+        about = QHBoxLayout()
+        about.setSpacing(SMALL)
+        about.addWidget(self.check)
+        about.addWidget(self.forget)
+        about.addStretch(1)
+        ends = QHBoxLayout()
+        ends.setSpacing(SMALL)
+        ends.addWidget(self.make)
+        ends.addStretch(1)
+        ends.addWidget(self.cancel)
+        ends.addWidget(self.use)
+        column = self._column = QVBoxLayout(self)
+        column.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
+        column.setSpacing(SMALL)
+        column.addWidget(self.heading)
+        column.addWidget(self.status)
+        column.addWidget(self.where)
+        column.addLayout(about)
+        column.addSpacing(MEDIUM)
+        column.addWidget(self.field)
+        column.addWidget(self.problem)
+        column.addSpacing(MEDIUM)
+        column.addLayout(ends)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._account.look()
+        self.field.setFocus()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.field.clear()
+
+    def _open_page(self) -> None:
+        QDesktopServices.openUrl(QUrl(self._account.status.token_page))
+
+    def _give(self) -> None:
+        self._account.give(self.field.text())
+
+    def _show(self) -> None:
+        status = self._account.status
+        self.heading.setText(f"Token for {status.host}" if status.host else "Token")
+        self.status.setText(status.busy or status_words(status))
+        where = "" if status.busy else where_words(status)
+        self.where.setText(where)
+        self.where.setVisible(bool(where))
+        self.problem.setText(status.problem)
+        self.problem.setVisible(bool(status.problem))
+        idle = not status.busy
+        others = status.source in {TokenSource.ENVIRONMENT, TokenSource.HUB_FILE}
+        self.check.setVisible(status.source is not None and not status.name)
+        self.check.setEnabled(idle)
+        self.forget.setVisible(status.source in _GIVEN)
+        self.forget.setEnabled(idle)
+        self.field.setEnabled(not others)
+        self.make.setEnabled(bool(status.token_page))
+        self.use.setEnabled(idle and not others and bool(self.field.text().strip()))
+        self._column.activate()
+        self.setFixedHeight(self._column.totalHeightForWidth(_WIDTH))  # a dialog by itself would only grow
+
+
+def status_words(status: AccountStatus) -> str:
+    """Return whose token is in use."""
+    if status.source is None:
+        return _NONE
+    return f"The token of {status.name} is in use." if status.name else "A token is in use."
+
+
+def where_words(status: AccountStatus) -> str:
+    """Return where the token in use comes from, and what that means for another one."""
+    match status.source:
+        case TokenSource.ENVIRONMENT:
+            return "It comes from the environment variable HF_TOKEN. To use another one, change it there."
+        case TokenSource.HUB_FILE:
+            return f"The hub's own tools keep it in {hub_token_file()}. To use another one, change it with them."
+        case TokenSource.KEYCHAIN:
+            return "The system's keychain keeps it. It is sent to the hub alone."
+        case TokenSource.THIS_RUN:
+            return "This machine has no keychain, so it is kept until rdchat quits. It is sent to the hub alone."
+    return ""

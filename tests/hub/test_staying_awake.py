@@ -1,0 +1,51 @@
+"""The machine is kept awake while bytes come, and not by what only waits."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from rdchat.hub.downloads import child, download_queue
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadRequest, DownloadState
+from rdchat.hub.downloads.download_queue import DownloadQueue
+from tests.hub.downloading import LIMITS, NAME, small_files
+from tests.hub.hub_server import Fault, HubServer
+
+
+def test_a_stalled_download_lets_the_machine_sleep_until_bytes_come_again(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    awake: list[str] = []
+
+    @contextmanager
+    def kept_awake() -> Iterator[None]:
+        awake.append("held")
+        yield
+        awake.append("let go")
+
+    monkeypatch.setattr(child, "keep_awake", kept_awake)
+    monkeypatch.setattr(child, "_AWAKE_LOOK_S", 0.02)
+    monkeypatch.setattr(download_queue, "AWAKE_S", 0.3)
+    hub.add(NAME, small_files())
+    hub.fault("model.safetensors", Fault(stall=50_000))
+    asyncio.run(download_and_watch(awake))
+    assert awake[:4] == ["held", "let go"] * 2, "it slept in the stall"
+
+
+async def download_and_watch(awake: list[str]) -> None:
+    ended = asyncio.Event()
+
+    def tell(progress: DownloadProgress) -> None:
+        if progress.state is DownloadState.FINISHED:
+            ended.set()
+
+    queue = DownloadQueue(tell, replace(LIMITS, stall_s=1.0))
+    watch = asyncio.create_task(child._stay_awake(queue))
+    queue.start(DownloadRequest("one", NAME), None)
+    await asyncio.wait_for(ended.wait(), 30)
+    while awake[-1:] != ["let go"]:
+        await asyncio.sleep(0.01)
+    watch.cancel()
+    await queue.close()

@@ -1,0 +1,69 @@
+"""The downloads service with what it said, for tests."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import psutil
+from pytestqt.qtbot import QtBot
+
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.tokens import Tokens
+from rdchat.services.models.downloads import Downloads
+from tests.hub.downloading import LIMITS
+
+WAIT_MS = 30_000
+
+
+class FollowedDownloads:
+    """Attributes are the service and what it said.
+
+    Args:
+        qtbot: Runs the event loop.
+        tokens: Where tokens are found.
+    """
+
+    def __init__(self, qtbot: QtBot, tokens: Tokens) -> None:
+        self._qtbot = qtbot
+        self.service = Downloads(tokens, replace(LIMITS, lock_wait_s=1e6))
+        self.notes: list[str] = []
+        self.finished: list[str] = []
+        self.failed: list[str] = []
+        self.went_on: list[str] = []
+        self.service.progressed.connect(lambda progress: self.notes.extend(progress.notes))
+        self.service.finished.connect(lambda progress: self.finished.append(progress.repository))
+        self.service.failed.connect(lambda progress: self.failed.append(progress.repository))
+        self.service.went_on.connect(lambda went_on: self.went_on.extend(each.repository for each in went_on))
+
+    def now(self, download: str) -> DownloadProgress | None:
+        return {progress.id: progress for progress in self.service.progress()}.get(download)
+
+    def wait(self, download: str, wanted: Callable[[DownloadProgress], bool]) -> DownloadProgress:
+        """Return the progress of a download once it is as wanted."""
+        found: list[DownloadProgress] = []
+
+        def look() -> bool:
+            progress = self.now(download)
+            if progress is not None and wanted(progress):
+                found.append(progress)
+            return bool(found)
+
+        self._qtbot.waitUntil(look, timeout=WAIT_MS)
+        return found[0]
+
+    def wait_for(self, download: str, state: DownloadState) -> DownloadProgress:
+        return self.wait(download, lambda progress: progress.state is state)
+
+    def go_on_for(self, seconds: float) -> None:
+        """Let everything go on for some time, for what happens at any moment."""
+        self._qtbot.wait(round(seconds * 1000))
+
+    def restored(self) -> tuple[DownloadProgress, ...]:
+        """Read what earlier runs left; return what is listed then."""
+        with self._qtbot.waitSignal(self.service.restored, timeout=WAIT_MS):
+            self.service.restore()
+        return self.service.progress()
+
+    def child(self) -> psutil.Process:
+        """Return the process that downloads."""
+        (child,) = [child for child in psutil.Process().children() if "downloads" in child.cmdline()]
+        return child

@@ -1,0 +1,86 @@
+"""An app that downloads, to be killed. It goes on with what the one before left, else it begins.
+
+Its arguments are the model, and `window` for the whole app with its window, else there is only the service. It says
+`went on` or `started`, then `finished`, on lines of its standard output.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+from PySide6.QtCore import QCoreApplication, QTimer
+
+from rdchat import app as app_module
+from rdchat import paths
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.tokens import Tokens
+from rdchat.services.models.downloads import Downloads
+from tests.hub.downloading import LIMITS
+from tests.services.fakes import ScriptedEngine
+
+NAME = sys.argv[1]
+
+
+def say(words: str) -> None:
+    sys.stdout.write(f"{words}\n")
+    sys.stdout.flush()
+
+
+def follow(downloads: Downloads, end: Callable[[], object]) -> None:
+    """Say what happens, begin where nothing was left, and end once the model is here."""
+
+    def on_progress(progress: DownloadProgress) -> None:
+        if progress.state is DownloadState.FAILED:
+            sys.stderr.write(f"{progress.problem}\n")
+
+    def on_restored() -> None:
+        if not downloads.progress():
+            say("started")
+            downloads.start(NAME)
+
+    def on_finished(_progress: DownloadProgress) -> None:
+        say("finished")
+        end()
+
+    downloads.progressed.connect(on_progress)
+    downloads.went_on.connect(lambda _went_on: say("went on"))
+    downloads.finished.connect(on_finished)
+    downloads.restored.connect(on_restored)
+
+
+def run_service() -> int:
+    qt = QCoreApplication(sys.argv[:1])
+    downloads = Downloads(Tokens(), replace(LIMITS, lock_wait_s=30.0))
+    follow(downloads, qt.quit)
+    downloads.restore()
+    qt.exec()
+    downloads.close()
+    return 0
+
+
+class FollowedApp(app_module.App):
+    """Opens the models window's desk by hand only where there is nothing to go on with."""
+
+    def start(self) -> None:
+        super().start()
+        windows = self.window.windows
+        follow_sign = windows.on_models_desk
+
+        def on_desk(desk: object) -> None:
+            follow_sign(desk)  # type: ignore[arg-type]
+            follow(desk.downloads, self.window.close)  # type: ignore[attr-defined]
+
+        windows.on_models_desk = on_desk
+        if not paths.downloads_path().exists():
+            QTimer.singleShot(0, lambda: windows.models_desk)
+
+
+def run_window() -> int:
+    app_module.local_engine = ScriptedEngine  # type: ignore[assignment]
+    app_module.installed_drafters = lambda _model: ()
+    app_module.App = FollowedApp  # type: ignore[misc]
+    return app_module.main()
+
+
+if __name__ == "__main__":
+    sys.exit(run_window() if sys.argv[2:] == ["window"] else run_service())

@@ -1,0 +1,147 @@
+"""What goes wrong with a download is told in words, keeps what is here, and is gone on with."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.hub.downloads.download_progress import DownloadState
+from rdchat.hub.downloads.repository_lock import RepositoryLock
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.hub_errors import Lack
+from rdchat.hub.tokens import Token, Tokens
+from rdchat.services.models.hub_account import HubAccount
+from tests.disks import small_disk
+from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, random_bytes, small_files
+from tests.hub.hub_server import Fault, HubServer
+from tests.services.models.followed_downloads import WAIT_MS, FollowedDownloads
+
+WEIGHTS = "model.safetensors"
+Opener = Callable[..., FollowedDownloads]
+
+
+def files_of(kind: str) -> dict[str, bytes]:
+    return {
+        "config.json": b'{"model_type": "llama"}',
+        f"model-{kind}.safetensors": random_bytes(200_000, sum(kind.encode())),
+    }
+
+
+def test_cuts_stalls_and_waits_are_told_and_end_whole(hub: HubServer, downloads: FollowedDownloads) -> None:
+    downloads.service.set_at_once(8)
+    faults = {
+        "cut": [Fault(cut=70_000), Fault(cut=1)],
+        "stalled": [Fault(stall=50_000)],
+        "damaged": [Fault(damage=True)],
+        "busy": [Fault(status=429, headers={"Retry-After": "1"})],
+        "troubled": [Fault(status=503)],
+    }
+    for kind, faulty in faults.items():
+        hub.add(f"some-org/{kind}", files_of(kind))
+        hub.fault(f"model-{kind}.safetensors", *faulty)
+    ids = {kind: downloads.service.start(f"some-org/{kind}") for kind in faults}
+    for kind, one in ids.items():
+        check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files_of(kind))
+    assert hub.starts(files_of("cut")["model-cut.safetensors"]) == [0, 70_000, 70_001]
+    assert hub.starts(files_of("stalled")["model-stalled.safetensors"]) == [0, 50_000]
+    assert any(words.startswith("No data for 0.3 s.") for words in downloads.notes)
+    assert "The hub is asked too often. Trying again in 1 s." in downloads.notes
+    assert downloads.failed == []
+
+
+def test_what_the_hub_refuses_says_what_is_lacking(
+    hub: HubServer, open_downloads: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add("some-org/gated", small_files(), gated=True)
+    hub.add("some-org/damaged", files_of("damaged"))
+    hub.fault("model-damaged.safetensors", Fault(damage=True), Fault(damage=True))
+    hub.add("some-org/busy", files_of("busy"))
+    hub.fault("model-busy.safetensors", Fault(status=429, headers={"Retry-After": "7200"}))
+    tokens = Tokens()
+    downloads = open_downloads(tokens)
+    downloads.service.set_at_once(8)
+    names = ("gated", "missing", "damaged", "busy")
+    ids = {name: downloads.service.start(f"some-org/{name}") for name in names}
+    failed = {name: downloads.wait_for(one, DownloadState.FAILED) for name, one in ids.items()}
+    assert (failed["gated"].lack, failed["gated"].page) == (Lack.TOKEN, f"{hub.url}/some-org/gated")
+    assert failed["missing"].lack == Lack.TOKEN, "without a token the hub tells nobody what it has"
+    assert "without the checksum" in failed["damaged"].problem
+    assert failed["busy"].hint == "What was downloaded is kept. Resume the download in 120 minutes."
+    assert not any(list((cached(f"some-org/{name}").folder / "refs").glob("*")) for name in names)
+
+    tokens.remember(Token("hf_stranger"), find_endpoint())
+    downloads.service.retry_refused()
+    gated = downloads.wait(ids["gated"], lambda progress: progress.lack == Lack.AGREEMENT)
+    assert "is gated" in gated.problem
+    missing = downloads.wait(ids["missing"], lambda progress: progress.state.has_ended and not progress.lack)
+    assert missing.problem == "The hub has no some-org/missing, or no longer."
+
+
+def test_a_token_that_the_hub_knows_goes_on_with_what_it_refused(
+    hub: HubServer, open_downloads: Opener, qtbot: QtBot
+) -> None:
+    files = small_files()
+    hub.add(NAME, files, gated=True)
+    tokens = Tokens()
+    downloads, account = open_downloads(tokens), HubAccount(tokens)
+    account.accepted.connect(downloads.service.retry_refused)
+    one = downloads.service.start(NAME)
+    downloads.wait_for(one, DownloadState.FAILED)
+    with qtbot.waitSignal(account.accepted, timeout=WAIT_MS):
+        account.give(" hf_right\n")
+    check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)
+    account.close()
+
+
+def test_a_full_disk_is_told_and_gone_on_with(
+    hub: HubServer, open_downloads: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.bytes_per_second = 2_000_000
+    (tmp_path / "small").mkdir()
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "small"))
+    with small_disk(tmp_path / "small", kibibytes=640) as disk:
+        hub.before_bytes[WEIGHTS] = lambda: (disk.folder / "other").write_bytes(bytes(300_000))
+        downloads = open_downloads()
+        one = downloads.service.start(NAME)
+        failed = downloads.wait_for(one, DownloadState.FAILED)
+        assert "the disk is full" in failed.problem
+        check_nothing_installed()
+        (disk.folder / "other").unlink()
+        downloads.service.resume(one)
+        ended = downloads.wait_for(one, DownloadState.FINISHED)
+        check_whole(Path(ended.folder), files)
+        downloads.service.close()
+
+
+def test_a_killed_process_is_told_and_another_one_goes_on(hub: HubServer, downloads: FollowedDownloads) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.bytes_per_second = 300_000
+    one = downloads.service.start(NAME)
+    downloads.wait(one, lambda progress: progress.done_bytes > 50_000)
+    os.kill(downloads.child().pid, signal.SIGKILL)
+    failed = downloads.wait_for(one, DownloadState.FAILED)
+    assert failed.problem == "The downloading process ended unexpectedly (status -9)."
+    assert failed.hint == "Resume the download: it goes on from where it was."
+    (part,) = cached().work.glob("*.part")
+    here = part.stat().st_size
+    hub.bytes_per_second = None
+    downloads.service.resume(one)
+    check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)
+    assert hub.starts(files[WEIGHTS]) == [0, here]
+
+
+def test_what_another_program_downloads_is_waited_for(hub: HubServer, downloads: FollowedDownloads) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    with RepositoryLock(cached()):
+        one = downloads.service.start(NAME)
+        waits = downloads.wait(one, lambda progress: bool(progress.notes))
+        assert waits.state is DownloadState.WAITING
+        assert waits.notes[0] == f"Process {os.getpid()} is downloading {NAME}. This one goes on after it."
+    check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)

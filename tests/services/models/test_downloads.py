@@ -1,0 +1,222 @@
+"""Downloads as the window has them: told on the main thread, remembered, gone on with after the app ended."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import keyring
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat import paths
+from rdchat.errors import InvalidSettingError
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState, FileProgress
+from rdchat.hub.hub_errors import HubError
+from rdchat.hub.tokens import Tokens
+from rdchat.services.models.download_totals import model_name
+from tests.hub.downloading import (
+    NAME,
+    cached,
+    check_nothing_installed,
+    check_whole,
+    download,
+    random_bytes,
+    small_files,
+)
+from tests.hub.hub_server import Fault, HubServer, sha256
+from tests.hub.keychains import SlowKeychain
+from tests.services.models.followed_downloads import FollowedDownloads
+
+WEIGHTS = "model.safetensors"
+Opener = Callable[..., FollowedDownloads]
+
+
+def test_a_download_is_told_and_ends_whole(hub: HubServer, downloads: FollowedDownloads) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.bytes_per_second = 1_000_000
+    one = downloads.service.start(NAME)
+    assert downloads.service.start(NAME) == one, "it goes on already"
+    with pytest.raises(HubError):
+        downloads.service.start("../evil")
+    downloads.wait(one, lambda progress: progress.done_bytes > 0)
+    totals = downloads.service.totals()
+    assert (totals.going, totals.total_bytes) == (1, sum(map(len, files.values())))
+    ended = downloads.wait_for(one, DownloadState.FINISHED)
+    check_whole(Path(ended.folder), files)
+    assert (downloads.finished, downloads.service.totals().going) == ([NAME], 0)
+    downloads.service.clear_finished()
+    assert downloads.service.progress() == ()
+    check_whole(Path(ended.folder), files)
+    downloads.service.close()
+    assert not paths.downloads_path().exists()
+
+
+def finished(revision: str, gguf: str, *names: str) -> DownloadProgress:
+    files = tuple(FileProgress(name, 1, 1) for name in names)
+    return DownloadProgress("", NAME, revision, DownloadState.FINISHED, files=files, folder="/hub/it", gguf=gguf)
+
+
+def test_what_loads_it_is_named_as_elsewhere() -> None:
+    """The hub id for the main revision, the folder for another one, the file for a GGUF."""
+    assert model_name(finished("main", "", "config.json", WEIGHTS)) == NAME
+    assert model_name(finished("v1", "", "config.json", WEIGHTS)) == "/hub/it"
+    assert model_name(finished("main", "", "README.md", "small.Q8_0.gguf")) == "/hub/it/small.Q8_0.gguf"
+    assert model_name(finished("main", "b.gguf", "a.gguf", "b.gguf")) == "/hub/it/b.gguf"
+
+
+def test_a_quitting_app_pauses_and_the_next_one_goes_on_by_itself(hub: HubServer, open_downloads: Opener) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.bytes_per_second = 300_000
+    first = open_downloads()
+    first.wait(first.service.start(NAME), lambda progress: progress.done_bytes > 50_000)
+    first.service.close()
+    check_nothing_installed()
+    (part,) = cached().work.glob("*.part")
+    here = part.stat().st_size
+    hub.bytes_per_second = None
+    second = open_downloads()
+    (listed,) = second.restored()
+    assert second.went_on == [NAME]
+    check_whole(Path(second.wait_for(listed.id, DownloadState.FINISHED).folder), files)
+    assert hub.starts(files[WEIGHTS]) == [0, here]
+
+
+def test_a_paused_one_waits_for_the_person_also_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.bytes_per_second = 300_000
+    first = open_downloads()
+    one = first.service.start(NAME, is_model=False)
+    first.wait(one, lambda progress: progress.done_bytes > 50_000)
+    first.service.pause(one)
+    paused = first.wait_for(one, DownloadState.PAUSED)
+    first.service.close()
+    asked = len(hub.requests)
+    second = open_downloads()
+    (listed,) = second.restored()
+    assert (second.went_on, listed.state) == ([], DownloadState.PAUSED)
+    assert listed.done_bytes >= paused.done_bytes
+    assert not second.service.is_model(listed.id)
+    assert len(hub.requests) == asked
+    (part,) = cached().work.glob("*.part")
+    here = part.stat().st_size
+    second.service.resume(listed.id)
+    check_whole(Path(second.wait_for(listed.id, DownloadState.FINISHED).folder), files)
+    assert hub.starts(files[WEIGHTS]) == [0, here]
+
+
+def test_what_the_command_line_left_is_listed(hub: HubServer, downloads: FollowedDownloads) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.fault(WEIGHTS, Fault(cut=150_000), *[Fault(status=503)] * 4)
+    with pytest.raises(HubError):
+        download()
+    (listed,) = downloads.restored()
+    assert (listed.state, listed.done_bytes) == (DownloadState.PAUSED, sum(map(len, files.values())) - 250_000)
+    downloads.service.resume(listed.id)
+    downloads.wait_for(listed.id, DownloadState.FINISHED)
+
+
+def test_one_that_finished_as_the_app_ended_is_not_listed(hub: HubServer, open_downloads: Opener) -> None:
+    hub.add(NAME, small_files())
+    first = open_downloads()
+    first.wait_for(first.service.start(NAME), DownloadState.FINISHED)
+    paths.downloads_path().write_text(
+        '{"downloads": [{"repository": "some-org/small-4bit", "revision": "main", "gguf": "", "is_model": true, '
+        '"goes_on": true}, {"repository": "../evil", "revision": "main", "gguf": "", "is_model": 1, "goes_on": 1}]}'
+    )
+    second = open_downloads()
+    assert (second.restored(), second.went_on) == ((), [])
+
+
+def test_a_damaged_memory_is_no_hindrance(hub: HubServer, downloads: FollowedDownloads) -> None:
+    paths.data_dir().mkdir()
+    paths.downloads_path().write_text('{"downloads": [{"repository": 3')
+    assert downloads.restored() == ()
+
+
+def test_a_discarded_one_leaves_nothing(hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads) -> None:
+    hub.add(NAME, small_files())
+    hub.bytes_per_second = 300_000
+    one = downloads.service.start(NAME)
+    downloads.wait(one, lambda progress: progress.done_bytes > 50_000)
+    with qtbot.waitSignal(downloads.service.removed):
+        downloads.service.discard(one)
+    assert downloads.service.progress() == ()
+    assert not cached().folder.exists()
+    downloads.service.close()
+    assert not paths.downloads_path().exists()
+
+
+def test_with_one_revision_what_is_here_of_the_others_goes_too(
+    hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads
+) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.repositories[NAME].commits["e" * 40] = files | {WEIGHTS: random_bytes(400_000, 9)}
+    hub.repositories[NAME].branches["newer"] = "e" * 40
+    hub.bytes_per_second = 300_000
+    ids = []
+    for revision in ("main", "newer"):
+        ids.append(downloads.service.start(NAME, revision))
+        downloads.wait(ids[-1], lambda progress: progress.fetched_bytes > 50_000)
+        downloads.service.pause(ids[-1])
+        assert downloads.wait_for(ids[-1], DownloadState.PAUSED).done_bytes > 50_000
+    with qtbot.waitSignal(downloads.service.removed):
+        downloads.service.discard(ids[0])
+    (left,) = downloads.service.progress()
+    assert (left.id, left.done_bytes) == (ids[1], 0)
+
+
+def test_more_go_on_at_once_when_that_is_wanted(hub: HubServer, downloads: FollowedDownloads) -> None:
+    names = [f"some-org/model-{number}" for number in range(4)]
+    for number, name in enumerate(names):
+        hub.add(name, {"config.json": b"{}", WEIGHTS: random_bytes(400_000, number)})
+    hub.bytes_per_second = 100_000
+    ids = [downloads.service.start(name) for name in names]
+    for one in ids[:2]:
+        downloads.wait(one, lambda progress: progress.done_bytes > 100)
+    assert downloads.now(ids[3]).state is DownloadState.WAITING  # type: ignore[union-attr]
+    downloads.service.set_at_once(4)
+    for one in ids:
+        downloads.wait(one, lambda progress: progress.done_bytes > 100)
+
+
+def test_a_keychain_that_asks_the_person_holds_up_nothing(
+    hub: HubServer, open_downloads: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Starting, pausing and quitting return while it waits; what was paused meanwhile is not begun by its answer."""
+    keyring.set_keyring(keychain := SlowKeychain())
+    hub.add(NAME, small_files())
+    downloads = open_downloads(Tokens())
+    one = downloads.service.start(NAME)
+    assert keychain.asked.wait(10)
+    downloads.service.pause(one)
+    downloads.wait_for(one, DownloadState.PAUSED)
+    keychain.answer.set()
+    other = downloads.service.start("some-org/other")
+    downloads.wait_for(other, DownloadState.FAILED)
+    assert downloads.now(one).state is DownloadState.PAUSED  # type: ignore[union-attr]
+    assert not any(NAME in request.path for request in hub.requests)
+    assert keychain.times_asked == 2, "there was no token to be remembered"
+
+
+def test_a_token_that_is_none_is_said(
+    hub: HubServer, downloads: FollowedDownloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RDCHAT_HUB_TOKEN_HOST", hub.url.removeprefix("http://"))
+    monkeypatch.setenv("HF_TOKEN", "two words")
+    failed = downloads.wait_for(downloads.service.start(NAME), DownloadState.FAILED)
+    assert failed.problem == "That is no token: it has spaces or other letters in it."
+    monkeypatch.setenv("HF_ENDPOINT", "gopher://x")
+    with pytest.raises(InvalidSettingError):
+        downloads.service.start(NAME)
+
+
+def test_the_disk_is_looked_at(hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads) -> None:
+    with qtbot.waitSignal(downloads.service.disk_looked):
+        downloads.service.watch_disk(True)
+    assert downloads.service.free_bytes
+    assert downloads.service.lacking_bytes == 0
+    assert sha256(b"") not in hub.sent

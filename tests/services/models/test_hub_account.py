@@ -1,0 +1,105 @@
+"""Who the person is to the hub: asked only when they want it, kept in the keychain, shown to nobody."""
+
+import logging
+from collections.abc import Iterator
+
+import keyring
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.hub.tokens import HOST_VARIABLE, Tokens, TokenSource
+from rdchat.services.models.hub_account import HubAccount
+from tests.hub.hub_server import HubServer
+from tests.hub.keychains import Keychain, SlowKeychain
+from tests.services.models.followed_downloads import WAIT_MS
+
+
+@pytest.fixture
+def account(hub: HubServer, qtbot: QtBot) -> Iterator[HubAccount]:
+    account = HubAccount(Tokens())
+    yield account
+    account.close()
+
+
+def wait(qtbot: QtBot, account: HubAccount) -> None:
+    qtbot.waitUntil(lambda: not account.status.busy, timeout=WAIT_MS)
+
+
+def test_a_token_is_checked_and_kept_by_the_keychain(
+    hub: HubServer, qtbot: QtBot, account: HubAccount, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    keyring.set_keyring(keychain := Keychain())
+    account.look()
+    assert account.status.busy == "Looking for the token…"
+    wait(qtbot, account)
+    assert (account.status.source, account.status.looked) == (None, True)
+    assert hub.requests == [], "nobody asked for it"
+    account.give(" hf_right\n")
+    wait(qtbot, account)
+    assert (account.status.name, account.status.source) == ("mia", TokenSource.KEYCHAIN)
+    assert list(keychain.kept.values()) == ["hf_right"]
+    assert "hf_right" not in caplog.text + repr(account.status)
+    account.forget()
+    wait(qtbot, account)
+    assert (account.status.source, account.status.name, keychain.kept) == (None, "", {})
+
+
+def test_without_a_keychain_it_is_kept_until_the_app_quits(hub: HubServer, qtbot: QtBot, account: HubAccount) -> None:
+    account.give("hf_right")
+    wait(qtbot, account)
+    assert (account.status.name, account.status.source) == ("mia", TokenSource.THIS_RUN)
+    account.look()
+    wait(qtbot, account)
+    assert account.status.source is TokenSource.THIS_RUN
+
+
+@pytest.mark.parametrize("token", ["hf_wrong", "two words", "hf_\N{GREEK SMALL LETTER ALPHA}"])
+def test_a_wrong_token_is_not_kept(hub: HubServer, qtbot: QtBot, account: HubAccount, token: str) -> None:
+    keyring.set_keyring(keychain := Keychain())
+    account.give(token)
+    wait(qtbot, account)
+    known = "does not know this token" if token == "hf_wrong" else "That is no token"
+    assert known in account.status.problem
+    assert token not in account.status.problem
+    assert (account.status.source, keychain.kept) == (None, {})
+
+
+def test_a_hub_that_does_not_answer_keeps_nothing(
+    hub: HubServer, qtbot: QtBot, account: HubAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    account.give("hf_right")
+    wait(qtbot, account)
+    assert account.status.problem.startswith("The token could not be checked. 127.0.0.1:9 cannot be reached.")
+    assert account.status.source is None
+    monkeypatch.setenv("HF_ENDPOINT", "gopher://x")
+    account.look()
+    assert account.status.problem.startswith("HF_ENDPOINT cannot be gopher://x")
+
+
+def test_whose_it_is_is_asked_on_demand(
+    hub: HubServer, qtbot: QtBot, account: HubAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOST_VARIABLE, hub.url.removeprefix("http://"))
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    account.look()
+    wait(qtbot, account)
+    assert (account.status.source, account.status.name) == (TokenSource.ENVIRONMENT, "")
+    assert hub.requests == []
+    account.check()
+    wait(qtbot, account)
+    assert account.status.name == "mia"
+    assert [request.path for request in hub.requests] == ["/api/whoami-v2"]
+
+
+def test_a_keychain_that_asks_the_person_holds_up_nothing(hub: HubServer, qtbot: QtBot, account: HubAccount) -> None:
+    keyring.set_keyring(keychain := SlowKeychain())
+    account.look()
+    assert keychain.asked.wait(10)
+    account.look()
+    account.give("hf_right")
+    assert keychain.times_asked == 1, "one thing at a time"
+    assert account.status.busy
+    keychain.answer.set()
+    wait(qtbot, account)

@@ -1,0 +1,181 @@
+"""SIGKILL of the app or of its downloading process at random moments: the next start goes on by itself, no byte twice.
+
+Afterwards the model is whole and loads, or is known as incomplete.
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rdchat import paths
+from rdchat.hub.cache_layout import snapshot_of
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.downloads.download_record import unfinished_downloads
+from tests.hub.downloading import (
+    NAME,
+    cached,
+    check_not_half_installed,
+    check_whole,
+    download,
+    random_bytes,
+    small_files,
+)
+from tests.hub.hub_server import HubServer
+from tests.services.models.followed_downloads import FollowedDownloads
+
+WEIGHTS = "model.safetensors"
+KILLS, FEW = 50, 2
+_KILLED_S = 0.8  # after the first request, at most
+FINISHED = "finished"
+
+
+def partial_sizes() -> dict[str, int]:
+    """Return how many bytes of each file are here, by digest."""
+    return {path.stem: path.stat().st_size for path in cached().work.glob("*.part")}
+
+
+def check_asked_no_more(hub: HubServer, before: int, here: dict[str, int]) -> None:
+    """Check that no request asked for bytes that were here."""
+    for request in hub.requests[before:]:
+        if request.digest in here:
+            assert request.start >= here[request.digest]
+
+
+def run_app(moment: float | None, hub: HubServer, kind: str) -> list[str]:
+    """Start the service or the whole app in a program of its own; return what it said.
+
+    Args:
+        moment: Seconds after its first request to the hub when it is killed; None lets it end by itself.
+        hub: The hub.
+        kind: `service` or `window`.
+    """
+    before = len(hub.requests)
+    command = [sys.executable, "-m", "tests.services.models.killed_app", NAME, kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as app:
+        end = time.monotonic() + 60
+        while moment is not None and len(hub.requests) == before and app.poll() is None:
+            assert time.monotonic() < end
+            time.sleep(0.005)
+        if moment is not None:
+            time.sleep(moment)
+            with suppress(ProcessLookupError):
+                os.kill(app.pid, signal.SIGKILL)
+        said, complaints = app.communicate(timeout=60)
+    assert [line for line in complaints.splitlines() if "This plugin does not support" not in line] == []
+    return said.split("\n")[:-1]
+
+
+def kill_the_app(hub: HubServer, small_model: Path, kills: int, kind: str = "service") -> None:
+    files = {path.name: path.read_bytes() for path in small_model.iterdir() if path.name != "made_from.json"}
+    hub.add(NAME, files)
+    hub.bytes_per_second = sum(map(len, files.values())) / 4
+    random_moment = random.Random(kills)
+    here: dict[str, int] = {}
+    remembered = False
+    for _ in range(kills):
+        before = len(hub.requests)
+        said = run_app(random_moment.uniform(0, _KILLED_S), hub, kind)
+        wait_for_children()
+        check_asked_no_more(hub, before, here)
+        if remembered:
+            assert said[0] == "went on", "what went on when the app was killed goes on by itself"
+        if snapshot_of(NAME) is not None:
+            check_whole(download()[0], files)
+            shutil.rmtree(cached().folder)
+            paths.downloads_path().unlink(missing_ok=True)
+        else:
+            check_not_half_installed(files)
+            assert {record.files.repository for _, record in unfinished_downloads()} <= {NAME}
+        remembered = paths.downloads_path().exists()
+        here = partial_sizes()
+    hub.bytes_per_second = None
+    assert run_app(None, hub, kind)[-1] == FINISHED
+    check_whole(download()[0], files)
+    assert not paths.downloads_path().exists()
+
+
+def wait_for_children() -> None:
+    """Wait until no downloading process is left of an app that was killed: each ends once its input does."""
+    end = time.monotonic() + 30
+    while any("downloads" in cmdline(process) for process in psutil.process_iter()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def cmdline(process: psutil.Process) -> list[str]:
+    """Return the command of one of this test's own processes; empty for others."""
+    with suppress(psutil.Error):
+        if process.environ().get("RDCHAT_DATA_DIR") == os.environ["RDCHAT_DATA_DIR"]:
+            return process.cmdline()
+    return []
+
+
+def test_a_killed_app_goes_on(hub: HubServer, small_model: Path) -> None:
+    kill_the_app(hub, small_model, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_an_app_killed_again_and_again_goes_on(hub: HubServer, small_model: Path) -> None:
+    from rdchat.inference import load_model
+
+    kill_the_app(hub, small_model, KILLS)
+    assert load_model(NAME) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_whole_app_killed_again_and_again_goes_on(hub: HubServer, small_model: Path) -> None:
+    kill_the_app(hub, small_model, 10, "window")
+
+
+def kill_the_process(hub: HubServer, downloads: FollowedDownloads, kills: int) -> None:
+    files = small_files() | {WEIGHTS: random_bytes(2_000_000, 5)}
+    hub.add(NAME, files)
+    hub.bytes_per_second = 1_000_000
+    random_moment = random.Random(kills)
+    one = downloads.service.start(NAME)
+    for _ in range(kills):
+        downloads.go_on_for(random_moment.uniform(0, _KILLED_S))
+        progress = downloads.now(one)
+        assert progress is not None
+        if not progress.state.has_ended:
+            with suppress(ValueError, psutil.Error):  # it has not begun yet
+                os.kill(downloads.child().pid, signal.SIGKILL)
+            progress = downloads.wait(one, lambda progress: progress.state.has_ended)
+        if progress.state is DownloadState.FINISHED:
+            check_whole(Path(progress.folder), files)
+            shutil.rmtree(cached().folder)
+        else:
+            assert progress.problem == "The downloading process ended unexpectedly (status -9)."
+            check_not_half_installed(files)
+        here, before = partial_sizes(), len(hub.requests)
+        downloads.service.resume(one)
+        downloads.wait(one, goes_on)
+        check_asked_no_more(hub, before, here)
+    hub.bytes_per_second = None
+    check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)
+
+
+def goes_on(progress: DownloadProgress) -> bool:
+    """Tell whether bytes have come since it was resumed, or all were here."""
+    return bool(progress.fetched_bytes) or progress.state is DownloadState.FINISHED
+
+
+def test_a_killed_process_goes_on(hub: HubServer, downloads: FollowedDownloads) -> None:
+    kill_the_process(hub, downloads, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_process_killed_again_and_again_goes_on(hub: HubServer, downloads: FollowedDownloads) -> None:
+    kill_the_process(hub, downloads, KILLS)

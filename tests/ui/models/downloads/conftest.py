@@ -1,0 +1,35 @@
+"""The models window over a hub on this machine and the scripted engine."""
+
+from collections.abc import Iterator
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.models import ModelsWindow
+from tests.hub.hub_server import HubServer
+from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.ui.conftest import Chat
+
+__all__ = ["hub", "no_keychain", "this_machine_only"]
+
+
+@pytest.fixture
+def desk(hub: HubServer, chat: Chat) -> Iterator[ModelsDesk]:
+    """What the window works with, as the app builds it."""
+    chat.start()
+    controller = chat.controller
+    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting)
+    yield desk
+    desk.close()
+
+
+@pytest.fixture
+def models(qtbot: QtBot, theme: Theme, desk: ModelsDesk) -> ModelsWindow:
+    """The window with its downloads in front."""
+    window = ModelsWindow(desk, theme)
+    qtbot.addWidget(window)
+    window.show_page(window.downloads)
+    qtbot.waitExposed(window)
+    return window

@@ -1,0 +1,138 @@
+"""Downloads as the whole app has them: beside a chat, over a quit and a new start."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication, QPushButton
+from pytestqt.qtbot import QtBot
+
+from rdchat import paths
+from rdchat.app import App
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.store import ConversationStore
+from rdchat.hub.downloads.download_progress import DownloadState
+from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.window.download_sign import DownloadSign
+from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, small_files
+from tests.hub.hub_server import HubServer
+from tests.services.fakes import ScriptedEngine
+
+LEFT = Qt.MouseButton.LeftButton
+WAIT_MS = 30_000
+
+
+@pytest.fixture(autouse=True)
+def no_drafters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for none: that imports MLX."""
+    monkeypatch.setattr("rdchat.app.installed_drafters", lambda _model: ())
+
+
+@contextmanager
+def running(qapp: QApplication, qtbot: QtBot) -> Iterator[tuple[App, ScriptedEngine]]:
+    """Run the app with the scripted engine, and quit it as a person does."""
+    engine = ScriptedEngine()
+    store = ConversationStore.open(paths.database_path())
+    app = App(qapp, store, SettingsStore(paths.settings_path()), lambda: engine)
+    with qtbot.waitExposed(app.window):
+        app.start()
+    try:
+        yield app, engine
+    finally:
+        app.window.close()
+        assert app.finish()
+        app.window.deleteLater()
+
+
+def sign_of(app: App) -> DownloadSign:
+    sign = app.window.header.findChild(DownloadSign)
+    assert sign is not None
+    return sign
+
+
+def banners(app: App) -> dict[str, Banner]:
+    """Return the banners that stand, by what they say."""
+    found = app.window.conversation.banners.findChildren(Banner)
+    return {banner.accessibleName(): banner for banner in found if banner.isVisible()}
+
+
+def press(qtbot: QtBot, banner: Banner, text: str) -> None:
+    (button,) = [button for button in banner.findChildren(QPushButton) if button.text() == text]
+    qtbot.mouseClick(button, LEFT)
+
+
+def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
+    qapp: QApplication, qtbot: QtBot, hub: HubServer
+) -> None:
+    files = small_files()
+    hub.add(NAME, files)
+    hub.bytes_per_second = 300_000
+    with running(qapp, qtbot) as (app, _):
+        sign = sign_of(app)
+        assert not sign.ring.isVisible()
+        desk = app.window.windows.models_desk
+        desk.downloads.start(NAME)
+        qtbot.waitUntil(lambda: desk.downloads.totals().done_bytes > 50_000, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: "of 403 KB" in sign.ring.toolTip(), timeout=WAIT_MS)
+        assert sign.ring.isVisible()
+        qtbot.mouseClick(sign.ring, LEFT)
+        assert app.window.windows.models.downloads.rows[0].isVisible()
+        app.window.windows.models.close()
+    check_nothing_installed()
+    assert paths.downloads_path().exists()
+    (part,) = cached().work.glob("*.part")
+    here = part.stat().st_size
+    with running(qapp, qtbot) as (app, engine):
+        qtbot.waitUntil(lambda: any(words.startswith("Going on with a download") for words in banners(app)))
+        hub.bytes_per_second = None
+        done = f"{NAME} is downloaded"
+        qtbot.waitUntil(lambda: done in banners(app), timeout=WAIT_MS)
+        assert not app.window.windows.has_models, "the window is not needed for it"
+        press(qtbot, banners(app)[done], "Load")
+        qtbot.waitUntil(lambda: engine.loads[-1][0] == NAME, timeout=WAIT_MS)
+        (ended,) = app.window.windows.models_desk.downloads.progress()
+        assert ended.state is DownloadState.FINISHED
+        check_whole(Path(ended.folder), files)
+        qtbot.waitUntil(lambda: not sign_of(app).ring.isVisible(), timeout=WAIT_MS)
+    assert hub.starts(files["model.safetensors"]) == [0, here]
+    assert not paths.downloads_path().exists()
+
+
+def test_what_fails_behind_the_window_is_told_until_it_is_seen(
+    qapp: QApplication, qtbot: QtBot, hub: HubServer
+) -> None:
+    with running(qapp, qtbot) as (app, _):
+        sign = sign_of(app)
+        app.window.windows.models_desk.downloads.start("some-org/nothing")
+        qtbot.waitUntil(lambda: sign.ring.toolTip() == "A download stopped.", timeout=WAIT_MS)
+        (words,) = banners(app)
+        assert words.startswith("The download of some-org/nothing stopped")
+        press(qtbot, banners(app)[words], "Show")
+        assert app.window.windows.models.downloads.isVisible()
+        qtbot.waitUntil(lambda: not sign.ring.isVisible(), timeout=WAIT_MS)
+
+
+def test_a_start_with_nothing_to_go_on_with_begins_nothing(
+    qapp: QApplication, qtbot: QtBot, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(qapp, qtbot) as (app, _):
+        qtbot.waitUntil(lambda: app.controller.model is not None, timeout=WAIT_MS)
+        assert "models_desk" not in app.window.windows.__dict__
+    assert hub.requests == []
+
+
+def test_the_preferences_set_how_many_go_on_and_lead_to_the_token(
+    qapp: QApplication, qtbot: QtBot, hub: HubServer
+) -> None:
+    with running(qapp, qtbot) as (app, _):
+        preferences = app.window.preferences
+        preferences.show()
+        preferences.downloads_at_once.setValue(4)
+        assert app.controller.preferences.settings.downloads_at_once == 4
+        preferences.token.click()
+        (dialog,) = [each for each in qapp.topLevelWidgets() if each.windowTitle() == "Hugging Face token"]
+        assert dialog.isVisible()
+        qtbot.keyClick(dialog, Qt.Key.Key_Escape)
+        assert preferences.isVisible()

@@ -1,0 +1,200 @@
+"""The downloads' page, with real downloads from a hub on this machine, by mouse and keyboard."""
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QObject, Qt, QUrl, Slot
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QAbstractButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.hub.downloads.download_progress import DownloadState
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.models import ModelsWindow
+from rdchat.ui.models.downloads.row import DownloadRow
+from tests.hub.downloading import NAME, cached, check_whole, small_files
+from tests.hub.hub_server import HubServer
+from tests.ui.conftest import Chat
+
+LEFT = Qt.MouseButton.LeftButton
+WAIT_MS = 30_000
+
+
+class Opened(QObject):
+    """Notes what would be opened in a browser or the file manager."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urls: list[str] = []
+
+    @Slot(QUrl)
+    def open(self, url: QUrl) -> None:
+        self.urls.append(url.toString())
+
+
+@pytest.fixture
+def opened() -> Opened:
+    opened = Opened()
+    for scheme in ("http", "file"):
+        QDesktopServices.setUrlHandler(scheme, opened, "open")
+    yield opened
+    for scheme in ("http", "file"):
+        QDesktopServices.unsetUrlHandler(scheme)
+
+
+def begin(qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk, rate: float | None) -> DownloadRow:
+    """Start a download; return its row once bytes have come."""
+    hub.add(NAME, small_files())
+    hub.bytes_per_second = rate
+    desk.downloads.start(NAME)
+    qtbot.waitUntil(lambda: bool(models.downloads.rows), timeout=WAIT_MS)
+    (row,) = models.downloads.rows
+    if rate:
+        some = row.bar.maximum() // 10
+        qtbot.waitUntil(lambda: row.bar.value() > some, timeout=WAIT_MS)
+    return row
+
+
+def say(qtbot: QtBot, row: DownloadRow, words: str) -> None:
+    qtbot.waitUntil(lambda: words in row.state.text(), timeout=WAIT_MS)
+
+
+def test_it_is_paused_resumed_loaded_shown_and_cleared(
+    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk, chat: Chat, opened: Opened
+) -> None:
+    page = models.downloads
+    assert page.empty.isVisible()
+    row = begin(qtbot, hub, models, desk, 300_000)
+    assert row.isVisible()
+    qtbot.waitUntil(lambda: "MB" in row.state.text() or "KB" in row.state.text(), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: page.totals.text().startswith("1 download  ·  "), timeout=WAIT_MS)
+    assert "free on the disk" in page.disk.text()
+    qtbot.mouseClick(row.main, LEFT)
+    say(qtbot, row, "Paused")
+    assert (row.main.text(), row.other.text(), page.totals.isVisible()) == ("Resume", "Remove", False)
+    qtbot.mouseClick(row.unfold, LEFT)
+    assert row.files.isVisible()
+    assert "model.safetensors: " in row.files.accessibleDescription()
+    hub.bytes_per_second = None
+    qtbot.mouseClick(row.main, LEFT)
+    say(qtbot, row, "complete and checked")
+    qtbot.mouseClick(row.main, LEFT)
+    qtbot.waitUntil(lambda: row.main.text() == "Loaded", timeout=WAIT_MS)
+    assert chat.engine.loads[-1][0] == NAME
+    assert not row.main.isEnabled()
+    qtbot.mouseClick(row.other, LEFT)
+    assert opened.urls[0].startswith("file://")
+    check_whole(Path(QUrl(opened.urls[0]).toLocalFile()), small_files())
+    qtbot.mouseClick(row.clear, LEFT)
+    assert (page.rows, page.empty.isVisible()) == ((), True)
+    qtbot.mouseClick(page.empty.discover, LEFT)
+    assert models.discover.isVisible()
+
+
+def test_cancelling_stops_at_once_and_asks_about_what_is_here(
+    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
+) -> None:
+    row = begin(qtbot, hub, models, desk, 300_000)
+    row.other.setFocus()
+    qtbot.keyClick(row.other, Qt.Key.Key_Space)
+    qtbot.waitUntil(row.question.isVisible, timeout=WAIT_MS)
+    assert desk.downloads.progress()[0].state is DownloadState.PAUSED
+    assert row.asked.text().endswith("of it is here. Keep that, to go on another time?")
+    assert row.keep.hasFocus(), "what loses nothing comes first"
+    qtbot.keyClick(row.keep, Qt.Key.Key_Escape)
+    assert not row.question.isVisible()
+    assert models.isVisible(), "Escape answered the question and no more"
+    assert list(cached().work.glob("*.part"))
+    qtbot.mouseClick(row.other, LEFT)
+    qtbot.mouseClick(row.remove, LEFT)
+    qtbot.waitUntil(lambda: not models.downloads.rows, timeout=WAIT_MS)
+    assert not cached().folder.exists()
+
+
+def test_of_what_is_not_here_nobody_asks(qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk) -> None:
+    desk.downloads.start("some-org/nothing")
+    qtbot.waitUntil(lambda: bool(models.downloads.rows), timeout=WAIT_MS)
+    (row,) = models.downloads.rows
+    say(qtbot, row, "Stopped")
+    qtbot.mouseClick(row.other, LEFT)
+    qtbot.waitUntil(lambda: not models.downloads.rows, timeout=WAIT_MS)
+    assert models.downloads.empty.isVisible()
+
+
+def test_a_gated_model_leads_to_its_page_and_to_the_token(
+    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk, opened: Opened
+) -> None:
+    files = small_files()
+    hub.add(NAME, files, gated=True)
+    desk.downloads.start(NAME)
+    qtbot.waitUntil(lambda: bool(models.downloads.rows), timeout=WAIT_MS)
+    (row,) = models.downloads.rows
+    say(qtbot, row, "Stopped")
+    assert "is gated" in row.problem.text()
+    assert "“Agree and access repository”" in row.hint.text()
+    qtbot.mouseClick(row.page, LEFT)
+    assert opened.urls == [f"{hub.url}/{NAME}"]
+    qtbot.mouseClick(row.token, LEFT)
+    dialog = models.downloads._dialog
+    assert dialog is not None
+    qtbot.waitUntil(lambda: dialog.isVisible() and not desk.account.status.busy, timeout=WAIT_MS)
+    assert dialog.status.text().startswith("No token is in use.")
+    assert not dialog.use.isEnabled()
+    qtbot.keyClicks(dialog.field, "hf_wrong")
+    assert "hf_wrong" not in dialog.field.displayText()
+    qtbot.keyClick(dialog.field, Qt.Key.Key_Return)
+    qtbot.waitUntil(dialog.problem.isVisible, timeout=WAIT_MS)
+    assert "does not know this token" in dialog.problem.text()
+    dialog.field.clear()
+    qtbot.keyClicks(dialog.field, hub.token)
+    qtbot.keyClick(dialog.field, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: dialog.status.text() == "The token of mia is in use.", timeout=WAIT_MS)
+    assert dialog.where.text().startswith("This machine has no keychain")
+    assert dialog.field.text() == ""
+    qtbot.keyClick(dialog, Qt.Key.Key_Escape)
+    assert not dialog.isVisible()
+    assert models.isVisible()
+    say(qtbot, row, "complete and checked")
+
+
+def test_the_tab_has_a_line_while_something_goes_on(
+    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
+) -> None:
+    line = models.findChild(QWidget, "downloads line")
+    assert line is not None
+    assert not line.isVisible()
+    models.show_page(models.installed)
+    hub.add(NAME, small_files())
+    hub.bytes_per_second = 300_000
+    desk.downloads.start(NAME, is_model=False)
+    qtbot.waitUntil(line.isVisible, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: line.value() > 0, timeout=WAIT_MS)  # type: ignore[attr-defined]
+    hub.bytes_per_second = None
+    qtbot.waitUntil(lambda: not line.isVisible(), timeout=WAIT_MS)
+    models.show_page(models.downloads)
+    (row,) = models.downloads.rows
+    assert "complete and checked" in row.state.text()
+    assert not row.main.isVisible(), "it drafts, and does not answer"
+    qtbot.mouseClick(models.downloads.clear, LEFT)
+    assert models.downloads.rows == ()
+
+
+def test_the_keyboard_reaches_everything_by_name(
+    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
+) -> None:
+    row = begin(qtbot, hub, models, desk, 300_000)
+    desk.downloads.pause(row.id)
+    say(qtbot, row, "Paused")
+    wanted = {row.main, row.other, row.unfold, models.downloads.token}
+    assert {button.accessibleName() or button.text() for button in wanted} == {
+        f"Resume: {NAME}", f"Remove: {NAME}", f"4 files: {NAME}", "Token…"
+    }  # fmt: skip
+    reached: set[QWidget | None] = set()
+    models.activateWindow()
+    row.main.setFocus()
+    for _ in range(12):
+        reached.add(models.focusWidget())
+        qtbot.keyClick(models.focusWidget(), Qt.Key.Key_Tab)
+    assert wanted <= reached
+    hidden = [each for each in row.findChildren(QAbstractButton) if each in reached and not each.isVisible()]
+    assert hidden == []

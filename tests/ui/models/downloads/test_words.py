@@ -1,0 +1,94 @@
+"""Downloads in words."""
+
+import pytest
+
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState, FileProgress
+from rdchat.hub.hub_errors import Lack
+from rdchat.services.models.download_totals import DownloadTotals, totals_of
+from rdchat.ui.models.downloads import words
+
+GB = 10**9
+
+
+def progress(
+    state: DownloadState, done: float = 0, total: float = 0, speed: float | None = None, **more: object
+) -> DownloadProgress:
+    files = (FileProgress("model.safetensors", int(done), int(total)),) if total else ()
+    return DownloadProgress("one", "org/name", "main", state, files=files, bytes_per_second=speed, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(7, "1 KB"), (93e6, "93 MB"), (999.6e6, "1.00 GB"), (1.24e9, "1.24 GB"), (39.7e9, "39.7 GB")],
+)
+def test_sizes(size: float, shown: str) -> None:
+    assert words.size_words(size) == shown
+
+
+def test_a_part_has_the_unit_of_the_whole() -> None:
+    assert words.part_words(0.31e9, 1.24e9) == "0.31 of 1.24 GB"
+    assert words.part_words(5e6, 93e6) == "5 of 93 MB"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.2, "1 s left"),
+        (59.4, "59 s left"),
+        (59.6, "1 min left"),
+        (7_500, "2 h 5 min left"),
+        (9e5, "more than a day left"),
+    ],
+)
+def test_time_left(seconds: float, shown: str) -> None:
+    assert words.left_words(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        (progress(DownloadState.WAITING), "Waiting for its turn"),
+        (progress(DownloadState.WAITING, GB, 2 * GB), "Waiting for its turn  ·  1.00 of 2.00 GB"),
+        (progress(DownloadState.ASKING), "Asking the hub for its files…"),
+        (progress(DownloadState.CHECKING, GB, GB), "Checking what is here…"),
+        (progress(DownloadState.DOWNLOADING, GB, 2 * GB, 1e7), "1.00 of 2.00 GB  ·  10.0 MB/s  ·  2 min left"),
+        (progress(DownloadState.DOWNLOADING, GB, 2 * GB, 0.0), "1.00 of 2.00 GB"),
+        (progress(DownloadState.DOWNLOADING, GB, GB, 0.0), "1.00 GB is here  ·  checking it…"),
+        (progress(DownloadState.PAUSED, GB, 2 * GB), "Paused  ·  1.00 of 2.00 GB is here"),
+        (progress(DownloadState.FAILED), "Stopped  ·  nothing is here yet"),
+        (progress(DownloadState.FINISHED, GB, GB), "1.00 GB  ·  complete and checked"),
+    ],
+)
+def test_states(told: DownloadProgress, shown: str) -> None:
+    assert words.state_words(told) == shown
+
+
+def test_files() -> None:
+    assert words.file_words(FileProgress("a", 5, 5_000_000)) == "0 of 5 MB"
+    going = FileProgress("a", GB, 2 * GB, bytes_per_second=1e7)
+    assert words.file_words(going) == "1.00 of 2.00 GB  ·  10.0 MB/s  ·  2 min left"
+    assert words.file_words(FileProgress("a", GB, GB)) == "1.00 GB"
+
+
+def test_what_keeps_several_files_is_said_once() -> None:
+    note = "No data for 30 s. Trying again in 4 s."
+    assert words.note_words(progress(DownloadState.DOWNLOADING, notes=(note,))) == note
+    assert words.note_words(progress(DownloadState.DOWNLOADING, notes=(note, note))) == f"{note} (2 files)"
+
+
+def test_what_is_lacking_is_said_as_the_window_has_buttons_for_it() -> None:
+    for lack, wanted in ((Lack.TOKEN, "give rdchat a token"), (Lack.AGREEMENT, "“Agree and access repository”")):
+        told = progress(DownloadState.FAILED, problem="It is gated.", hint="run `rdchat models token`", lack=lack)
+        problem, hint = words.problem_words(told)
+        assert problem == "It is gated."
+        assert wanted in hint
+        assert "rdchat models token" not in hint
+
+
+def test_the_sum_takes_as_long_as_its_slowest() -> None:
+    slow = progress(DownloadState.DOWNLOADING, 0, 10 * GB, 1e6)
+    fast = progress(DownloadState.DOWNLOADING, 0, GB, 1e8)
+    totals = totals_of([slow, fast, progress(DownloadState.PAUSED, 0, GB)])
+    assert (totals.going, totals.total_bytes, totals.seconds_left) == (2, 11 * GB, 10_000)
+    assert words.totals_words(totals) == "2 downloads  ·  0.0 of 11.0 GB  ·  101.0 MB/s  ·  2 h 47 min left"
+    assert words.totals_words(DownloadTotals()) == ""
