@@ -62,6 +62,7 @@ class App:
             self.window.header.model.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
+            self.window.windows.offer(self._installed, drafters_made_for)
         except BaseException:
             engine.shutdown()  # Qt aborts the process where a running thread is destroyed
             self._garbage.release()
@@ -157,6 +158,13 @@ def installed_models() -> tuple[InstalledModel, ...]:
 def installed_drafters(model: Path | None) -> tuple[InstalledDrafter, ...]:
     """Look for drafters on this machine; not on the main thread, and once MLX is there."""
     from rdchat.inference.drafting.folders.installed_drafters import installed_drafters as find  # noqa: PLC0415
+
+    return find(model)
+
+
+def drafters_made_for(model: str) -> tuple[InstalledDrafter, ...]:
+    """Look for the drafters of a model that is not loaded; not on the main thread, and once MLX is there."""
+    from rdchat.inference.drafting.folders.installed_drafters import drafters_made_for as find  # noqa: PLC0415
 
     return find(model)
 

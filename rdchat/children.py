@@ -66,5 +66,18 @@ def _downloads(_arguments: list[str]) -> int:
     return 0
 
 
-CHILDREN: Mapping[str, Callable[[list[str]], int]] = {"tokenizers": _tokenizers, "pip": _pip, "downloads": _downloads}
+def _training(_arguments: list[str]) -> int:
+    """Train a drafter (`inference.training.child`)."""
+    from rdchat.inference.training.child import main  # noqa: PLC0415  only this child needs it
+
+    main()
+    return 0
+
+
+CHILDREN: Mapping[str, Callable[[list[str]], int]] = {
+    "tokenizers": _tokenizers,
+    "pip": _pip,
+    "downloads": _downloads,
+    "training": _training,
+}
 """By name: what takes the arguments and returns the exit status."""

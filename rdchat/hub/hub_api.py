@@ -29,6 +29,8 @@ from rdchat.hub.tokens import HubAccess
 
 SortBy = Literal["downloads", "likes", "last_modified"]
 _TIMEOUT = httpx2.Timeout(30.0, connect=15.0)
+_CARD = "README.md"
+_MOST_CARD_BYTES = 400_000
 _MOST_FILES = 10_000
 _MOST_BYTES = 2**50  # of a file
 _EXPAND = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]
@@ -116,6 +118,28 @@ class HubApi:
         if not is_commit(info.sha or "") or len(listed) > _MOST_FILES:
             raise HubError(f"What the hub says of {repository} cannot be.", "Try again later.")
         return listed, str(info.sha)
+
+    def card(self, repository: str, commit: str) -> str:
+        """Return the text of a model's card, the first 400 kB of it; empty where it has none.
+
+        Raises:
+            NetworkError: If the hub cannot be asked, or refuses.
+        """
+        check_names(repository, commit)
+        url = self._endpoint.file_url(repository, commit, _CARD)
+        with (
+            self._in_words(repository, commit),
+            _library().get_session().stream("GET", url, headers=self._access.header_for(url)) as answer,
+        ):
+            if answer.status_code == 404:
+                return ""
+            answer.raise_for_status()
+            data = b""
+            for part in answer.iter_bytes():
+                data += part
+                if len(data) >= _MOST_CARD_BYTES:
+                    break
+        return data[:_MOST_CARD_BYTES].decode("utf-8", "replace")
 
     def _api(self) -> Any:
         token: str | bool = (

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.requests import DraftSettings, Role
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.theme import Theme
 
 if TYPE_CHECKING:
+    from rdchat.services.app.folder_search import FolderSearch
+    from rdchat.services.models.drafters.drafter_shelf import MadeFor
     from rdchat.services.models.models_desk import ModelsDesk
     from rdchat.ui.benchmark import BenchmarkWindow
     from rdchat.ui.benchmark.obstacles import Obstacles
@@ -33,6 +35,7 @@ class Windows:
         self._controller, self._theme, self._parent = controller, theme, parent
         self._chat_of_tokens: int | None = None
         self._models_desk: ModelsDesk | None = None
+        self._installed: tuple[FolderSearch, MadeFor] | None = None
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
@@ -91,6 +94,11 @@ class Windows:
             parent=self._parent,
         )
 
+    def try_in_race(self, draft: DraftSettings) -> None:
+        """Show the race with a drafter that the chat need not use."""
+        asked = [message.text for message in self._controller.messages if message.role is Role.USER]
+        self.race.try_draft(draft, asked[-1] if asked else "")
+
     def open_race(self, typed: str) -> None:
         """Show the race with a prompt: what is being typed, else the last one of the chat, else what it had."""
         asked = [message.text for message in self._controller.messages if message.role is Role.USER]
@@ -120,7 +128,15 @@ class Windows:
         controller = self._controller
         desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, self._parent)
         self._models_desk = desk
-        return ModelsWindow(desk, self._theme, self._parent)
+        if self._installed is not None:
+            desk.shelf.offer(*self._installed)
+        window = ModelsWindow(desk, self._theme, self._parent)
+        window.drafters.race_requested.connect(self.try_in_race)
+        return window
+
+    def offer(self, models: "FolderSearch", made_for: "MadeFor") -> None:
+        """Offer what is installed to the models window; see `DrafterShelf.offer`."""
+        self._installed = models, made_for
 
     def close(self) -> None:
         """End what the windows do behind the app's back."""
