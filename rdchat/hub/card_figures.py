@@ -8,8 +8,8 @@ _FIGURE = re.compile(
     r"|(?<!\w)(?:τ|tau)(?!\w)",
     re.IGNORECASE,
 )
-_NUMBER = re.compile(r"\*{0,2}(\d{1,2}(?:\.\d{1,3})?)\s*(?:x|\u00d7|\\times)?\*{0,2}", re.IGNORECASE)
-_RULE = re.compile(r":?-{2,}:?")
+_NUMBER = re.compile(r"\d{1,2}(?:\.\d{1,3})?\s*(?:x|\u00d7|times)?", re.IGNORECASE)
+_RULE = re.compile(r":?-+:?")
 _MARKS = re.compile(r"[*_`$\\]|<[^>]*>|\[([^]]*)\]\([^)]*\)")
 _LONGEST = 60  # characters of a name
 _MOST = 40  # figures
@@ -33,7 +33,7 @@ def figures_in(card: str) -> tuple[CardFigure, ...]:
                 found += [
                     CardFigure(_plain(row[0]), measure, _plain(row[column]))
                     for row in rows
-                    if len(row) > column and _NUMBER.fullmatch(row[column].strip())
+                    if len(row) > column and _NUMBER.fullmatch(_plain(row[column]))
                 ]
     return tuple(found[:_MOST])
 

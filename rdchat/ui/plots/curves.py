@@ -14,6 +14,7 @@ from rdchat.ui.plots.plot import Mark, PlotStyle, heading_height, paint_heading,
 _HEIGHT, _AXIS, _LEFT = 150.0, 22.0, 44.0
 _FAINTEST = 90  # of 255
 _TICKS = 4
+_NAME_WIDTH, _NAME_HEIGHT = 78.0, 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class CurvesPlot:
             painter.setBrush(ink)
             painter.drawEllipse(dots[-1], 2.5, 2.5)
             painter.setBrush(Qt.BrushStyle.NoBrush)
+        if len(self._curves) > 1:
+            self._paint_names(painter, frame, style)
 
     def _paint_axes(self, painter: QPainter, frame: QRectF, style: PlotStyle) -> None:
         for number in range(_TICKS + 1):
@@ -92,6 +95,20 @@ class CurvesPlot:
             x = frame.left() + share * (frame.width() - 60)
             place = QRectF(x, frame.bottom() + 3, 60, _AXIS - 4)
             paint_text(painter, place, style, words, color="muted", more=-2, align=align)
+
+    def _paint_names(self, painter: QPainter, frame: QRectF, style: PlotStyle) -> None:
+        """Write the name of each curve beside its end, as far as they do not touch."""
+        taken: list[float] = []
+        for curve in self._curves:
+            end = self._dot(curve.points[-1], frame)
+            if any(abs(end.y() - y) < _NAME_HEIGHT for y in taken):
+                continue
+            taken.append(end.y())
+            after = end.x() + _NAME_WIDTH <= frame.right()
+            left = end.x() + 8 if after else end.x() - _NAME_WIDTH
+            align = Qt.AlignmentFlag.AlignLeft if after else Qt.AlignmentFlag.AlignRight
+            area = QRectF(left, end.y() - (8 if after else 20), _NAME_WIDTH - 8, 16)
+            paint_text(painter, area, style, curve.name, color="muted", more=-2, align=align)
 
     def _frame(self, area: QRectF) -> QRectF:
         return area.adjusted(_LEFT, heading_height(1) + 4, -4, -_AXIS)

@@ -35,11 +35,11 @@ class InstalledSection(QWidget):
     def __init__(self, shelf: DrafterShelf, theme: Theme) -> None:
         super().__init__()
         self._shelf, self._theme = shelf, theme
+        self._reasons_shown = False
         self.words = ThemedLabel(theme, "", "muted")
         self.words.setWordWrap(True)
         self.list = RowList[ShelfEntry, InstalledRow](self._make, self._update)
         self.unfit = TextButton("", theme)
-        self.unfit.setCheckable(True)
         self.reasons = ThemedLabel(theme, "", "muted", -1)
         self.reasons.setWordWrap(True)
         self.reasons.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -55,7 +55,7 @@ class InstalledSection(QWidget):
         column.addWidget(self.reasons)
         column.addWidget(self.problem)
         column.addSpacing(SMALL)
-        self.unfit.toggled.connect(self.refresh)
+        self.unfit.clicked.connect(self._turn)
         shelf.changed.connect(self.refresh)
         theme.changed.connect(self.unfit.restyle)
         self.refresh()
@@ -75,8 +75,12 @@ class InstalledSection(QWidget):
         self.unfit.setText(f"{counted(len(unfit), 'drafter')} here cannot be used with this model")
         reasons = [f"{each.name}: {each.problem}" for each in unfit[:_MOST_REASONS]]
         more = [f"and {len(unfit) - _MOST_REASONS} more"] if len(unfit) > _MOST_REASONS else []
-        self._say(self.reasons, "\n".join([*reasons, *more]) if self.unfit.isChecked() else "")
+        self._say(self.reasons, "\n".join([*reasons, *more]) if self._reasons_shown else "")
         self._say(self.problem, shelf.problem)
+
+    def _turn(self) -> None:
+        self._reasons_shown = not self._reasons_shown
+        self.refresh()
 
     def _make(self, entry: ShelfEntry) -> InstalledRow:
         row = InstalledRow(entry, self._theme)

@@ -55,6 +55,7 @@ class DraftersPage(QWidget):
         self.training = TrainingPage(desk.training, desk.estimator, desk.shelf, theme)
         self.model = CalmComboBox()
         self.model.setAccessibleName("Model")
+        self.model.setPlaceholderText("Choose a model")
         self.model.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.model.setMaximumWidth(360)
         self.load = QPushButton("Load")
@@ -140,8 +141,8 @@ class DraftersPage(QWidget):
                 self.model.addItem(each.name, each)
                 if chosen is not None and not chosen.loaded and each.model == chosen.model:
                     self.model.setCurrentIndex(self.model.count() - 1)
-        if chosen is None and self.model.count():
-            self._choose()
+            if chosen is None or chosen.loaded:
+                self.model.setCurrentIndex(-1 if chosen is None else 0)
 
     def _choose(self) -> None:
         self._hub.forget()

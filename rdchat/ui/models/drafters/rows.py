@@ -134,7 +134,7 @@ class PublishedRow(_Row):
         self.bar.setFixedHeight(4)
         self.bar.setAccessibleName(f"Download of {found.repository}")
         self.words.addWidget(self.bar)
-        self.page = self._button("Page", f"Open the page of {found.repository} in a browser")
+        self.page = self._button("Web page", f"Open the page of {found.repository} in a browser")
         self.download = self._button("Download", f"Download {found.repository}")
         self.use = self._button("Use", f"Use {found.repository}")
         self.race = self._button("Try in a race…", f"Try {found.repository} in a race")
@@ -195,7 +195,7 @@ def _facts(entry: ShelfEntry) -> list[str]:
     if found.kind is not None:
         parts.append(found.kind.words)
     if entry.match is not None:
-        parts.append("made for this model" if entry.match.sure else "may be for another model")
+        parts.append("made for this model" if entry.match.sure else "fits by its sizes")
     return [*parts, found.place]
 
 

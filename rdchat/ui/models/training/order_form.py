@@ -22,8 +22,8 @@ _HOURS, _TOKENS = 2.0, 200_000
 _INDENT = 24  # of the words below a button: where its own begin
 _CHATS = (
     "The first question of each of your chats is mixed in, so that the drafter learns from what you really ask; the "
-    "model answers them anew. They stay on this machine, with the training's data, and are removed with it. Nobody "
-    "can read them out of the drafter's card."
+    "model answers them anew. They stay on this machine, with the training's data, and are removed with it. The "
+    "drafter's card says how many there were, not what they say."
 )
 _MORE = (
     "The model writes answers, and the drafter learns from them: more is better. On the default model, 22 thousand "
@@ -80,7 +80,7 @@ class OrderForm(QWidget):
 
     def _build_amount(self) -> None:
         self._heading("How much", _MORE)
-        self.by_time, self.by_tokens = QRadioButton("For so long"), QRadioButton("For so many tokens")
+        self.by_time, self.by_tokens = QRadioButton("By time"), QRadioButton("By tokens")
         self.hours = QDoubleSpinBox(minimum=0.1, maximum=240, singleStep=0.5, decimals=1, value=_HOURS, suffix=" hours")
         self.tokens = QSpinBox(minimum=1000, maximum=100_000_000, singleStep=50_000, value=_TOKENS, suffix=" tokens")
         self.tokens.setGroupSeparatorShown(True)
@@ -94,9 +94,10 @@ class OrderForm(QWidget):
             field.setFixedWidth(170)
             row = QHBoxLayout()
             row.setSpacing(SMALL)
+            button.setFixedWidth(120)
             row.addWidget(button)
-            row.addStretch(1)
             row.addWidget(field)
+            row.addStretch(1)
             self._column.addLayout(row)
             field.valueChanged.connect(self.changed)
         self.by_time.setChecked(True)

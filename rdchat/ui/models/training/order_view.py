@@ -1,6 +1,7 @@
 """Choosing what to train, and what it takes, before anything begins."""
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QFrame,
     QGridLayout,
@@ -103,6 +104,10 @@ class OrderView(QWidget):
         layout.addWidget(Separator(self._theme))
         layout.addLayout(bar)
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.show_state()
+
     def order(self) -> TrainingOrder | None:
         """Return what is chosen; None where there is no model to train for."""
         chosen = self._shelf.chosen
@@ -124,7 +129,8 @@ class OrderView(QWidget):
         self.estimate.setEnabled(free)
         self.start.setEnabled(free and known)
         self.start.setToolTip("" if known else wrapped("See what it takes first."))
-        (self.start if known else self.estimate).setDefault(True)
+        if self.isVisible():
+            (self.start if known else self.estimate).setDefault(True)
         self.busy.setVisible(measuring)
         self._show_figures()
         problem = estimator.problem or self._training.problem

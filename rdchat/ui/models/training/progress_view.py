@@ -117,7 +117,8 @@ class ProgressView(QWidget):
         can_go_on = state in {TrainingState.PAUSED, TrainingState.FAILED}
         self.pause.setText("Resume" if can_go_on else "Pause")
         self.pause.setEnabled(can_go_on or state in {TrainingState.STARTING, TrainingState.TRAINING})
-        self.pause.setDefault(can_go_on)
+        if self.isVisible():
+            self.pause.setDefault(can_go_on)
         self.discard.setEnabled(state not in {TrainingState.ENDING, TrainingState.LOOKING, TrainingState.NOTHING})
         self.meanwhile.setVisible(state.is_active)
         self._show_curves()
@@ -137,7 +138,7 @@ class ProgressView(QWidget):
         order, news = training.order, training.news
         if order is None:
             return ""
-        what = f"{order.kind.words} drafter for {order.name}, {amount(order)}"
+        what = f"{order.kind.words} drafter for {order.name}, trained {amount(order)}"
         if training.state is TrainingState.STARTING and news is not None and news.words:
             return f"{what}. {news.words}…"
         phase = _phase(news)

@@ -1,6 +1,7 @@
 """What came of a training: the new drafter beside the old one, and what to do with it."""
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.inference.api.training import ComparedGroup, Comparison
@@ -50,7 +51,6 @@ class ResultView(QWidget):
         self.discard = QPushButton("Discard…")
         for button in (self.use, self.race, self.discard):
             button.setAutoDefault(False)
-        self.use.setDefault(True)
         self._lay_out()
         self.use.clicked.connect(training.take)
         self.race.clicked.connect(self.race_requested)
@@ -88,6 +88,10 @@ class ResultView(QWidget):
         layout.addWidget(Separator(self._theme))
         layout.addLayout(bar)
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.use.setDefault(True)
+
     def offer_race(self, can_race: bool) -> None:
         """Say whether the model is loaded that the drafter is for."""
         self.race.setEnabled(can_race)
@@ -107,7 +111,7 @@ class ResultView(QWidget):
             return
         self._shown = comparison
         self.title.setText(_title(comparison))
-        self.summary.setText(f"{order.kind.words} drafter for {order.name}, trained with {amount(order)}.")
+        self.summary.setText(f"{order.kind.words} drafter for {order.name}, trained {amount(order)}.")
         self.explanation.setText(_WHAT.format(setup=f"each of them ({comparison.setup})" if comparison.old else "it"))
         self.problem.setText(
             f"{comparison.old} could not be measured: {comparison.problem}" if comparison.problem else ""
@@ -141,7 +145,8 @@ class ResultView(QWidget):
         label = ThemedLabel(self._theme, words, color, bold=bold, tabular=True)
         label.setMinimumWidth(72 if column else 0)
         side = Qt.AlignmentFlag.AlignRight if column else Qt.AlignmentFlag.AlignLeft
-        self._grid.addWidget(label, row, column, side | Qt.AlignmentFlag.AlignVCenter)
+        label.setAlignment(side | Qt.AlignmentFlag.AlignVCenter)
+        self._grid.addWidget(label, row, column)
 
 
 def _of_all(comparison: Comparison) -> ComparedGroup:

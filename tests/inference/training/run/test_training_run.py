@@ -10,6 +10,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError, StorageFullError, StorageLockedError
+from rdchat.files.file_lock import FileLock
 from rdchat.inference.benchmark import evaluation
 from rdchat.inference.drafting.folders.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
@@ -208,6 +209,19 @@ def test_a_checkpoint_of_another_head_is_not_taken_for_one_of_this(
     train(model, settings, until=Phase.TRAIN)
     mx.save_safetensors(str(checkpoint(model, settings)), {"head.output.weight": mx.zeros((3, 3))}, {"step": "5"})
     assert phases(train(model, settings))[-1] is Phase.DONE
+
+
+@pytest.mark.parametrize(("phase", "kept"), [(Phase.DATA, "wave.safetensors"), (Phase.TRAIN, "*/training.safetensors")])
+def test_a_pause_keeps_what_was_done_since_it_was_saved_last(
+    phase: Phase, kept: str, model: LoadedModel, settings: TrainingSettings, finished: Finished
+) -> None:
+    """Closing the run is a pause; a kill may cost 45 seconds."""
+    train(model, settings, until=phase)
+    folder = make_plan(model, settings, resume=True).folder
+    assert list(folder.glob(kept))
+    FileLock(folder / "lock").release()  # it was given back
+    train(model, settings)
+    check_same(finished.settings, settings)
 
 
 def test_two_processes_cannot_train_into_one_folder(model: LoadedModel, settings: TrainingSettings) -> None:
