@@ -270,7 +270,7 @@ class RaceWindow(QDialog):
 
     def _tried_words(self) -> str:
         """Return what is tried in the mode that is chosen; empty where that is the chat's own."""
-        if self._tried is None or self.mode.currentData() is not self._tried.mode:
+        if self._tried is None or Mode(self.mode.currentData()) is not self._tried.mode:
             return ""
         named = self._tried.draft_model if self._tried.mode is Mode.SPECULATIVE else self._tried.drafter
         return f"With {Path(named).name}" if named else ""

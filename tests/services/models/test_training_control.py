@@ -144,6 +144,7 @@ def test_a_model_that_is_gone_is_named_and_the_training_can_be_tried_again(
     training.start(order_for(tmp_path / "gone"))
     wait_for(qtbot, training, TrainingState.FAILED)
     assert "gone" in training.problem
+    training.close()
     assert make().state is TrainingState.FAILED, "the failure outlasts the app"
 
 

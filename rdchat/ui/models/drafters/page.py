@@ -57,7 +57,7 @@ class DraftersPage(QWidget):
         self.model.setAccessibleName("Model")
         self.model.setPlaceholderText("Choose a model")
         self.model.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.model.setMaximumWidth(360)
+        self.model.setMaximumWidth(400)
         self.load = QPushButton("Load")
         self.train = QPushButton("Train a drafter…")
         for button in (self.load, self.train):
@@ -80,7 +80,7 @@ class DraftersPage(QWidget):
         bar.setContentsMargins(LARGE, SMALL, LARGE, SMALL)
         bar.setSpacing(SMALL)
         bar.addWidget(QLabel("Drafters for"))
-        bar.addWidget(self.model, 1)
+        bar.addWidget(self.model, 3)
         bar.addWidget(self.load)
         bar.addStretch(1)
         bar.addWidget(self.train)

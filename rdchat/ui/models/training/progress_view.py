@@ -50,7 +50,6 @@ class ProgressView(QWidget):
         self.facts = self._words("muted", tabular=True)
         self.problem = self._words("danger")
         self.meanwhile = self._words("muted")
-        self.meanwhile.setText(_MEANWHILE)
         self.nothing_yet = self._words("muted")
         self.nothing_yet.setText(_NOTHING_YET)
         self.bar = QProgressBar(textVisible=False, maximum=1000)
@@ -120,7 +119,7 @@ class ProgressView(QWidget):
         if self.isVisible():
             self.pause.setDefault(can_go_on)
         self.discard.setEnabled(state not in {TrainingState.ENDING, TrainingState.LOOKING, TrainingState.NOTHING})
-        self.meanwhile.setVisible(state.is_active)
+        self.meanwhile.setText(_MEANWHILE if state.is_active else "")
         self._show_curves()
 
     def _show_bar(self, news: TrainingNews | None) -> None:
@@ -138,7 +137,7 @@ class ProgressView(QWidget):
         order, news = training.order, training.news
         if order is None:
             return ""
-        what = f"{order.kind.words} drafter for {order.name}, trained {amount(order)}"
+        what = f"{order.kind.words} drafter for {order.name}, {amount(order)}"
         if training.state is TrainingState.STARTING and news is not None and news.words:
             return f"{what}. {news.words}…"
         phase = _phase(news)

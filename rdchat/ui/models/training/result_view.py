@@ -111,7 +111,8 @@ class ResultView(QWidget):
             return
         self._shown = comparison
         self.title.setText(_title(comparison))
-        self.summary.setText(f"{order.kind.words} drafter for {order.name}, trained {amount(order)}.")
+        how = "for" if order.hours is not None else "on"
+        self.summary.setText(f"{order.kind.words} drafter for {order.name}, trained {how} {amount(order)}.")
         self.explanation.setText(_WHAT.format(setup=f"each of them ({comparison.setup})" if comparison.old else "it"))
         self.problem.setText(
             f"{comparison.old} could not be measured: {comparison.problem}" if comparison.problem else ""

@@ -63,10 +63,10 @@ def tokens_about(tokens: int) -> str:
 
 
 def amount(order: TrainingOrder) -> str:
-    """Return how much is trained: `for 2 hours` or `on 1,000,000 tokens`."""
+    """Return how much is trained: `2 hours` or `1,000,000 tokens`."""
     if order.hours is not None:
-        return f"for {order.hours:g} {'hour' if order.hours == 1 else 'hours'}"
-    return f"on {counted(order.tokens or 0, 'token')}"
+        return f"{order.hours:g} {'hour' if order.hours == 1 else 'hours'}"
+    return counted(order.tokens or 0, "token")
 
 
 def estimate_rows(order: TrainingOrder, estimate: TrainingEstimate) -> list[tuple[str, str, str]]:
