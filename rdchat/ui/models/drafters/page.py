@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
@@ -119,6 +120,11 @@ class DraftersPage(QWidget):
         shelf.changed.connect(self._show_state)
         training.changed.connect(self._show_state)
         training.taken.connect(self._on_taken)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Look again what is here: perhaps something was downloaded meanwhile."""
+        super().showEvent(event)
+        self._shelf.look()
 
     def show_training(self) -> None:
         """Show the training, or what one can be."""
