@@ -24,6 +24,7 @@ class TrainingOrder:
         with_chats: Whether the first questions of the person's chats are mixed in.
         dtype: Precision to load the model in.
         old: The drafter that is used now, a folder or hub id; None for the one made for the model, if there is one.
+        seed: Of everything drawn.
     """
 
     model: str | None
@@ -34,6 +35,7 @@ class TrainingOrder:
     with_chats: bool = False
     dtype: str = "auto"
     old: str | None = None
+    seed: int = 0
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "TrainingOrder":

@@ -7,7 +7,6 @@ after the app has gone.
 
 import logging
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -110,7 +109,7 @@ def window_hint(hint: str) -> str:
         return "Discard this training and begin a new one."
     if "--from-my-chats" in hint:
         return "Leave your chats out."
-    return re.sub(r"--(\w+)", r"\1", hint)
+    return hint.replace("--tokens", "tokens")
 
 
 def _do(task: TrainingTask, tell: Callable[[TrainingNews], None]) -> TrainingNews:
@@ -142,9 +141,10 @@ def settings_of(task: TrainingTask) -> TrainingSettings:
         out=Path(task.folder) / DRAFTER,
         tokens=tokens,
         hours=order.hours,
+        seed=order.seed,
         asked=task.asked,
         vocabulary=DRAFT_VOCABULARY[order.kind],
-        recipe=default_recipe(order.kind, tokens=tokens),
+        recipe=default_recipe(order.kind, order.seed, tokens),
         kind=order.kind,
     )
 

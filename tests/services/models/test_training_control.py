@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.models.training.estimator import Estimator
 from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, TrainingRecord, add_point
 from rdchat.services.models.training.training_control import STOPPED_WITH_THE_APP, TrainingControl, TrainingState
+from tests.disks import small_disk
 from tests.services.models.trainings import WAIT_MS, order_for, short_trainings, wait_for
 
 __all__ = ["short_trainings"]
@@ -61,7 +63,9 @@ def test_a_training_that_is_paused_killed_and_left_by_the_app_goes_on_to_its_end
     again = make()
     assert again.state is TrainingState.PAUSED
     assert again.problem == "", "the person paused it"
-    assert again.order == order_for(small_model)
+    assert again.order is not None
+    assert again.order == training.order
+    assert replace(again.order, seed=0) == order_for(small_model)
     again.resume()
     until_phase(qtbot, again, "train")
     pid = again.process_id
@@ -146,6 +150,19 @@ def test_a_model_that_is_gone_is_named_and_the_training_can_be_tried_again(
     assert "gone" in training.problem
     training.close()
     assert make().state is TrainingState.FAILED, "the failure outlasts the app"
+
+
+@pytest.mark.slow
+def test_a_disk_without_room_is_told_of_with_what_to_do(
+    qtbot: QtBot, make: Made, short_trainings: None, small_model: Path
+) -> None:
+    paths.cache_dir().mkdir(parents=True)
+    with small_disk(paths.cache_dir(), kibibytes=4096):
+        training = make()
+        training.start(order_for(small_model))
+        wait_for(qtbot, training, TrainingState.FAILED)
+        assert "which has room for 0.0 GB" in training.problem
+        assert training.hint == "Make room there, or train on fewer tokens."
 
 
 def test_chats_are_read_only_where_they_are_asked_for_and_without_any_it_says_so(qtbot: QtBot, make: Made) -> None:

@@ -90,6 +90,7 @@ class DrafterShelf(QObject):
         self._made_for: FolderSearch | None = None
         self._figures: dict[str, dict[str, float]] = {}  # by drafter
         self._other: ChosenModel | None = None  # chosen though it is not loaded
+        self._last_loaded = self.loaded
         self.problem = ""
         slot.load_started.connect(self._on_model)
         slot.loaded.connect(self._on_model)
@@ -252,11 +253,14 @@ class DrafterShelf(QObject):
     def _on_model(self) -> None:
         if self._other is not None and self._is_loaded(self._other.model or ""):
             self._other = None
-        self.models_changed.emit()
+            self.models_changed.emit()
         self._refresh()
 
     @Slot()
     def _refresh(self) -> None:
+        if self.loaded != self._last_loaded:  # unloaded, too
+            self._last_loaded = self.loaded
+            self.models_changed.emit()
         self.changed.emit()
 
 

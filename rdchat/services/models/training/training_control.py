@@ -1,5 +1,6 @@
 """Training a drafter as widgets see it: begin, pause, resume, and what comes of it."""
 
+import secrets
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +18,7 @@ from rdchat.services.models.training.training_process import TrainingProcess
 STOPPED_WITH_THE_APP = "It stopped when rdchat did."
 _ENDED = "The training process ended unexpectedly"
 _GO_ON = "Resume it: it goes on from where it was. If that happens again, memory may be short; close other apps."
+_SEEDS = 2**31  # each training has its own: one that came to nothing would come to nothing again
 _LAST_WORDS = {News.FINISHED, News.FAILED, News.PAUSED}
 
 
@@ -94,7 +96,7 @@ class TrainingControl(QObject):
         """Begin a training."""
         if self.state is TrainingState.NOTHING:
             self.points, self.comparison, self.data_bytes = [], None, 0
-            self.record = TrainingRecord(order)
+            self.record = TrainingRecord(replace(order, seed=secrets.randbelow(_SEEDS)))
             self._go_on()
 
     def resume(self) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QHBoxLayout, QMessageBox, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QMessageBox, QStackedWidget, QVBoxLayout, QWidget
 
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import DRAFTER
@@ -41,6 +41,11 @@ class TrainingPage(QWidget):
         self.back = IconButton("previous", "Back to the drafters", theme)
         self.heading = ElidedLabel(theme, "", bold=True)
         self._views = QStackedWidget()
+        self._first: dict[QWidget, QWidget] = {
+            self.order: self.order.estimate,
+            self.progress: self.progress.pause,
+            self.result: self.result.use,
+        }
         for view in (self.order, self.progress, self.result):
             self._views.addWidget(view)
         bar = QHBoxLayout()
@@ -90,8 +95,15 @@ class TrainingPage(QWidget):
             finished = self._training.comparison is not None
             view, name = self.result if finished else self.progress, order.name
         self.heading.setText(f"Train a drafter for {name}" if name else "Train a drafter")
-        self._views.setCurrentWidget(view)
+        self._turn_to(view)
         self.result.offer_race(self._is_loaded())
+
+    def _turn_to(self, view: QWidget) -> None:
+        """Show a view; the keyboard goes on where it was in the one before."""
+        before, focused = self._views.currentWidget(), QApplication.focusWidget()
+        self._views.setCurrentWidget(view)
+        if view is not before and focused is not None and before.isAncestorOf(focused):
+            self._first[view].setFocus()
 
     def _is_loaded(self) -> bool:
         record, loaded = self._training.record, self._shelf.loaded
