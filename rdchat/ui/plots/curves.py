@@ -89,7 +89,7 @@ class CurvesPlot:
             right = Qt.AlignmentFlag.AlignRight
             paint_text(painter, place, style, self._value(value), color="muted", more=-2, align=right)
         for share, words, align in (
-            (0.0, "begin", Qt.AlignmentFlag.AlignLeft),
+            (0.0, "start", Qt.AlignmentFlag.AlignLeft),
             (1.0, "end", Qt.AlignmentFlag.AlignRight),
         ):
             x = frame.left() + share * (frame.width() - 60)

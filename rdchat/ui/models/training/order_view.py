@@ -1,6 +1,6 @@
 """Choosing what to train, and what it takes, before anything begins."""
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QFrame,
@@ -21,7 +21,7 @@ from rdchat.ui.look.formatting import percent
 from rdchat.ui.look.labels import Separator, ThemedLabel, wrapped
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.training.order_form import OrderForm
-from rdchat.ui.models.training.words import LITTLE, LITTLE_TOKENS, estimate_rows
+from rdchat.ui.models.training.words import LITTLE, LITTLE_TOKENS, estimate_line, estimate_rows
 
 _WIDEST = 620
 _HINT = "First see what it takes: rdchat loads the model a second time for some seconds, and measures."
@@ -141,7 +141,7 @@ class OrderView(QWidget):
         elif problem:
             self._say(f"{problem} {estimator.hint or self._training.hint}".strip(), "danger")
         else:
-            self._say("" if known else _HINT)
+            self._say(estimate_line(estimated[1]) if known and estimated is not None else _HINT)
 
     def _measuring_words(self) -> str:
         news = self._estimator.news
@@ -160,6 +160,7 @@ class OrderView(QWidget):
         self.little.setVisible(known and told is not None and told[1].tokens < LITTLE_TOKENS)
         if told is None or not known:
             return
+        QTimer.singleShot(0, self, lambda: self._area.ensureWidgetVisible(self._figures))  # once it has its size
         for row, (name, figure, words) in enumerate(estimate_rows(*told)):
             self._grid.addWidget(ThemedLabel(self._theme, name, "muted"), row, 0, Qt.AlignmentFlag.AlignTop)
             self._grid.addWidget(

@@ -86,6 +86,15 @@ def estimate_rows(order: TrainingOrder, estimate: TrainingEstimate) -> list[tupl
     ]
 
 
+def estimate_line(estimate: TrainingEstimate) -> str:
+    """Return the same in one line: `About 2 h, 410,000 tokens, up to 2.40 GB of disk and 5.20 GB of memory`."""
+    both = memory(estimate.memory_bytes + estimate.model_bytes)
+    tokens = tokens_about(estimate.tokens).removeprefix("about ")
+    return (
+        f"About {about(estimate.seconds)}, {tokens}, up to {memory(estimate.disk_bytes)} of disk and {both} of memory."
+    )
+
+
 _TIME = {
     True: "At most; pauses do not count.",
     False: "From a few seconds of measuring on this machine. It takes longer while you chat.",
