@@ -211,6 +211,17 @@ def test_only_data_of_trainings_is_removed(qtbot: QtBot, make: Made, tmp_path: P
     assert data.exists()
 
 
+def test_what_an_earlier_training_left_is_not_taken_for_the_next_ones(qtbot: QtBot, make: Made) -> None:
+    folder = JobFolder().path
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text('{"groups": []}')
+    training = make()
+    training.start(order_for(MODEL, with_chats=True))
+    wait_for(qtbot, training, TrainingState.FAILED)
+    training.close()
+    assert make().state is TrainingState.FAILED
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"order": {}}', '{"order": {"kind": "other"}}'])
 def test_a_damaged_record_is_no_training(make: Made, text: str) -> None:
     folder = JobFolder().path

@@ -81,6 +81,13 @@ class JobFolder:
         make_folder(self.path)
         write_json(self.path / _RECORD, asdict(record))
 
+    def clear(self) -> None:
+        """Remove what an earlier training left; what cannot be removed is written over.
+
+        Only what a training made is there, beside a record that was removed with it.
+        """
+        shutil.rmtree(self.path, ignore_errors=True)
+
     def take(self, record: TrainingRecord) -> Path:
         """Move the trained drafter to the person's own ones; return its folder there.
 

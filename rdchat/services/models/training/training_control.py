@@ -96,6 +96,7 @@ class TrainingControl(QObject):
         """Begin a training."""
         if self.state is TrainingState.NOTHING:
             self.points, self.comparison, self.data_bytes = [], None, 0
+            self._side.do(self._folder.clear)  # what could not be removed before
             self.record = TrainingRecord(replace(order, seed=secrets.randbelow(_SEEDS)))
             self._go_on()
 
@@ -157,10 +158,7 @@ class TrainingControl(QObject):
         self._say(TrainingState.STARTING)
         order = self.record.order
         task = TrainingTask(order, str(self._folder.path))
-        if order.with_chats:
-            self._side.do(_questions, lambda found: self._begin_with(task, found))
-        else:
-            self._begin(task)
+        self._side.do(_questions if order.with_chats else tuple[str, ...], lambda found: self._begin_with(task, found))
 
     def _begin_with(self, task: TrainingTask, found: tuple[str, ...] | RdchatError) -> None:
         if self.state is not TrainingState.STARTING:

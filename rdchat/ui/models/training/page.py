@@ -102,7 +102,7 @@ class TrainingPage(QWidget):
         """Show a view; the keyboard goes on where it was in the one before."""
         before, focused = self._views.currentWidget(), QApplication.focusWidget()
         self._views.setCurrentWidget(view)
-        if view is not before and focused is not None and before.isAncestorOf(focused):
+        if before and focused and view is not before and before.isAncestorOf(focused):
             self._first[view].setFocus()
 
     def _is_loaded(self) -> bool:
