@@ -21,6 +21,7 @@ _CONVERSATIONS, _QUESTION_TOKENS, _ANSWER_TOKENS = 30, 8, 32  # of made-up text
 # Of a short and full batch's speed: sequences get longer, and end one by one. The first third of a batch of the default
 # model, 24 conversations on a busy CPU, came at 0.62.
 _BATCH_SHARE = 0.5
+_SHORT_ANSWER = 100  # tokens
 
 
 def estimate_training(
@@ -44,7 +45,8 @@ def estimate_training(
     each_s = 1 / speed + costs.after_data(1) - after
     tokens = settings.tokens
     if settings.hours is not None:
-        tokens = min(tokens, max(int((settings.hours * 3600 - after) / each_s), 0))
+        batch = settings.sequences * _SHORT_ANSWER  # one is made however little time there is
+        tokens = min(tokens, max(int((settings.hours * 3600 - after) / each_s), batch))
     seconds = after + tokens * each_s if settings.hours is None else min(after + tokens * each_s, settings.hours * 3600)
     budget = plan.budget
     return TrainingEstimate(tokens, seconds, budget.disk_bytes, budget.memory_bytes, model.info.weights_bytes)

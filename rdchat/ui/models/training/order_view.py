@@ -24,7 +24,7 @@ from rdchat.ui.models.training.order_form import OrderForm
 from rdchat.ui.models.training.words import LITTLE, LITTLE_TOKENS, estimate_line, estimate_rows
 
 _WIDEST = 620
-_HINT = "First see what it takes: rdchat loads the model a second time for some seconds, and measures."
+_HINT = "First see what it takes: rdchat loads the model a second time and measures, for up to a few minutes."
 _NO_MODEL = "Load a model first, or choose one that is installed."
 
 

@@ -97,7 +97,7 @@ def estimate_line(estimate: TrainingEstimate) -> str:
 
 _TIME = {
     True: "At most; pauses do not count.",
-    False: "From a few seconds of measuring on this machine. It takes longer while you chat.",
+    False: "By what was just measured on this machine. It takes longer while you chat.",
 }
 LITTLE_TOKENS = 20_000
 LITTLE = "That is little to learn from: expect no more than a first impression. Give it more time."
