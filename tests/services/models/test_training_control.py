@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat import paths
+from rdchat import host, paths
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 from rdchat.services.models.training.estimator import Estimator
@@ -228,6 +229,47 @@ def test_a_damaged_record_is_no_training(make: Made, text: str) -> None:
     folder.mkdir(parents=True)
     (folder / "training.json").write_text(text)
     assert make().state is TrainingState.NOTHING
+
+
+def test_data_that_an_app_was_killed_over_removing_is_removed_by_the_next(qtbot: QtBot, make: Made) -> None:
+    left = paths.cache_dir() / "training" / "small" / "removed-abc"
+    left.mkdir(parents=True)
+    training = make()
+    training.start(order_for(MODEL, with_chats=True))
+    wait_for(qtbot, training, TrainingState.FAILED)
+    assert not left.exists()
+
+
+def runs(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Have a program of Python's in the place of the training process."""
+    monkeypatch.setattr(host, "child_command", lambda _: [sys.executable, "-c", code])
+
+
+def test_a_process_that_cannot_even_begin_is_told_of(qtbot: QtBot, make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "print('no news'); raise SystemExit(3)")
+    training = make()
+    training.start(order_for(MODEL))
+    wait_for(qtbot, training, TrainingState.FAILED)
+    assert training.problem == "The training process ended unexpectedly (status 3)."
+    monkeypatch.setattr(host, "child_command", lambda _: ["/nowhere/program"])
+    training.resume()
+    wait_for(qtbot, training, TrainingState.FAILED)
+    qtbot.waitUntil(lambda: "cannot be started: No such file" in training.problem)
+
+
+def test_an_estimate_that_is_cancelled_ends_its_process(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "import time; time.sleep(600)")
+    estimator = Estimator()
+    estimator.measure(order_for(MODEL))
+    assert estimator.measuring == order_for(MODEL)
+    estimator.cancel()
+    assert estimator.measuring is None
+    assert estimator.problem == ""
+    runs(monkeypatch, "raise SystemExit(3)")
+    estimator.measure(order_for(MODEL))
+    qtbot.waitUntil(lambda: estimator.measuring is None)
+    assert estimator.problem == "The measuring process ended unexpectedly (status 3)."
+    estimator.close()
 
 
 def test_a_second_drafter_of_a_name_takes_another(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.training import CURVE, DRAFTER, RESULT, Comparison, TrainingOrder
 
 _RECORD = "training.json"
+_REMOVED = "removed-"  # before the name of data that is being removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class JobFolder:
         Only what a training made is there, beside a record that was removed with it.
         """
         shutil.rmtree(self.path, ignore_errors=True)
+        _remove_data()
 
     def take(self, record: TrainingRecord) -> Path:
         """Move the trained drafter to the person's own ones; return its folder there.
@@ -110,15 +112,14 @@ class JobFolder:
             OSError: If it cannot be removed.
         """
         data = Path(record.data_folder)
-        if record.made_data and record.data_folder and data.is_relative_to(paths.cache_dir() / "training"):
-            with suppress(FileNotFoundError):
-                if data.is_dir():
-                    lock = FileLock(data / "lock", "the training data", "Wait until it is done, or stop it.")
-                    lock.release()
-                    shutil.rmtree(data)
+        if record.made_data and data.is_dir() and data.is_relative_to(_trainings()):
+            lock = FileLock(data / "lock", "the training data", "Wait until it is done, or stop it.")
+            lock.release()
+            data.rename(data.with_name(f"{_REMOVED}{data.name}"))  # at once: nobody goes on with a half of it
         if self.path.exists():
             (self.path / _RECORD).unlink(missing_ok=True)  # first: what is half removed is no training
             shutil.rmtree(self.path)
+        _remove_data()
 
     def data_bytes(self, record: TrainingRecord) -> int:
         """Return the bytes of the data that would be removed with the training."""
@@ -139,6 +140,16 @@ class JobFolder:
             return Comparison.from_dict(json.loads((self.path / RESULT).read_bytes()))
         except (OSError, ValueError, TypeError, KeyError):
             return None
+
+
+def _trainings() -> Path:
+    return paths.cache_dir() / "training"
+
+
+def _remove_data() -> None:
+    """Remove data that was set aside for that, also by an app that was killed meanwhile."""
+    for folder in _trainings().glob(f"*/{_REMOVED}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def add_point(points: list[CurvePoint], point: CurvePoint) -> None:
