@@ -69,6 +69,7 @@ class App:
             self.window.header.model.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
+            self.window.windows.offer(self._installed, drafters_made_for)
             self._room = MachineRoom(model_room)
             self.window.windows.offer_room(self._room)
             self.window.conversation.offer_larger_model(self._room)
@@ -199,6 +200,13 @@ def fitting_drafters(model: Path) -> tuple[FittingDrafter, ...] | None:
     if not _engine_has_begun():
         return None
     from rdchat.inference.library.fitting_drafters import fitting_drafters as find  # noqa: PLC0415
+
+    return find(model)
+
+
+def drafters_made_for(model: str) -> tuple[InstalledDrafter, ...]:
+    """Look for the drafters of a model that is not loaded; not on the main thread, and once MLX is there."""
+    from rdchat.inference.drafting.folders.installed_drafters import drafters_made_for as find  # noqa: PLC0415
 
     return find(model)
 

@@ -74,10 +74,19 @@ def _facts(_arguments: list[str]) -> int:
     return 0
 
 
+def _training(_arguments: list[str]) -> int:
+    """Train a drafter (`inference.training.child`)."""
+    from rdchat.inference.training.child import main  # noqa: PLC0415  only this child needs it
+
+    main()
+    return 0
+
+
 CHILDREN: Mapping[str, Callable[[list[str]], int]] = {
     "tokenizers": _tokenizers,
     "pip": _pip,
     "downloads": _downloads,
     "facts": _facts,
+    "training": _training,
 }
 """By name: what takes the arguments and returns the exit status."""

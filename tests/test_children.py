@@ -92,7 +92,7 @@ def test_no_child_touches_qt(tmp_path: Path) -> None:
 def test_what_is_no_child_is_left_to_the_command_line() -> None:
     for arguments in ([], ["ask", "hi"], ["ask", "-c", "import os"], ["-c", "import os; os.abort()"]):
         assert run_child(arguments) is None
-    assert set(CHILDREN) == {"tokenizers", "pip", "downloads", "facts"}
+    assert set(CHILDREN) == {"tokenizers", "pip", "downloads", "facts", "training"}
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,10 @@ def test_nobody_else_starts_a_program_of_pythons() -> None:
         ):
             found.add(path.name)
             assert "host.child_command(" in source, path
-    assert found == {"watched_process.py", "default_model.py", "download_process.py", "facts_child.py"}
+    assert found == {
+        "watched_process.py",
+        "default_model.py",
+        "download_process.py",
+        "facts_child.py",
+        "training_process.py",
+    }

@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import ModelError
 from rdchat.inference.api.bench_results import BenchProgress, Difference
 from rdchat.inference.api.events import DraftOptions, ModeOption
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.race import RaceWindow
 from rdchat.ui.window.main_window import MainWindow
@@ -61,6 +61,22 @@ def test_a_race_is_replayed_to_its_end(qtbot: QtBot, chat: Chat, race: RaceWindo
     assert race.drafted.state.text() == "4 tokens in 0.13 s"
     assert race.speed_up.text().endswith("wrote 2.00x as fast.")
     assert race.verdict.text() == "Same text, token for token."
+
+
+def test_a_drafter_is_tried_that_the_chat_does_not_use(
+    qtbot: QtBot, chat: Chat, window: MainWindow, race: RaceWindow
+) -> None:
+    chat.engine.options = DraftOptions(Path(), tuple(ModeOption(m, m is not Mode.DRAFTER, "None here.") for m in Mode))
+    chat.controller.drafting.refresh_options()
+    qtbot.waitUntil(lambda: chat.controller.drafting.option(Mode.DRAFTER).available is False)  # type: ignore[union-attr]
+    window.windows.try_in_race(DraftSettings(Mode.DRAFTER, drafter="/own/tried"))
+    assert race.status.text() == "With tried"
+    assert race.problem.text() == "", "what is said is of the chat's own drafter"
+    run(qtbot, chat, race)
+    assert chat.engine.plans[-1].cells[0].draft.drafter == "/own/tried"
+    assert chat.controller.drafting.settings.drafter is None
+    window.actions_.race.trigger()
+    assert race.status.text() == "", "it is tried once"
 
 
 def test_both_replies_share_a_clock(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:

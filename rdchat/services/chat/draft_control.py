@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.settings import ModelDraft, Settings
-from rdchat.inference.api.drafter_facts import DrafterFit, InstalledDrafter
+from rdchat.inference.api.drafter_facts import DrafterFit, InstalledDrafter, TargetMatch
 from rdchat.inference.api.events import DraftOptions, ModelInfo, ModeOption, ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.app.folder_search import FolderSearch
@@ -124,6 +124,11 @@ class DraftControl(QObject):
         known = [(each, self._fits.get(each.drafter)) for each in self._found]
         told = [replace(each, problem=fit.problem) if fit else each for each, fit in known if fit or each.problem]
         return tuple(told)
+
+    def match(self, drafter: str) -> TargetMatch | None:
+        """Return how sure it is that a drafter was made for the loaded model; None where that is not known."""
+        fit = self._fits.get(drafter)
+        return fit.match if fit else None
 
     @property
     def _found(self) -> tuple[InstalledDrafter, ...]:

@@ -10,6 +10,8 @@ from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.downloads import LIMITS, Downloads
+from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
+from rdchat.services.models.drafters.hub_drafters import HubDrafters
 from rdchat.services.models.here import HereRepositories
 from rdchat.services.models.hub_account import HubAccount
 from rdchat.services.models.hub_details import HubDetails
@@ -18,6 +20,8 @@ from rdchat.services.models.library import Library
 from rdchat.services.models.machine_room import MachineRoom, whole_memory
 from rdchat.services.models.removal import Removal
 from rdchat.services.models.sources import ModelSources
+from rdchat.services.models.training.estimator import Estimator
+from rdchat.services.models.training.training_control import TrainingControl
 from rdchat.services.models.verification import Verification
 
 
@@ -38,6 +42,10 @@ class ModelsDesk(QObject):
         details: One model of the hub.
         room: How much memory models could take.
         here: Which repositories of the hub are on this machine.
+        shelf: The drafters on this machine.
+        hub_drafters: Those that are published.
+        training: The training of a drafter.
+        estimator: What one would take.
     """
 
     def __init__(
@@ -65,6 +73,11 @@ class ModelsDesk(QObject):
         self.details = HubDetails(self.tokens, self)
         self.room = room or MachineRoom(whole_memory, self)
         self.here = HereRepositories(self)
+        self.shelf = DrafterShelf(slot, drafting, preferences, self)
+        self.hub_drafters = HubDrafters(self.tokens, self.downloads, self)
+        self.hub_drafters.downloaded.connect(self.shelf.look)
+        self.training = TrainingControl(self)
+        self.estimator = Estimator(self)
         self.downloads.restore()
 
     def close(self) -> None:
@@ -74,6 +87,10 @@ class ModelsDesk(QObject):
         self.here.close()
         self.downloads.close()
         self.account.close()
+        self.hub_drafters.close()
+        self.estimator.close()
+        self.training.close()
+        self.shelf.close()
         for part in (self.library, self.verification, self.removal):
             part.close()
 

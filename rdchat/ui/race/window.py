@@ -1,6 +1,7 @@
 """The race window: prompt and way of drafting above, the two replies, and what came of it below."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
@@ -17,7 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.requests import Mode, fresh_seed
+from rdchat.inference.api.requests import DraftSettings, Mode, fresh_seed
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
@@ -69,6 +70,7 @@ class RaceWindow(QDialog):
         self._race, self._drafting, self._obstacles = race, drafting, obstacles
         self._desk, self._preferences, self._theme = desk, preferences, theme
         self._result: RaceResult | None = None
+        self._tried: DraftSettings | None = None  # what races in the place of the chat's own settings
         self.setWindowTitle("Race")
         self.setMinimumSize(600, 440)
         self._build_question()
@@ -150,8 +152,16 @@ class RaceWindow(QDialog):
             changed.connect(self._show_state)
         QShortcut(QKeySequence.StandardKey.Close, self, self.close)
 
+    def try_draft(self, draft: DraftSettings, prompt: str) -> None:
+        """Show the window with a way of drafting that the chat need not have; see `open_with` for the prompt."""
+        self.open_with(prompt)
+        self._tried = draft
+        self.mode.setCurrentIndex(self.mode.findData(draft.mode))
+        self._show_state()
+
     def open_with(self, prompt: str) -> None:
         """Show the window with a prompt; an empty one leaves what it had."""
+        self._tried = None
         if not self._race.running and prompt:
             self.prompt.setPlainText(prompt)
         if not self.isVisible():
@@ -193,7 +203,7 @@ class RaceWindow(QDialog):
         settings = self._preferences.settings
         mode, seed = Mode(self.mode.currentData()), settings.seed
         sampling = self._desk.chat_sampling or settings.sampling
-        draft = replace(self._drafting.settings, mode=mode)
+        draft = replace(self._tried or self._drafting.settings, mode=mode)
         self._forget()
         try:
             self._race.start(
@@ -245,7 +255,8 @@ class RaceWindow(QDialog):
         self.problem.setVisible(bool(problem))
         self.start.setText("Stop race" if running else "Start race")
         self.start.setEnabled(running or not (reason or problem))
-        self.status.setText((self._race.words or self._obstacles.waiting_words()) if running else reason)
+        waiting = self._race.words or self._obstacles.waiting_words()
+        self.status.setText(waiting if running else reason or self._tried_words())
 
     def _reason_not_to_start(self) -> str:
         return self._obstacles.obstacle() or ("" if self.prompt.toPlainText().strip() else "Type a prompt first.")
@@ -253,7 +264,16 @@ class RaceWindow(QDialog):
     def _problem(self, mode: Mode) -> str:
         """Return why a mode is not to be had; empty where it is, or the engine has not told yet."""
         option = self._drafting.option(mode)
+        if self._tried is not None and mode is self._tried.mode:
+            return ""  # what was told is of the chat's own drafter
         return option.reason if option is not None and not option.available else ""
+
+    def _tried_words(self) -> str:
+        """Return what is tried in the mode that is chosen; empty where that is the chat's own."""
+        if self._tried is None or Mode(self.mode.currentData()) is not self._tried.mode:
+            return ""
+        named = self._tried.draft_model if self._tried.mode is Mode.SPECULATIVE else self._tried.drafter
+        return f"With {Path(named).name}" if named else ""
 
     def _show_modes(self) -> None:
         """Tell of each mode whether the loaded model can have it; one that cannot is named with its reason."""

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.requests import DraftSettings, Role
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.theme import Theme
 
 if TYPE_CHECKING:
+    from rdchat.services.app.folder_search import FolderSearch
+    from rdchat.services.models.drafters.drafter_shelf import MadeFor
     from rdchat.services.models.machine_room import MachineRoom
     from rdchat.services.models.models_desk import ModelsDesk
     from rdchat.ui.benchmark import BenchmarkWindow
@@ -39,6 +41,7 @@ class Windows:
         self._chat_of_tokens: int | None = None
         self.on_models_desk: Callable[[ModelsDesk], object] = lambda _desk: None
         self._room: MachineRoom | None = None
+        self._installed: tuple[FolderSearch, MadeFor] | None = None
 
     def offer_room(self, room: "MachineRoom") -> None:
         """Have the models window judge by this memory what fits."""
@@ -101,6 +104,11 @@ class Windows:
             parent=self._parent,
         )
 
+    def try_in_race(self, draft: DraftSettings) -> None:
+        """Show the race with a drafter that the chat need not use."""
+        asked = [message.text for message in self._controller.messages if message.role is Role.USER]
+        self.race.try_draft(draft, asked[-1] if asked else "")
+
     def open_race(self, typed: str) -> None:
         """Show the race with a prompt: what is being typed, else the last one of the chat, else what it had."""
         asked = [message.text for message in self._controller.messages if message.role is Role.USER]
@@ -135,6 +143,8 @@ class Windows:
             self._parent,
             room=self._room,
         )
+        if self._installed is not None:
+            desk.shelf.offer(*self._installed)
         self.on_models_desk(desk)
         return desk
 
@@ -146,7 +156,9 @@ class Windows:
 
         desk = self.models_desk
         drops = DroppedModel(self._sources, self._controller.model_slot, desk)
-        return ModelsWindow(desk, self._theme, drops, self._parent)
+        window = ModelsWindow(desk, self._theme, drops, self._parent)
+        window.drafters.race_requested.connect(self.try_in_race)
+        return window
 
     def open_discover(self, repository: str) -> None:
         """Show the models window at a model of the hub, which is then asked for it."""
@@ -165,6 +177,10 @@ class Windows:
         dialog = TokenDialog(self.models_desk.account, self._theme, parent)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.open()
+
+    def offer(self, models: "FolderSearch", made_for: "MadeFor") -> None:
+        """Offer what is installed to the models window; see `DrafterShelf.offer`."""
+        self._installed = models, made_for
 
     def close(self) -> None:
         """End what the windows do behind the app's back."""

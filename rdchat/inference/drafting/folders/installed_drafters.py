@@ -11,10 +11,14 @@ import rdchat
 from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
+from rdchat.hub.cache_layout import snapshot_of
 from rdchat.inference.api.drafter_facts import HeadKind, InstalledDrafter, describes_drafter
 from rdchat.inference.drafting.folders.drafter_files import CONFIG
-from rdchat.inference.drafting.folders.drafter_folder import inspect_drafter
+from rdchat.inference.drafting.folders.drafter_folder import bound_hash, inspect_drafter
+from rdchat.inference.drafting.folders.drafter_search import resolve_drafter
+from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.installed_models import folders_in, model_places
+from rdchat.inference.models.model_files import is_hub_id
 
 OWN, SHIPPED, BESIDE = "Your own", "Shipped", "Beside the model"
 _MOST_CONFIG_BYTES = 2**20
@@ -48,6 +52,27 @@ def installed_drafters(model: Path | None) -> tuple[InstalledDrafter, ...]:
             kind, problem = seen
             found[folder] = InstalledDrafter(place.name, place.drafter, place.place, kind, problem)
     return tuple(found.values())
+
+
+def drafters_made_for(model: str) -> tuple[InstalledDrafter, ...]:
+    """Return the drafters on this machine that name a model as theirs; the model need not be loaded.
+
+    Args:
+        model: Its folder, or its hub id in the hub's cache; of anything else nothing is known.
+    """
+    place = Path(model)
+    folder = place if place.is_dir() else snapshot_of(model) if is_hub_id(model) else None
+    if folder is None:
+        return ()
+    wanted = target_hash(folder)
+    return tuple(each for each in installed_drafters(folder) if not each.problem and _names(each.drafter, wanted))
+
+
+def _names(drafter: str, wanted: str) -> bool:
+    try:
+        return bound_hash(resolve_drafter(drafter)) == wanted
+    except RdchatError:
+        return False
 
 
 def _places(model: Path | None) -> Iterator[_Place]:

@@ -119,7 +119,11 @@ class DataMaker:
             batch = ConversationBatch.restore(self._saved, number, self._model, self._template) or self._begin(number)
             while not batch.over:
                 batch.step()
-                yield batch.answer_tokens
+                try:
+                    yield batch.answer_tokens
+                except GeneratorExit:  # a pause, which costs no token
+                    batch.save(self._saved, number)
+                    raise
                 if self._now() - saved > _SAVE_EVERY:
                     batch.save(self._saved, number)
                     saved = self._now()

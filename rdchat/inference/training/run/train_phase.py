@@ -69,7 +69,12 @@ class TrainPhase:
                 accuracy: tuple[float, ...] = ()
                 if last or self._now() - looked > _LOOK_EVERY:
                     accuracy, looked = learner.accuracy(), self._now()
-                yield self._progress(step, (step.step - first) / pace.spent_s, losses, accuracy)
+                progress = self._progress(step, (step.step - first) / pace.spent_s, losses, accuracy)
+                try:
+                    yield progress
+                except GeneratorExit:  # a pause, which costs no step
+                    learner.save(self._checkpoint)
+                    raise
                 losses = []
             if out_of_time:
                 return

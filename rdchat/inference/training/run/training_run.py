@@ -54,6 +54,7 @@ _DRAFTS = tuple(  # with which they are decoded
     DraftSettings(Mode.DRAFTER, beam_width=width, beam_length=5, lookup_branch=branch)
     for width, branch in ((1, False), (4, False), (4, True))
 )
+EVALUATED_TOKENS = _EVALUATED * len(_DRAFTS) * _EVALUATED_TOKENS + _CALIBRATION_PROMPTS * _CALIBRATION_TOKENS  # at most
 _CLOCK_SAVED_EVERY = 10.0  # seconds of --hours that an interruption may give back
 
 
@@ -98,7 +99,7 @@ class DrafterTraining:
             self._shards = ShardFolder(folder / "shards", self._model.info.vocabulary_size)
             self._training = training_of(self._model, self._plan, self._shards)
             log = stack.enter_context(closing(JsonLines(folder / "log.jsonl")))
-            for progress in self._phases():
+            for progress in stack.enter_context(closing(self._phases())):  # which saves before the lock is given back
                 log.append({"at": round(time.time(), 1)} | asdict(progress))
                 self._limit.save(_CLOCK_SAVED_EVERY)
                 yield progress
@@ -107,7 +108,7 @@ class DrafterTraining:
         with suppress(RdchatError):  # an error that is on its way says more
             self._limit.save()
 
-    def _phases(self) -> Iterator[TrainingProgress]:
+    def _phases(self) -> Generator[TrainingProgress]:
         data = self._data_phase()
         yield from data.run()
         shards = data.data()

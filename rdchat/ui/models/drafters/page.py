@@ -1,19 +1,182 @@
-"""What drafts for a model: published, or trained here."""
+"""What drafts for a model: on this machine, published, or trained here."""
 
-from PySide6.QtWidgets import QWidget
+from pathlib import Path
 
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from rdchat.inference.api.requests import DraftSettings
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.theme import Theme
+from rdchat.services.models.training.training_control import TrainingState
+from rdchat.ui.look.labels import Separator, ThemedLabel
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.models.drafters.installed_section import InstalledSection
+from rdchat.ui.models.drafters.published_section import PublishedSection
+from rdchat.ui.models.training.page import TrainingPage
+from rdchat.ui.speed.fields import CalmComboBox
+
+_WIDEST = 820
+_STATES = {
+    TrainingState.STARTING: "is starting",
+    TrainingState.TRAINING: "goes on",
+    TrainingState.PAUSING: "is pausing",
+    TrainingState.PAUSED: "is paused",
+    TrainingState.FAILED: "has stopped",
+    TrainingState.FINISHED: "is done: use the drafter, or discard it",
+}
 
 
 class DraftersPage(QWidget):
-    """What drafts for a model: published, or trained here.
+    """The drafters of one model, and the training page behind a button.
 
     Args:
         desk: What the window works with.
         theme: The appearance to follow.
     """
 
+    race_requested = Signal(DraftSettings)
+
     def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
         super().__init__()
-        self._desk, self._theme = desk, theme
+        self._shelf, self._hub, self._training = desk.shelf, desk.hub_drafters, desk.training
+        self._theme = theme
+        self.installed = InstalledSection(desk.shelf, theme)
+        self.published = PublishedSection(desk.hub_drafters, desk.shelf, theme)
+        self.training = TrainingPage(desk.training, desk.estimator, desk.shelf, theme)
+        self.model = CalmComboBox()
+        self.model.setAccessibleName("Model")
+        self.model.setPlaceholderText("Choose a model")
+        self.model.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.model.setMaximumWidth(400)
+        self.load = QPushButton("Load")
+        self.train = QPushButton("Train a drafter…")
+        for button in (self.load, self.train):
+            button.setAutoDefault(False)
+        self.note = ThemedLabel(theme, "", "success")
+        self.note.setWordWrap(True)
+        self._stack = QStackedWidget()
+        self._list = self._build_list()
+        self._stack.addWidget(self._list)
+        self._stack.addWidget(self.training)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._stack)
+        self._connect()
+        self._fill_models()
+        self._show_state()
+
+    def _build_list(self) -> QWidget:
+        bar = QHBoxLayout()
+        bar.setContentsMargins(LARGE, SMALL, LARGE, SMALL)
+        bar.setSpacing(SMALL)
+        bar.addWidget(QLabel("Drafters for"))
+        bar.addWidget(self.model, 3)
+        bar.addWidget(self.load)
+        bar.addStretch(1)
+        bar.addWidget(self.train)
+        inner = QWidget()
+        inner.setMaximumWidth(_WIDEST)
+        column = QVBoxLayout(inner)
+        column.setContentsMargins(LARGE, MEDIUM, LARGE, LARGE)
+        column.setSpacing(MEDIUM)
+        column.addWidget(self.note)
+        column.addWidget(self.installed)
+        column.addWidget(self.published)
+        column.addStretch(1)
+        area = QScrollArea(widgetResizable=True)
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setWidget(inner)
+        page = QWidget()
+        layout = QVBoxLayout(page)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addLayout(bar)
+        layout.addWidget(Separator(self._theme))
+        layout.addWidget(area, 1)
+        return page
+
+    def _connect(self) -> None:
+        shelf, training = self._shelf, self._training
+        self.model.activated.connect(self._choose)
+        self.load.clicked.connect(shelf.load_chosen)
+        self.train.clicked.connect(self.show_training)
+        self.training.left.connect(self.show_drafters)
+        for part in (self.installed, self.published, self.training):
+            part.race_requested.connect(self.race_requested)
+        shelf.models_changed.connect(self._fill_models)
+        shelf.changed.connect(self._show_state)
+        training.changed.connect(self._show_state)
+        training.taken.connect(self._on_taken)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Look again what is here: perhaps something was downloaded meanwhile."""
+        super().showEvent(event)
+        self._shelf.look()
+
+    def show_training(self) -> None:
+        """Show the training, or what one can be."""
+        self._stack.setCurrentWidget(self.training)
+        self.training.back.setFocus()
+
+    def show_drafters(self) -> None:
+        """Show the list."""
+        self._shelf.look()
+        self._stack.setCurrentWidget(self._list)
+        self.train.setFocus()
+
+    def _fill_models(self) -> None:
+        shelf, chosen = self._shelf, self._shelf.chosen
+        with QSignalBlocker(self.model):
+            self.model.clear()
+            if loaded := shelf.loaded:
+                self.model.addItem(f"{loaded.name} (loaded)", None)
+            for each in shelf.others:
+                self.model.addItem(each.name, each)
+                if chosen is not None and not chosen.loaded and each.model == chosen.model:
+                    self.model.setCurrentIndex(self.model.count() - 1)
+            if chosen is None or chosen.loaded:
+                self.model.setCurrentIndex(-1 if chosen is None else 0)
+
+    def _choose(self) -> None:
+        self._hub.forget()
+        self.note.setText("")
+        self._shelf.choose(self.model.currentData())
+
+    def _show_state(self) -> None:
+        chosen, state, order = self._shelf.chosen, self._training.state, self._training.order
+        self.model.setEnabled(self.model.count() > 0)
+        self.load.setVisible(chosen is not None and not chosen.loaded)
+        going = order is not None and state in _STATES
+        self.train.setText("Show training…" if going else "Train a drafter…")
+        self.train.setEnabled(going or (chosen is not None and state is TrainingState.NOTHING))
+        if going and order is not None:
+            self.note.set_color("muted")
+            self.note.setText(f"The training of a drafter for {order.name} {_STATES[state]}.")
+        elif self.note.text().startswith("The training"):
+            self.note.setText("")
+        self.note.setVisible(bool(self.note.text()))
+
+    def _on_taken(self, drafter: str, model: str) -> None:
+        """Have the model draft with what was trained for it."""
+        loaded = self._shelf.loaded
+        if loaded is not None and loaded.folder == model:
+            self._shelf.use(drafter)
+        else:
+            self._shelf.prefer(drafter, model)
+        self.show_drafters()
+        self.note.set_color("success")
+        self.note.setText(f"{Path(drafter).name} drafts from the next reply on.")
+        self.note.setVisible(True)

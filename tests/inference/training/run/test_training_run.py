@@ -10,13 +10,14 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError, StorageFullError, StorageLockedError
+from rdchat.files.file_lock import FileLock
 from rdchat.inference.benchmark import evaluation
 from rdchat.inference.drafting.folders.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 from rdchat.inference.training.data.shipped_answers import write_answers
 from rdchat.inference.training.head.trainer import Recipe, StepReport, Trainer
-from rdchat.inference.training.run import train_phase, training_run
+from rdchat.inference.training.run import comparison, train_phase, training_run
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
@@ -208,6 +209,49 @@ def test_a_checkpoint_of_another_head_is_not_taken_for_one_of_this(
     train(model, settings, until=Phase.TRAIN)
     mx.save_safetensors(str(checkpoint(model, settings)), {"head.output.weight": mx.zeros((3, 3))}, {"step": "5"})
     assert phases(train(model, settings))[-1] is Phase.DONE
+
+
+@pytest.mark.parametrize(("phase", "kept"), [(Phase.DATA, "wave.safetensors"), (Phase.TRAIN, "*/training.safetensors")])
+def test_a_pause_keeps_what_was_done_since_it_was_saved_last(
+    phase: Phase, kept: str, model: LoadedModel, settings: TrainingSettings, finished: Finished
+) -> None:
+    """Closing the run is a pause; a kill may cost 45 seconds."""
+    train(model, settings, until=phase)
+    folder = make_plan(model, settings, resume=True).folder
+    assert list(folder.glob(kept))
+    FileLock(folder / "lock").release()  # it was given back
+    train(model, settings)
+    check_same(finished.settings, settings)
+
+
+def test_two_drafters_are_measured_on_the_same_questions_and_once(
+    model: LoadedModel, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EVERYDAY_PROMPTS", comparison.EVERYDAY_PROMPTS[:2])
+    monkeypatch.setattr(comparison, "_TOKENS", 8)
+    shutil.copytree(finished.settings.out, tmp_path / "old")
+    told: list[float] = []
+    found = comparison.compare_drafters(model, finished.settings.out, str(tmp_path / "old"), tmp_path, told.append)
+    assert (found.old, found.setup, found.problem) == ("old", "W4 L5", "")
+    assert [group.group for group in found.groups] == ["explaining", "code", "all"]
+    assert all(group.new is not None and group.new == group.old for group in found.groups)
+    assert told == [0.25, 0.5, 0.75, 1.0]
+    monkeypatch.setattr(evaluation, "record", lambda *_: pytest.fail("it was measured before"))
+    assert found == comparison.compare_drafters(
+        model, finished.settings.out, str(tmp_path / "old"), tmp_path, told.append
+    )
+
+
+def test_an_old_drafter_that_is_gone_is_told_of_and_the_new_one_is_measured(
+    model: LoadedModel, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EVERYDAY_PROMPTS", comparison.EVERYDAY_PROMPTS[:1])
+    monkeypatch.setattr(comparison, "_TOKENS", 4)
+    gone = str(tmp_path / "gone")
+    found = comparison.compare_drafters(model, finished.settings.out, gone, tmp_path, lambda _: None)
+    assert found.old == "gone"
+    assert "There is no drafter at" in found.problem
+    assert all(group.new is not None and group.old is None for group in found.groups)
 
 
 def test_two_processes_cannot_train_into_one_folder(model: LoadedModel, settings: TrainingSettings) -> None:

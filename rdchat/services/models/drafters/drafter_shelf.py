@@ -1,0 +1,276 @@
+"""The drafters on this machine for a chosen model, and what can be done with them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from PySide6.QtCore import QFile, QObject, Signal, Slot
+
+from rdchat import paths
+from rdchat.errors import RdchatError
+from rdchat.inference.api.drafter_facts import InstalledDrafter, TargetMatch
+from rdchat.inference.api.installed_model import InstalledModel
+from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.services.app.folder_search import FolderSearch
+from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.models.drafters.own_card import figures_of
+from rdchat.services.models.side_thread import SideThread
+
+MadeFor = Callable[[str], tuple[InstalledDrafter, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenModel:
+    """The model whose drafters are shown.
+
+    Attributes:
+        name: For people.
+        model: What `Engine.load` takes; None is the default model.
+        folder: Of its files; empty where it was never loaded, and its name says no folder.
+        loaded: Whether it answers now.
+        weight_bytes: Of its weights; 0 where that is not known.
+    """
+
+    name: str
+    model: str | None
+    folder: str = ""
+    loaded: bool = False
+    weight_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfEntry:
+    """A drafter on this machine.
+
+    Attributes:
+        found: What it is and where it lies.
+        match: How sure it is that it was made for the model; None where that is not known.
+        used: Whether the model drafts with it now.
+        own: Whether it is the person's own, and may be deleted here.
+        figures: Tokens per call of the model by setup, of its own evaluation.
+    """
+
+    found: InstalledDrafter
+    match: TargetMatch | None
+    used: bool
+    own: bool
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+class DrafterShelf(QObject):
+    """What drafts for one model. Lives on the main thread.
+
+    Args:
+        slot: The loaded model.
+        drafting: Its drafters, and the one that is used.
+        preferences: Have what other models draft with.
+        parent: The Qt parent.
+
+    Attributes:
+        chosen: The model whose drafters are shown; None while none is chosen or loaded.
+        problem: Why the last thing that was asked for was not done.
+    """
+
+    changed = Signal()
+    models_changed = Signal()
+
+    def __init__(
+        self,
+        slot: ModelSlot,
+        drafting: DraftControl,
+        preferences: SettingsControl,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._slot, self._drafting, self._preferences = slot, drafting, preferences
+        self._side = SideThread("drafters", self)
+        self._models: FolderSearch | None = None
+        self._made_for: FolderSearch | None = None
+        self._figures: dict[str, dict[str, float]] = {}  # by drafter
+        self._other: ChosenModel | None = None  # chosen though it is not loaded
+        self._last_loaded = self.loaded
+        self.problem = ""
+        slot.load_started.connect(self._on_model)
+        slot.loaded.connect(self._on_model)
+        slot.failed.connect(self._on_model)
+        drafting.changed.connect(self._refresh)
+
+    def offer(self, models: FolderSearch, made_for: MadeFor) -> None:
+        """Offer what else is installed.
+
+        Args:
+            models: Finds `InstalledModel`s.
+            made_for: Returns the drafters that were made for a model that is not loaded; may read files.
+        """
+        self._models, self._made_for = models, FolderSearch(made_for, self)
+        models.changed.connect(self.models_changed)
+        self._made_for.changed.connect(self._refresh)
+        self.look()
+
+    def look(self) -> None:
+        """Look again what is here."""
+        if self._models is not None:
+            self._models.look()
+        self._drafting.look_for_drafters()
+        if self._other is not None and self._made_for is not None and self._other.model is not None:
+            self._made_for.look(self._other.model)
+
+    @property
+    def loaded(self) -> ChosenModel | None:
+        """The model that answers."""
+        info = self._slot.info
+        if info is None:
+            return None
+        return ChosenModel(info.name, self._slot.chosen, str(info.path), True, info.weights_bytes)
+
+    @property
+    def chosen(self) -> ChosenModel | None:
+        return self._other or self.loaded
+
+    @property
+    def dtype(self) -> str:
+        """The precision that the loaded model was asked for in."""
+        return self._slot.dtype.value
+
+    @property
+    def others(self) -> tuple[InstalledModel, ...]:
+        """Installed models that are not the loaded one."""
+        found: tuple[InstalledModel, ...] = self._models.found if self._models is not None else ()
+        return tuple(each for each in found if not each.problem and not self._is_loaded(each.model))
+
+    def choose(self, model: InstalledModel | None) -> None:
+        """Show the drafters of another model; None shows the loaded one's."""
+        self._other = None
+        if model is not None and not self._is_loaded(model.model):
+            folder = model.model if Path(model.model).is_absolute() else ""
+            self._other = ChosenModel(model.name, model.model, folder)
+            if self._made_for is not None:
+                self._made_for.look(model.model)
+        self.problem = ""
+        self._refresh()
+
+    def load_chosen(self) -> None:
+        """Load the chosen model."""
+        if self._other is not None:
+            self._slot.load(self._other.model)
+
+    @property
+    def entries(self) -> tuple[ShelfEntry, ...]:
+        """The drafters that may draft for the chosen model."""
+        if self._other is not None:
+            found = self._made_for.found if self._made_for is not None else ()
+            return tuple(self._entry(each, TargetMatch(True)) for each in found)
+        matches = {each.drafter: self._drafting.match(each.drafter) for each in self._drafting.drafters}
+        return tuple(self._entry(each, matches[each.drafter]) for each in self._drafting.drafters if not each.problem)
+
+    @property
+    def unfit(self) -> tuple[InstalledDrafter, ...]:
+        """Those that cannot, which say why; of a model that is not loaded that is not known."""
+        return () if self._other is not None else tuple(each for each in self._drafting.drafters if each.problem)
+
+    @property
+    def here(self) -> frozenset[str]:
+        """Names of all that was found on this machine, drafters and models."""
+        models: tuple[InstalledModel, ...] = self._models.found if self._models is not None else ()
+        return frozenset(
+            [each.drafter for each in self._drafting.drafters] + [m.model for m in models if not m.problem]
+        )
+
+    def use(self, drafter: str) -> None:
+        """Have the loaded model draft with a drafter."""
+        settings = self._drafting.settings
+        mode = settings.mode if settings.mode in {Mode.AUTO, Mode.DRAFTER} else Mode.AUTO
+        self._drafting.change(replace(settings, drafter=drafter, mode=mode))
+
+    def prefer(self, drafter: str, model: str) -> None:
+        """Have a model that is not loaded draft with a drafter the next time; `model` is its folder."""
+        settings = self._preferences.settings
+        kept = tuple(
+            replace(each, draft=replace(each.draft, drafter=drafter)) if each.model == model else each
+            for each in settings.drafts
+        )  # one without settings of its own takes the newest that was made for it
+        if kept != settings.drafts:
+            self._preferences.change(replace(settings, drafts=kept))
+
+    def use_draft_model(self, model: str) -> None:
+        """Have the loaded model draft with a smaller model."""
+        settings = self._drafting.settings
+        mode = settings.mode if settings.mode in {Mode.AUTO, Mode.SPECULATIVE} else Mode.AUTO
+        self._drafting.change(replace(settings, draft_model=model, mode=mode))
+
+    @property
+    def settings(self) -> DraftSettings:
+        """How the loaded model drafts now."""
+        return self._drafting.settings
+
+    def delete(self, entry: ShelfEntry) -> None:
+        """Move one of the person's own drafters to the system's Trash; `changed` follows."""
+        folder = Path(entry.found.drafter)
+        if not entry.own:
+            return
+        if self._drafting.settings.drafter == entry.found.drafter:
+            self._drafting.change(replace(self._drafting.settings, drafter=None))
+        self._side.do(lambda: _to_trash(folder), self._on_deleted)
+
+    def close(self) -> None:
+        self._side.close()
+        if self._made_for is not None:
+            self._made_for.close()
+
+    def _entry(self, found: InstalledDrafter, match: TargetMatch | None) -> ShelfEntry:
+        own = Path(found.drafter).parent == paths.data_dir() / "drafters"
+        if found.drafter not in self._figures:
+            self._figures[found.drafter] = {}
+            if Path(found.drafter).is_absolute():
+                self._side.do(lambda: (found.drafter, figures_of(Path(found.drafter))), self._on_figures)
+        used = self._other is None and self._used() == found.drafter
+        return ShelfEntry(found, match, used, own, self._figures[found.drafter])
+
+    def _used(self) -> str | None:
+        """Return what the loaded model drafts with: what is named, else the one made for it."""
+        if self._drafting.settings.drafter is not None:
+            return self._drafting.settings.drafter
+        option = self._drafting.option(Mode.DRAFTER)
+        return option.source if option is not None and option.available else None
+
+    def _is_loaded(self, model: str) -> bool:
+        info = self._slot.info
+        return info is not None and model in {self._slot.chosen, info.name, str(info.path)}
+
+    def _on_figures(self, told: tuple[str, dict[str, float]] | RdchatError) -> None:
+        if not isinstance(told, RdchatError) and told[1]:
+            self._figures[told[0]] = told[1]
+            self.changed.emit()
+
+    def _on_deleted(self, outcome: RdchatError | None) -> None:
+        self.problem = str(outcome) if outcome is not None else ""
+        self.look()
+        self.changed.emit()
+
+    @Slot()
+    def _on_model(self) -> None:
+        if self._other is not None and self._is_loaded(self._other.model or ""):
+            self._other = None
+            self.models_changed.emit()
+        self._refresh()
+
+    @Slot()
+    def _refresh(self) -> None:
+        if self.loaded != self._last_loaded:  # unloaded, too
+            self._last_loaded = self.loaded
+            self.models_changed.emit()
+        self.changed.emit()
+
+
+def _to_trash(folder: Path) -> None:
+    """Move a folder to the Trash.
+
+    Raises:
+        RdchatError: If the system has none there, or refuses.
+    """
+    if not QFile(str(folder)).moveToTrash():
+        raise RdchatError(
+            f"{folder.name} could not be moved to the Trash.", "Delete its folder by hand: Reveal shows it."
+        )

@@ -1,0 +1,163 @@
+"""The window's one training on disk, where it outlasts the app: what was asked for, and how far it is."""
+
+import json
+import shutil
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rdchat import paths
+from rdchat.files.atomic_file import make_folder, write_json
+from rdchat.files.file_lock import FileLock
+from rdchat.inference.api.training import CURVE, DRAFTER, RESULT, Comparison, TrainingOrder
+
+_RECORD = "training.json"
+_REMOVED = "removed-"  # before the name of data that is being removed
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRecord:
+    """What is kept of a training.
+
+    Attributes:
+        order: What was asked for.
+        data_folder: Where its data is kept; empty before that is known.
+        model_folder: The model's folder; empty before that is known.
+        made_data: Whether all of that data was made for this training.
+        paused: Whether the person paused it; else it stopped when the app did.
+        problem, hint: Why it stopped, where it failed.
+    """
+
+    order: TrainingOrder
+    data_folder: str = ""
+    model_folder: str = ""
+    made_data: bool = False
+    paused: bool = False
+    problem: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """What was measured at a fraction of the training phase: loss in nats, and the share of right tokens by place."""
+
+    fraction: float
+    loss: float
+    accuracy: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTraining:
+    """A training as it was found on disk; `comparison` once it is finished."""
+
+    record: TrainingRecord
+    points: tuple[CurvePoint, ...]
+    comparison: Comparison | None
+
+
+class JobFolder:
+    """The folder of the training; everything here may wait for the disk."""
+
+    @property
+    def path(self) -> Path:
+        return paths.data_dir() / "training"
+
+    def read(self) -> KeptTraining | None:
+        """Return the training that was begun; None without one, or where it cannot be read any more."""
+        try:
+            data = json.loads((self.path / _RECORD).read_bytes())
+            record = TrainingRecord(**data | {"order": TrainingOrder.from_dict(data["order"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return KeptTraining(record, self._points(), self._comparison())
+
+    def write(self, record: TrainingRecord) -> None:
+        """Keep a training.
+
+        Raises:
+            StorageFullError: If the disk is full.
+            StorageError: If it cannot be written.
+        """
+        make_folder(self.path)
+        write_json(self.path / _RECORD, asdict(record))
+
+    def clear(self) -> None:
+        """Remove what an earlier training left; what cannot be removed is written over.
+
+        Only what a training made is there, beside a record that was removed with it.
+        """
+        shutil.rmtree(self.path, ignore_errors=True)
+        _remove_data()
+
+    def take(self, record: TrainingRecord) -> Path:
+        """Move the trained drafter to the person's own ones; return its folder there.
+
+        Raises:
+            OSError: If it cannot be moved.
+        """
+        own = paths.data_dir() / "drafters"
+        own.mkdir(parents=True, exist_ok=True)
+        name = f"{Path(record.order.name).name}-{record.order.kind.value}"
+        names = [name, *(f"{name}-{number}" for number in range(2, 1000))]
+        place = next(own / name for name in names if not (own / name).exists())
+        (self.path / DRAFTER).rename(place)
+        return place
+
+    def remove(self, record: TrainingRecord) -> None:
+        """Remove what is left of a training, and its data where nothing else needs it.
+
+        Raises:
+            StorageLockedError: If another process works with the data.
+            OSError: If it cannot be removed.
+        """
+        data = Path(record.data_folder)
+        if record.made_data and data.is_dir() and data.is_relative_to(_trainings()):
+            lock = FileLock(data / "lock", "the training data", "Wait until it is done, or stop it.")
+            lock.release()
+            data.rename(data.with_name(f"{_REMOVED}{data.name}"))  # at once: nobody goes on with a half of it
+        if self.path.exists():
+            (self.path / _RECORD).unlink(missing_ok=True)  # first: what is half removed is no training
+            shutil.rmtree(self.path)
+        _remove_data()
+
+    def data_bytes(self, record: TrainingRecord) -> int:
+        """Return the bytes of the data that would be removed with the training."""
+        if not record.made_data or not record.data_folder:
+            return 0
+        return sum(path.stat().st_size for path in Path(record.data_folder).rglob("*") if path.is_file())
+
+    def _points(self) -> tuple[CurvePoint, ...]:
+        points: list[CurvePoint] = []
+        with suppress(OSError):
+            for line in (self.path / CURVE).read_bytes().splitlines():
+                with suppress(ValueError, TypeError, KeyError):
+                    add_point(points, _point(json.loads(line)))
+        return tuple(points)
+
+    def _comparison(self) -> Comparison | None:
+        try:
+            return Comparison.from_dict(json.loads((self.path / RESULT).read_bytes()))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+
+def _trainings() -> Path:
+    return paths.cache_dir() / "training"
+
+
+def _remove_data() -> None:
+    """Remove data that was set aside for that, also by an app that was killed meanwhile."""
+    for folder in _trainings().glob(f"*/{_REMOVED}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def add_point(points: list[CurvePoint], point: CurvePoint) -> None:
+    """Add a point in its place: a training that goes on from its checkpoint measures the last steps again."""
+    while points and points[-1].fraction >= point.fraction:
+        points.pop()
+    points.append(point)
+
+
+def _point(data: dict[str, Any]) -> CurvePoint:
+    return CurvePoint(float(data["fraction"]), float(data["loss"]), tuple(float(share) for share in data["accuracy"]))

@@ -1,0 +1,244 @@
+"""A drafter as a row: its name, what is known of it, and what can be done with it."""
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QProgressBar, QPushButton, QToolButton, QVBoxLayout, QWidget
+
+from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.published_drafters import PublishedDrafter
+from rdchat.services.models.drafters.drafter_shelf import ShelfEntry
+from rdchat.ui.look.formatting import counted, decimal, memory, percent
+from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, wrapped
+from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
+
+_LOAD_FIRST = "Load this model first."
+_MOST_FIGURES = 3
+_SETUPS = ("W4 L5", "W1 L5", "W4 L5 + lookup")  # whose figure is shown, by preference
+
+
+class _Row(QWidget):
+    """Name and words at the left, buttons at the right, a hairline below."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self.name = ElidedLabel(theme, "", bold=True, mode=Qt.TextElideMode.ElideMiddle)
+        self.badge = ThemedLabel(theme, "", "success", -1)
+        self.facts = self._words("muted")
+        self.more = self._words("muted")
+        self.problem = self._words("warning")
+        top = QHBoxLayout()
+        top.setSpacing(SMALL)
+        top.addWidget(self.name, 1)
+        top.addWidget(self.badge)
+        self.words = QVBoxLayout()
+        self.words.setSpacing(2)
+        self.words.addLayout(top)
+        for label in (self.facts, self.more, self.problem):
+            self.words.addWidget(label)
+        self.buttons = QHBoxLayout()
+        self.buttons.setSpacing(SMALL)
+        line = QHBoxLayout()
+        line.setContentsMargins(0, MEDIUM - 2, 0, MEDIUM - 2)
+        line.setSpacing(MEDIUM)
+        line.addLayout(self.words, 1)
+        line.addLayout(self.buttons)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addLayout(line)
+        column.addWidget(Separator(theme))
+
+    def _words(self, color: str) -> ThemedLabel:
+        label = ThemedLabel(self._theme, "", color, -1, tabular=True)
+        label.setWordWrap(True)
+        return label
+
+    def _say(self, label: ThemedLabel, words: str) -> None:
+        label.setText(words)
+        label.setVisible(bool(words))
+
+    def _button(self, text: str, name: str) -> QPushButton:
+        button = QPushButton(text)
+        button.setAutoDefault(False)
+        button.setAccessibleName(name)
+        self.buttons.addWidget(button)
+        return button
+
+
+class InstalledRow(_Row):
+    """A drafter on this machine."""
+
+    use_requested = Signal(str)
+    race_requested = Signal(str)
+    reveal_requested = Signal(str)
+    delete_requested = Signal(object)
+
+    def __init__(self, entry: ShelfEntry, theme: Theme) -> None:
+        super().__init__(theme)
+        self._entry = entry
+        name = entry.found.name
+        self.use = self._button("Use", f"Use {name}")
+        self.race = self._button("Try in a race…", f"Try {name} in a race")
+        self.menu_button = QToolButton()
+        self.menu_button.setText("More")
+        self.menu_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.menu_button.setAccessibleName(f"More for {name}")
+        self.menu_button.setAutoRaise(True)
+        self.buttons.addWidget(self.menu_button)
+        menu = QMenu(self)
+        self.reveal = menu.addAction("Reveal")
+        self.delete = menu.addAction("Delete…")
+        self.menu_button.setMenu(menu)
+        self.use.clicked.connect(lambda: self.use_requested.emit(self._entry.found.drafter))
+        self.race.clicked.connect(lambda: self.race_requested.emit(self._entry.found.drafter))
+        self.reveal.triggered.connect(lambda: self.reveal_requested.emit(self._entry.found.drafter))
+        self.delete.triggered.connect(lambda: self.delete_requested.emit(self._entry))
+
+    def show_entry(self, entry: ShelfEntry, loaded: bool) -> None:
+        """Show what is known of it.
+
+        Args:
+            entry: The drafter.
+            loaded: Whether the model is that it may draft for.
+        """
+        self._entry = entry
+        found = entry.found
+        self.name.setText(found.name)
+        self.name.setToolTip(found.drafter)
+        self._say(self.badge, "In use" if entry.used else "")
+        self._say(self.facts, "  ·  ".join(_facts(entry)))
+        self._say(self.more, _own_figures(entry.figures))
+        unsure = entry.match is not None and not entry.match.sure
+        self._say(self.problem, entry.match.words if entry.match is not None and unsure else "")
+        for button in (self.use, self.race):
+            button.setEnabled(loaded and not (button is self.use and entry.used))
+            button.setToolTip("" if loaded else _LOAD_FIRST)
+        self.reveal.setEnabled(Path(found.drafter).is_absolute())
+        self.delete.setVisible(entry.own)
+
+
+class PublishedRow(_Row):
+    """A repository of the hub that may draft for the model."""
+
+    download_requested = Signal(str)
+    page_requested = Signal(str)
+    use_requested = Signal(object)
+    race_requested = Signal(object)
+
+    def __init__(self, found: PublishedDrafter, theme: Theme) -> None:
+        super().__init__(theme)
+        self._found = found
+        self.bar = QProgressBar(textVisible=False, maximum=1000)
+        self.bar.setFixedHeight(4)
+        self.bar.setAccessibleName(f"Download of {found.repository}")
+        self.words.addWidget(self.bar)
+        self.page = self._button("Web page", f"Open the page of {found.repository} in a browser")
+        self.download = self._button("Download", f"Download {found.repository}")
+        self.use = self._button("Use", f"Use {found.repository}")
+        self.race = self._button("Try in a race…", f"Try {found.repository} in a race")
+        self.race.clicked.connect(lambda: self.race_requested.emit(self._found))
+        self.page.clicked.connect(lambda: self.page_requested.emit(self._found.repository))
+        self.download.clicked.connect(lambda: self.download_requested.emit(self._found.repository))
+        self.use.clicked.connect(lambda: self.use_requested.emit(self._found))
+
+    def show_found(
+        self,
+        found: PublishedDrafter,
+        download: DownloadProgress | None,
+        *,
+        here: bool,
+        problem: str,
+        loaded: bool,
+        used: bool,
+    ) -> None:
+        """Show what is known of it.
+
+        Args:
+            found: What the hub says.
+            download: Where its download stands; None without one.
+            here: Whether it is on this machine.
+            problem: Why it does not fit, now that it is here.
+            loaded: Whether the model is that it may draft for.
+            used: Whether it drafts for it now.
+        """
+        self._found = found
+        self.name.setText(found.repository)
+        state = download.state if download is not None else None
+        self._say(self.badge, "In use" if used else "On this machine" if here else "")
+        self._say(self.facts, "  ·  ".join(_published_facts(found)))
+        self._say(self.more, _publishers_figures(found))
+        under_way = download is not None and not download.state.has_ended
+        told = _download_words(download) if download is not None and not here else ""
+        self._say(self.problem, problem or found.problem or told)
+        self.problem.set_color("muted" if under_way and not problem else "warning")
+        self.bar.setVisible(under_way)
+        if download is not None and download.total_bytes:
+            self.bar.setRange(0, 1000)
+            self.bar.setValue(round(1000 * download.done_bytes / download.total_bytes))
+        else:
+            self.bar.setRange(0, 0)
+        self.download.setVisible(not here)
+        self.download.setEnabled(not under_way and not found.problem)
+        self.download.setText("Resume" if state in {DownloadState.PAUSED, DownloadState.FAILED} else "Download")
+        self.download.setToolTip(wrapped(found.problem) if found.problem else "")
+        self.page.setVisible(not here)
+        for button in (self.use, self.race):
+            button.setVisible(here)
+            button.setEnabled(loaded and not problem and not (button is self.use and used))
+            button.setToolTip("" if loaded else _LOAD_FIRST)
+
+
+def _facts(entry: ShelfEntry) -> list[str]:
+    found, parts = entry.found, []
+    if found.kind is not None:
+        parts.append(found.kind.words)
+    if entry.match is not None:
+        parts.append("made for this model" if entry.match.sure else "fits by its sizes")
+    return [*parts, found.place]
+
+
+def _own_figures(figures: dict[str, float]) -> str:
+    setup = next((setup for setup in _SETUPS if setup in figures), None)
+    if setup is None:
+        return ""
+    return f"{decimal(figures[setup])} tokens a call at the end of its training ({setup})"
+
+
+def _published_facts(found: PublishedDrafter) -> list[str]:
+    parts = [found.kind.words]
+    if found.size is not None:
+        parts.append(memory(found.size))
+    if found.same_tokenizer:
+        parts.append("same tokenizer")
+    if found.licence:
+        parts.append(found.licence)
+    if found.gated:
+        parts.append("gated")
+    return [*parts, counted(found.downloads, "download")]
+
+
+def _publishers_figures(found: PublishedDrafter) -> str:
+    """Return a few figures of its card, in its words."""
+    if not found.figures:
+        return ""
+    measure = found.figures[0].measure
+    same = [figure for figure in found.figures if figure.measure == measure][:_MOST_FIGURES]
+    listed = ", ".join(f"{figure.of} {figure.value}" for figure in same)
+    return f"By its publisher's figures: {measure.lower()} {listed}"
+
+
+def _download_words(download: DownloadProgress) -> str:
+    if download.state is DownloadState.FAILED:
+        return f"{download.problem} {download.hint}".strip()
+    if download.notes:
+        return " ".join(download.notes)
+    if download.state is DownloadState.DOWNLOADING and download.total_bytes:
+        return f"Downloading, {percent(download.done_bytes / download.total_bytes)}"
+    return {
+        DownloadState.WAITING: "Waiting for other downloads",
+        DownloadState.ASKING: "Asking the hub",
+        DownloadState.CHECKING: "Checking",
+        DownloadState.PAUSED: "Paused",
+    }.get(download.state, "")

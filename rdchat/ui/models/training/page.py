@@ -1,0 +1,114 @@
+"""The training page: what to train, how it goes, or what came of it, whichever there is."""
+
+from dataclasses import replace
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QMessageBox, QStackedWidget, QVBoxLayout, QWidget
+
+from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api.training import DRAFTER
+from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
+from rdchat.services.models.training.estimator import Estimator
+from rdchat.services.models.training.training_control import TrainingControl, TrainingState
+from rdchat.ui.look.buttons import IconButton
+from rdchat.ui.look.labels import ElidedLabel, Separator
+from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
+from rdchat.ui.models.training.order_view import OrderView
+from rdchat.ui.models.training.progress_view import ProgressView
+from rdchat.ui.models.training.result_view import ResultView
+
+
+class TrainingPage(QWidget):
+    """One of three views, by where the training stands.
+
+    Args:
+        training: The app's one training.
+        estimator: What one would take.
+        shelf: For which model.
+        theme: The appearance to follow.
+    """
+
+    left = Signal()  # back to the drafters
+    race_requested = Signal(DraftSettings)
+
+    def __init__(self, training: TrainingControl, estimator: Estimator, shelf: DrafterShelf, theme: Theme) -> None:
+        super().__init__()
+        self._training, self._estimator, self._shelf = training, estimator, shelf
+        self.order = OrderView(training, estimator, shelf, theme)
+        self.progress = ProgressView(training, theme)
+        self.result = ResultView(training, theme)
+        self.back = IconButton("previous", "Back to the drafters", theme)
+        self.heading = ElidedLabel(theme, "", bold=True)
+        self._views = QStackedWidget()
+        self._first: dict[QWidget, QWidget] = {
+            self.order: self.order.estimate,
+            self.progress: self.progress.pause,
+            self.result: self.result.use,
+        }
+        for view in (self.order, self.progress, self.result):
+            self._views.addWidget(view)
+        bar = QHBoxLayout()
+        bar.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)
+        bar.addWidget(self.back)
+        bar.addWidget(self.heading, 1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addLayout(bar)
+        layout.addWidget(Separator(theme))
+        layout.addWidget(self._views, 1)
+        self.back.clicked.connect(self.leave)
+        self.progress.discard_requested.connect(self.ask_to_discard)
+        self.result.discard_requested.connect(self.ask_to_discard)
+        self.result.race_requested.connect(self._race)
+        for key in QKeySequence.keyBindings(QKeySequence.StandardKey.Back):
+            QShortcut(key, self, self.leave)
+        theme.changed.connect(self.back.restyle)
+        training.changed.connect(self._show_state)
+        shelf.changed.connect(self._show_state)
+        self._show_state()
+
+    def leave(self) -> None:
+        """Go back to the drafters; an estimate under way is for nobody any more."""
+        self._estimator.cancel()
+        self.left.emit()
+
+    def ask_to_discard(self) -> None:
+        """Ask whether to end the training and remove what it made."""
+        box = QMessageBox(QMessageBox.Icon.Question, "rdchat", "Discard this training?", parent=self)
+        box.setInformativeText("The drafter and the data that was made for it are removed. This cannot be undone.")
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        discard = box.addButton("Discard", QMessageBox.ButtonRole.DestructiveRole)
+        keep = box.addButton("Keep", QMessageBox.ButtonRole.RejectRole)
+        box.setDefaultButton(keep)
+        box.setEscapeButton(keep)
+        discard.clicked.connect(self._training.discard)
+        box.open()
+
+    def _show_state(self) -> None:
+        state, order, chosen = self._training.state, self._training.order, self._shelf.chosen
+        if state is TrainingState.NOTHING or order is None:
+            view: QWidget = self.order
+            name = chosen.name if chosen else ""
+        else:
+            finished = self._training.comparison is not None
+            view, name = self.result if finished else self.progress, order.name
+        self.heading.setText(f"Train a drafter for {name}" if name else "Train a drafter")
+        self._turn_to(view)
+        self.result.offer_race(self._is_loaded())
+
+    def _turn_to(self, view: QWidget) -> None:
+        """Show a view; the keyboard goes on where it was in the one before."""
+        before, focused = self._views.currentWidget(), QApplication.focusWidget()
+        self._views.setCurrentWidget(view)
+        if before and focused and view is not before and before.isAncestorOf(focused):
+            self._first[view].setFocus()
+
+    def _is_loaded(self) -> bool:
+        record, loaded = self._training.record, self._shelf.loaded
+        return record is not None and loaded is not None and loaded.folder == record.model_folder
+
+    def _race(self) -> None:
+        drafter = str(self._training.folder / DRAFTER)
+        self.race_requested.emit(replace(self._shelf.settings, mode=Mode.DRAFTER, drafter=drafter))

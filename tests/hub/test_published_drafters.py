@@ -1,0 +1,149 @@
+"""What is published for a model: found by names, sized, with the figures that cards plainly give."""
+
+from pathlib import Path
+
+import pytest
+
+from rdchat.hub.card_figures import CardFigure, figures_in
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.hub_api import HubApi
+from rdchat.hub.hub_errors import HubError
+from rdchat.hub.published_drafters import (
+    PublishedDrafter,
+    PublishedKind,
+    WantedModel,
+    base_name,
+    family_name,
+    find_published,
+)
+from rdchat.hub.tokens import HubAccess
+from tests.hub.hub_contents import Fault
+from tests.hub.hub_server import HubServer
+
+CARD = b"""---
+license: mit
+---
+# Eagle
+
+| Task | **Acceptance length** | Speedup | Notes |
+|:-----|------:|---|---|
+| GSM8K | 5.30 | 2.1x | good |
+| [MT-Bench](https://x.y) | `2.66` | **1.4x** | |
+| HumanEval | none | 1.9x | |
+
+| no | acceptance length |
+| 1 | 2 |
+
+Acceptance length: 9.99
+"""
+WEIGHTS = {"config.json": b"{}", "model.safetensors": b"w" * 100}
+
+
+@pytest.fixture
+def api(hub: HubServer) -> HubApi:
+    return HubApi(HubAccess(find_endpoint()))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> WantedModel:
+    """A model whose weights are large beside what the test's hub says of all of its models."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_bytes(b"tokens")
+    (folder / "model.safetensors").write_bytes(b"w" * 5000)
+    return WantedModel("mlx-community/Qwen3-4B-4bit", folder)
+
+
+def last(api: HubApi, model: WantedModel) -> dict[str, PublishedDrafter]:
+    *_, found = find_published(api, model)
+    return {each.repository: each for each in found}
+
+
+def test_heads_that_name_the_model_and_smaller_models_of_its_family_are_found(
+    hub: HubServer, api: HubApi, model: WantedModel
+) -> None:
+    hub.add("a/Qwen3-4B_eagle3", WEIGHTS | {"README.md": CARD})
+    hub.add("b/dspark_qwen3_4b_block7", WEIGHTS)
+    hub.add("c/Qwen3-4B-DFlash-b16", WEIGHTS)
+    hub.add("d/qwen3-4b-rdchat", WEIGHTS)
+    hub.add("e/EAGLE3-Qwen3-14B", WEIGHTS)
+    hub.add("f/eagle3-Llama-3.2-3B", WEIGHTS)
+    hub.add("g/Qwen3-0.6B-4bit", WEIGHTS | {"tokenizer.json": b"tokens"})
+    hub.add("h/Qwen3-1.7B", WEIGHTS | {"tokenizer.json": b"others"})
+    hub.add("i/Qwen3.5-0.8B", WEIGHTS)
+    found = last(api, model)
+    assert {name: each.kind for name, each in found.items()} == {
+        "a/Qwen3-4B_eagle3": PublishedKind.EAGLE3,
+        "b/dspark_qwen3_4b_block7": PublishedKind.DSPARK,
+        "c/Qwen3-4B-DFlash-b16": PublishedKind.DFLASH,
+        "d/qwen3-4b-rdchat": PublishedKind.RDCHAT,
+        "g/Qwen3-0.6B-4bit": PublishedKind.MODEL,
+        "h/Qwen3-1.7B": PublishedKind.MODEL,
+    }
+    assert found["b/dspark_qwen3_4b_block7"].size == 102
+    assert found["b/dspark_qwen3_4b_block7"].figures == ()
+    assert found["g/Qwen3-0.6B-4bit"].same_tokenizer
+    assert not found["h/Qwen3-1.7B"].same_tokenizer
+    assert CardFigure("GSM8K", "Acceptance length", "5.30") in found["a/Qwen3-4B_eagle3"].figures
+
+
+def test_what_cannot_be_fetched_says_why(hub: HubServer, api: HubApi, model: WantedModel) -> None:
+    hub.add("a/Qwen3-4B-eagle3", {"pytorch_model.bin": b"pickle", "config.json": b"{}"})
+    hub.add("b/Qwen3-4B-eagle3", WEIGHTS, gated=True)
+    found = last(api, model)
+    assert "holds no weights that rdchat reads" in found["a/Qwen3-4B-eagle3"].problem
+    assert "gated" in found["b/Qwen3-4B-eagle3"].problem
+    assert found["b/Qwen3-4B-eagle3"].gated
+
+
+def test_names_come_first_and_what_is_not_wanted_any_more_is_not_asked_for(
+    hub: HubServer, api: HubApi, model: WantedModel
+) -> None:
+    hub.add("a/Qwen3-4B-eagle3", WEIGHTS)
+    wanted = [True]
+    results = find_published(api, model, lambda: wanted[0])
+    assert [each.size for each in next(results)] == [None]
+    asked = len(hub.requests)
+    wanted[0] = False
+    assert list(results) == []
+    assert len(hub.requests) == asked
+
+
+def test_a_hub_that_refuses_is_told_of(hub: HubServer, api: HubApi, model: WantedModel) -> None:
+    hub.api_faults.append(Fault(status=429))
+    with pytest.raises(HubError, match="asked too often"):
+        next(find_published(api, model))
+
+
+def test_only_figures_that_stand_plainly_in_a_table_are_taken() -> None:
+    figures = figures_in(CARD.decode())
+    assert [(figure.of, figure.measure, figure.value) for figure in figures] == [
+        ("GSM8K", "Acceptance length", "5.30"),
+        ("MT-Bench", "Acceptance length", "2.66"),
+        ("GSM8K", "Speedup", "2.1x"),
+        ("MT-Bench", "Speedup", "1.4x"),
+        ("HumanEval", "Speedup", "1.9x"),
+    ]
+
+
+@pytest.mark.parametrize("card", ["", "|", "| a |\n|---|", "|a|speedup|\n|-|-|\n|b|", "no table, speedup 3x", "|" * 9])
+def test_a_card_without_figures_says_nothing(card: str) -> None:
+    assert figures_in(card) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "family"),
+    [
+        ("mlx-community/Qwen3-4B-4bit", "Qwen3-4B", "Qwen3"),
+        ("mlx-community/Llama-3.2-3B-Instruct-bf16", "Llama-3.2-3B-Instruct", "Llama-3.2"),
+        ("mlx-community/gemma-3-4b-it-qat-4bit", "gemma-3-4b-it", "gemma-3"),
+        ("lmstudio-community/Qwen2.5-Coder-7B-Instruct-MLX-8bit", "Qwen2.5-Coder-7B-Instruct", "Qwen2.5-Coder"),
+        ("openai/gpt-oss-20b", "gpt-oss-20b", "gpt-oss"),
+        ("mlx-community/gpt-oss-20b-MXFP4-Q8", "gpt-oss-20b", "gpt-oss"),
+        ("smollm2-135m-instruct", "smollm2-135m-instruct", "smollm2"),
+        ("org/thing", "thing", ""),
+    ],
+)
+def test_a_models_name_has_a_base_and_a_family(name: str, base: str, family: str) -> None:
+    assert base_name(name) == base
+    assert family_name(name) == family

@@ -1,0 +1,35 @@
+"""The training process with little to do: `python -m tests.inference.training.short_child`."""
+
+import sys
+from dataclasses import replace
+
+from rdchat.inference.api.trained_kind import TrainedKind
+from rdchat.inference.api.training import TrainingTask
+from rdchat.inference.training import child
+from rdchat.inference.training.run import comparison, train_phase, training_run
+from rdchat.inference.training.run.training_plan import TrainingSettings
+from rdchat.inference.training.training_progress import Pace
+
+COMMAND = [sys.executable, "-m", "tests.inference.training.short_child"]
+_plain_settings = child.settings_of
+
+
+def _short(task: TrainingTask) -> TrainingSettings:
+    settings = _plain_settings(task)
+    recipe = replace(settings.recipe, epochs=4 if settings.kind is TrainedKind.RECURRENT else 1)
+    return replace(settings, sequences=8, vocabulary=64, recipe=recipe)
+
+
+def main() -> None:
+    """Be the training process."""
+    child.settings_of = _short
+    training_run._EVALUATED = training_run._CALIBRATION_PROMPTS = 1
+    training_run._EVALUATED_TOKENS = comparison._TOKENS = 8
+    comparison.EVERYDAY_PROMPTS = comparison.EVERYDAY_PROMPTS[:2]
+    train_phase._LOOK_EVERY = 0.5
+    Pace.EVERY = 0.05
+    child.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The training process: it ends where its input does, whoever killed the app."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rdchat.children import CHILDREN
+from rdchat.inference.api.training import News, TrainingNews, TrainingOrder, TrainingTask
+from rdchat.inference.training.child import window_hint
+from tests.inference.training.short_child import COMMAND
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.slow
+def test_it_ends_by_itself_when_the_app_has_gone_and_keeps_what_it_made(small_model: Path, tmp_path: Path) -> None:
+    task = TrainingTask(TrainingOrder(str(small_model), "small", tokens=100_000), str(tmp_path / "task"))
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(task.to_json().encode() + b"\n")
+        process.stdin.flush()
+        for line in process.stdout:
+            if TrainingNews.from_json(line).kind is News.PROGRESS:
+                break
+        process.stdin.close()
+        last = [TrainingNews.from_json(line) for line in process.stdout][-1]
+        assert process.wait(60) == 0
+    assert last.kind is News.PAUSED
+    assert list(tmp_path.glob("cache/training/*/*/wave.safetensors"))
+
+
+@pytest.mark.slow
+def test_without_a_task_it_does_nothing() -> None:
+    found = subprocess.run(COMMAND, stdin=subprocess.DEVNULL, capture_output=True, cwd=ROOT, timeout=240, check=False)
+    assert (found.returncode, found.stdout) == (0, b"")
+
+
+def test_the_apps_own_entry_point_knows_it() -> None:
+    assert "training" in CHILDREN
+
+
+@pytest.mark.parametrize(
+    ("hint", "words"),
+    [
+        ("Make room there, or train on fewer --tokens.", "Make room there, or train on fewer tokens."),
+        ("Continue it with --resume, give another --seed.", "Discard this training and begin a new one."),
+        ("Leave --from-my-chats out.", "Leave your chats out."),
+        ("Pick another model.", "Pick another model."),
+    ],
+)
+def test_hints_of_the_command_line_are_put_in_the_windows_words(hint: str, words: str) -> None:
+    assert window_hint(hint) == words

@@ -1,0 +1,288 @@
+"""Training a drafter in a process of its own: pause, resume, kill, restart of the app, use and discard."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat import host, paths
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.requests import Role
+from rdchat.services.models.training.estimator import Estimator
+from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, TrainingRecord, add_point
+from rdchat.services.models.training.training_control import STOPPED_WITH_THE_APP, TrainingControl, TrainingState
+from tests.disks import small_disk
+from tests.services.models.trainings import WAIT_MS, order_for, short_trainings, wait_for
+
+__all__ = ["short_trainings"]
+Made = Callable[[], TrainingControl]
+MODEL = Path("/nowhere/model")
+
+
+@pytest.fixture
+def make(qtbot: QtBot) -> Iterator[Made]:
+    """Make trainings as an app that is started does; closed at the end."""
+    made: list[TrainingControl] = []
+
+    def make() -> TrainingControl:
+        made.append(TrainingControl())
+        training = made[-1]
+        qtbot.waitUntil(lambda: training.state is not TrainingState.LOOKING)
+        return training
+
+    yield make
+    for training in made:
+        training.close()
+
+
+def until_phase(qtbot: QtBot, training: TrainingControl, phase: str) -> None:
+    wait_for(qtbot, training, TrainingState.TRAINING, TrainingState.FINISHED)
+    qtbot.waitUntil(lambda: training.news is not None and training.news.phase == phase, timeout=WAIT_MS)
+
+
+@pytest.mark.slow
+def test_a_training_that_is_paused_killed_and_left_by_the_app_goes_on_to_its_end(
+    qtbot: QtBot, make: Made, short_trainings: None, small_model: Path
+) -> None:
+    training = make()
+    assert training.state is TrainingState.NOTHING
+    training.start(order_for(small_model))
+    until_phase(qtbot, training, "data")
+    training.pause()
+    assert training.state is TrainingState.PAUSING
+    wait_for(qtbot, training, TrainingState.PAUSED)
+    assert training.process_id is None
+    assert list(paths.cache_dir().glob("training/*/*/wave.safetensors")), "the batch under way was not kept"
+    training.close()
+
+    again = make()
+    assert again.state is TrainingState.PAUSED
+    assert again.problem == "", "the person paused it"
+    assert again.order is not None
+    assert again.order == training.order
+    assert replace(again.order, seed=0) == order_for(small_model)
+    again.resume()
+    until_phase(qtbot, again, "train")
+    pid = again.process_id
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_for(qtbot, again, TrainingState.FAILED)
+    assert "ended unexpectedly (signal 9)" in again.problem
+    assert "Resume it" in again.hint
+
+    again.resume()
+    until_phase(qtbot, again, "train")
+    again.close()  # the app is quit
+
+    last = make()
+    assert last.state is TrainingState.PAUSED
+    assert last.problem == STOPPED_WITH_THE_APP
+    assert last.points, "what was measured before was forgotten"
+    last.resume()
+    wait_for(qtbot, last, TrainingState.FINISHED)
+    assert last.comparison is not None
+    assert {group.group for group in last.comparison.groups} == {"explaining", "code", "all"}
+    assert all(group.new and group.new >= 1 and group.old is None for group in last.comparison.groups)
+    fractions = [point.fraction for point in last.points]
+    assert fractions == sorted(set(fractions))
+    assert fractions[-1] == 1
+    assert last.points[-1].accuracy
+
+    qtbot.waitUntil(lambda: last.data_bytes > 0)
+    with qtbot.waitSignal(last.taken, timeout=WAIT_MS) as taken:
+        last.take()
+    folder = Path(taken.args[0])
+    assert folder.parent == paths.data_dir() / "drafters"
+    assert {path.name for path in folder.iterdir()} >= {"config.json", "model.safetensors", "card.md"}
+    assert Path(taken.args[1]) == small_model
+    assert last.state is TrainingState.NOTHING
+    assert not JobFolder().path.exists()
+    assert not list(paths.cache_dir().glob("training/*/*")), "its data was left behind"
+    assert make().state is TrainingState.NOTHING
+
+
+@pytest.mark.slow
+def test_discarding_ends_the_process_and_removes_all_that_it_made(
+    qtbot: QtBot, make: Made, short_trainings: None, small_model: Path
+) -> None:
+    training = make()
+    training.start(order_for(small_model))
+    until_phase(qtbot, training, "data")
+    pid = training.process_id
+    assert pid is not None
+    training.discard()
+    wait_for(qtbot, training, TrainingState.NOTHING)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert training.problem == ""
+    assert not JobFolder().path.exists()
+    assert not list(paths.cache_dir().glob("training/*/*"))
+
+
+@pytest.mark.slow
+def test_an_estimate_measures_and_leaves_nothing_behind(qtbot: QtBot, short_trainings: None, small_model: Path) -> None:
+    estimator = Estimator()
+    estimator.measure(order_for(small_model, tokens=5000))
+    qtbot.waitUntil(lambda: estimator.measuring is None, timeout=WAIT_MS)
+    assert estimator.problem == ""
+    assert estimator.estimated is not None
+    order, estimate = estimator.estimated
+    assert order == order_for(small_model, tokens=5000)
+    assert estimate.tokens == 5000
+    assert estimate.seconds > 0
+    assert min(estimate.disk_bytes, estimate.memory_bytes, estimate.model_bytes) > 0
+    assert not list(paths.cache_dir().glob("training/**/*"))
+    estimator.close()
+
+
+@pytest.mark.slow
+def test_a_model_that_is_gone_is_named_and_the_training_can_be_tried_again(
+    qtbot: QtBot, make: Made, short_trainings: None, tmp_path: Path
+) -> None:
+    training = make()
+    training.start(order_for(tmp_path / "gone"))
+    wait_for(qtbot, training, TrainingState.FAILED)
+    assert "gone" in training.problem
+    training.close()
+    assert make().state is TrainingState.FAILED, "the failure outlasts the app"
+
+
+@pytest.mark.slow
+def test_a_disk_without_room_is_told_of_with_what_to_do(
+    qtbot: QtBot, make: Made, short_trainings: None, small_model: Path
+) -> None:
+    paths.cache_dir().mkdir(parents=True)
+    with small_disk(paths.cache_dir(), kibibytes=4096):
+        training = make()
+        training.start(order_for(small_model))
+        wait_for(qtbot, training, TrainingState.FAILED)
+        assert "which has room for 0.0 GB" in training.problem
+        assert training.hint == "Make room there, or train on fewer tokens."
+
+
+def test_chats_are_read_only_where_they_are_asked_for_and_without_any_it_says_so(qtbot: QtBot, make: Made) -> None:
+    training = make()
+    training.start(order_for(MODEL, with_chats=True))
+    wait_for(qtbot, training, TrainingState.FAILED)
+    assert training.problem == "There are no questions in stored chats."
+    assert "--" not in training.hint
+
+
+@pytest.mark.slow
+def test_questions_of_chats_reach_the_training(
+    qtbot: QtBot, make: Made, short_trainings: None, small_model: Path
+) -> None:
+    store = ConversationStore.open(paths.database_path())
+    store.add_message(store.create_conversation().id, None, Role.USER, "zzz from a chat")
+    store.close()
+    training = make()
+    training.start(order_for(small_model, with_chats=True))
+    until_phase(qtbot, training, "data")
+    noted = json.loads(next(paths.cache_dir().glob("training/*/*/begun.json")).read_text())
+    assert noted["asked"] == ["zzz from a chat"]
+    assert "zzz" not in (JobFolder().path / "training.json").read_text()
+
+
+def test_data_that_was_there_before_stays_when_a_training_is_discarded(qtbot: QtBot, make: Made) -> None:
+    """As that of `rdchat train-drafter`, which a training of the window goes on with."""
+    data = paths.cache_dir() / "training" / "small" / "abc"
+    data.mkdir(parents=True)
+    (data / "begun.json").write_text("{}")
+    JobFolder().write(TrainingRecord(order_for(MODEL), str(data), str(MODEL), made_data=False))
+    training = make()
+    training.discard()
+    wait_for(qtbot, training, TrainingState.NOTHING)
+    assert data.exists()
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "cache/other"])
+def test_only_data_of_trainings_is_removed(qtbot: QtBot, make: Made, tmp_path: Path, place: str) -> None:
+    data = tmp_path / place
+    data.mkdir(parents=True)
+    JobFolder().write(TrainingRecord(order_for(MODEL), str(data), str(MODEL), made_data=True))
+    training = make()
+    training.discard()
+    wait_for(qtbot, training, TrainingState.NOTHING)
+    assert data.exists()
+
+
+def test_what_an_earlier_training_left_is_not_taken_for_the_next_ones(qtbot: QtBot, make: Made) -> None:
+    folder = JobFolder().path
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text('{"groups": []}')
+    training = make()
+    training.start(order_for(MODEL, with_chats=True))
+    wait_for(qtbot, training, TrainingState.FAILED)
+    training.close()
+    assert make().state is TrainingState.FAILED
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"order": {}}', '{"order": {"kind": "other"}}'])
+def test_a_damaged_record_is_no_training(make: Made, text: str) -> None:
+    folder = JobFolder().path
+    folder.mkdir(parents=True)
+    (folder / "training.json").write_text(text)
+    assert make().state is TrainingState.NOTHING
+
+
+def test_data_that_an_app_was_killed_over_removing_is_removed_by_the_next(qtbot: QtBot, make: Made) -> None:
+    left = paths.cache_dir() / "training" / "small" / "removed-abc"
+    left.mkdir(parents=True)
+    training = make()
+    training.start(order_for(MODEL, with_chats=True))
+    wait_for(qtbot, training, TrainingState.FAILED)
+    assert not left.exists()
+
+
+def runs(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Have a program of Python's in the place of the training process."""
+    monkeypatch.setattr(host, "child_command", lambda _: [sys.executable, "-c", code])
+
+
+def test_a_process_that_cannot_even_begin_is_told_of(qtbot: QtBot, make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "print('no news'); raise SystemExit(3)")
+    training = make()
+    training.start(order_for(MODEL))
+    wait_for(qtbot, training, TrainingState.FAILED)
+    assert training.problem == "The training process ended unexpectedly (status 3)."
+    monkeypatch.setattr(host, "child_command", lambda _: ["/nowhere/program"])
+    training.resume()
+    wait_for(qtbot, training, TrainingState.FAILED)
+    qtbot.waitUntil(lambda: "cannot be started: No such file" in training.problem)
+
+
+def test_an_estimate_that_is_cancelled_ends_its_process(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "import time; time.sleep(600)")
+    estimator = Estimator()
+    estimator.measure(order_for(MODEL))
+    assert estimator.measuring == order_for(MODEL)
+    estimator.cancel()
+    assert estimator.measuring is None
+    assert estimator.problem == ""
+    runs(monkeypatch, "raise SystemExit(3)")
+    estimator.measure(order_for(MODEL))
+    qtbot.waitUntil(lambda: estimator.measuring is None)
+    assert estimator.problem == "The measuring process ended unexpectedly (status 3)."
+    estimator.close()
+
+
+def test_a_second_drafter_of_a_name_takes_another(tmp_path: Path) -> None:
+    record, folder = TrainingRecord(order_for(MODEL)), JobFolder()
+    names = []
+    for _ in range(2):
+        (folder.path / "new-drafter").mkdir(parents=True)
+        names.append(folder.take(record).name)
+    assert names == ["small-recurrent", "small-recurrent-2"]
+
+
+def test_what_is_measured_again_after_a_kill_takes_the_place_of_what_was() -> None:
+    points: list[CurvePoint] = []
+    for fraction in (0.1, 0.2, 0.3, 0.2, 0.4):
+        add_point(points, CurvePoint(fraction, 1.0))
+    assert [point.fraction for point in points] == [0.1, 0.2, 0.4]

@@ -1,0 +1,347 @@
+"""The drafters page: what is here for a model, what is published for it, and a whole training by clicks."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QObject, Qt, QUrl
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QAbstractButton, QMessageBox, QRadioButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat import paths
+from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, InstalledDrafter, TargetMatch
+from rdchat.inference.api.installed_model import InstalledModel
+from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.services.app.folder_search import FolderSearch
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.training.training_control import TrainingState
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.models.drafters.page import DraftersPage
+from rdchat.ui.models.training.words import about, tokens_about
+from tests.hub.hub_server import HubServer
+from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.services.models.trainings import WAIT_MS, short_trainings, wait_for
+from tests.ui.conftest import Chat
+
+__all__ = ["hub", "no_keychain", "short_trainings", "this_machine_only"]
+WEIGHTS = {"config.json": b"{}", "model.safetensors": b"w" * 100}
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> InstalledDrafter:
+    """A drafter of the person's own, with the figures of its evaluation."""
+    folder = tmp_path / "data" / "drafters" / "tiny-recurrent"
+    folder.mkdir(parents=True)
+    (folder / "card.md").write_text("| W1 L5 | 12 | 1.62 | 50% |\n| W4 L5 | 12 | 1.94 | 60% |\n")
+    return InstalledDrafter(folder.name, str(folder), "Your own", HeadKind.RECURRENT)
+
+
+@pytest.fixture
+def desk(qtbot: QtBot, chat: Chat, no_keychain: None) -> Iterator[ModelsDesk]:
+    controller = chat.controller
+    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting)
+    yield desk
+    desk.close()
+    desk.deleteLater()
+
+
+@pytest.fixture
+def page(qtbot: QtBot, desk: ModelsDesk, theme: Theme) -> DraftersPage:
+    page = DraftersPage(desk, theme)
+    qtbot.addWidget(page)
+    page.resize(1000, 640)
+    page.show()
+    qtbot.waitUntil(lambda: desk.training.state is not TrainingState.LOOKING)
+    return page
+
+
+def have(chat: Chat, desk: ModelsDesk, qtbot: QtBot, *drafters: InstalledDrafter) -> None:
+    """Let these drafters be on the machine, and all but damaged ones fit the model, which is loaded."""
+    there = list(drafters)
+    chat.engine.fits = {each.drafter: DrafterFit(each.drafter, TargetMatch(True)) for each in drafters}
+    search = FolderSearch(
+        lambda _: tuple(each for each in there if not each.place or Path(each.drafter).exists()), desk
+    )
+    chat.controller.drafting.offer(search)
+    chat.start()
+    qtbot.waitUntil(lambda: len(chat.controller.drafting.drafters) == len(drafters))
+
+
+def click(qtbot: QtBot, button: QWidget) -> None:
+    qtbot.waitUntil(button.isEnabled)
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+def answer(page: QWidget, words: str) -> None:
+    """Click a button of the question that is open."""
+    box = page.findChild(QMessageBox)
+    assert box is not None
+    next(button for button in box.buttons() if button.text().replace("&", "") == words).click()
+
+
+def test_a_drafter_that_is_here_says_what_it_is_and_is_used_by_a_click(
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter
+) -> None:
+    have(chat, desk, qtbot, own)
+    row = page.installed.list.rows[own.drafter]
+    assert row.name.text() == "tiny-recurrent"
+    assert row.facts.text() == "Recurrent  ·  made for this model  ·  Your own"
+    qtbot.waitUntil(lambda: row.more.text().startswith("1.94 tokens a call"))
+    assert row.badge.text() == ""
+    click(qtbot, row.use)
+    assert chat.controller.drafting.settings.drafter == own.drafter
+    assert chat.controller.drafting.settings.mode is Mode.AUTO
+    assert row.badge.text() == "In use"
+    assert not row.use.isEnabled()
+
+
+def test_a_drafter_is_tried_in_a_race_without_being_used(
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter
+) -> None:
+    have(chat, desk, qtbot, own)
+    with qtbot.waitSignal(page.race_requested) as requested:
+        click(qtbot, page.installed.list.rows[own.drafter].race)
+    assert requested.args == [DraftSettings(Mode.DRAFTER, drafter=own.drafter)]
+    assert chat.controller.drafting.settings.drafter is None
+
+
+def test_deleting_ones_own_drafter_asks_and_moves_it_to_the_trash(
+    qtbot: QtBot,
+    chat: Chat,
+    desk: ModelsDesk,
+    page: DraftersPage,
+    own: InstalledDrafter,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "trash"))
+    (tmp_path / "trash").mkdir()
+    have(chat, desk, qtbot, own)
+    chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=own.drafter))
+    row = page.installed.list.rows[own.drafter]
+    row.delete.trigger()
+    answer(page.installed, "Keep")
+    assert Path(own.drafter).exists()
+    qtbot.waitUntil(lambda: page.installed.findChild(QMessageBox) is None)
+    row.delete.trigger()
+    answer(page.installed, "Delete")
+    qtbot.waitUntil(lambda: not Path(own.drafter).exists())
+    assert list(tmp_path.glob("trash/Trash/files/tiny-recurrent/card.md"))
+    assert chat.controller.drafting.settings.drafter is None, "it would be missed by the next reply"
+    qtbot.waitUntil(lambda: not page.installed.list.rows)
+
+
+def test_where_there_is_no_trash_nothing_is_deleted_and_it_says_so(
+    qtbot: QtBot,
+    chat: Chat,
+    desk: ModelsDesk,
+    page: DraftersPage,
+    own: InstalledDrafter,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "missing"))
+    have(chat, desk, qtbot, own)
+    desk.shelf.delete(desk.shelf.entries[0])
+    qtbot.waitUntil(page.installed.problem.isVisible)
+    assert "could not be moved to the Trash" in page.installed.problem.text()
+    assert Path(own.drafter).exists()
+
+
+def test_what_others_keep_cannot_be_deleted_here(
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = InstalledDrafter("org/eagle", str(tmp_path / "other"), "LM Studio", HeadKind.EAGLE3)
+    have(chat, desk, qtbot, other)
+    row = page.installed.list.rows[other.drafter]
+    assert not row.delete.isVisible()
+    desk.shelf.delete(desk.shelf.entries[0])
+    assert (tmp_path / "other").exists()
+
+
+def test_drafters_that_do_not_fit_say_why_when_asked(
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter
+) -> None:
+    damaged = InstalledDrafter("cut", str(Path(own.drafter)) + "/..", "Your own", None, "It has no weights.")
+    have(chat, desk, qtbot, own, damaged)
+    assert list(page.installed.list.rows) == [own.drafter]
+    assert page.installed.unfit.text() == "1 drafter here cannot be used with this model"
+    assert not page.installed.reasons.isVisible()
+    click(qtbot, page.installed.unfit)
+    assert page.installed.reasons.text() == "cut: It has no weights."
+
+
+def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_loaded(
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter
+) -> None:
+    have(chat, desk, qtbot)
+    asked: list[tuple[str, int]] = []
+
+    def made_for(model: str) -> tuple[InstalledDrafter, ...]:
+        asked.append((model, threading.get_ident()))
+        return (own,)
+
+    models = FolderSearch(lambda: (InstalledModel("org/big", "org/big", "Hugging Face"),))
+    desk.shelf.offer(models, made_for)
+    qtbot.waitUntil(lambda: page.model.count() == 2)
+    assert page.model.currentText() == "tiny (loaded)"
+    page.model.setCurrentIndex(1)
+    page.model.activated.emit(1)
+    qtbot.waitUntil(lambda: own.drafter in page.installed.list.rows)
+    assert asked[-1][0] == "org/big"
+    assert asked[-1][1] != threading.get_ident()
+    row = page.installed.list.rows[own.drafter]
+    assert not row.use.isEnabled()
+    assert row.use.toolTip() == "Load this model first."
+    click(qtbot, page.load)
+    qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
+    qtbot.waitUntil(lambda: page.model.currentText() == "org/big (loaded)")
+    assert not page.load.isVisible()
+    models.close()
+
+
+def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(
+    qtbot: QtBot, hub: HubServer, chat: Chat, desk: ModelsDesk, page: DraftersPage
+) -> None:
+    hub.add("a/tiny-eagle3", WEIGHTS | {"README.md": b"| t | speedup |\n|-|-|\n| Chat | 1.9x |\n"})
+    have(chat, desk, qtbot)
+    assert hub.requests == []
+    assert hub.url.removeprefix("http://") in page.published.words.text()
+    click(qtbot, page.published.search)
+    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows, timeout=20_000)
+    row = page.published.list.rows["a/tiny-eagle3"]
+    qtbot.waitUntil(lambda: row.more.text() == "By its publisher's figures: speedup Chat 1.9x", timeout=20_000)
+    qtbot.waitUntil(lambda: not desk.hub_drafters.searching, timeout=20_000)
+    assert row.facts.text().startswith("EAGLE-3  ·  ")
+    click(qtbot, row.download)
+    qtbot.waitUntil(lambda: row.badge.text() == "On this machine", timeout=60_000)
+    assert not row.download.isVisible()
+    click(qtbot, row.use)
+    assert chat.controller.drafting.settings.drafter == "a/tiny-eagle3"
+
+
+def test_a_hub_that_cannot_be_reached_is_told_of_in_words(
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    have(chat, desk, qtbot)
+    click(qtbot, page.published.search)
+    qtbot.waitUntil(lambda: not desk.hub_drafters.searching, timeout=20_000)
+    qtbot.waitUntil(lambda: "127.0.0.1:9 cannot be reached" in page.published.words.text())
+    assert page.published.search.isEnabled()
+
+
+def test_a_web_page_is_opened_by_a_click(
+    qtbot: QtBot, hub: HubServer, chat: Chat, desk: ModelsDesk, page: DraftersPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[QUrl] = []
+    monkeypatch.setattr(QDesktopServices, "openUrl", opened.append)
+    hub.add("a/tiny-eagle3", WEIGHTS)
+    have(chat, desk, qtbot)
+    click(qtbot, page.published.search)
+    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows, timeout=20_000)
+    click(qtbot, page.published.list.rows["a/tiny-eagle3"].page)
+    assert [url.toString() for url in opened] == [f"{hub.url}/a/tiny-eagle3"]
+
+
+def test_a_training_begins_only_after_its_estimate(
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage
+) -> None:
+    have(chat, desk, qtbot)
+    click(qtbot, page.train)
+    order = page.training.order
+    assert order.form.kinds[next(iter(order.form.kinds))].text() == "Recurrent (recommended)"
+    assert not order.form.chats.isChecked()
+    assert order.estimate.isEnabled()
+    assert not order.start.isEnabled()
+    qtbot.keyClick(page.training.back, Qt.Key.Key_Space)
+    assert page.train.isVisible()
+
+
+def test_everything_is_reached_by_tab_and_has_a_name(
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter
+) -> None:
+    have(chat, desk, qtbot, own)
+    for show in (page.show_drafters, page.show_training):
+        show()
+        wanted = {
+            part
+            for part in page.findChildren(QAbstractButton)
+            if part.isVisible() and part.isEnabled() and not part.text().isspace() and part.objectName() != "qt_spinbox"
+        }
+        assert all(part.accessibleName() or part.text() for part in wanted)
+        reached: set[QObject] = set()
+        part: QWidget | None = page
+        for _ in range(200):
+            assert part is not None
+            part = part.nextInFocusChain()
+            if part.focusPolicy() & Qt.FocusPolicy.TabFocus:
+                reached.add(part)
+        assert {part.text() for part in wanted - reached if not isinstance(part, QRadioButton)} == set()
+
+
+@pytest.mark.slow
+def test_a_training_by_clicks_from_the_estimate_to_its_use(
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, short_trainings: None, small_model: Path
+) -> None:
+    have(chat, desk, qtbot)
+    chat.controller.model_slot.load(str(small_model))
+    qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.folder == str(small_model))
+    click(qtbot, page.train)
+    view, form = page.training.order, page.training.order.form
+    form.by_tokens.setChecked(True)
+    form.tokens.setValue(1000)
+    click(qtbot, view.estimate)
+    qtbot.waitUntil(view.start.isEnabled, timeout=WAIT_MS)
+    assert view.little.isVisible()
+    click(qtbot, view.start)
+    training, progress = desk.training, page.training.progress
+    wait_for(qtbot, training, TrainingState.TRAINING)
+    qtbot.waitUntil(lambda: progress.title.text() == "Writing answers to learn from", timeout=WAIT_MS)
+    click(qtbot, progress.pause)
+    qtbot.waitUntil(lambda: progress.title.text() == "Paused", timeout=WAIT_MS)
+    click(qtbot, progress.pause)
+    assert training.state is TrainingState.STARTING
+    wait_for(qtbot, training, TrainingState.FINISHED)
+    result = page.training.result
+    assert result.isVisible()
+    assert result.title.text().startswith("The new drafter brings")
+    click(qtbot, result.use)
+    qtbot.waitUntil(page.train.isVisible, timeout=WAIT_MS)
+    drafter = chat.controller.drafting.settings.drafter
+    assert drafter is not None
+    assert Path(drafter).parent == paths.data_dir() / "drafters"
+    assert "drafts from the next reply on" in page.note.text()
+
+
+@pytest.mark.slow
+def test_discarding_asks_first(
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, short_trainings: None, small_model: Path
+) -> None:
+    have(chat, desk, qtbot)
+    chat.controller.model_slot.load(str(small_model))
+    qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.folder == str(small_model))
+    page.show_training()
+    desk.training.start(page.training.order.order())  # type: ignore[arg-type]
+    wait_for(qtbot, desk.training, TrainingState.TRAINING)
+    click(qtbot, page.training.progress.discard)
+    answer(page.training, "Discard")
+    wait_for(qtbot, desk.training, TrainingState.NOTHING)
+    assert page.training.order.isVisible()
+    assert not list(paths.cache_dir().glob("training/*/*"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "1 s"), (90, "2 min"), (3600, "1 h"), (7800, "2 h 10 min"), (50_000, "14 h"), (100_000, "1 day 4 h")],
+)  # fmt: skip
+def test_times_are_no_more_exact_than_they_are_known(seconds: float, words: str) -> None:
+    assert about(seconds) == words
+
+
+def test_tokens_are_rounded() -> None:
+    assert tokens_about(412_345) == "about 410,000 tokens"
+    assert tokens_about(7) == "about 7 tokens"
