@@ -13,7 +13,7 @@ from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.search import message_condition, title_condition
 
 MOST_FOUND = 300  # conversations of an answer
-_BEFORE, _AFTER = 24, 160  # characters of a snippet around its first hit
+_BEFORE, _AFTER = 12, 160  # characters of a snippet around its first hit
 _READ = 20_000  # characters of a message that are looked at for a snippet
 _LISTED = "deleted_at IS NULL AND unlisted = 0"
 _IN_FOLDER = "folder_id IN (SELECT id FROM folders WHERE id = ? OR parent_id = ?)"

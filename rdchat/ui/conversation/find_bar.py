@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtGui import QAction, QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from rdchat.chat.search_words import WordMatcher
@@ -11,11 +11,12 @@ from rdchat.chat.storage.search_reader import FoundMessages
 from rdchat.services.library.chat_search import ChatSearch
 from rdchat.ui.look.buttons import IconButton, TextButton
 from rdchat.ui.look.formatting import counted
+from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript import TranscriptView
 
-_TYPING_MS = 120
+_TYPING_MS, _FIELD_WIDTH = 120, 320
 
 
 class FindBar(Ground):
@@ -49,6 +50,9 @@ class FindBar(Ground):
         self.field.setPlaceholderText("Find in this chat")
         self.field.setAccessibleName("Find in this chat")
         self.field.setClearButtonEnabled(True)
+        self.field.setMaximumWidth(_FIELD_WIDTH)
+        self._icon = QAction(self.field)
+        self.field.addAction(self._icon, QLineEdit.ActionPosition.LeadingPosition)
         self.field.installEventFilter(self)
         self.count = ThemedLabel(theme, "", "muted", -1, tabular=True)
         self.versions = TextButton("", theme)
@@ -59,7 +63,8 @@ class FindBar(Ground):
         row = QHBoxLayout()
         row.setContentsMargins(MEDIUM, TIGHT + 2, SMALL, TIGHT + 2)
         row.setSpacing(TIGHT)
-        row.addWidget(self.field, 1)
+        row.addStretch(1)
+        row.addWidget(self.field, 4)
         row.addSpacing(TIGHT)
         row.addWidget(self.count)
         row.addWidget(self.versions)
@@ -80,6 +85,7 @@ class FindBar(Ground):
         self.versions.clicked.connect(self._ask_for_version)
         finder.messages_found.connect(self._show_found)
         theme.changed.connect(self._restyle)
+        self._restyle()
         self.hide()
 
     def open(self) -> None:
@@ -200,6 +206,7 @@ class FindBar(Ground):
             self.version_requested.emit(self._elsewhere[-1])
 
     def _restyle(self) -> None:
+        self._icon.setIcon(line_icon("search", self._theme.colors.muted, 16))
         self.versions.restyle()
         for button in (self.previous, self.next, self._close):
             button.restyle()

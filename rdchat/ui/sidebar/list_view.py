@@ -113,9 +113,11 @@ class SidebarListView(QListView):
             self.edit(self.rows.index(place))
 
     def go_to_first(self) -> None:
-        """Make the first conversation or folder current, unless one is."""
+        """Make the first conversation or folder current; one that is current already is asked for again."""
         self.setFocus()
-        if self.current_row is None:
+        if isinstance(self.current_row, ChatRow):
+            self._open_current(self.currentIndex())
+        elif self.current_row is None:
             for place in range(self.rows.rowCount()):
                 if not isinstance(self.rows.row_at(self.rows.index(place)), SectionRow):
                     self.setCurrentIndex(self.rows.index(place))
@@ -153,7 +155,10 @@ class SidebarListView(QListView):
         if isinstance(self.rows.row_at(self.indexAt(event.position().toPoint())), SectionRow):
             event.accept()  # a heading is no choice
             return
+        current = self.currentIndex()
         super().mousePressEvent(event)
+        if current == self.currentIndex() and event.button() is Qt.MouseButton.LeftButton:
+            self._open_current(current)
 
     def _open_current(self, index: QModelIndex) -> None:
         row = self.rows.row_at(index)

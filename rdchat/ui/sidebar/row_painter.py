@@ -110,8 +110,8 @@ class RowPainter(QStyledItemDelegate):
         if self.in_bin:
             self._paint_lines(painter, text, chat.title, _days_left(chat.deleted_at), "", bold=selected)
         elif self.matcher:
-            below = " · ".join(part for part in (row.place, row.snippet) if part)
-            self._paint_lines(painter, text, chat.title, below, day_words(chat.updated_at), bold=selected)
+            right = row.place or day_words(chat.updated_at)
+            self._paint_lines(painter, text, chat.title, row.snippet, right, bold=selected)
         else:
             painter.setFont(control_font(bold=selected))
             painter.setPen(self._theme.colors.text)
@@ -126,6 +126,7 @@ class RowPainter(QStyledItemDelegate):
         upper, lower = area.adjusted(0, 5, 0, 0), area.adjusted(0, 0, 0, -5)
         painter.setFont(small)
         painter.setPen(colors.muted)
+        right = painter.fontMetrics().elidedText(right, Qt.TextElideMode.ElideRight, area.width() // 2)
         painter.drawText(upper, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignRight, right)
         room = area.width() - (painter.fontMetrics().horizontalAdvance(right) + SMALL if right else 0)
         font = control_font(bold=bold)

@@ -177,8 +177,9 @@ class Sidebar(Ground):
         self._desk.search(replace(self.filter.chosen, words=self.search.text().strip()))
 
     def _open(self, conversation_id: int) -> None:
+        """Open a conversation; one that is open already, where it is to be looked into for what is searched for."""
         current = self._desk.conversation
-        if current is None or current.id != conversation_id:
+        if current is None or current.id != conversation_id or self._desk.listing.query.words:
             self._desk.open_conversation(conversation_id)
 
     def _current(self) -> Conversation | Folder | None:
