@@ -29,7 +29,8 @@ class WordMatcher:
 
     def __init__(self, search: str) -> None:
         words = split_words(search)
-        patterns = [_pattern(word, unfinished=place == len(words)) for place, word in enumerate(words, start=1)]
+        made = (_pattern(word, unfinished=place == len(words)) for place, word in enumerate(words, start=1))
+        patterns = [pattern for pattern in made if pattern]  # an accent alone is nothing to look for
         self._each = [re.compile(pattern) for pattern in dict.fromkeys(patterns)]
         self._any = re.compile("|".join(patterns)) if patterns else None
         self.search = " ".join(words)

@@ -37,13 +37,34 @@ def message_condition(search: str) -> tuple[str, list[str]]:
     return _condition(search, "messages_index", "text")
 
 
+def newest_messages(search: str, most: int) -> tuple[str, list[str]]:
+    """Return SQL for `id` and `conversation_id` of the newest messages with these words, and its parameters.
+
+    At most so many are looked at, the newest first: of a word that most messages have, the index alone would take as
+    long as there are messages. ("", []) where `search` has no word.
+    """
+    words, literal = _phrases(search)
+    signs = " AND ".join(["instr(m.text, ?) > 0"] * len(literal))
+    if not words:
+        found = f"SELECT m.id, m.conversation_id FROM messages m WHERE {signs} ORDER BY m.id DESC LIMIT {most}"
+        return (found, literal) if literal else ("", [])
+    newest = f"{_BY_INDEX.format(index='messages_index')} ORDER BY rowid DESC LIMIT {most}"
+    join = f"SELECT m.id, m.conversation_id FROM ({newest}) found CROSS JOIN messages m ON m.id = found.rowid"
+    return f"{join} WHERE {signs}" if literal else join, [words, *literal]
+
+
 def _condition(search: str, index: str, column: str) -> tuple[str, list[str]]:
+    phrases, literal = _phrases(search)
+    conditions = [f"rowid IN ({_BY_INDEX.format(index=index)})"] if phrases else []
+    conditions += [f"instr({column}, ?) > 0"] * len(literal)
+    return " AND ".join(conditions), [*([phrases] if phrases else []), *literal]
+
+
+def _phrases(search: str) -> tuple[str, list[str]]:
+    """Return a query for the index, empty where it knows none of the words, and the words to be looked for as such."""
     words = split_words(search)
     indexed = [word for word in words if is_indexed(word)]
-    literal = [word for word in words if not is_indexed(word)]
     phrases = ['"' + word.replace('"', '""') + '"' for word in indexed]
     if indexed and words[-1] == indexed[-1]:
         phrases[-1] += "*"
-    conditions = [f"rowid IN ({_BY_INDEX.format(index=index)})"] if phrases else []
-    conditions += [f"instr({column}, ?) > 0"] * len(literal)
-    return " AND ".join(conditions), ([" ".join(phrases)] if phrases else []) + literal
+    return " ".join(phrases), [word for word in words if not is_indexed(word)]

@@ -10,9 +10,10 @@ from rdchat.chat.conversation import Conversation
 from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.file_check import refuse_surprises, trust
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
-from rdchat.chat.storage.search import message_condition, title_condition
+from rdchat.chat.storage.search import message_condition, newest_messages, title_condition
 
 MOST_FOUND = 300  # conversations of an answer
+_MOST_MESSAGES = 20_000  # the newest ones with the words: more would take longer than typing
 _BEFORE, _AFTER = 12, 160  # characters of a snippet around its first hit
 _READ = 20_000  # characters of a message that are looked at for a snippet
 _LISTED = "deleted_at IS NULL AND unlisted = 0"
@@ -70,11 +71,13 @@ class SearchAnswer:
         query: What was looked for.
         hits: Newest first, at most `MOST_FOUND`.
         found: How many there are.
+        is_part: So many messages have the words that only the newest were looked at: there may be more.
     """
 
     query: SearchQuery
     hits: tuple[ChatHit, ...] = ()
     found: int = 0
+    is_part: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +112,8 @@ class SearchReader:
             parameters += [query.folder_id, query.folder_id]
         select = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {' AND '.join(where)}"
         newest = " ORDER BY updated_at DESC, id DESC"
-        in_messages, words = message_condition(query.words)
-        in_title, _ = title_condition(query.words)
+        messages, words = newest_messages(query.words, _MOST_MESSAGES)
+        in_title, in_title_words = title_condition(query.words)
         with self._opened() as connection:
             if not words:
                 rows = connection.execute(select + newest, parameters).fetchall()
@@ -119,12 +122,14 @@ class SearchReader:
             counted = {
                 chat: (newest_id, count)
                 for chat, newest_id, count in connection.execute(
-                    f"SELECT conversation_id, max(id), count(*) FROM messages WHERE {in_messages}"
-                    " GROUP BY conversation_id",
+                    f"SELECT conversation_id, max(id), count(*) FROM ({messages}) GROUP BY conversation_id",
                     words,
                 )
             }
-            titled = {row[0] for row in connection.execute(f"SELECT id FROM conversations WHERE {in_title}", words)}
+            is_part = sum(count for _, count in counted.values()) >= _MOST_MESSAGES
+            titled = {
+                row[0] for row in connection.execute(f"SELECT id FROM conversations WHERE {in_title}", in_title_words)
+            }
             rows = [row for row in connection.execute(select + newest, parameters) if row[0] in titled | counted.keys()]
             matcher = WordMatcher(query.words)
             hits = []
@@ -132,7 +137,7 @@ class SearchReader:
                 message_id, count = counted.get(row[0], (None, 0))
                 snippet = "" if message_id is None else _snippet(_text(connection, message_id), matcher)
                 hits.append(ChatHit(conversation_from(row), count, snippet))
-            return SearchAnswer(query, tuple(hits), len(rows))
+            return SearchAnswer(query, tuple(hits), len(rows), is_part)
 
     def messages_with(self, conversation_id: int, words: str) -> FoundMessages:
         """Search the messages of one conversation. Raises sqlite3.Error."""

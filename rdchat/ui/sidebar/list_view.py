@@ -6,6 +6,7 @@ from PySide6.QtWidgets import QAbstractItemDelegate, QFrame, QListView, QWidget
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Row, SectionRow
+from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.sidebar.row_painter import RowPainter
 from rdchat.ui.sidebar.rows import Key, SidebarRows, key_of
@@ -38,6 +39,7 @@ class SidebarListView(QListView):
         self.setAccessibleName("Conversations")
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setMouseTracking(True)  # hover
+        self.setUniformItemSizes(True)  # all in one look: of a thousand rows, one is measured
         self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setEditTriggers(QListView.EditTrigger.NoEditTriggers)  # F2 and double click, the same on every system
@@ -72,12 +74,14 @@ class SidebarListView(QListView):
         assert isinstance(row, ChatRow)
         return row.conversation
 
-    def show_rows(self, rows: list[Row], in_bin: bool = False) -> None:
-        """Show other rows; the reader's place and the folder that is current stay."""
-        self.painter.in_bin = in_bin
-        bar, current = self.verticalScrollBar(), self.current_row
+    def show_rows(self, rows: list[Row], matcher: WordMatcher, in_bin: bool = False) -> None:
+        """Show other rows, and what is searched for in them; the place and the folder that is current stay."""
+        bar, current, height = self.verticalScrollBar(), self.current_row, self.painter.row_height
         place = bar.value()
+        self.painter.in_bin, self.painter.matcher = in_bin, matcher
         self.selectionModel().blockSignals(True)  # the first row of a new list becomes nobody's choice
+        if self.painter.row_height != height:
+            self.rows.set_rows([])
         if self.rows.set_rows(rows, in_bin):
             self.doItemsLayout()
             bar.setValue(place)

@@ -3,6 +3,7 @@
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
+from rdchat.chat.storage.search_reader import SearchAnswer
 from rdchat.services.library.library import Place
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.formatting import counted
@@ -32,13 +33,19 @@ class PlaceHeader(QWidget):
         theme.changed.connect(self._back.restyle)
         self.hide()
 
-    def show_place(self, place: Place, found: int | None, searching: bool) -> None:
+    def show_place(self, place: Place, answer: SearchAnswer | None, searching: bool) -> None:
         """Name the place, or how many conversations a search found; None while it looks."""
         if searching:
-            self.words.setText("Searching…" if found is None else f"{counted(found, 'chat')} found")
+            self.words.setText("Searching…" if answer is None else _found_words(answer))
         else:
             self.words.setText(_NAMES[place])
         self.setVisible(searching or place is not Place.CHATS)
+
+
+def _found_words(answer: SearchAnswer) -> str:
+    if answer.is_part:
+        return f"More than {counted(answer.found, 'chat')} found"
+    return f"{counted(answer.found, 'chat')} found"
 
 
 class PlaceBar(QWidget):

@@ -6,7 +6,7 @@ from PySide6.QtCore import QAbstractItemModel, QModelIndex, QPersistentModelInde
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPalette, QTextCharFormat, QTextLayout
 from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
-from rdchat.chat.listing import ChatRow, FolderRow, Row, SectionRow
+from rdchat.chat.listing import ChatRow, FolderRow, SectionRow
 from rdchat.chat.organiser import KEPT_DAYS
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.formatting import counted, day_words
@@ -15,7 +15,7 @@ from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 from rdchat.ui.sidebar.rows import ROW
 
 _Index = QModelIndex | QPersistentModelIndex
-_SECTION, _ONE_LINE, _TWO_LINES = 30, 30, 48  # heights
+_ONE_LINE, _TWO_LINES = 30, 48  # heights
 _INDENT, _ICON, _ARROW = 16, 16, 12
 _DAY_S = 86_400.0
 _RADIUS = 7
@@ -38,13 +38,12 @@ class RowPainter(QStyledItemDelegate):
         self.drop_row = -1
 
     def sizeHint(self, option: QStyleOptionViewItem, index: _Index) -> QSize:
-        row = index.data(ROW)
-        if isinstance(row, SectionRow):
-            return QSize(80, _SECTION)
-        return QSize(80, _TWO_LINES if self._has_two_lines(row) else _ONE_LINE)
+        return QSize(80, self.row_height)
 
-    def _has_two_lines(self, row: Row) -> bool:
-        return (isinstance(row, ChatRow) and (bool(self.matcher) or self.in_bin)) or (self.in_bin and row is not None)
+    @property
+    def row_height(self) -> int:
+        """Of every row: what a search found and what is in the bin has a second line."""
+        return _TWO_LINES if self.matcher or self.in_bin else _ONE_LINE
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
         row = index.data(ROW)

@@ -49,12 +49,14 @@ class SidebarRows(QAbstractListModel):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._rows: list[Row] = []
+        self._shapes: list[tuple[Key, int]] = []
         self._in_bin = False
 
     def set_rows(self, rows: Sequence[Row], in_bin: bool = False) -> bool:
         """Show these rows; False where they are those of before, so that a view keeps its place."""
         new, self._in_bin = list(rows), in_bin
-        if list(map(_shape, new)) == list(map(_shape, self._rows)):
+        before, self._shapes = self._shapes, list(map(_shape, new))
+        if self._shapes == before:
             self._rows = new
             if new:
                 self.dataChanged.emit(self.index(0), self.index(len(new) - 1))
@@ -180,10 +182,9 @@ class SidebarRows(QAbstractListModel):
         return DropTarget("pinned") if section.words == PINNED else DropTarget("outside")
 
 
-def _shape(row: Row) -> tuple[Key, int, bool]:
-    """Return what decides a row's place and height."""
-    depth = row.depth if not isinstance(row, SectionRow) else 0
-    return key_of(row), depth, isinstance(row, ChatRow) and bool(row.snippet)
+def _shape(row: Row) -> tuple[Key, int]:
+    """Return what decides a row's place."""
+    return key_of(row), row.depth if not isinstance(row, SectionRow) else 0
 
 
 def _title(row: Row) -> str:

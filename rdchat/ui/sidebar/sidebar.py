@@ -74,13 +74,13 @@ class Sidebar(Ground):
             return
         listing = self._desk.listing
         searching, in_bin = bool(listing.query), listing.place is Place.BIN and not listing.query
-        if self.list.painter.matcher.search != (words := " ".join(listing.query.words.split())):
-            self.list.painter.matcher = WordMatcher(words)
-        rows = listing.rows()
-        self.list.show_rows(rows, in_bin)
+        matcher, rows = self.list.painter.matcher, listing.rows()
+        if matcher.search != (words := " ".join(listing.query.words.split())):
+            matcher = WordMatcher(words)
+        self.list.show_rows(rows, matcher, in_bin)
         self.mark_open()
         answered = listing.answer is not None and listing.answer.query == listing.query
-        self.header.show_place(listing.place, listing.found if searching and answered else None, searching)
+        self.header.show_place(listing.place, listing.answer if answered else None, searching)
         self.places.show_counts(listing.place, listing.archived, listing.deleted)
         self.bin_bar.setVisible(in_bin and bool(rows))
         self.empty.setText("No conversation has these words." if searching else _EMPTY[listing.place])
