@@ -45,15 +45,15 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
         system_prompt=row[4],
         sampling=_sampling(row[5]),
         folder_id=row[6],
-        pinned_at=row[7],
+        pinned_at=None if row[7] is None else _date(row[7]) or 0.0,
         archived=bool(row[8]),
-        deleted_at=row[9],
+        deleted_at=_date(row[9]),
     )
 
 
 def folder_from(row: Sequence[Any]) -> Folder:
     """Read a row of `FOLDER_COLUMNS`."""
-    return Folder(row[0], row[1], row[2], bool(row[3]), row[4])
+    return Folder(row[0], row[1], row[2], bool(row[3]), _date(row[4]))
 
 
 @lru_cache(maxsize=256)  # the list of all chats is read anew with each message, and most of them have the same

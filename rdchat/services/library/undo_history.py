@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rdchat.errors import StorageFullError, StorageLockedError
+
 _MOST = 100
 
 
@@ -34,8 +36,15 @@ class UndoHistory:
         self._steps = [*self._steps[1 - _MOST :], Step(words, undo)]
 
     def undo(self) -> None:
-        """Take the last step back; it stays to be tried again where that fails."""
+        """Take the last step back; it stays to be tried again where the disk is in the way.
+
+        Raises:
+            StorageError: Such as that what it was done to is deleted for good by now; then the step is forgotten.
+        """
         if self._steps:
-            step = self._steps[-1]
-            step.undo()
-            self._steps.remove(step)
+            step = self._steps.pop()
+            try:
+                step.undo()
+            except (StorageFullError, StorageLockedError):
+                self._steps.append(step)
+                raise

@@ -60,6 +60,7 @@ class ConversationView(Ground):
         controller.transcript_changed.connect(self._show_messages)
         controller.message_added.connect(self._add_message)
         controller.message_changed.connect(transcript.update_message)
+        controller.message_changed.connect(self._show_in_find_bar)
         controller.reply_text_added.connect(transcript.append_text)
         controller.load_progressed.connect(self._show_load)
         controller.prefill_progressed.connect(self._show_prefill)
@@ -109,14 +110,18 @@ class ConversationView(Ground):
 
     def _show_messages(self) -> None:
         self._show_page()  # first: the transcript gets its width, for which messages are laid out
-        messages, chat = self._controller.messages, self._controller.desk.conversation
-        self.transcript.set_messages(messages)
+        self.transcript.set_messages(self._controller.messages)
+        self._show_in_find_bar()
+
+    def _show_in_find_bar(self) -> None:
+        chat, messages = self._controller.desk.conversation, self._controller.messages
         self.find_bar.show_chat(chat.id if chat else None, [message.id for message in messages])
 
     def _add_message(self, message: Message) -> None:
         self._draft_of = message.conversation_id  # a new chat becomes a conversation with its first message
         self._show_page()
         self.transcript.add_message(message)
+        self._show_in_find_bar()
         if message.status is MessageStatus.STREAMING and self._controller.state is EngineState.LOADING:
             self.transcript.set_waiting(message.id, "Waiting for the model to load…")
 

@@ -12,7 +12,7 @@ from rdchat.services.library.chat_search import ChatSearch
 from rdchat.ui.look.buttons import IconButton, TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.icons import line_icon
-from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.labels import Ground, Separator, ThemedLabel, wrapped
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript import TranscriptView
 
@@ -51,6 +51,7 @@ class FindBar(Ground):
         self.field.setAccessibleName("Find in this chat")
         self.field.setClearButtonEnabled(True)
         self.field.setMaximumWidth(_FIELD_WIDTH)
+        self.field.setMinimumWidth(_FIELD_WIDTH // 3)
         self._icon = QAction(self.field)
         self.field.addAction(self._icon, QLineEdit.ActionPosition.LeadingPosition)
         self.field.installEventFilter(self)
@@ -190,14 +191,17 @@ class FindBar(Ground):
         elif self._place < 0:
             words = counted(len(self._here), "message")
         else:
-            words = f"{self._place + 1:,} of {counted(len(self._here), 'message')}"
+            words = f"{self._place + 1:,} of {len(self._here):,}"
         self.count.setText(words)
+        self.count.setToolTip("Messages with every word" if several else "")
         self.count.setAccessibleName(words)
         self.previous.setEnabled(several)
         self.next.setEnabled(several)
         others = len(self._elsewhere)
-        self.versions.setText(f"{others:,} in another version" if others == 1 else f"{others:,} in other versions")
-        self.versions.setAccessibleName(f"Show {self.versions.text()}")
+        self.versions.setText(f"+{others:,} elsewhere")
+        where = f"{counted(others, 'message')} in other versions of this chat, with an edited question or another reply"
+        self.versions.setToolTip(wrapped(where))
+        self.versions.setAccessibleName(f"Show {where}")
         self.versions.setVisible(others > 0)
 
     def _ask_for_version(self) -> None:

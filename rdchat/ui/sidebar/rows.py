@@ -43,7 +43,7 @@ class SidebarRows(QAbstractListModel):
     """
 
     rename_submitted = Signal(int, str)
-    folder_renamed = Signal(int, str)
+    folder_renamed = Signal(object, str)  # its id, which is of any size
     dropped = Signal(object, object)  # the key of the row, and its DropTarget
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -1,6 +1,7 @@
 """The left side: search, the conversations in their order, and the ways to the archive and the bin."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt, QTimer
 from PySide6.QtGui import QAction, QKeyEvent
@@ -9,6 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QMessageBox, QVBoxLayout, 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow
 from rdchat.chat.search_words import WordMatcher
+from rdchat.chat.storage.search_reader import SearchQuery
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.library.library import Place, named
 from rdchat.ui.look.formatting import counted
@@ -63,6 +65,10 @@ class Sidebar(Ground):
         layout.addWidget(self.bin_bar)
         layout.addWidget(self.places)
         self.setMinimumWidth(170)
+        for before, after in pairwise(
+            (self.search, self.filter, self.filter_line, self.header, self.list, self.bin_bar)
+        ):
+            QWidget.setTabOrder(before, after)
         self._connect()
         self._draw_icons()
         self.refresh()
@@ -94,6 +100,14 @@ class Sidebar(Ground):
     def focus_search(self) -> None:
         self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
         self.search.selectAll()
+
+    def show_place(self, place: Place) -> None:
+        """List the chats, the archive or the bin, and leave a search for it."""
+        self.search.clear()
+        self._search_timer.stop()
+        self.filter.choose(SearchQuery())
+        self._desk.search("")
+        self._desk.show(place)
 
     def rename(self, conversation_id: int) -> None:
         """Have a conversation's title edited, wherever it is listed."""
@@ -162,8 +176,8 @@ class Sidebar(Ground):
         queued = Qt.ConnectionType.QueuedConnection
         self.list.edit_ended.connect(self._refresh_after_edit, queued)
         self.list.rows.dropped.connect(self._drop, queued)
-        self.header.back_requested.connect(self._go_back)
-        self.places.place_requested.connect(self._desk.show)
+        self.header.back_requested.connect(lambda: self.show_place(Place.CHATS))
+        self.places.place_requested.connect(self.show_place)
         self.bin_bar.restore_requested.connect(lambda: self._restore(self._current()))
         self.bin_bar.erase_requested.connect(self._erase_current)
         self.bin_bar.empty_requested.connect(lambda: self.ask_to_erase(None))
@@ -226,22 +240,14 @@ class Sidebar(Ground):
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.popup(place)
 
-    def _go_back(self) -> None:
-        """Leave the search, the archive or the bin."""
-        self.search.clear()
-        self._search_timer.stop()
-        self.filter.choose(replace(self.filter.chosen, model=None, folder_id=None))
-        self._desk.search("")
-        self._desk.show(Place.CHATS)
-
     def _show_everything(self, conversation_id: int) -> None:
         """Leave whatever hides a conversation: a search, the archive, a folder that is shut."""
-        self._go_back()
+        self.show_place(Place.CHATS)
         chat = next((chat for chat in self._desk.listing.all if chat.id == conversation_id), None)
         if chat is None:
             return
         if chat.archived:
-            self._desk.show(Place.ARCHIVE)
+            self.show_place(Place.ARCHIVE)
         folder = self._library.folder(chat.folder_id)
         while folder is not None:
             if not folder.expanded:

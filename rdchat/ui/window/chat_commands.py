@@ -55,6 +55,7 @@ class ChatCommands(QObject):
         ):
             action.triggered.connect(lambda _checked=False, command=command: self._with_chat(command))
         bar = self._conversation.find_bar
+        actions.new_chat.triggered.connect(self._leave_places)
         actions.undo.triggered.connect(self._undo)
         actions.find.triggered.connect(self._find)
         actions.find_next.triggered.connect(lambda: bar.step(1))
@@ -111,7 +112,11 @@ class ChatCommands(QObject):
 
     def _show(self, place: Place) -> None:
         self._show_sidebar()
-        self._desk.show(place)
+        self._sidebar.show_place(place)
+
+    def _leave_places(self) -> None:
+        if self._desk.listing.place is not Place.CHATS:
+            self._sidebar.show_place(Place.CHATS)
 
     def _fill_move_menu(self) -> None:
         refill(

@@ -48,7 +48,7 @@ def test_the_newest_message_with_the_word_is_gone_to_and_its_thought_unfolded(
     qtbot: QtBot, window: MainWindow, bar: FindBar
 ) -> None:
     _type(qtbot, window, "bread")
-    assert bar.count.text() == "2 of 2 messages"
+    assert bar.count.text() == "2 of 2"
     widget = _widget(window, "Crust")
     assert _current(widget) == [0]
     assert widget.bodies[0].isVisible()
@@ -58,7 +58,7 @@ def test_the_newest_message_with_the_word_is_gone_to_and_its_thought_unfolded(
 def test_next_and_previous_go_through_the_words_of_all_messages(qtbot: QtBot, window: MainWindow, bar: FindBar) -> None:
     _type(qtbot, window, "bread")
     window.actions_.find_next.trigger()  # begins anew, in a message that had no widget
-    assert bar.count.text() == "1 of 2 messages"
+    assert bar.count.text() == "1 of 2"
     widget = _widget(window, "breadth")
     selections = widget.body.extraSelections()
     assert [each.cursor.selectedText() for each in selections] == ["Bread", "bread", "bread", "Bread"]  # type: ignore[attr-defined]
@@ -72,7 +72,7 @@ def test_next_and_previous_go_through_the_words_of_all_messages(qtbot: QtBot, wi
     assert _current(widget) == [2]
     bar.next.click()
     bar.next.click()
-    assert bar.count.text() == "2 of 2 messages"
+    assert bar.count.text() == "2 of 2"
     assert _current(widget) == []
     bar.previous.click()
     assert _current(_widget(window, "breadth")) == [3]  # from behind
@@ -87,7 +87,7 @@ def test_escape_takes_the_marks_away_and_the_key_brings_them_back(
     assert _widget(window, "Crust").bodies[0].extraSelections() == []
     window.actions_.find_next.trigger()
     assert not bar.isHidden()
-    qtbot.waitUntil(lambda: bar.count.text() == "2 of 2 messages")
+    qtbot.waitUntil(lambda: bar.count.text() == "2 of 2")
 
 
 def test_what_is_nowhere_is_said(qtbot: QtBot, window: MainWindow, bar: FindBar) -> None:
@@ -101,11 +101,11 @@ def test_what_is_nowhere_is_said(qtbot: QtBot, window: MainWindow, bar: FindBar)
 
 def test_another_version_is_counted_apart_and_shown(qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar) -> None:
     _type(qtbot, window, "bread")
-    assert bar.versions.text() == "1 in another version"
+    assert bar.versions.text() == "+1 elsewhere"
     bar.versions.click()
     assert chat.controller.messages[-1].text == "Another bread"
     qtbot.waitUntil(lambda: _current(_widget(window, "Another bread")) == [0])
-    assert bar.count.text() == "2 of 2 messages"
+    assert bar.count.text() == "2 of 2"
 
 
 def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
@@ -116,7 +116,7 @@ def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
     qtbot.keyClicks(window.sidebar.search, "bread")
     qtbot.waitUntil(lambda: chat.controller.desk.listing.found == 1)
     qtbot.keyClick(window.sidebar.search, Qt.Key.Key_Down)  # it is open already
-    qtbot.waitUntil(lambda: bar.count.text() == "2 of 2 messages")
+    qtbot.waitUntil(lambda: bar.count.text() == "2 of 2")
     assert bar.field.text() == "bread"
     assert window.sidebar.list.hasFocus() or not window.isActiveWindow()
     qtbot.keyClick(window.sidebar.search, Qt.Key.Key_Escape)
