@@ -28,10 +28,20 @@ def _title(*tokens: str, reason: FinishReason = FinishReason.EOS) -> Reply:
     return Reply(tokens, finish_reason=reason)
 
 
-def _wait_for_title(window: Window, asked: int = 2) -> None:
+def _wait_for_title(window: Window) -> None:
     """Wait until the model was asked, and had its go."""
     engine_asked = lambda: not window.controller.titles.writing and not window.store.organiser.without_title()  # noqa: E731
     window.qtbot.waitUntil(engine_asked, timeout=WAIT_MS)
+
+
+def _ask_and_hold_the_title(window: Window, engine: ScriptedEngine) -> None:
+    quiet = window.controller.titles.quiet
+    quiet.setInterval(60_000)
+    window.ask("soup pls")
+    engine.gate.shut()
+    quiet.setInterval(0)
+    window.controller.titles.wait()
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
 
 
 def test_the_first_exchange_gets_a_title(quick: Window, engine: ScriptedEngine) -> None:
@@ -84,11 +94,8 @@ def test_what_the_model_thought_is_not_told_and_where_it_begins_in_thought_not_t
 
 
 def test_a_prompt_goes_first_and_the_title_comes_later(quick: Window, engine: ScriptedEngine) -> None:
-    _replies(engine, _title("Never", " seen"))
     engine.replies = [ANSWER, _title("Never", " seen"), ANSWER, _title("Soup")]
-    quick.ask("soup pls")
-    engine.gate.shut()
-    quick.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+    _ask_and_hold_the_title(quick, engine)
     assert quick.controller.titles.writing
     assert quick.controller.state is EngineState.IDLE  # one can send
     quick.controller.send("And bread?")
@@ -103,9 +110,7 @@ def test_a_prompt_goes_first_and_the_title_comes_later(quick: Window, engine: Sc
 
 def test_the_persons_own_title_stays(quick: Window, engine: ScriptedEngine) -> None:
     _replies(engine, _title("Never"))
-    quick.ask("soup pls")
-    engine.gate.shut()
-    quick.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+    _ask_and_hold_the_title(quick, engine)
     assert quick.controller.desk.conversation is not None
     quick.controller.desk.rename_conversation(quick.controller.desk.conversation.id, "My soup")
     engine.gate.open()

@@ -13,12 +13,12 @@ from tests.ui.conftest import Chat
 
 @pytest.fixture
 def bar(qtbot: QtBot, chat: Chat, window: MainWindow) -> FindBar:
-    """A chat of 200 messages, of which the fourth has the word twice, and the last one in a thought."""
+    """A chat of 80 messages, of which the fourth has the word twice, and the last one in a thought."""
     made = chat.store.create_conversation("Baking")
     last = None
-    for number in range(200):
+    for number in range(80):
         role = (Role.USER, Role.ASSISTANT)[number % 2]
-        text = {3: "Bread, *bread*! \U0001f35e breadth Bread", 199: "<think>\nbread?\n</think>\nCrust."}.get(number)
+        text = {3: "Bread, *bread*! \U0001f35e breadth Bread", 79: "<think>\nbread?\n</think>\nCrust."}.get(number)
         last = chat.store.add_message(made.id, last, role, text or f"step {number}").id
     messages = chat.store.messages(made.id)
     other = chat.store.add_message(made.id, messages[9].id, Role.USER, "Another bread")
