@@ -28,6 +28,10 @@ class Conversation:
         created_at, updated_at: Seconds since the epoch; None where what is stored is no date.
         system_prompt: None takes the one of the preferences; an empty string is none at all.
         sampling: None takes the one of the preferences.
+        folder_id: The folder it is in; None outside of any.
+        pinned_at: When it was pinned; None where it is not.
+        archived: Whether it is out of the list, in the archive.
+        deleted_at: When it went into the bin; None elsewhere.
     """
 
     id: int
@@ -36,6 +40,29 @@ class Conversation:
     updated_at: float | None
     system_prompt: str | None = None
     sampling: SamplingParams | None = None
+    folder_id: int | None = None
+    pinned_at: float | None = None
+    archived: bool = False
+    deleted_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of conversations.
+
+    Attributes:
+        id: Primary key.
+        name: Shown in the sidebar.
+        parent_id: The folder it is in; None at the top. A folder in a folder holds no others.
+        expanded: Whether what it holds is shown.
+        deleted_at: When it went into the bin; None elsewhere.
+    """
+
+    id: int
+    name: str
+    parent_id: int | None = None
+    expanded: bool = True
+    deleted_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

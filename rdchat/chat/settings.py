@@ -43,6 +43,7 @@ class Settings:
         panel_visible: Whether the speed panel is shown.
         panel_collapsed: Names of its sections that are folded up; at first those that say more than how fast it is.
         sidebar_visible: Whether the list of conversations is shown.
+        titles_by_model: Whether the model writes titles of new chats while nothing else is to be done.
         window_geometry: Qt's own blob, base64.
         window_state: Splitter sizes, base64.
 
@@ -65,6 +66,7 @@ class Settings:
     panel_visible: bool = True
     panel_collapsed: tuple[str, ...] = ("Drafts", "Reply", "Memory", "Model")
     sidebar_visible: bool = True
+    titles_by_model: bool = True
     window_geometry: str = ""
     window_state: str = ""
 

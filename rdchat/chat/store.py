@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus, Notice
+from rdchat.chat.organiser import ChatOrganiser
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import LATEST_BELOW, MESSAGE, PATH, SIBLINGS, from_root, mend_tree
 from rdchat.chat.storage.rows import (
@@ -44,12 +45,16 @@ class ConversationStore:
 
     Messages form a tree: an edited prompt or another reply is a new child of the same parent, and nothing is
     overwritten. The active path of a conversation runs from a root to the message that was added or chosen last.
+
+    Attributes:
+        organiser: Pins, folders, the archive, the bin and copies.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
         self._tree_notice: Notice | None = None
+        self.organiser = ChatOrganiser(database, clock)
         try:
             self._tidy_up()
         except (StorageFullError, StorageLockedError):
@@ -60,8 +65,7 @@ class ConversationStore:
 
     def _tidy_up(self) -> None:
         with self._database.writing() as connection:
-            self._tree_notice = mend_tree(connection)  # first: a stray message of a deleted chat cannot be deleted
-            connection.execute("DELETE FROM conversations WHERE deleted_at IS NOT NULL")
+            self._tree_notice = mend_tree(connection)
             # this process holds the lock, so whoever wrote these is gone
             connection.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
             connection.executescript(_WRITE_CHECK)
@@ -98,10 +102,10 @@ class ConversationStore:
     def conversations(self, search: str = "") -> list[Conversation]:
         """Return the conversations that have every word of `search` in their title or in a message, newest first.
 
-        Those whose date is unknown come last.
+        Those in the archive too; those whose date is unknown come last.
         """
         condition, parameters = search_condition(search)
-        where = "deleted_at IS NULL" + (f" AND {condition}" if condition else "")
+        where = "deleted_at IS NULL AND unlisted = 0" + (f" AND {condition}" if condition else "")
         sql = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"
         found = [conversation_from(row) for row in self._database.rows(sql, *parameters)]
         return sorted(found, key=lambda each: each.updated_at is None)
@@ -114,19 +118,20 @@ class ConversationStore:
             raise StorageError("This chat no longer exists.", "Choose another one, or start a new chat.")
         return conversation_from(rows[0])
 
-    def create_conversation(self, title: str = NEW_CHAT) -> Conversation:
+    def create_conversation(self, title: str = NEW_CHAT, *, from_prompt: bool = False) -> Conversation:
+        """Make a conversation; a title made `from_prompt` may be replaced by one of the model's."""
         now = self._clock()
         with self._database.writing() as connection:
             cursor = connection.execute(
-                "INSERT INTO conversations (title, created_at, updated_at) VALUES (?, ?, ?)",
-                (text_column(tidy_title(title)) or NEW_CHAT, now, now),
+                "INSERT INTO conversations (title, title_by, created_at, updated_at) VALUES (?, ?, ?, ?)",
+                (text_column(tidy_title(title)) or NEW_CHAT, "prompt" if from_prompt else "person", now, now),
             )
         return self.conversation(_new_id(cursor))
 
     def rename_conversation(self, conversation_id: int, title: str) -> Conversation:
         """Give a conversation another title; an empty one leaves it as it is."""
         if tidy := text_column(tidy_title(title)):
-            self._set("title = ?", tidy, conversation_id)
+            self._set("title = ?, title_by = 'person'", tidy, conversation_id)
         return self.conversation(conversation_id)
 
     def set_chat_options(
@@ -138,11 +143,12 @@ class ConversationStore:
         return self.conversation(conversation_id)
 
     def delete_conversation(self, conversation_id: int) -> None:
-        """Hide a conversation. It can be restored until the store is opened the next time."""
+        """Put a conversation into the bin, where it can be restored from until `ChatOrganiser.expire` ends that."""
         self._set("deleted_at = ?", self._clock(), conversation_id)
 
     def restore_conversation(self, conversation_id: int) -> Conversation:
-        self._set("deleted_at = NULL", conversation_id)
+        """Take a conversation out of the bin; StorageError where it is erased already."""
+        self._set("deleted_at = CASE unlisted WHEN 0 THEN NULL ELSE deleted_at END", conversation_id)
         return self.conversation(conversation_id)
 
     def _set(self, assignment: str, *parameters: object) -> None:
@@ -191,6 +197,10 @@ class ConversationStore:
                  text_column(text)),
             )  # fmt: skip
             self._touch(connection, _new_id(cursor))
+            connection.execute(
+                "UPDATE conversations SET archived_at = NULL WHERE id = ? AND archived_at IS NOT NULL",
+                (conversation_id,),
+            )  # what is gone on with is no longer put aside
         return self.message(_new_id(cursor))
 
     def save_text(self, message_id: int, text: str) -> None:

@@ -1,9 +1,19 @@
-"""Titles of conversations."""
+"""Titles of conversations: the person's, those made from the first prompt, and the model's."""
 
-NEW_CHAT = "New chat"
+import re
+
+from rdchat.chat.thoughts import split_thoughts
+
+NEW_CHAT, NEW_FOLDER = "New chat", "New folder"
+TITLE_WISH = "Write a title for this chat: three to six words in its language. Reply with the title alone."
 _LONGEST = 200  # what a person may give
 _LONGEST_MADE = 48  # what fits the sidebar
 _MARKS = "#>*_`~-+=| \t"  # markdown around a line, which a title does not need
+_QUOTES = "\"'“”„\u2018\u2019«»「」"
+_MOST_WORDS_MADE, _LONGEST_WRITTEN = 12, 90  # of a model's line: a longer one is no title
+_LABEL = re.compile(r"^(?:the )?(?:chat )?(?:title|titel|titre|título)\s*[:\uff1a]\s*", re.IGNORECASE)
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)[^<]*<\|message\|>")  # gpt-oss: analysis, commentary, final
+_CONTROL = re.compile(r"<\|[^<>|]*\|>")
 
 
 def tidy_title(title: str) -> str:
@@ -20,3 +30,38 @@ def title_from_prompt(prompt: str) -> str:
         words, space, _ = cut.rpartition(" ")
         title = (words if space and len(words) > _LONGEST_MADE // 2 else cut).rstrip(" ,;:.-") + "…"
     return title or NEW_CHAT
+
+
+def title_from_model(written: str, *, begins_in_thought: bool) -> str:
+    """Return the title in what a model wrote when it was asked for one; empty where there is none.
+
+    What it thought is no title, neither between think tags nor in a channel that is not the final one.
+
+    Args:
+        written: All of it, as it ended by itself.
+        begins_in_thought: The model's replies begin inside a thought that only a closing tag ends.
+    """
+    channels = list(_CHANNEL.finditer(written))
+    if channels:
+        if channels[-1][1] != "final":
+            return ""
+        written = written[channels[-1].end() :]
+    elif begins_in_thought and "</think>" not in written:
+        return ""
+    else:
+        parts = split_thoughts(written)
+        if parts.open:
+            return ""
+        written = parts.answer
+    lines = (line.strip(_MARKS) for line in _CONTROL.sub("", written).splitlines())
+    line = " ".join(_LABEL.sub("", next((line for line in lines if line), "")).strip(_MARKS + _QUOTES).split())
+    if not any(character.isalnum() for character in line):
+        return ""
+    if len(line) > _LONGEST_WRITTEN or len(line.split()) > _MOST_WORDS_MADE or line.endswith(":"):
+        return ""
+    return line.rstrip(".\u3002") if line.count(".") < 2 else line
+
+
+def begins_in_thought(reply: str) -> bool:
+    """Tell whether a reply's first thought was begun by the chat template: a closing tag without an opening one."""
+    return "</think>" in reply and "<think>" not in reply.partition("</think>")[0]

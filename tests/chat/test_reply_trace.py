@@ -166,9 +166,12 @@ def test_the_store_keeps_traces_until_the_chat_is_gone(store: ConversationStore,
     store.save_trace(message_id, b"one", onward=False)
     store.save_trace(message_id, b"two", onward=True)
     assert store.trace(message_id) == b"onetwo"
-    store.delete_conversation(store.message(message_id).conversation_id)
+    chat_id = store.message(message_id).conversation_id
+    store.delete_conversation(chat_id)
+    store.organiser.erase_later([chat_id])
+    for _ in store.organiser.erasing():
+        pass
     store.close()
-    ConversationStore.open(database).close()  # removes what is deleted
     with closing(Database(database)) as reopened:
         assert reopened.rows("SELECT count(*) FROM message_traces") == [(0,)]
 

@@ -143,7 +143,7 @@ def test_a_reply_can_end_in_a_chat_that_was_deleted_meanwhile(store: Conversatio
     assert store.messages(message.conversation_id)[-1].text == "Rayleigh"
 
 
-def test_a_deleted_conversation_is_gone_after_a_restart(open_store: OpenStore) -> None:
+def test_a_conversation_deleted_for_good_is_erased_after_a_restart(open_store: OpenStore) -> None:
     """A chat of 3,000 messages: a cascade along `parent_id` would exceed SQLite's limit of nested triggers."""
     store = open_store()
     chat = store.create_conversation("long")
@@ -151,9 +151,12 @@ def test_a_deleted_conversation_is_gone_after_a_restart(open_store: OpenStore) -
     for number in range(3000):
         parent = store.add_message(chat.id, parent, Role.USER, f"word{number}").id
     store.delete_conversation(chat.id)
+    store.organiser.erase_later([chat.id])
     store.close()
     store = open_store()
     assert store.notice is None
+    for _ in store.organiser.erasing():
+        pass
     for table in ("conversations", "messages", "messages_index", "titles_index"):
         assert store._database.rows(f"SELECT count(*) FROM {table}") == [(0,)]
     assert store._database.rows("SELECT rowid FROM messages_index WHERE messages_index MATCH 'word1*'") == []

@@ -73,7 +73,7 @@ class SteadyEngine(ScriptedEngine):
 
     words = random.Random(1)
 
-    def generate(self, request: GenerationRequest) -> Any:
+    def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> Any:
         return SteadyReply(request.request_id, self.words)
 
 
@@ -103,7 +103,7 @@ class Person(QObject):
     def _act(self) -> Script:
         actions: list[Callable[[], None]] = [
             self._send, self._send, self._send, self._edit, self._regenerate, self._open, self._new, self._delete,
-            self._rename, self._controller.stop, self._alternate,
+            self._rename, self._controller.stop, self._alternate, self._put_in_order, self._put_in_order,
         ]  # fmt: skip
         while True:
             yield wait(self._random.uniform(*_ACTION_S))
@@ -145,6 +145,25 @@ class Person(QObject):
             chosen = self._random.choice(chats).id
             self._journal.note("deleting", chat=chosen)  # from here on it may be gone
             self._controller.desk.delete_conversation(chosen)
+
+    def _put_in_order(self) -> None:
+        """Pin, move, copy, put away or take back; nothing of it may cost a message."""
+        desk, choose = self._controller.desk, self._random.choice
+        if not (chats := desk.listing.all):
+            return
+        chat, library = choose(chats), desk.library
+        folder = choose([None, *(folder.id for folder in library.folders)])
+        choose(
+            [
+                lambda: library.set_pinned(chat, chat.pinned_at is None),
+                lambda: library.set_archived(chat, not chat.archived),
+                lambda: library.move(chat, folder),
+                lambda: library.create_folder("Folder", chat=chat) if len(library.folders) < 20 else None,
+                lambda: library.delete_folder(choose(library.folders)) if library.folders else None,
+                lambda: library.duplicate(chat) if len(chats) < 20 else None,
+                desk.undo,
+            ]
+        )()
 
     @Slot(Message)
     def _on_message(self, message: Message) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus
+from rdchat.chat.conversation import Conversation, Drafting, Folder, Message, MessageStatus
 from rdchat.chat.plain_data import from_plain
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 # a title that was tampered with may be of any length, and would take the list a second for each 2 MB
-CONVERSATION_COLUMNS = "id, substr(title, 1, 1000), created_at, updated_at, system_prompt, sampling"
+CONVERSATION_COLUMNS = (
+    "id, substr(title, 1, 1000), created_at, updated_at, system_prompt, sampling, folder_id, pinned_at,"
+    " archived_at IS NOT NULL, deleted_at"
+)
+FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
 
 MESSAGE_COLUMNS = (
     "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, statistics,"
@@ -40,7 +44,16 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
         updated_at=_date(row[3]),
         system_prompt=row[4],
         sampling=_sampling(row[5]),
+        folder_id=row[6],
+        pinned_at=None if row[7] is None else _date(row[7]) or 0.0,
+        archived=bool(row[8]),
+        deleted_at=_date(row[9]),
     )
+
+
+def folder_from(row: Sequence[Any]) -> Folder:
+    """Read a row of `FOLDER_COLUMNS`."""
+    return Folder(row[0], row[1], row[2], bool(row[3]), _date(row[4]))
 
 
 @lru_cache(maxsize=256)  # the list of all chats is read anew with each message, and most of them have the same

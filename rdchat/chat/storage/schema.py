@@ -121,7 +121,32 @@ END;
 INSERT INTO messages_index (messages_index) VALUES ('rebuild');
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+# A chat's folder may be deleted or a folder's parent: what was in them is shown where it would be without them, and
+# undoing the deletion puts everything back.
+#
+# `title_by` is `prompt` for a title made of the first prompt, which the model may replace, `model` once it had its go,
+# and `person` for all others. `unlisted` marks what is shown nowhere: a copy under way, or a chat that is being erased
+# piece by piece; what is left of it after a crash is erased.
+_VERSION_5 = """
+CREATE TABLE folders (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    parent_id INTEGER REFERENCES folders (id) ON DELETE SET NULL,
+    name TEXT NOT NULL,
+    expanded INTEGER NOT NULL DEFAULT 1,
+    created_at REAL NOT NULL,
+    deleted_at REAL
+) STRICT;
+ALTER TABLE conversations ADD COLUMN folder_id INTEGER REFERENCES folders (id) ON DELETE SET NULL;
+ALTER TABLE conversations ADD COLUMN pinned_at REAL;
+ALTER TABLE conversations ADD COLUMN archived_at REAL;
+ALTER TABLE conversations ADD COLUMN title_by TEXT NOT NULL DEFAULT 'person';
+ALTER TABLE conversations ADD COLUMN unlisted INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX folders_nested ON folders (parent_id);
+CREATE INDEX conversations_in_folder ON conversations (folder_id);
+CREATE INDEX messages_by_model ON messages (model, conversation_id) WHERE model IS NOT NULL;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 
 

@@ -1,8 +1,6 @@
-"""From what a person types into the search field to a condition on conversations."""
+"""From what a person types into the search field to conditions on conversations and messages."""
 
-import unicodedata
-
-_MOST_CHARACTERS, _MOST_WORDS = 500, 16
+from rdchat.chat.search_words import is_indexed, split_words
 
 _BY_INDEX = "SELECT rowid FROM {index} WHERE {index} MATCH ?"
 
@@ -20,27 +18,53 @@ def search_condition(search: str) -> tuple[str, list[str]]:
         An expression over `conversations.id` and `conversations.title`, and its parameters; ("", []) where `search`
         has no word.
     """
-    words = search[:_MOST_CHARACTERS].replace("\0", " ").encode("utf-8", "replace").decode().split()[:_MOST_WORDS]
-    indexed = [word for word in words if _is_indexed(word)]
-    literal = [word for word in words if not _is_indexed(word)]
-    if not words:
+    in_titles, parameters = title_condition(search)
+    in_messages, more = message_condition(search)
+    if not parameters:
         return "", []
+    titles = f"SELECT id FROM conversations WHERE {in_titles}"
+    messages = f"SELECT conversation_id FROM messages WHERE {in_messages}"
+    return f"(id IN ({titles}) OR id IN ({messages}))", parameters + more
+
+
+def title_condition(search: str) -> tuple[str, list[str]]:
+    """Return SQL over `conversations.rowid` and `title`, and its parameters; see `search_condition`."""
+    return _condition(search, "titles_index", "title")
+
+
+def message_condition(search: str) -> tuple[str, list[str]]:
+    """Return SQL over `messages.rowid` and `text`, and its parameters; see `search_condition`."""
+    return _condition(search, "messages_index", "text")
+
+
+def newest_messages(search: str, most: int) -> tuple[str, list[str]]:
+    """Return SQL for `id` and `conversation_id` of the newest messages with these words, and its parameters.
+
+    At most so many are looked at, the newest first: of a word that most messages have, the index alone would take as
+    long as there are messages. ("", []) where `search` has no word.
+    """
+    words, literal = _phrases(search)
+    signs = " AND ".join(["instr(m.text, ?) > 0"] * len(literal))
+    if not words:
+        found = f"SELECT m.id, m.conversation_id FROM messages m WHERE {signs} ORDER BY m.id DESC LIMIT {most}"
+        return (found, literal) if literal else ("", [])
+    newest = f"{_BY_INDEX.format(index='messages_index')} ORDER BY rowid DESC LIMIT {most}"
+    join = f"SELECT m.id, m.conversation_id FROM ({newest}) found CROSS JOIN messages m ON m.id = found.rowid"
+    return f"{join} WHERE {signs}" if literal else join, [words, *literal]
+
+
+def _condition(search: str, index: str, column: str) -> tuple[str, list[str]]:
+    phrases, literal = _phrases(search)
+    conditions = [f"rowid IN ({_BY_INDEX.format(index=index)})"] if phrases else []
+    conditions += [f"instr({column}, ?) > 0"] * len(literal)
+    return " AND ".join(conditions), [*([phrases] if phrases else []), *literal]
+
+
+def _phrases(search: str) -> tuple[str, list[str]]:
+    """Return a query for the index, empty where it knows none of the words, and the words to be looked for as such."""
+    words = split_words(search)
+    indexed = [word for word in words if is_indexed(word)]
     phrases = ['"' + word.replace('"', '""') + '"' for word in indexed]
     if indexed and words[-1] == indexed[-1]:
         phrases[-1] += "*"
-    query = [" ".join(phrases)] if phrases else []
-
-    def matches(rows: str, index: str, column: str) -> str:
-        conditions = [f"rowid IN ({_BY_INDEX.format(index=index)})"] if phrases else []
-        conditions += [f"instr({column}, ?) > 0"] * len(literal)
-        return f"{rows} WHERE {' AND '.join(conditions)}"
-
-    in_titles = matches("SELECT id FROM conversations", "titles_index", "title")
-    in_messages = matches("SELECT conversation_id FROM messages", "messages_index", "text")
-    return f"(id IN ({in_titles}) OR id IN ({in_messages}))", (query + literal) * 2
-
-
-def _is_indexed(word: str) -> bool:
-    """Tell whether the index's tokens are what a person takes for words: letters of a script with spaces."""
-    letters = [character for character in word if unicodedata.category(character)[0] in "LN"]
-    return bool(letters) and all(character < "\u0e00" or "\u1e00" <= character < "\u2000" for character in letters)
+    return " ".join(phrases), [word for word in words if not is_indexed(word)]

@@ -27,6 +27,7 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.engine.race import Race
+from rdchat.services.library.title_writer import TitleWriter
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class ChatController(QObject):
         race: Drafting against plain decoding on one prompt.
         benchmark: Ways of drafting measured on many prompts.
         unsaved: Replies that the store does not take.
+        titles: The model's titles of new chats.
     """
 
     notice_raised = Signal(Notice)
@@ -80,6 +82,7 @@ class ChatController(QObject):
         self.time_ledger = TimeLedger(engine, self.drafting, self)
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
         self._writer = ReplyWriter(engine, self.model_slot, self.drafting, self._recorder, self.traces, parent=self)
+        self.titles = TitleWriter(store, engine, self._writer, self.preferences, titled=self.desk.refresh, parent=self)
         self._closed = False
         self._connect()
 
@@ -129,7 +132,7 @@ class ChatController(QObject):
         for notice in (self._store.notice, self.preferences.notice):
             if notice:
                 self.notice_raised.emit(notice)
-        self.desk.open_latest()
+        self.desk.start()
         if notice := left_behind(self._store.path.parent):
             self.notice_raised.emit(notice)
         self.model_slot.retry()
@@ -140,6 +143,8 @@ class ChatController(QObject):
         What cannot be saved goes into a file beside the chats, unless the person gave it up. Closing again saves again
         what could not be saved, but waits for the thread no longer.
         """
+        self.titles.close()
+        self.desk.close()
         ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
         self._recorder.close()
@@ -226,6 +231,12 @@ class ChatController(QObject):
         """Show the alternative of a message that is `step` places on, and what was said after it."""
         with self._storage.writing():
             self._chat.select_alternative(message_id, step)
+            self.transcript_changed.emit()
+
+    def show_version(self, message_id: int) -> None:
+        """Show the version of the open chat that has a message, and what was said last after it."""
+        with self._storage.writing():
+            self._chat.select_alternative(message_id, 0)
             self.transcript_changed.emit()
 
     def _answer(self) -> None:

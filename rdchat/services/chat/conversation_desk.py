@@ -1,13 +1,17 @@
 """Conversations as the window commands them; no engine is needed for any of it."""
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Conversation
+from rdchat.chat.storage.search_reader import SearchAnswer, SearchQuery
 from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageError
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat.conversation_list import ConversationList
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.library.chat_search import ChatSearch
+from rdchat.services.library.library import Library, Place, named
 
 
 class ConversationDesk(QObject):
@@ -18,6 +22,10 @@ class ConversationDesk(QObject):
         chat: The open conversation; who adds messages to it has it too.
         storage: Stands around every command, and tells of those that fail.
         parent: The Qt parent.
+
+    Attributes:
+        library: Pins, folders, the archive, the bin, and undoing.
+        finder: Searches.
     """
 
     conversations_changed = Signal()
@@ -30,11 +38,31 @@ class ConversationDesk(QObject):
     ) -> None:
         super().__init__(parent)
         self._store, self._chat, self._storage = store, chat, storage
-        self._list = ConversationList(store)
+        self.library = Library(store, storage, self)
+        self.finder = ChatSearch(store.path, self)
+        self._list = ConversationList(store, self.library)
+        self.library.changed.connect(self.refresh)
+        self.finder.answered.connect(self._on_answered)
+        self.finder.failed.connect(self._on_search_failed)
+
+    def start(self) -> None:
+        """List the conversations, open the newest one, and tidy the bin."""
+        self.open_latest()
+        self.library.start()
+
+    def close(self) -> None:
+        """End what goes on behind the window."""
+        self.finder.close()
+        self.library.close()
 
     def conversations(self) -> list[Conversation]:
         """The conversations that the search leaves, newest first."""
-        return list(self._list.shown)
+        return self._list.shown
+
+    @property
+    def listing(self) -> ConversationList:
+        """What the sidebar shows."""
+        return self._list
 
     @property
     def conversation(self) -> Conversation | None:
@@ -63,31 +91,68 @@ class ConversationDesk(QObject):
     def rename_conversation(self, conversation_id: int, title: str) -> None:
         """Give a conversation another title; a blank one leaves it as it is."""
         with self._storage.writing():
+            before = self._store.conversation(conversation_id).title
             self._chat.update(self._store.rename_conversation(conversation_id, title))
+            self.library.history.add(
+                f"Rename {named(before)}",
+                lambda: self._chat.update(self._store.rename_conversation(conversation_id, before)),
+            )
         self.refresh()
 
     def delete_conversation(self, conversation_id: int) -> None:
-        """Delete a conversation, until `undo_delete`; where it was open, its neighbour in the list is opened."""
+        """Put a conversation into the bin; where it was open, its neighbour in the list is opened."""
         with self._storage.writing():
             neighbour = self._list.neighbour_of(conversation_id)
-            deleted = self._list.delete(conversation_id)
+            deleted = self._store.conversation(conversation_id)
+            self._store.delete_conversation(conversation_id)
+            self.library.history.add(f"Delete {named(deleted.title)}", lambda: self._bring_back(conversation_id))
             self.conversation_removed.emit(conversation_id)
             self.refresh()
             if self._chat.is_open(conversation_id):
                 self._open_or_new(neighbour)
             self.conversation_deleted.emit(deleted)
+            self.library.offered_undo.emit(f"Deleted {named(deleted.title)}")
 
-    def undo_delete(self) -> None:
-        """Bring back the conversation that was deleted last, and open it."""
+    def archive_conversation(self, conversation_id: int) -> None:
+        """Put a conversation into the archive; where it was open, its neighbour in the list is opened."""
+        with self._storage.reading():
+            neighbour = self._list.neighbour_of(conversation_id)
+            self.library.set_archived(self._store.conversation(conversation_id), archived=True)
+            if self._chat.is_open(conversation_id):
+                self._open_or_new(neighbour)
+
+    def undo(self) -> None:
+        """Take back what was done last to the list of conversations."""
         with self._storage.writing():
-            if restored := self._list.restore_last():
-                self.refresh()
-                self.open_conversation(restored.id)
-
-    def search(self, text: str) -> None:
-        """List only the conversations that have these words."""
-        self._list.search = text
+            self.library.history.undo()
         self.refresh()
+
+    def _bring_back(self, conversation_id: int) -> None:
+        self._store.restore_conversation(conversation_id)
+        self.refresh()
+        self.open_conversation(conversation_id)
+
+    def show(self, place: Place) -> None:
+        """List the chats, the archive or the bin."""
+        self._list.place = place
+        self.refresh()
+
+    def search(self, query: SearchQuery | str) -> None:
+        """List only what is found, as soon as it is; an empty query lists everything."""
+        self._list.query = SearchQuery(query) if isinstance(query, str) else query
+        if not self._list.query:
+            self._list.answer = None
+        self.refresh()
+
+    @Slot(SearchAnswer)
+    def _on_answered(self, answer: SearchAnswer) -> None:
+        if answer.query == self._list.query:
+            self._list.answer = answer
+            self.conversations_changed.emit()
+
+    @Slot(str)
+    def _on_search_failed(self, why: str) -> None:
+        self._storage.report(StorageError(f"The chats could not be searched: {why}.", "Search again."))
 
     def set_chat_options(self, system_prompt: str | None, sampling: SamplingParams | None) -> None:
         """Give the open chat its own system prompt and sampling; None takes those of the preferences."""
@@ -97,7 +162,7 @@ class ConversationDesk(QObject):
 
     def title_of(self, conversation_id: int) -> str:
         """Return the title of a conversation that is listed or open, without the store; others are "A chat"."""
-        known = [*self._list.shown, *([self.conversation] if self.conversation else [])]
+        known = [*self._list.all, *([self.conversation] if self.conversation else [])]
         return next((chat.title for chat in known if chat.id == conversation_id), "A chat")
 
     def open_latest(self) -> None:
@@ -109,6 +174,12 @@ class ConversationDesk(QObject):
         """List the conversations anew."""
         with self._storage.reading():
             self._list.refresh()
+        if (chat := self.conversation) is not None:  # pinned, moved or titled meanwhile
+            for listed in self._list.all:
+                if listed.id == chat.id:
+                    self._chat.update(listed)
+        if self._list.query:
+            self.finder.ask(self._list.query)
         self.conversations_changed.emit()
 
     def _open_or_new(self, conversation: Conversation | None) -> None:

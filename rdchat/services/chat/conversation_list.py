@@ -1,46 +1,99 @@
 """The conversations as the sidebar lists them."""
 
+import time
+from collections.abc import Sequence
+
 from rdchat.chat.conversation import Conversation
+from rdchat.chat.listing import ChatRow, FolderRow, Row, rows_of
+from rdchat.chat.storage.search_reader import SearchAnswer, SearchQuery
 from rdchat.chat.store import ConversationStore
+from rdchat.services.library.library import Library, Place
 
 
 class ConversationList:
-    """What a search leaves, newest first, and the way back for the conversation that was deleted last.
+    """What is listed: the chats, the archive, the bin, or what a search found.
 
     Methods that reach the store raise StorageError and leave the list as it was.
 
+    Args:
+        store: The conversations.
+        library: Has the folders and the bin.
+
     Attributes:
-        shown: The conversations, as they were at the last `refresh`.
-        search: Words that each of them has; empty for all.
+        place: Which conversations are listed, unless there is a query.
+        query: What is looked for; empty where nothing is.
+        answer: What was found; of an earlier query until `query` is answered.
+        archived: How many conversations the archive has.
+        deleted: How many conversations and folders the bin has.
     """
 
-    def __init__(self, store: ConversationStore) -> None:
-        self._store = store
-        self._last_deleted: int | None = None
-        self.shown: list[Conversation] = []
-        self.search = ""
+    def __init__(self, store: ConversationStore, library: Library) -> None:
+        self._store, self._library = store, library
+        self._all: list[Conversation] = []  # but those in the bin
+        self._bin: list[Row] = []
+        self.place, self.query = Place.CHATS, SearchQuery()
+        self.answer: SearchAnswer | None = None
+        self.archived = self.deleted = 0
 
     def refresh(self) -> None:
-        self.shown = self._store.conversations(self.search)
+        self._all = self._store.conversations()
+        self._library.refresh()
+        folders = [FolderRow(folder, 0, 0) for folder in self._library.deleted_folders()]
+        self._bin = [*folders, *map(ChatRow, self._library.deleted())]
+        self.archived = sum(chat.archived for chat in self._all)
+        self.deleted = len(self._bin)
 
-    def delete(self, conversation_id: int) -> Conversation:
-        """Delete a conversation, until `restore_last`; return it."""
-        conversation = self._store.conversation(conversation_id)
-        self._store.delete_conversation(conversation_id)
-        self._last_deleted = conversation_id
-        return conversation
+    @property
+    def shown(self) -> list[Conversation]:
+        """The conversations that the search leaves, newest first; without one, those that are not put away."""
+        if self.query:
+            return [row.conversation for row in self._found()]
+        return [chat for chat in self._all if not chat.archived]
 
-    def restore_last(self) -> Conversation | None:
-        """Bring back the conversation that was deleted last; None if there is none."""
-        if self._last_deleted is None:
-            return None
-        restored = self._store.restore_conversation(self._last_deleted)
-        self._last_deleted = None
-        return restored
+    @property
+    def all(self) -> Sequence[Conversation]:
+        """All conversations but those in the bin."""
+        return self._all
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the list."""
+        if self.query:
+            return list(self._found())
+        if self.place is Place.ARCHIVE:
+            return [ChatRow(chat) for chat in self._all if chat.archived]
+        if self.place is Place.BIN:
+            return list(self._bin)
+        return rows_of(self.shown, self._library.folders, time.time())
+
+    @property
+    def found(self) -> int:
+        """How many conversations the search found."""
+        return self.answer.found if self.answer is not None else 0
+
+    def _found(self) -> list[ChatRow]:
+        """Return what was found, as it is now: it may have been renamed, moved or deleted since."""
+        if self.answer is None:
+            return []
+        now = {chat.id: chat for chat in self._all}
+        hits = [hit for hit in self.answer.hits if hit.conversation.id in now]
+        return [
+            ChatRow(chat, 0, hit.snippet, hit.messages, self._place_of(chat))
+            for hit in hits
+            for chat in [now[hit.conversation.id]]
+        ]
+
+    def _place_of(self, chat: Conversation) -> str:
+        if chat.archived:
+            return "Archive"
+        folder = self._library.folder(chat.folder_id)
+        return folder.name if folder else ""
 
     def neighbour_of(self, conversation_id: int) -> Conversation | None:
         """Return the conversation below, or else above, the given one."""
-        ids = [conversation.id for conversation in self.shown]
-        others = [conversation for conversation in self.shown if conversation.id != conversation_id]
+        listed = [row.conversation for row in self.rows() if isinstance(row, ChatRow)]
+        ids = [conversation.id for conversation in listed]
+        others = [conversation for conversation in listed if conversation.id != conversation_id]
+        if self.place is Place.BIN and not self.query:
+            return next(iter(self.shown), None)
         place = ids.index(conversation_id) if conversation_id in ids else 0
         return others[min(place, len(others) - 1)] if others else None

@@ -84,7 +84,7 @@ class OpenChat:
         return prompt
 
     def _store_new(self, title: str) -> None:
-        self.conversation = self._store.create_conversation(title)
+        self.conversation = self._store.create_conversation(title, from_prompt=True)
         if (self.system_prompt, self.sampling) != (None, None):
             self.set_options(self.system_prompt, self.sampling)
 

@@ -48,6 +48,7 @@ class EngineClient(QObject):
     reply_progressed = Signal(ReplyProgress)
     reply_finished = Signal(ReplyEnd)
     reply_failed = Signal(Failure)
+    aside_ended = Signal(int, object)  # request id; its ReplyEnd or Failure
     options_told = Signal(DraftOptions)
     bench_progressed = Signal(BenchUpdate)
     bench_finished = Signal(BenchEnd)
@@ -72,6 +73,7 @@ class EngineClient(QObject):
         self._load_id = 0
         self._last_request_id = 0
         self._benchmarks: set[int] = set()  # under way, or waiting for it
+        self._asides: set[int] = set()  # likewise
         self._delivered_at = 0.0
         self._delivery = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._delivery.timeout.connect(self._deliver)
@@ -127,7 +129,21 @@ class EngineClient(QObject):
         return self._last_request_id
 
     def generate(self, request: GenerationRequest) -> None:
-        """Write a reply, after those asked for before."""
+        """Write a reply, after those asked for before; what is written aside gives way to it."""
+        self.stop_asides()
+        self._generate(request)
+
+    def generate_aside(self, request: GenerationRequest) -> None:
+        """Write something that nobody waits for; any other request stops it. Only `aside_ended` tells of it."""
+        self._asides.add(request.request_id)
+        self._generate(request)
+
+    def stop_asides(self) -> None:
+        """Stop what nobody waits for."""
+        for request_id in self._asides:
+            self._requests.stop(request_id)
+
+    def _generate(self, request: GenerationRequest) -> None:
         if self._is_alive():
             self._requests.add(request.request_id)
             self._generation_requested.emit(request)
@@ -148,6 +164,7 @@ class EngineClient(QObject):
 
     def benchmark(self, request_id: int, plan: BenchPlan) -> None:
         """Run a benchmark after what was asked for before; `bench_finished` or `reply_failed` ends it."""
+        self.stop_asides()
         self._benchmarks.add(request_id)
         if self._is_alive():
             self._requests.add(request_id)
@@ -202,6 +219,9 @@ class EngineClient(QObject):
             self._schedule_delivery()
 
     def _emit(self, event: EngineEvent) -> None:
+        if isinstance(event, ReplyProgress | PrefillProgress | ReplyEnd | Failure) and event.request_id in self._asides:
+            self._emit_aside(event)
+            return
         match event:
             case ReplyProgress():
                 self.reply_progressed.emit(event)
@@ -221,6 +241,11 @@ class EngineClient(QObject):
                 self.bench_finished.emit(event)
             case LoadEvent() if event.load_id == self._load_id:
                 self._emit_load(event.event)
+
+    def _emit_aside(self, event: ReplyProgress | PrefillProgress | ReplyEnd | Failure) -> None:
+        if isinstance(event, ReplyEnd | Failure) and event.request_id is not None:
+            self._asides -= {event.request_id}
+            self.aside_ended.emit(event.request_id, event)
 
     def _emit_load(self, event: LoadProgress | ModelInfo | Unloaded | Failure) -> None:
         match event:

@@ -3,7 +3,7 @@
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 
-from rdchat.chat.conversation import Conversation, Message, MessageStatus, Notice
+from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState, Failure
@@ -11,6 +11,7 @@ from rdchat.services.models.larger_model import LargerModel
 from rdchat.services.models.machine_room import MachineRoom
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer, ComposerState
+from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.welcome import ModelFailedView, WelcomeView
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import Ground
@@ -37,12 +38,14 @@ class ConversationView(Ground):
         self.failed = ModelFailedView(theme)
         self.banners = BannerArea()
         self.composer = Composer(theme)
+        self.find_bar = FindBar(controller.desk.finder, transcript, theme)
         self.stack = QStackedWidget()
         for page in (self.transcript, self.welcome, self.failed):
             self.stack.addWidget(page)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
+        layout.addWidget(self.find_bar)
         layout.addWidget(self.banners)
         layout.addWidget(self.stack, 1)
         layout.addWidget(self.composer)
@@ -61,9 +64,11 @@ class ConversationView(Ground):
     def _connect_transcript(self) -> None:
         controller, transcript = self._controller, self.transcript
         controller.desk.conversation_opened.connect(self._show_conversation)
+        controller.desk.conversations_changed.connect(self._on_list_changed)
         controller.transcript_changed.connect(self._show_messages)
         controller.message_added.connect(self._add_message)
         controller.message_changed.connect(transcript.update_message)
+        controller.message_changed.connect(self._show_in_find_bar)
         controller.reply_text_added.connect(transcript.append_text)
         controller.load_progressed.connect(self._show_load)
         controller.prefill_progressed.connect(self._show_prefill)
@@ -72,8 +77,13 @@ class ConversationView(Ground):
         transcript.regenerate_requested.connect(controller.regenerate)
         transcript.continue_requested.connect(controller.continue_reply)
         transcript.alternative_requested.connect(controller.show_alternative)
+        self.find_bar.version_requested.connect(controller.show_version)
         for asked in (transcript.edit_submitted, transcript.regenerate_requested, transcript.continue_requested):
             asked.connect(self._go_on_writing)
+
+    def _on_list_changed(self) -> None:
+        if not self._controller.desk.listing.query.words:
+            self._find_searched()
 
     def _connect_commands(self) -> None:
         controller = self._controller
@@ -91,7 +101,7 @@ class ConversationView(Ground):
         self._controller.notice_raised.connect(self._show_notice)
         self._controller.storage_failed.connect(self._show_storage_failure)
         self._controller.storage_recovered.connect(lambda: self.banners.close_banner("storage"))
-        self._controller.desk.conversation_deleted.connect(self._offer_undo)
+        self._controller.desk.library.offered_undo.connect(self._offer_undo)
 
     def _show_conversation(self) -> None:
         conversation = self._controller.desk.conversation
@@ -100,15 +110,26 @@ class ConversationView(Ground):
         self.composer.set_text(self._drafts.pop(self._draft_of, ""))
         self._read_despite = self._controller.model_slot.failure if self._controller.messages else None
         self._show_messages()
+        self._find_searched()
+
+    def _find_searched(self) -> None:
+        """Look in the open chat for what is searched for in all of them."""
+        self.find_bar.follow(self._controller.desk.listing.query.words.strip())
 
     def _show_messages(self) -> None:
         self._show_page()  # first: the transcript gets its width, for which messages are laid out
         self.transcript.set_messages(self._controller.messages)
+        self._show_in_find_bar()
+
+    def _show_in_find_bar(self) -> None:
+        chat, messages = self._controller.desk.conversation, self._controller.messages
+        self.find_bar.show_chat(chat.id if chat else None, [message.id for message in messages])
 
     def _add_message(self, message: Message) -> None:
         self._draft_of = message.conversation_id  # a new chat becomes a conversation with its first message
         self._show_page()
         self.transcript.add_message(message)
+        self._show_in_find_bar()
         if message.status is MessageStatus.STREAMING and self._controller.state is EngineState.LOADING:
             self.transcript.set_waiting(message.id, "Waiting for the model to load…")
 
@@ -190,10 +211,9 @@ class ConversationView(Ground):
     def _show_storage_failure(self, notice: Notice) -> None:
         self.banners.show_banner(Banner(self._theme, notice.title, notice.detail, "warning", "danger"), "storage")
 
-    def _offer_undo(self, conversation: Conversation) -> None:
-        title = conversation.title if len(conversation.title) <= 40 else f"{conversation.title[:39]}…"
-        banner = Banner(self._theme, f"Deleted “{title}”")
-        banner.add_action("Undo", self._controller.desk.undo_delete)
+    def _offer_undo(self, done: str) -> None:
+        banner = Banner(self._theme, done)
+        banner.add_action("Undo", self._controller.desk.undo)
         self.banners.show_banner(banner, "undo", UNDO_MS)
 
     def _show_larger_model(self, larger: LargerModel) -> None:

@@ -32,6 +32,13 @@ _STROKES = {
     "download": '<path d="M10 3v9.5M6 9l4 4 4-4M4 16.5h12"/>',
     "pause": '<path d="M7 5v10M13 5v10"/>',
     "waiting": '<circle cx="10" cy="10" r="7"/><path d="M10 6v4.2l2.8 1.8"/>',
+    "folder": '<path d="M2.8 15V5.2a1.2 1.2 0 0 1 1.2-1.2h3.6l1.8 2H16a1.2 1.2 0 0 1 1.2 1.2V15a1.2 1.2 0 0 1-1.2 1.2H4'
+    'A1.2 1.2 0 0 1 2.8 15z"/>',
+    "archive": '<rect x="2.5" y="4" width="15" height="3.6" rx="1"/>'
+    '<path d="M4 7.6v7.2A1.2 1.2 0 0 0 5.2 16h9.6a1.2 1.2 0 0 0 1.2-1.2V7.6M8 10.6h4"/>',
+    "bin": '<path d="M3.5 5.5h13M8 5.5V4a1 1 0 0 1 1-1h2a1 1 0 0 1 1 1v1.5M5 5.5l.8 10.3A1.2 1.2 0 0 0 7 17h6'
+    'a1.2 1.2 0 0 0 1.2-1.2L15 5.5M8.4 8.5v5.5M11.6 8.5v5.5"/>',
+    "filter": '<path d="M3.5 6h13M6 10h8M8.5 14h3"/>',
     "tokens": '<circle cx="5" cy="10" r="2"/><circle cx="15" cy="5" r="2"/><circle cx="15" cy="15" r="2"/>'
     '<path d="M6.8 9.1l6.4-3.2M6.8 10.9l6.4 3.2"/>',
     "model": '<rect x="5" y="5" width="10" height="10" rx="2"/><rect x="8" y="8" width="4" height="4" rx=".8"/>'

@@ -33,19 +33,21 @@ class Colors:
     danger: QColor
     warning: QColor
     success: QColor
+    hit: QColor  # behind a word that was searched for
+    current_hit: QColor  # behind the one that is gone to
 
 
 LIGHT = Colors(
     window=QColor("#f5f5f7"), surface=QColor("#ffffff"), raised=QColor("#eef1f6"), code=QColor("#f6f7f9"),
     border=QColor("#dcdce0"), text=QColor("#1d1d1f"), muted=QColor("#65656b"), selection=QColor("#e1e4ea"),
     accent=QColor("#0063ce"), on_accent=QColor("#ffffff"), danger=QColor("#c01c28"), warning=QColor("#8a5a00"),
-    success=QColor("#1f7a3a"),
+    success=QColor("#1f7a3a"), hit=QColor("#ffe89a"), current_hit=QColor("#ffc04d"),
 )  # fmt: skip
 DARK = Colors(
     window=QColor("#1e1e20"), surface=QColor("#242426"), raised=QColor("#323236"), code=QColor("#1b1b1d"),
     border=QColor("#3c3c40"), text=QColor("#f2f2f4"), muted=QColor("#a3a3aa"), selection=QColor("#38393f"),
     accent=QColor("#4ba3ff"), on_accent=QColor("#00264d"), danger=QColor("#ff7b72"), warning=QColor("#e3b341"),
-    success=QColor("#56d37a"),
+    success=QColor("#56d37a"), hit=QColor("#5c4d00"), current_hit=QColor("#8a5a00"),
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
+    QCheckBox,
     QComboBox,
     QDialog,
     QFormLayout,
@@ -80,9 +81,11 @@ class Preferences(QDialog):
             QSignalBlocker(self.downloads_at_once),
             QSignalBlocker(self.prompt),
             QSignalBlocker(self.seed),
+            QSignalBlocker(self.titles),
         ):
             self.appearance.setCurrentIndex(self.appearance.findData(settings.appearance))
             self.text_size.setValue(settings.text_size)
+            self.titles.setChecked(settings.titles_by_model)
             self.dtype.setCurrentIndex(self.dtype.findData(self._slot.dtype))
             self.downloads_at_once.setValue(settings.downloads_at_once)
             typing = self._typing.isActive()
@@ -116,8 +119,11 @@ class Preferences(QDialog):
         )
         self.text_size = QSpinBox(minimum=SMALLEST_TEXT, maximum=LARGEST_TEXT, suffix=" pt")
         self.text_size.valueChanged.connect(lambda points: self._change(text_size=points))
+        self.titles = QCheckBox("Have the model write titles of new chats")
+        self.titles.toggled.connect(lambda on: self._change(titles_by_model=on))
         _add(form, "Appearance", self.appearance, "Light, dark, or whatever the system uses at the moment.")
         _add(form, "Text size", self.text_size, "Size of the text of conversations.")
+        _add(form, "Titles", self.titles, "In idle time, from the first question and its answer. Your own titles stay.")
         return page
 
     def _build_chat(self) -> QWidget:

@@ -153,6 +153,15 @@ class MessageColumn(QScrollArea):
             self._follows = bar.value() >= bar.maximum() - _NEAR_END
             self.scrolled.emit()
 
+    def bring_into_view(self, widget: MessageWidget, rect: QRect) -> None:
+        """Scroll to a place in a message, a third down the page, unless it is well in view."""
+        self._follows = False
+        bar, page = self.verticalScrollBar(), self.viewport().height()
+        top = widget.y() + rect.top()
+        if not bar.value() + LARGE <= top <= bar.value() + page - LARGE - rect.height():
+            bar.setValue(top - page // 3)
+        self._on_scrolled()
+
     def _show_caret(self, widget: MessageWidget, rect: QRect) -> None:
         point = rect.center() + widget.pos()
         self.ensureVisible(point.x(), point.y(), 0, rect.height() + SMALL)

@@ -1,10 +1,11 @@
 """One message of the transcript: what a person's and a model's have in common."""
 
-from PySide6.QtCore import QEvent, QRect, Signal
+from PySide6.QtCore import QEvent, QPoint, QRect, Signal
 from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Message
+from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
@@ -81,6 +82,44 @@ class MessageWidget(QWidget):
         self.more.restyle()
         self.actions_row.restyle()
         self.work_added.emit()
+
+    # --- words that are searched for
+
+    @property
+    def bodies(self) -> list[TextBody]:
+        """The texts that may have them, from the top."""
+        return [self.body]
+
+    def mark(self, matcher: WordMatcher) -> None:
+        """Mark the words of a search."""
+        for body in self.bodies:
+            body.marks.set_matcher(matcher)
+
+    @property
+    def hits(self) -> list[tuple[TextBody, int]]:
+        """The words that are marked, each as a body and its number there."""
+        return [(body, number) for body in self.bodies for number in range(len(body.marks.hits))]
+
+    def draw_more(self, deadline: float) -> bool:
+        """Draw some of what is not drawn yet, folded and hidden parts too; whether there was any."""
+        for body in self.bodies:
+            if body.work is Work.READY:
+                body.advance(deadline)
+                return True
+        if self.body.hidden_characters:
+            self._show_more()
+            return True
+        return False
+
+    def go_to_hit(self, number: int) -> QRect:
+        """Mark one of `hits` as current, or none for -1; return where it stands in this widget."""
+        chosen = self.hits[number] if number >= 0 else None
+        for body in self.bodies:
+            if chosen is None or body is not chosen[0]:
+                body.marks.go_to(-1)
+        if chosen is None:
+            return QRect()
+        return chosen[0].marks.go_to(chosen[1]).translated(chosen[0].mapTo(self, QPoint(0, 0)))
 
     # --- the person's hands
 

@@ -21,6 +21,12 @@ class MessageWindow:
         self.total = self.end = total
         self.start = max(0, total - FIRST)
 
+    def show_around(self, place: int) -> None:
+        """Show a message and some on either side of it; nothing changes where it is shown already."""
+        if not self.start <= place < self.end:
+            self.start = max(0, min(place - FIRST // 2, self.total - FIRST))
+            self.end = min(self.total, self.start + FIRST)
+
     def grow(self) -> bool:
         """Show a few messages more above, up to `OPENED`; whether that changed anything."""
         if self.start == 0 or self.end - self.start >= OPENED:

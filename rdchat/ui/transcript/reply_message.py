@@ -1,9 +1,11 @@
 """A model's reply: plain text on the transcript's ground."""
 
+from PySide6.QtCore import QRect
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.thoughts import split_thoughts
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.endings import Ending, Remedy, ending
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
@@ -12,7 +14,6 @@ from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.status_line import StatusLine
 from rdchat.ui.transcript.thought_box import ThoughtBox
-from rdchat.ui.transcript.thoughts import split_thoughts
 
 
 class ReplyMessage(MessageWidget):
@@ -69,12 +70,22 @@ class ReplyMessage(MessageWidget):
         if self._thought is None:
             self._thought = ThoughtBox(self.theme, self._library, self)
             self._thought.height_changed.connect(self._thought_folded)
+            self._thought.body.marks.set_matcher(self.body.marks.matcher)
             self._thought.show()
         self._thought.show_thought(thought, thinking)
 
     def _thought_folded(self) -> None:
         self.work_added.emit()
         self.height_changed.emit()
+
+    @property
+    def bodies(self) -> list[TextBody]:
+        return [*([self._thought.body] if self._thought else []), self.body]
+
+    def go_to_hit(self, number: int) -> QRect:
+        if number >= 0 and self._thought and self.hits[number][0] is self._thought.body:
+            self._thought.unfold()
+        return super().go_to_hit(number)
 
     @property
     def work(self) -> Work:

@@ -60,6 +60,11 @@ class ThoughtBox(QWidget):
         self.body.restyle()
         self._fold()
 
+    def unfold(self) -> None:
+        """Show the thought, as the person asks for."""
+        if not self._unfolded:
+            self._choose()
+
     def _choose(self) -> None:
         self._chosen, self._unfolded = True, not self._unfolded
         self._fold()

@@ -9,6 +9,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message
+from rdchat.chat.search_words import WordMatcher
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import JumpButton
 from rdchat.ui.look.theme import MEDIUM, Theme
@@ -46,6 +47,8 @@ class TranscriptView(QWidget):
         self._places: dict[int, int] = {}
         self._window = MessageWindow()
         self._drawn_at, self._pause = 0.0, _FRAME_S
+        self._matcher = WordMatcher("")
+        self._found: int | None = None  # the message whose words are gone through
         self._column = MessageColumn(self._make_widget, theme, self)
         self._jump = JumpButton(theme, self)
         self._jump.hide()
@@ -133,6 +136,58 @@ class TranscriptView(QWidget):
         self._column.follow()
         self._draw_first()
 
+    # --- words that are searched for
+
+    def mark(self, matcher: WordMatcher) -> None:
+        """Mark the words of a search in all messages; of a matcher without words, none."""
+        self._matcher, self._found = matcher, None
+        for widget in self._column.widgets():
+            widget.mark(matcher)
+
+    def show_hit(self, message_id: int, *, last: bool = False) -> None:
+        """Go to the first or last word of a search in a message, or to the message where none of them is shown."""
+        place = self._places.get(message_id)
+        if place is None:
+            return
+        self._leave_hit()
+        self._column.unfollow()
+        self._window.show_around(place)
+        self._show_window()
+        widget = self._column.widget_of(message_id)
+        assert widget is not None, "it is within the window"
+        until = time.perf_counter() + _OPENING_S
+        while not widget.hits and time.perf_counter() < until and widget.draw_more(until):
+            pass
+        self._column.place()
+        self._found = message_id
+        self._go_to(len(widget.hits) - 1 if last else 0)
+
+    def step_hit(self, by: int) -> bool:
+        """Go to the next word in the message that was gone to, or the one before; False where there is none."""
+        widget = self._column.widget_of(self._found) if self._found is not None else None
+        if widget is None:
+            return False
+        current = [number for number, (body, own) in enumerate(widget.hits) if body.marks.current == own]
+        number = current[0] + by if current else -1
+        if not 0 <= number < len(widget.hits):
+            return False
+        self._go_to(number)
+        return True
+
+    def _go_to(self, number: int) -> None:
+        widget = self._column.widget_of(self._found) if self._found is not None else None
+        if widget is not None:
+            number = min(number, len(widget.hits) - 1)  # -1: the words are in what is not shown, such as an address
+            widget.go_to_hit(number)
+            self._column.place()  # a thought may have been unfolded
+            self._column.bring_into_view(widget, widget.go_to_hit(number))
+            self._draw_first()
+
+    def _leave_hit(self) -> None:
+        if self._found is not None and (widget := self._column.widget_of(self._found)):
+            widget.go_to_hit(-1)
+        self._found = None
+
     def _show_asked(self) -> None:
         self.scroll_to_end()  # the new version may stand far below the old one
 
@@ -154,6 +209,7 @@ class TranscriptView(QWidget):
             asked.connect(self._show_asked)  # after what answers it above
         widget.height_changed.connect(self._column.place_around)
         widget.work_added.connect(self._wake)
+        widget.mark(self._matcher)
         self._wake()
         return widget
 

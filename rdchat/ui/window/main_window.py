@@ -20,16 +20,17 @@ from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.theme import DEFAULT_TEXT, LARGEST_TEXT, PANEL_WIDTH, SIDEBAR_WIDTH, SMALLEST_TEXT, Theme
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.preferences import Preferences, show_folder
+from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.about import about_box
+from rdchat.ui.window.chat_commands import ChatCommands
 from rdchat.ui.window.draft_menu import DraftMenu
 from rdchat.ui.window.header import Header, ModelButton
 from rdchat.ui.window.menus import WindowActions, fill_menu_bar
 from rdchat.ui.window.model_drops import ModelDrops
 from rdchat.ui.window.model_folders import ModelFolders
 from rdchat.ui.window.side_windows import Windows
-from rdchat.ui.window.sidebar import Sidebar
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
 
 _SCHEMES = {
@@ -84,6 +85,7 @@ class MainWindow(QMainWindow):
         DraftMenu(controller.drafting, actions.draft_modes, self._show_drafting, self)
         self._connect_actions()
         self._connect_controller()
+        ChatCommands(controller, actions, self.sidebar, self.conversation, self._show_sidebar)
         self._restore(controller.preferences.settings)
         self._apply_settings(controller.preferences.settings)
         self._show_title()
@@ -149,14 +151,10 @@ class MainWindow(QMainWindow):
         actions.close_window.triggered.connect(self._close_front)
         actions.quit.triggered.connect(self._quit)
         actions.preferences.triggered.connect(lambda: show_in_front(self.preferences))
-        actions.undo.triggered.connect(self._undo)
-        actions.find.triggered.connect(self._find)
         actions.stop.triggered.connect(controller.stop)
         actions.copy_reply.triggered.connect(self.conversation.transcript.copy_last_reply)
         actions.regenerate.triggered.connect(self._regenerate)
         actions.options.triggered.connect(self.header.options.trigger)
-        actions.rename.triggered.connect(self._rename)
-        actions.delete.triggered.connect(self._delete)
         actions.write.triggered.connect(composer.setFocus)
         actions.sidebar.triggered.connect(lambda shown: self._toggle(self.sidebar, shown))
         actions.panel.triggered.connect(lambda shown: self._toggle(self.panel, shown))
@@ -238,8 +236,6 @@ class MainWindow(QMainWindow):
     def _show_title(self) -> None:
         conversation = self._controller.desk.conversation
         self.setWindowTitle(conversation.title if conversation else "New chat")
-        self.actions_.rename.setEnabled(conversation is not None)
-        self.actions_.delete.setEnabled(conversation is not None)
 
     def _show_state(self) -> None:
         controller, actions = self._controller, self.actions_
@@ -257,31 +253,12 @@ class MainWindow(QMainWindow):
         self._controller.desk.new_chat()
         self.conversation.composer.setFocus()
 
-    def _find(self) -> None:
+    def _show_sidebar(self) -> None:
         if not self.sidebar.isVisible():
             self._toggle(self.sidebar, shown=True)
-        self.sidebar.focus_search()
 
     def _regenerate(self) -> None:
         self._controller.regenerate(self._controller.messages[-1].id)
-
-    def _rename(self) -> None:
-        conversation = self._controller.desk.conversation
-        if conversation is not None:
-            if not self.sidebar.isVisible():
-                self._toggle(self.sidebar, shown=True)
-            self.sidebar.list.rename(conversation.id)
-
-    def _delete(self) -> None:
-        conversation = self._controller.desk.conversation
-        if conversation is not None:
-            self._controller.desk.delete_conversation(conversation.id)
-
-    def _undo(self) -> None:
-        """Bring the chat deleted last back; in a text field the key undoes typing instead."""
-        if not hasattr(QApplication.focusWidget(), "undo"):
-            self.conversation.banners.close_banner("undo")
-            self._controller.desk.undo_delete()
 
     def _close_front(self) -> None:
         front = QApplication.activeWindow() or self  # a Mac has one menu bar for every window

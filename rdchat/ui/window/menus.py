@@ -23,15 +23,25 @@ class WindowActions(QObject):
         self.close_window = self._action("Close window", _Standard.Close)
         self.quit = self._action("Quit rdchat", _Standard.Quit, role=QAction.MenuRole.QuitRole)
         self.preferences = self._action("Preferences…", "Ctrl+,", role=QAction.MenuRole.PreferencesRole)
-        self.find = self._action("Find conversation", _Standard.Find)
+        self.new_folder = self._action("New folder", "Ctrl+Shift+N")
+        self.find = self._action("Find in chat", _Standard.Find)
+        self.find_next = self._action("Find next", _Standard.FindNext)
+        self.find_previous = self._action("Find previous", _Standard.FindPrevious)
+        self.search = self._action("Search chats", "Ctrl+Alt+F")
         self.stop = self._action("Stop reply", "Esc", "Ctrl+.")
         self.copy_reply = self._action("Copy last reply", "Ctrl+Shift+C")
         self.regenerate = self._action("Regenerate last reply", "Ctrl+R")
         self.options = self._action("Chat options…", "Ctrl+Shift+O")
         self.rename = self._action("Rename chat")
+        self.pin = self._action("Pin chat")
+        self.move = self._action("Move to folder")
+        self.duplicate = self._action("Duplicate chat", "Ctrl+D")
+        self.archive = self._action("Archive chat", "Ctrl+Alt+A")
         self.delete = self._action("Delete chat")
         self.write = self._action("Go to message field", "Ctrl+L")
         self.sidebar = self._action("Sidebar", "Ctrl+Alt+S", checkable=True, tip="Show or hide the conversations")
+        self.show_archive = self._action("Archive", checkable=True)
+        self.show_bin = self._action("Bin", checkable=True)
         self.panel = self._action("Speed panel", "Ctrl+Alt+P", checkable=True, tip="Show or hide the speed panel")
         self.tokens = self._action("Tokens and drafts", "Ctrl+Shift+T", tip="Show how the last reply came about")
         self.ledger = self._action("Time ledger…", "Ctrl+Alt+L")
@@ -96,9 +106,30 @@ def fill_menu_bar(bar: QMenuBar, actions: WindowActions) -> None:
     menus: tuple[tuple[str, Sequence[QAction | None]], ...] = (
         (
             "&File",
-            (actions.new_chat, actions.open_folder, actions.models, None, actions.close_window, actions.quit),
+            (
+                actions.new_chat,
+                actions.new_folder,
+                None,
+                actions.open_folder,
+                actions.models,
+                None,
+                actions.close_window,
+                actions.quit,
+            ),
         ),
-        ("&Edit", (*actions.edit, None, actions.find, None, actions.preferences)),
+        (
+            "&Edit",
+            (
+                *actions.edit,
+                None,
+                actions.find,
+                actions.find_next,
+                actions.find_previous,
+                actions.search,
+                None,
+                actions.preferences,
+            ),
+        ),
         (
             "&Chat",
             (
@@ -110,6 +141,11 @@ def fill_menu_bar(bar: QMenuBar, actions: WindowActions) -> None:
                 actions.write,
                 None,
                 actions.rename,
+                actions.pin,
+                actions.move,
+                actions.duplicate,
+                None,
+                actions.archive,
                 actions.delete,
             ),
         ),
@@ -121,6 +157,9 @@ def fill_menu_bar(bar: QMenuBar, actions: WindowActions) -> None:
             "&View",
             (
                 actions.sidebar,
+                actions.show_archive,
+                actions.show_bin,
+                None,
                 actions.panel,
                 actions.tokens,
                 actions.ledger,

@@ -360,11 +360,11 @@ def test_deleting_the_conversation_that_is_written_stops_it_and_opens_its_neighb
     assert window.texts[0] == "Older"
     assert [conversation.id for conversation in window.seen.deleted] == [deleted.id]
     window.wait_for(EngineState.IDLE)
-    window.controller.desk.undo_delete()
+    window.controller.desk.undo()
     assert window.titles == ["Newer", "Older"]
     assert window.texts == ["Newer", "Hello,"]
     assert window.controller.messages[-1].id == reply_id
-    window.controller.desk.undo_delete()
+    window.controller.desk.undo()
     assert len(window.titles) == 2
 
 
@@ -386,7 +386,7 @@ def test_conversations_are_renamed_and_searched(window: Window) -> None:
     window.controller.desk.rename_conversation(window.controller.desk.conversation.id, "  ")
     assert window.titles[0] == "Vehicles"
     window.controller.desk.search("bir")
-    assert window.titles == ["Trees and birds"]
+    window.qtbot.waitUntil(lambda: window.titles == ["Trees and birds"])
     window.controller.desk.search("")
     assert len(window.titles) == 2
 

@@ -138,3 +138,9 @@ def test_folders_are_shown_even_before_they_exist(qtbot: QtBot) -> None:
         QDesktopServices.unsetUrlHandler("file")
     assert Path(opened.args[0].toLocalFile()) == paths.log_path().parent
     assert paths.log_path().parent.is_dir()
+
+
+def test_titles_by_the_model_can_be_switched_off(chat: Chat, preferences: Preferences) -> None:
+    assert preferences.titles.isChecked()
+    preferences.titles.click()
+    assert not chat.controller.preferences.settings.titles_by_model

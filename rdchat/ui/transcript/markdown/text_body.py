@@ -20,6 +20,7 @@ from rdchat.ui.transcript.markdown.blocks import Block, Kind, is_openable, safe_
 from rdchat.ui.transcript.markdown.code_header import CodeHeader
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
+from rdchat.ui.transcript.markdown.hit_marks import HitMarks
 from rdchat.ui.transcript.markdown.metrics import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
 from rdchat.ui.transcript.markdown.parser import Parser
 
@@ -70,6 +71,7 @@ class TextBody(QTextBrowser):
         self.document().setDocumentMargin(0)
         self._writer = DocumentWriter(self.document(), theme, muted)
         self._highlighter = CodeHighlighter(self.document(), library)
+        self.marks = HitMarks(self, theme)
         self.anchorClicked.connect(self._open)
         self.cursorPositionChanged.connect(self._report_caret)
 
@@ -126,6 +128,7 @@ class TextBody(QTextBrowser):
         for number in update.closed:
             self._request_colours(number)
         self._place_headers(update.first)
+        self.marks.refresh()
         self._unread = update.more
         return Work.READY if update.more else self._colour(deadline)
 

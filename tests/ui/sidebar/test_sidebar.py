@@ -1,10 +1,12 @@
 import pytest
-from PySide6.QtCore import QModelIndex, Qt
-from PySide6.QtWidgets import QLineEdit
+from PySide6.QtCore import QModelIndex, QPoint, Qt
+from PySide6.QtWidgets import QLineEdit, QMenu
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.conversation import Conversation
+from rdchat.chat.listing import ChatRow, SectionRow
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.window.sidebar import Sidebar
+from rdchat.ui.sidebar import Sidebar
 from tests.ui.conftest import Chat
 
 
@@ -22,15 +24,30 @@ def sidebar(qtbot: QtBot, theme: Theme, chat: Chat) -> Sidebar:
 
 def _titles(sidebar: Sidebar) -> list[str]:
     rows = sidebar.list.rows
-    return [rows.data(rows.index(row)) for row in range(rows.rowCount())]
+    listed = [rows.row_at(rows.index(place)) for place in range(rows.rowCount())]
+    return [row.conversation.title for row in listed if isinstance(row, ChatRow)]
 
 
 def _current(sidebar: Sidebar) -> str:
-    index = sidebar.list.currentIndex()
-    return sidebar.list.conversation_at(index).title if index.isValid() else ""
+    row = sidebar.list.current_row
+    return row.conversation.title if isinstance(row, ChatRow) else ""
 
 
-def test_newest_first_and_the_open_one_is_marked(sidebar: Sidebar) -> None:
+def _index(sidebar: Sidebar, title: str) -> QModelIndex:
+    rows = sidebar.list.rows
+    return next(rows.index(place) for place in range(rows.rowCount()) if rows.data(rows.index(place)) == title)
+
+
+def _conversation(sidebar: Sidebar, title: str) -> Conversation:
+    return sidebar.list.conversation_at(_index(sidebar, title))
+
+
+def _trigger(menu: QMenu, words: str) -> None:
+    next(action for action in menu.actions() if action.text() == words).trigger()
+
+
+def test_newest_first_under_its_date_and_the_open_one_is_marked(sidebar: Sidebar) -> None:
+    assert sidebar.list.rows.row_at(sidebar.list.rows.index(0)) == SectionRow("Today")
     assert _titles(sidebar) == ["Python", "Lisbon", "Bread"]
     assert _current(sidebar) == "Python"
 
@@ -41,13 +58,21 @@ def test_up_and_down_open_the_neighbours(qtbot: QtBot, chat: Chat, sidebar: Side
     assert chat.controller.desk.conversation.title == "Lisbon"
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Up)
     assert chat.controller.desk.conversation.title == "Python"
+    qtbot.keyClick(sidebar.list, Qt.Key.Key_Up)  # above is a heading
+    assert _current(sidebar) == "Python"
 
 
-def test_a_click_opens(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
-    place = sidebar.list.visualRect(sidebar.list.rows.index(2)).center()
+def _click(qtbot: QtBot, sidebar: Sidebar, title: str) -> None:
+    place = sidebar.list.visualRect(_index(sidebar, title)).center()
     qtbot.mouseClick(sidebar.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
+
+
+def test_a_click_opens_and_one_on_a_heading_does_nothing(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+    _click(qtbot, sidebar, "Bread")
     assert chat.controller.desk.conversation is not None
     assert chat.controller.desk.conversation.title == "Bread"
+    _click(qtbot, sidebar, "Today")
+    assert _current(sidebar) == "Bread"
 
 
 def test_return_goes_on_to_writing(qtbot: QtBot, sidebar: Sidebar) -> None:
@@ -106,27 +131,39 @@ def test_delete_deletes_and_opens_the_next(qtbot: QtBot, chat: Chat, sidebar: Si
         qtbot.keyClick(sidebar.list, Qt.Key.Key_Delete)
     assert _titles(sidebar) == ["Lisbon", "Bread"]
     assert _current(sidebar) == "Lisbon"
-    chat.controller.desk.undo_delete()
+    chat.controller.desk.undo()
     assert "Python" in _titles(sidebar)
 
 
 def test_the_context_menu_deletes_and_renames(qtbot: QtBot, sidebar: Sidebar) -> None:
-    menu = sidebar.list.menu_for(sidebar.list.conversation_at(sidebar.list.rows.index(1)))
-    rename, delete = menu.actions()
-    rename.trigger()
+    menu = sidebar.menus.menu_for(ChatRow(_conversation(sidebar, "Lisbon")))
+    _trigger(menu, "Rename")
     assert sidebar.list.editing
     qtbot.keyClick(_editor(sidebar), Qt.Key.Key_Escape)
-    delete.trigger()
+    _trigger(menu, "Delete")
     assert _titles(sidebar) == ["Python", "Bread"]
+
+
+def test_a_right_click_opens_the_menu_of_what_is_there(qtbot: QtBot, sidebar: Sidebar) -> None:
+    for place, words in (
+        (sidebar.list.visualRect(_index(sidebar, "Lisbon")).center(), "Duplicate"),
+        (QPoint(20, sidebar.list.viewport().height() - 5), "New folder"),
+    ):
+        sidebar.list.customContextMenuRequested.emit(place)
+        menu = next(menu for menu in sidebar.findChildren(QMenu) if menu.isVisible())
+        assert words in [action.text() for action in menu.actions()]
+        menu.close()
 
 
 def test_search_narrows_the_list_and_says_when_nothing_matches(qtbot: QtBot, sidebar: Sidebar) -> None:
     qtbot.keyClicks(sidebar.search, "lis")
     qtbot.waitUntil(lambda: _titles(sidebar) == ["Lisbon"])
     assert _current(sidebar) == ""
+    assert sidebar.header.words.text() == "1 chat found"
     sidebar.search.setText("nothing like it")
-    qtbot.waitUntil(lambda: not _titles(sidebar))
-    assert sidebar._empty.text() == "No conversation has these words."
+    qtbot.waitUntil(sidebar.empty.isVisible)
+    assert _titles(sidebar) == []
+    assert sidebar.empty.text() == "No conversation has these words."
     qtbot.keyClick(sidebar.search, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: len(_titles(sidebar)) == 3)
     assert _current(sidebar) == "Python"
@@ -145,6 +182,6 @@ def test_no_conversations_tells_what_comes_here(qtbot: QtBot, theme: Theme, chat
     qtbot.addWidget(sidebar)
     sidebar.show()
     chat.start()
-    assert sidebar._empty.text() == "Your conversations appear here."
-    assert sidebar._empty.isVisible()
+    assert sidebar.empty.text() == "Your conversations appear here."
+    assert sidebar.empty.isVisible()
     assert sidebar.list.currentIndex() == QModelIndex()

@@ -1,6 +1,6 @@
 import pytest
 
-from rdchat.ui.transcript.thoughts import Thoughts, split_thoughts
+from rdchat.chat.thoughts import Thoughts, split_thoughts
 
 
 @pytest.mark.parametrize(

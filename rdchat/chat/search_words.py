@@ -1,0 +1,86 @@
+"""The words of a search, and where they stand in a text: as the search index finds them."""
+
+import re
+import unicodedata
+from functools import cache
+
+_MOST_CHARACTERS, _MOST_WORDS = 500, 16
+_LETTER = r"[^\W_]"
+_DECOMPOSED_BELOW = "\u2000"  # beyond are scripts whose letters would fall apart, such as Hangul
+
+
+def split_words(search: str) -> list[str]:
+    """Return the words of what a person typed, as far as a search looks at it."""
+    return search[:_MOST_CHARACTERS].replace("\0", " ").encode("utf-8", "replace").decode().split()[:_MOST_WORDS]
+
+
+def is_indexed(word: str) -> bool:
+    """Tell whether the index's tokens are what a person takes for words: letters of a script with spaces."""
+    letters = [character for character in word if unicodedata.category(character)[0] in "LN"]
+    return bool(letters) and all(character < "\u0e00" or "\u1e00" <= character < "\u2000" for character in letters)
+
+
+class WordMatcher:
+    """Finds the words of a search in a text: without regard to case and accents, the last one also as a beginning.
+
+    Args:
+        search: Anything. Quotes and operators mean themselves.
+    """
+
+    def __init__(self, search: str) -> None:
+        words = split_words(search)
+        made = (_pattern(word, unfinished=place == len(words)) for place, word in enumerate(words, start=1))
+        patterns = [pattern for pattern in made if pattern]  # an accent alone is nothing to look for
+        self._each = [re.compile(pattern) for pattern in dict.fromkeys(patterns)]
+        self._any = re.compile("|".join(patterns)) if patterns else None
+        self.search = " ".join(words)
+
+    def __bool__(self) -> bool:
+        return self._any is not None
+
+    def is_in(self, text: str) -> bool:
+        """Tell whether the text has every word."""
+        if self._any is None:
+            return False
+        folded, _ = _folded(text)
+        return all(pattern.search(folded) for pattern in self._each)
+
+    def spans(self, text: str, most: int = 1000) -> list[tuple[int, int]]:
+        """Return begin and end of the words in the text, at most so many of them."""
+        if self._any is None:
+            return []
+        folded, places = _folded(text)
+        found: list[tuple[int, int]] = []
+        for match in self._any.finditer(folded):
+            begin, end = match.span()
+            found.append((begin, end) if places is None else (places[begin], places[end - 1] + 1))
+            if len(found) >= most:
+                break
+        return found
+
+
+def _pattern(word: str, *, unfinished: bool) -> str:
+    folded, _ = _folded(word)
+    if not is_indexed(word):
+        return re.escape(folded)
+    tokens = [re.escape(token) for token in re.findall(f"{_LETTER}+", folded)]
+    return f"(?<!{_LETTER})" + r"[\W_]+".join(tokens) + ("" if unfinished else f"(?!{_LETTER})")
+
+
+def _folded(text: str) -> tuple[str, list[int] | None]:
+    """Return a text in small letters without accents, and where its characters stood; None where they stand still."""
+    if text.isascii():
+        return text.lower(), None
+    folded = [_fold(character) for character in text]
+    if "" not in folded:
+        return "".join(folded), None
+    return "".join(folded), [place for place, character in enumerate(folded) if character]
+
+
+@cache
+def _fold(character: str) -> str:
+    """Return a letter's base in small; nothing for an accent that stands by itself behind its letter."""
+    if unicodedata.category(character) == "Mn":
+        return "" if character < _DECOMPOSED_BELOW else character
+    base = unicodedata.normalize("NFD", character)[0] if character < _DECOMPOSED_BELOW else character
+    return base.lower()[0]

@@ -1,0 +1,192 @@
+"""Searches the conversations on a connection of its own, so that another thread than the app's can wait for it."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rdchat.chat.conversation import Conversation
+from rdchat.chat.search_words import WordMatcher
+from rdchat.chat.storage.file_check import refuse_surprises, trust
+from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
+from rdchat.chat.storage.search import message_condition, newest_messages, title_condition
+
+MOST_FOUND = 300  # conversations of an answer
+_MOST_MESSAGES = 20_000  # the newest ones with the words: more would take longer than typing
+_BEFORE, _AFTER = 12, 160  # characters of a snippet around its first hit
+_READ = 20_000  # characters of a message that are looked at for a snippet
+_LISTED = "deleted_at IS NULL AND unlisted = 0"
+_IN_FOLDER = "folder_id IN (SELECT id FROM folders WHERE id = ? OR parent_id = ?)"
+_WITH_MODEL = "id IN (SELECT conversation_id FROM messages WHERE model = ?)"
+# the next name in the index each time: listing them takes as long as there are names, not messages
+_MODELS = """
+    WITH RECURSIVE names (name) AS (
+        SELECT min(model) FROM messages WHERE model IS NOT NULL
+        UNION ALL SELECT (SELECT min(model) FROM messages WHERE model IS NOT NULL AND model > name)
+            FROM names WHERE name IS NOT NULL
+    )
+    SELECT name FROM names WHERE name IS NOT NULL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """What to look for; what is empty or None does not count.
+
+    Attributes:
+        words: As typed.
+        model: Name of a model that wrote some of a conversation.
+        folder_id: A folder; what is in those in it counts too.
+    """
+
+    words: str = ""
+    model: str | None = None
+    folder_id: int | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.words.strip()) or self.model is not None or self.folder_id is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatHit:
+    """A conversation that was found.
+
+    Attributes:
+        conversation: It.
+        messages: Number of its messages that have every word.
+        snippet: Some of the newest of them, around the first word; empty where only the title has them.
+    """
+
+    conversation: Conversation
+    messages: int = 0
+    snippet: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """What was found.
+
+    Attributes:
+        query: What was looked for.
+        hits: Newest first, at most `MOST_FOUND`.
+        found: How many there are.
+        is_part: So many messages have the words that only the newest were looked at: there may be more.
+    """
+
+    query: SearchQuery
+    hits: tuple[ChatHit, ...] = ()
+    found: int = 0
+    is_part: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessages:
+    """Which messages of a conversation have every one of some words; of all its versions, by id."""
+
+    conversation_id: int
+    words: str
+    ids: tuple[int, ...] = ()
+
+
+class SearchReader:
+    """Answers one search at a time; `interrupt` may come from another thread.
+
+    Args:
+        path: The database of a `ConversationStore` that is open in this process, which has checked it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+
+    def search(self, query: SearchQuery) -> SearchAnswer:
+        """Search titles and messages. Raises sqlite3.Error, also where `interrupt` ended it."""
+        where: list[str] = [_LISTED]
+        parameters: list[str | int] = []
+        if query.model is not None:
+            where.append(_WITH_MODEL)
+            parameters.append(query.model)
+        if query.folder_id is not None:
+            where.append(_IN_FOLDER)
+            parameters += [query.folder_id, query.folder_id]
+        select = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE {' AND '.join(where)}"
+        newest = " ORDER BY updated_at DESC, id DESC"
+        messages, words = newest_messages(query.words, _MOST_MESSAGES)
+        in_title, in_title_words = title_condition(query.words)
+        with self._opened() as connection:
+            if not words:
+                rows = connection.execute(select + newest, parameters).fetchall()
+                hits = [ChatHit(conversation_from(row)) for row in rows[:MOST_FOUND]]
+                return SearchAnswer(query, tuple(hits), len(rows))
+            counted = {
+                chat: (newest_id, count)
+                for chat, newest_id, count in connection.execute(
+                    f"SELECT conversation_id, max(id), count(*) FROM ({messages}) GROUP BY conversation_id",
+                    words,
+                )
+            }
+            is_part = sum(count for _, count in counted.values()) >= _MOST_MESSAGES
+            titled = {
+                row[0] for row in connection.execute(f"SELECT id FROM conversations WHERE {in_title}", in_title_words)
+            }
+            rows = [row for row in connection.execute(select + newest, parameters) if row[0] in titled | counted.keys()]
+            matcher = WordMatcher(query.words)
+            hits = []
+            for row in rows[:MOST_FOUND]:
+                message_id, count = counted.get(row[0], (None, 0))
+                snippet = "" if message_id is None else _snippet(_text(connection, message_id), matcher)
+                hits.append(ChatHit(conversation_from(row), count, snippet))
+            return SearchAnswer(query, tuple(hits), len(rows), is_part)
+
+    def messages_with(self, conversation_id: int, words: str) -> FoundMessages:
+        """Search the messages of one conversation. Raises sqlite3.Error."""
+        condition, parameters = message_condition(words)
+        if not condition:
+            return FoundMessages(conversation_id, words)
+        sql = f"SELECT id FROM messages WHERE conversation_id = ? AND {condition} ORDER BY id"
+        with self._opened() as connection:
+            ids = tuple(row[0] for row in connection.execute(sql, (conversation_id, *parameters)))
+        return FoundMessages(conversation_id, words, ids)
+
+    def models(self) -> tuple[str, ...]:
+        """Return the names of the models that wrote replies. Raises sqlite3.Error."""
+        with self._opened() as connection:
+            return tuple(row[0] for row in connection.execute(_MODELS))
+
+    def interrupt(self) -> None:
+        """End a search under way."""
+        if (connection := self._connection) is not None:
+            connection.interrupt()
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """Open the file anew each time, in under a millisecond: it may have been brought back meanwhile."""
+        uri = f"{self._path.absolute().as_uri()}?mode=ro"
+        connection = sqlite3.connect(uri, uri=True, autocommit=True, check_same_thread=False)
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")
+        try:
+            refuse_surprises(connection)
+            trust(connection)
+            self._connection = connection
+            yield connection
+        finally:
+            self._connection = None
+            connection.close()
+
+
+def _text(connection: sqlite3.Connection, message_id: int) -> str:
+    row = connection.execute("SELECT substr(text, 1, ?) FROM messages WHERE id = ?", (_READ, message_id)).fetchone()
+    return row[0] if row else ""
+
+
+def _snippet(text: str, matcher: WordMatcher) -> str:
+    """Return one line of a text around its first hit."""
+    spans = matcher.spans(text, 1)
+    first = spans[0][0] if spans else 0
+    begin = max(0, first - _BEFORE)
+    if begin:
+        space = text.find(" ", begin, first)
+        begin = begin if space < 0 else space + 1
+    line = " ".join(text[begin : first + _AFTER].split())
+    return f"…{line}" if begin else line

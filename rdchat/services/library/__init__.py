@@ -1,0 +1,1 @@
+"""Conversations kept in order: what the sidebar lists, searching, undoing, titles by the model."""

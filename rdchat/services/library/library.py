@@ -1,0 +1,242 @@
+"""Order among the conversations as the window commands it: pins, folders, the archive, copies, the bin."""
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from functools import partial
+from itertools import count
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from rdchat.chat.conversation import Conversation, Folder
+from rdchat.chat.store import ConversationStore
+from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.library.sliced_work import SlicedWork
+from rdchat.services.library.undo_history import UndoHistory
+
+_EXPIRY_MS = 3_600_000  # an app that stays open for weeks looks into its bin each hour
+_LONGEST_NAMED = 40
+
+
+class Place(StrEnum):
+    """Which conversations the sidebar lists."""
+
+    CHATS = "chats"
+    ARCHIVE = "archive"
+    BIN = "bin"
+
+
+class Library(QObject):
+    """Every command but expanding a folder, and deleting for good, is a step that `history` takes back.
+
+    Args:
+        store: The conversations.
+        storage: Stands around every command, and tells of those that fail.
+        parent: The Qt parent.
+
+    Attributes:
+        history: What was done in this run of the app.
+        folders: By name, as they were at the last `refresh`.
+    """
+
+    changed = Signal()
+    copied = Signal(int)  # id of the copy
+    offered_undo = Signal(str)  # what was done, where that took something out of sight
+
+    def __init__(self, store: ConversationStore, storage: StorageWatch, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._store, self._storage, self._organiser = store, storage, store.organiser
+        self.history = UndoHistory()
+        self.folders: tuple[Folder, ...] = ()
+        self._work = SlicedWork(storage.report, self)
+        self._copies: frozenset[int] = frozenset()  # under way
+        self._expiry = QTimer(self, interval=_EXPIRY_MS)
+        self._expiry.timeout.connect(self.tidy_bin)
+
+    def start(self) -> None:
+        """Delete for good what has been in the bin for too long, now and each hour."""
+        self.tidy_bin()
+        self._expiry.start()
+
+    def close(self) -> None:
+        """Leave what is half done to the next start."""
+        self._expiry.stop()
+        self._work.close()
+
+    def refresh(self) -> None:
+        """Read the folders anew. Raises StorageError."""
+        self.folders = tuple(self._organiser.folders())
+
+    def folder(self, folder_id: int | None) -> Folder | None:
+        """Return a folder that is listed."""
+        return next((folder for folder in self.folders if folder.id == folder_id), None)
+
+    # Conversations
+
+    def set_pinned(self, chat: Conversation, pinned: bool) -> None:
+        words = f"{'Pin' if pinned else 'Unpin'} {named(chat.title)}"
+        act = partial(self._organiser.set_pinned, chat.id)
+        self._do(words, lambda: act(pinned), lambda: act(not pinned))
+
+    def set_archived(self, chat: Conversation, archived: bool) -> None:
+        """Put a conversation into the archive, or back into the list."""
+        act = partial(self._organiser.set_archived, chat.id)
+        words = f"{'Archive' if archived else 'Unarchive'} {named(chat.title)}"
+        if self._do(words, lambda: act(archived), lambda: act(not archived)) and archived:
+            self.offered_undo.emit(f"Archived {named(chat.title)}")
+
+    def move(self, chat: Conversation, folder_id: int | None) -> None:
+        """Put a conversation into a folder, or out of any; out of Pinned and of the archive it comes in either case."""
+        if chat.folder_id == folder_id and chat.pinned_at is None and not chat.archived:
+            return
+
+        def act() -> None:
+            self._organiser.move(chat.id, folder_id)
+            if chat.pinned_at is not None:
+                self._organiser.set_pinned(chat.id, pinned=False)
+            if chat.archived:
+                self._organiser.set_archived(chat.id, archived=False)
+
+        def undo() -> None:
+            self._organiser.move(chat.id, chat.folder_id if self.folder(chat.folder_id) else None)
+            if chat.pinned_at is not None:
+                self._organiser.set_pinned(chat.id, pinned=True)
+            if chat.archived:
+                self._organiser.set_archived(chat.id, archived=True)
+
+        self._do(f"Move {named(chat.title)}", act, undo)
+
+    def duplicate(self, chat: Conversation) -> None:
+        """Copy a conversation; `copied` tells when the copy is in the list."""
+        titles = {each.title for each in self._store.conversations()}
+        title = next(name for name in _copy_names(chat.title) if name not in titles)
+        copies: list[int] = []
+
+        def ended() -> None:
+            self._copies -= set(copies)
+            if copies:
+                self.history.add(f"Duplicate {named(chat.title)}", lambda: self._store.delete_conversation(copies[-1]))
+                self.changed.emit()
+                self.copied.emit(copies[-1])
+
+        def copying() -> Iterator[None]:
+            for copy_id in self._organiser.copying(chat.id, title):
+                copies[:] = [copy_id]
+                self._copies |= {copy_id}
+                yield
+
+        self._work.run(copying(), ended)
+
+    # Folders
+
+    def create_folder(self, name: str, parent_id: int | None = None, chat: Conversation | None = None) -> Folder | None:
+        """Make a folder, and put a conversation into it; None where that failed."""
+        made: list[Folder] = []
+
+        def act() -> None:
+            made.append(self._organiser.create_folder(name, parent_id))
+            if chat is not None:
+                self._organiser.move(chat.id, made[0].id)
+                self._organiser.set_pinned(chat.id, pinned=False)
+
+        def undo() -> None:
+            if chat is not None:
+                self._organiser.move(chat.id, chat.folder_id if self.folder(chat.folder_id) else None)
+                self._organiser.set_pinned(chat.id, chat.pinned_at is not None)
+            self._organiser.delete_folder(made[0].id)
+
+        self._do("New folder", act, undo)
+        return made[0] if made else None
+
+    def rename_folder(self, folder: Folder, name: str) -> None:
+        rename = self._organiser.rename_folder
+        self._do(
+            f"Rename {named(folder.name)}", lambda: rename(folder.id, name), lambda: rename(folder.id, folder.name)
+        )
+
+    def move_folder(self, folder: Folder, parent_id: int | None) -> None:
+        """Put a folder into another one, or to the top."""
+        if folder.parent_id != parent_id:
+            move = self._organiser.move_folder
+            self._do(
+                f"Move {named(folder.name)}",
+                lambda: move(folder.id, parent_id),
+                lambda: move(folder.id, folder.parent_id),
+            )
+
+    def may_hold(self, parent: Folder, folder: Folder) -> bool:
+        """Tell whether a folder may be put into another: nested once, and not into itself."""
+        holds = any(each.parent_id == folder.id for each in self.folders)
+        return parent.parent_id is None and parent.id != folder.id and not holds
+
+    def set_expanded(self, folder: Folder, expanded: bool) -> None:
+        with self._storage.writing():
+            self._organiser.set_expanded(folder.id, expanded)
+        self.changed.emit()
+
+    def delete_folder(self, folder: Folder) -> None:
+        """Put a folder into the bin; what it holds stays in the list."""
+        delete, restore = self._organiser.delete_folder, self._organiser.restore_folder
+        if self._do(f"Delete {named(folder.name)}", lambda: delete(folder.id), lambda: restore(folder.id)):
+            self.offered_undo.emit(f"Deleted the folder {named(folder.name)}; its chats are kept")
+
+    # The bin
+
+    def deleted(self) -> list[Conversation]:
+        """The conversations in the bin, the last one deleted first. Raises StorageError."""
+        return self._organiser.bin()
+
+    def deleted_folders(self) -> list[Folder]:
+        """The folders in the bin. Raises StorageError."""
+        return self._organiser.deleted_folders()
+
+    def restore(self, chat: Conversation) -> None:
+        """Take a conversation out of the bin."""
+        self._do(
+            f"Restore {named(chat.title)}",
+            lambda: self._store.restore_conversation(chat.id),
+            lambda: self._store.delete_conversation(chat.id),
+        )
+
+    def restore_folder(self, folder: Folder) -> None:
+        """Take a folder out of the bin; what was in it is in it again."""
+        restore, delete = self._organiser.restore_folder, self._organiser.delete_folder
+        self._do(f"Restore {named(folder.name)}", lambda: restore(folder.id), lambda: delete(folder.id))
+
+    def erase(self, chats: Sequence[Conversation], folders: Sequence[Folder] = ()) -> None:
+        """Delete for good what is in the bin."""
+        with self._storage.writing():
+            self._organiser.erase_later([chat.id for chat in chats])
+            for folder in folders:
+                self._organiser.erase_folder(folder.id)
+            self._make_room()
+        self.changed.emit()
+
+    def tidy_bin(self) -> None:
+        """Delete for good what has been in the bin for too long, and what a crash left half erased."""
+        with self._storage.writing():
+            self._organiser.expire()
+            self._make_room()
+
+    def _make_room(self) -> None:
+        self._work.run(self._organiser.erasing(self._copies))
+
+    def _do(self, words: str, act: Callable[[], object], undo: Callable[[], object]) -> bool:
+        """Do a step that can be taken back; whether it was done."""
+        done = False
+        with self._storage.writing():
+            act()
+            self.history.add(words, undo)
+            done = True
+        self.changed.emit()
+        return done
+
+
+def named(title: str) -> str:
+    """Return a title in quotes, cut where it is long."""
+    return f"“{title}”" if len(title) <= _LONGEST_NAMED else f"“{title[: _LONGEST_NAMED - 1]}…”"
+
+
+def _copy_names(title: str) -> Iterator[str]:
+    yield f"{title} copy"
+    for number in count(2):
+        yield f"{title} copy {number}"

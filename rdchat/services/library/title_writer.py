@@ -1,0 +1,170 @@
+"""Has the model write the titles of new chats while it has nothing else to do."""
+
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import QObject, QTimer, Slot
+
+from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.thoughts import split_thoughts
+from rdchat.chat.titles import TITLE_WISH, begins_in_thought, title_from_model
+from rdchat.errors import StorageError
+from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.services.chat.reply_writer import ReplyWriter
+from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import EngineState, Failure
+
+_QUIET_MS = 1500  # after the last thing that happened: the person may be about to go on
+_LONGEST_TOLD = 4000  # characters of each message
+_QUICKLY_READ = 4000  # characters of a chat
+_EXCHANGE = 2  # messages
+_TITLE_TOKENS, _THINKING_TOKENS = 48, 2048
+_ENDED_BY_ITSELF = {FinishReason.EOS, FinishReason.STOP_STRING}
+
+
+class TitleWriter(QObject):
+    """One title at a time, of the newest chat whose title was made of its first prompt.
+
+    A reply, a race, a benchmark or another model stops it at once, and it is written again later. A title of the
+    person's is never replaced. What the model thinks is neither told to it nor taken for a title. Where the model has
+    read a long chat since it was loaded, titles of other chats wait: reading that chat anew would take long.
+
+    Args:
+        store: The conversations.
+        engine: Writes.
+        writer: Knows whether the engine is idle.
+        preferences: Have the switch.
+        titled: Called when a title was stored.
+        parent: The Qt parent.
+
+    Attributes:
+        quiet: Runs while nothing happens.
+    """
+
+    def __init__(
+        self,
+        store: ConversationStore,
+        engine: EngineClient,
+        writer: ReplyWriter,
+        preferences: SettingsControl,
+        *,
+        titled: Callable[[], object],
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._store, self._engine, self._writer, self._preferences = store, engine, writer, preferences
+        self._titled = titled
+        self._request_id = 0  # of the title that is being written
+        self._conversation_id = 0
+        self._in_thought = False
+        self._last_chat: int | None = None  # that the engine wrote in since the model was loaded
+        self._failed: set[int] = set()  # chats that the engine refused, until the app starts again
+        self._closed = False
+        self.quiet = QTimer(self, singleShot=True, interval=_QUIET_MS)
+        self.quiet.timeout.connect(self._begin)
+        writer.changed.connect(self.wait)
+        writer.reply_ended.connect(self._on_reply_ended)
+        engine.model_loaded.connect(self._forget_last_chat)
+        preferences.changed.connect(self._on_preferences)
+        engine.aside_ended.connect(self._on_ended)
+
+    @property
+    def writing(self) -> bool:
+        """Whether a title is being written."""
+        return bool(self._request_id)
+
+    @Slot()
+    def wait(self) -> None:
+        """Something happened: begin after a quiet while."""
+        if not self._closed and self._preferences.settings.titles_by_model:
+            self.quiet.start()
+
+    def close(self) -> None:
+        """Begin no more."""
+        self._closed = True
+        self.quiet.stop()
+
+    @Slot()
+    def _on_preferences(self) -> None:
+        if not self._preferences.settings.titles_by_model:
+            self.quiet.stop()
+            self._engine.stop_asides()
+        elif not self.quiet.isActive():
+            self.wait()
+
+    @Slot()
+    def _begin(self) -> None:
+        """Ask for the next title, where the engine has nothing to do; what ends that comes by `wait` again."""
+        if self.writing or self._writer.state is not EngineState.IDLE or self._engine.measuring:
+            return
+        try:
+            last = [] if self._last_chat is None else self._store.messages(self._last_chat)
+            is_short = sum(len(message.text) for message in last) < _QUICKLY_READ
+            for conversation_id in self._store.organiser.without_title():
+                path = self._store.messages(conversation_id)
+                kept = is_short or (conversation_id == self._last_chat and len(path) == _EXCHANGE)
+                if conversation_id not in self._failed and kept and (exchange := _first_exchange(path)):
+                    self._ask(conversation_id, *exchange)
+                    return
+        except StorageError:  # the person is told of it by what they do themselves
+            return
+
+    def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:
+        own = self._store.conversation(conversation_id).system_prompt
+        system_prompt = self._preferences.settings.system_prompt if own is None else own
+        self._in_thought = begins_in_thought(reply.text)
+        answer = split_thoughts(reply.text).answer
+        thinks = answer.strip() != reply.text.strip()
+        whole = answer == reply.text and len(answer) <= _LONGEST_TOLD
+        messages = (  # as the next prompt's would begin, so that what the model has read of the chat stays read
+            *([ChatMessage(Role.SYSTEM, system_prompt)] if system_prompt.strip() else []),
+            ChatMessage(Role.USER, prompt.text[:_LONGEST_TOLD]),
+            ChatMessage(Role.ASSISTANT, answer[:_LONGEST_TOLD], reply.control_offsets if whole else ()),
+            ChatMessage(Role.USER, TITLE_WISH),
+        )
+        sampling = SamplingParams(temperature=0.0, max_tokens=_THINKING_TOKENS if thinks else _TITLE_TOKENS)
+        self._conversation_id, self._request_id = conversation_id, self._engine.new_request_id()
+        self._engine.generate_aside(
+            GenerationRequest(messages, sampling, 0, self._request_id, draft=DraftSettings(Mode.OFF))
+        )
+
+    @Slot(Message)
+    def _on_reply_ended(self, reply: Message) -> None:
+        self._last_chat = reply.conversation_id
+
+    @Slot()
+    def _forget_last_chat(self) -> None:
+        self._last_chat = None
+
+    @Slot(int, object)
+    def _on_ended(self, request_id: int, end: ReplyEnd | Failure) -> None:
+        if request_id != self._request_id:
+            return
+        self._request_id = 0
+        if isinstance(end, Failure):
+            self._failed.add(self._conversation_id)
+        elif end.finish_reason is not FinishReason.CANCELLED:
+            self._take(end)
+        self.wait()
+
+    def _take(self, end: ReplyEnd) -> None:
+        """Store the title, or that there is none to be had: what was cut off may be a thought."""
+        whole = end.finish_reason in _ENDED_BY_ITSELF
+        title = title_from_model(end.text, begins_in_thought=self._in_thought) if whole else ""
+        try:
+            if self._store.organiser.set_title_by_model(self._conversation_id, title):
+                self._titled()
+        except StorageError:
+            self._failed.add(self._conversation_id)
+
+
+def _first_exchange(path: Sequence[Message]) -> tuple[Message, Message] | None:
+    """Return the first prompt and its reply, where there is one with words that are no thoughts."""
+    if len(path) < _EXCHANGE or path[0].role is not Role.USER or path[1].role is not Role.ASSISTANT:
+        return None
+    prompt, reply = path[0], path[1]
+    if reply.status is not MessageStatus.COMPLETE or not prompt.text.strip():
+        return None
+    return (prompt, reply) if split_thoughts(reply.text).answer.strip() else None

@@ -1,0 +1,5 @@
+"""The left side of the window: search, conversations in their folders, the archive and the bin."""
+
+from rdchat.ui.sidebar.sidebar import Sidebar
+
+__all__ = ["Sidebar"]

@@ -1,0 +1,87 @@
+"""Marks the words of a search in a text that is shown."""
+
+from bisect import bisect_right
+
+from PySide6.QtCore import QRect
+from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
+from PySide6.QtWidgets import QTextEdit
+
+from rdchat.chat.search_words import WordMatcher
+from rdchat.ui.look.theme import Theme
+
+_MOST = 2000  # in one text
+
+
+class HitMarks:
+    """Finds the words in a text edit's document, as far as it is drawn, and paints their ground.
+
+    Attributes:
+        hits: Begin and end of each, as the document counts.
+        matcher: Finds them.
+        current: Which one is gone to; -1 for none.
+    """
+
+    def __init__(self, edit: QTextEdit, theme: Theme) -> None:
+        self._edit, self._theme = edit, theme
+        self.matcher = WordMatcher("")
+        self.hits: list[tuple[int, int]] = []
+        self.current = -1
+
+    def set_matcher(self, matcher: WordMatcher) -> None:
+        """Mark other words; of a matcher without words, none."""
+        if matcher is not self.matcher:
+            self.matcher, self.current = matcher, -1
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Mark what is drawn by now."""
+        if not self.matcher and not self.hits:
+            return
+        text = self._edit.document().toPlainText() if self.matcher else ""
+        self.hits = _utf16(text, self.matcher.spans(text, _MOST))
+        if self.current >= len(self.hits):
+            self.current = -1
+        self._paint()
+
+    def go_to(self, number: int) -> QRect:
+        """Mark one of `hits` as current, or none for -1; return where it stands in the edit."""
+        self.current = number
+        self._paint()
+        if number < 0:
+            return QRect()
+        cursor = self._cursor(*self.hits[number])
+        begin = QTextCursor(cursor)
+        begin.setPosition(cursor.selectionStart())
+        return self._edit.cursorRect(begin).united(self._edit.cursorRect(cursor))
+
+    def _paint(self) -> None:
+        marks = []
+        for number, hit in enumerate(self.hits):
+            mark = QTextEdit.ExtraSelection()
+            mark.cursor = self._cursor(*hit)
+            colors = self._theme.colors
+            mark.format = _look(colors.current_hit if number == self.current else colors.hit, colors.text)
+            marks.append(mark)
+        self._edit.setExtraSelections(marks)
+
+    def _cursor(self, begin: int, end: int) -> QTextCursor:
+        last = self._edit.document().characterCount() - 1
+        cursor = QTextCursor(self._edit.document())
+        cursor.setPosition(min(begin, last))
+        cursor.setPosition(min(end, last), QTextCursor.MoveMode.KeepAnchor)
+        return cursor
+
+
+def _look(ground: QColor, text: QColor) -> QTextCharFormat:
+    look = QTextCharFormat()
+    look.setBackground(ground)
+    look.setForeground(text)
+    return look
+
+
+def _utf16(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans as Qt counts: characters beyond the first 65,536 are two."""
+    if text.isascii() or not spans:
+        return spans
+    wide = [place for place, character in enumerate(text) if character > "\uffff"]
+    return [(begin + bisect_right(wide, begin - 1), end + bisect_right(wide, end - 1)) for begin, end in spans]

@@ -1,0 +1,144 @@
+"""Measures the list of conversations and searching in it: 1,000 chats in 50 folders with 100,000 messages.
+
+What the window's thread works is told in processor time and as what a click would have waited; an answer's time is from
+the last letter typed until the list shows it, the pause after typing included. `--json` prints one object.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+
+from bench_panels import DraftedReply
+from bench_transcript import DelayMeter, Meter, wait
+from PySide6.QtCore import QEventLoop
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QLineEdit
+from stand_in_engine import StandInEngine
+
+from rdchat import paths
+from rdchat.app import App
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.requests import Role
+from rdchat.services.chat.conversation_desk import ConversationDesk
+
+CHATS, FOLDERS, MESSAGES = 1000, 50, 100_000
+WORDS = 5000  # of the messages' language, the frequent ones first
+SYLLABLES = tuple(a + b + c for a in "bdfgklmnprstvw" for b in "aeiou" for c in ("", "n", "r"))
+TYPED = ("b", "be", "ber", "bera", "bera ma", "xyz")
+
+
+def fill() -> None:
+    """Write the chats, with texts of a few words to a few hundred."""
+    choose = random.Random(1)
+    store = ConversationStore.open(paths.database_path())
+    organiser = store.organiser
+    folders = [organiser.create_folder(f"Folder {number}").id for number in range(FOLDERS)]
+    for number in range(CHATS):
+        chat = store.create_conversation(f"Chat {number} {choose.choice(SYLLABLES)}")
+        if number % 2:
+            organiser.move(chat.id, folders[number % FOLDERS])
+        if number % 100 == 0:
+            organiser.set_pinned(chat.id, pinned=True)
+    vocabulary = list(dict.fromkeys("".join(choose.choices(SYLLABLES, k=choose.randrange(1, 4))) for _ in range(WORDS)))
+    weights = [1 / (number + 1) for number in range(len(vocabulary))]
+    with store._database.writing() as connection:
+        for number in range(1, MESSAGES + 1):
+            chat = number % CHATS + 1
+            text = " ".join(choose.choices(vocabulary, weights, k=choose.randrange(5, 120)))
+            role = (Role.USER, Role.ASSISTANT)[number // CHATS % 2]
+            connection.execute(
+                "INSERT INTO messages (conversation_id, parent_id, activated, role, status, created_at, model, text)"
+                " VALUES (?, ?, ?, ?, 'complete', ?, ?, ?)",
+                (chat, number - CHATS if number > CHATS else None, number, role, time.time(),
+                 f"model {number % 7}" if role is Role.ASSISTANT else None, text),
+            )  # fmt: skip
+    store.close()
+
+
+def measure(qt: Meter) -> dict[str, object]:
+    """Type searches in the app, and list everything."""
+    store = ConversationStore.open(paths.database_path())
+    app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
+    app.start()
+    wait(3.0)
+    window, desk = app.window, app.controller.desk
+    window.resize(1000, 680)
+    report: dict[str, object] = {"rows": len(desk.listing.rows()), "list_again_cpu_ms": _median_ms(desk.refresh)}
+    qt.reset()
+    meter = DelayMeter()
+    answers = {typed: _answer_ms(window.sidebar.search, desk, typed) for typed in TYPED}
+    meter.stop()
+    report |= {
+        "answer_ms": answers,
+        "longest_handler_cpu_ms": round(qt.longest_cpu * 1000, 1),
+        "longest_delay_ms": round(max(meter.delays), 1),
+        "reader_cpu_ms": {
+            typed: _median_ms(partial(SearchReader(paths.database_path()).search, SearchQuery(typed)), 3)
+            for typed in TYPED
+        },
+    }
+    window.close()
+    app.finish()
+    return report
+
+
+def _answer_ms(field: QLineEdit, desk: ConversationDesk, typed: str) -> float:
+    """Type into the empty field; return how long the answer takes after the last letter."""
+    loop = QEventLoop()
+
+    def note() -> None:
+        answer = desk.listing.answer
+        if answer is not None and answer.query.words == typed:
+            loop.quit()
+
+    for letter in typed:
+        QTest.keyClick(field, letter)
+        wait(0.06)
+    began = time.perf_counter()
+    desk.conversations_changed.connect(note)
+    loop.exec()
+    taken = time.perf_counter() - began
+    desk.conversations_changed.disconnect(note)
+    field.clear()
+    wait(0.5)
+    return round(taken * 1000, 1)
+
+
+def _median_ms(work: Callable[[], object], times: int = 9) -> float:
+    """Return the processor time of this thread."""
+    taken = []
+    for _ in range(times):
+        began = time.thread_time()
+        work()
+        taken.append((time.thread_time() - began) * 1000)
+    return round(statistics.median(taken), 1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    options = parser.parse_args()
+    qt = Meter(sys.argv[:1])
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
+        fill()
+        report = measure(qt)
+    if options.json:
+        print(json.dumps(report))
+    else:
+        for name, figure in report.items():
+            print(f"{name}: {figure}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,352 @@
+"""Pins, folders, the archive, the bin and copies, in the store."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.organiser import KEPT_DAYS
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.schema import MIGRATIONS
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageError
+from rdchat.inference.api.requests import Role
+from tests.chat.conftest import OpenStore, StartProcess
+
+OLD = Path(__file__).parents[1] / "fixtures" / "schema_4" / "conversations.db"
+DAY_S = 86_400.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def timed(database: Path, clock: Clock) -> Iterator[ConversationStore]:
+    """A store whose clock the test moves."""
+    store = ConversationStore(Database(database), clock)
+    yield store
+    store.close()
+
+
+def test_a_chat_is_pinned_archived_and_moved(store: ConversationStore) -> None:
+    chat, organiser = store.create_conversation("Soup"), store.organiser
+    folder = organiser.create_folder("Recipes")
+    organiser.move(chat.id, folder.id)
+    organiser.set_archived(chat.id, archived=True)
+    moved = store.conversation(chat.id)
+    assert (moved.folder_id, moved.pinned_at, moved.archived) == (folder.id, None, True)
+    organiser.set_pinned(chat.id, pinned=True)
+    pinned = store.conversation(chat.id)
+    assert pinned.pinned_at is not None
+    assert not pinned.archived
+    organiser.set_pinned(chat.id, pinned=False)
+    organiser.move(chat.id, None)
+    assert store.conversation(chat.id) == chat
+
+
+def test_a_new_message_takes_a_chat_out_of_the_archive(store: ConversationStore) -> None:
+    chat = store.create_conversation("Soup")
+    store.organiser.set_archived(chat.id, archived=True)
+    store.add_message(chat.id, None, Role.USER, "One thing more")
+    assert not store.conversation(chat.id).archived
+
+
+def test_folders_are_nested_once(store: ConversationStore) -> None:
+    organiser = store.organiser
+    top = organiser.create_folder("Work")
+    inner = organiser.create_folder("Reports", top.id)
+    other = organiser.create_folder("Home")
+    with pytest.raises(StorageError, match="cannot hold others"):
+        organiser.create_folder("Deeper", inner.id)
+    for folder, parent in ((other.id, inner.id), (top.id, other.id), (top.id, top.id)):
+        with pytest.raises(StorageError, match="nested once"):
+            organiser.move_folder(folder, parent)
+    organiser.move_folder(inner.id, None)
+    organiser.move_folder(top.id, other.id)
+    assert [(folder.name, folder.parent_id) for folder in organiser.folders()] == [
+        ("Home", None),
+        ("Reports", None),
+        ("Work", other.id),
+    ]
+    with pytest.raises(StorageError, match="This folder no longer exists"):
+        organiser.create_folder("x", 99)
+
+
+def test_a_deleted_folder_comes_back_with_what_was_in_it(store: ConversationStore) -> None:
+    organiser = store.organiser
+    folder = organiser.create_folder("Work")
+    inner = organiser.create_folder("Reports", folder.id)
+    chat = store.create_conversation("Plan")
+    organiser.move(chat.id, folder.id)
+    organiser.delete_folder(folder.id)
+    assert [(each.name, each.parent_id) for each in organiser.folders()] == [("Reports", None)]
+    assert [each.name for each in organiser.deleted_folders()] == ["Work"]
+    assert store.conversation(chat.id).folder_id == folder.id  # nothing shows it there
+    organiser.restore_folder(folder.id)
+    assert {(each.name, each.parent_id) for each in organiser.folders()} == {("Work", None), ("Reports", folder.id)}
+    organiser.delete_folder(folder.id)
+    organiser.erase_folder(folder.id)
+    assert store.conversation(chat.id).folder_id is None
+    assert organiser.folder(inner.id).parent_id is None
+
+
+def test_names_are_tidied_and_expanding_is_remembered(store: ConversationStore) -> None:
+    organiser = store.organiser
+    folder = organiser.create_folder("  two\nlines \ud800")
+    organiser.rename_folder(folder.id, "   ")
+    organiser.set_expanded(folder.id, expanded=False)
+    assert organiser.folder(folder.id).name == "two lines ?"
+    assert not organiser.folder(folder.id).expanded
+    assert organiser.create_folder("").name == "New folder"
+
+
+def test_the_bin_keeps_chats_for_thirty_days(timed: ConversationStore, clock: Clock) -> None:
+    first, second = (timed.create_conversation(title) for title in ("first", "second"))
+    timed.add_message(first.id, None, Role.USER, "sky")
+    folder = timed.organiser.create_folder("gone")
+    timed.delete_conversation(first.id)
+    clock.now += 2 * DAY_S
+    timed.delete_conversation(second.id)
+    timed.organiser.delete_folder(folder.id)
+    clock.now += (KEPT_DAYS - 1) * DAY_S
+    timed.organiser.expire()
+    assert [chat.title for chat in timed.organiser.bin()] == ["second"]
+    assert len(timed.organiser.deleted_folders()) == 1
+    with pytest.raises(StorageError, match="This chat no longer exists"):
+        timed.restore_conversation(first.id)  # it is being erased
+    for _ in timed.organiser.erasing():
+        pass
+    assert timed._database.rows("SELECT title FROM conversations") == [("second",)]
+    assert timed._database.rows("SELECT count(*) FROM messages") == [(0,)]
+    assert timed.restore_conversation(second.id).title == "second"
+    clock.now += 2 * DAY_S
+    timed.organiser.expire()
+    assert timed.organiser.deleted_folders() == []
+
+
+def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_in_slices(database: Path, clock: Clock) -> None:
+    """Each look at the timer lets 6 ms pass: two messages a slice."""
+    store = ConversationStore(Database(database), clock)
+    store.organiser._timer = iter(number * 0.006 for number in range(10_000)).__next__
+    chat = store.create_conversation("long")
+    parent = None
+    for number in range(20):
+        parent = store.add_message(chat.id, parent, Role.USER, f"word{number}").id
+    store.delete_conversation(chat.id)
+    store.organiser.erase_later([chat.id])
+    assert store.organiser.bin() == []
+    erasing = store.organiser.erasing()
+    for _ in range(3):
+        next(erasing)
+    store.close()  # the app is closed, or killed, half way
+    store = ConversationStore(Database(database), clock)
+    assert 0 < store._database.rows("SELECT count(*) FROM messages")[0][0] < 20
+    assert (store.organiser.bin(), store.conversations()) == ([], [])
+    for _ in store.organiser.erasing():
+        pass
+    assert store._database.rows("SELECT count(*) FROM conversations") == [(0,)]
+    store.close()
+
+
+def _filled(store: ConversationStore) -> int:
+    chat = store.create_conversation("Soup")
+    first = store.add_message(chat.id, None, Role.USER, "How?")
+    reply = store.add_message(chat.id, first.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, model="tiny")
+    store.save_text(reply.id, "Boil")
+    store.save_trace(reply.id, b"trace", onward=False)
+    other = store.add_message(chat.id, None, Role.USER, "Why?")
+    store.add_message(chat.id, other.id, Role.ASSISTANT, "Hunger.")
+    store.select_sibling(other.id, -1)
+    return chat.id
+
+
+def test_a_copy_has_everything_and_shares_nothing(store: ConversationStore) -> None:
+    chat_id = _filled(store)
+    (copy_id, *_), before = list(store.organiser.copying(chat_id, "Soup copy")), store.messages(chat_id)
+    copy = store.messages(copy_id)
+    assert store.conversation(copy_id).title == "Soup copy"
+    assert [(each.text, each.role, each.model, each.siblings) for each in copy] == [
+        (each.text, each.role, each.model, each.siblings) for each in before
+    ]
+    assert copy[-1].status is MessageStatus.INTERRUPTED  # the reply is written in the first one only
+    assert store.trace(copy[-1].id) == b"trace"
+    assert [each.text for each in store.select_sibling(copy[0].id, 1)] == ["Why?", "Hunger."]
+    assert [each.text for each in store.messages(chat_id)] == ["How?", "Boil"]
+    assert len(store.conversations("hunger")) == 2
+
+
+def test_half_a_copy_is_shown_nowhere_and_erased_at_the_next_start(open_store: OpenStore) -> None:
+    store = open_store()
+    chat_id = _filled(store)
+    next(store.organiser.copying(chat_id, "Soup copy"))
+    store.close()
+    store = open_store()
+    assert [chat.id for chat in store.conversations()] == [chat_id]
+    for _ in store.organiser.erasing():
+        pass
+    assert store._database.rows("SELECT count(*) FROM messages") == [(4,)]
+    with pytest.raises(StorageError, match="This chat no longer exists"):
+        next(store.organiser.copying(99, "x"))
+
+
+def test_the_model_titles_only_what_was_titled_by_the_first_prompt(store: ConversationStore) -> None:
+    made = store.create_conversation("how do i cook", from_prompt=True)
+    own = store.create_conversation("My title")
+    renamed = store.create_conversation("a prompt", from_prompt=True)
+    store.rename_conversation(renamed.id, "Mine too")
+    organiser = store.organiser
+    assert organiser.without_title() == [made.id]
+    assert organiser.set_title_by_model(made.id, " Cooking\nsoup ")
+    assert not organiser.set_title_by_model(made.id, "Again")
+    assert not organiser.set_title_by_model(own.id, "Other")
+    assert not organiser.set_title_by_model(renamed.id, "Other")
+    assert {chat.title for chat in store.conversations()} == {"Cooking soup", "My title", "Mine too"}
+    assert organiser.without_title() == []
+    none = store.create_conversation("still the prompt", from_prompt=True)
+    assert not organiser.set_title_by_model(none.id, "")
+    assert organiser.without_title() == []  # it had its go
+
+
+@pytest.fixture
+def old(database: Path) -> Path:
+    database.parent.mkdir()
+    shutil.copy(OLD, database)
+    return database
+
+
+def test_a_file_of_the_version_before_folders_is_read_whole(old: Path, open_store: OpenStore) -> None:
+    store = open_store()
+    assert store.notice is None
+    named, soup = store.conversations()
+    assert (named.title, named.system_prompt, soup.title) == ("Zürich 北京 🎂", "Be brief.", "How do I cook a soup?")
+    assert (soup.folder_id, soup.pinned_at, soup.archived, soup.deleted_at) == (None, None, False, None)
+    question, reply = store.messages(soup.id)
+    assert (question.siblings, reply.siblings, reply.text) == (2, 2, "Chop an onion, then boil it.")
+    assert (reply.model, reply.seed, reply.control_offsets) == ("small", 2**63 + 1, (1, 3))
+    assert store.trace(reply.id)
+    assert store.messages(named.id)[-1].status is MessageStatus.INTERRUPTED
+    assert [chat.title for chat in store.conversations("onion")] == [soup.title]
+    assert store.organiser.without_title() == []  # whose titles they are is not known
+    (deleted,) = store.organiser.bin()
+    assert store.restore_conversation(deleted.id).title == "Deleted just before the update"
+    store.organiser.move(soup.id, store.organiser.create_folder("Recipes").id)
+
+
+def test_an_older_app_keeps_a_newer_file_and_says_so(database: Path, open_store: OpenStore) -> None:
+    store = open_store()
+    store.organiser.create_folder("Only the newer app knows folders")
+    store.close()
+    with closing(Database(database, MIGRATIONS[:4])) as older:
+        assert older.notice is not None
+        assert older.notice.title == "Your chats are from a newer version of rdchat"
+    (kept,) = database.parent.glob("conversations-newer-*.db")
+    kept.replace(database)
+    assert [folder.name for folder in open_store().organiser.folders()] == ["Only the newer app knows folders"]
+
+
+def test_folders_of_a_file_made_by_hand_are_shown_as_far_as_they_can_be(database: Path, open_store: OpenStore) -> None:
+    store = open_store()
+    chat = store.create_conversation("lost")
+    store.close()
+    with closing(sqlite3.connect(database)) as by_hand, by_hand:
+        by_hand.executemany(
+            "INSERT INTO folders (id, parent_id, name, created_at) VALUES (?, ?, ?, 1)",
+            [(1, 2, "cycle"), (2, 1, "of two"), (3, 99, "no parent"), (4, None, "top"), (5, 4, "in"), (6, 5, "deep")],
+        )
+        by_hand.execute("UPDATE conversations SET folder_id = 77 WHERE id = ?", (chat.id,))
+    store = open_store()
+    parents = {folder.name: folder.parent_id for folder in store.organiser.folders()}
+    assert parents == {"cycle": None, "of two": None, "no parent": None, "top": None, "in": 4, "deep": None}
+    store.rename_conversation(chat.id, "found")
+    store.organiser.move(chat.id, 4)
+    assert store.conversation(chat.id).folder_id == 4
+
+
+ORDER = """
+import itertools, sys
+from pathlib import Path
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.requests import Role
+
+store = ConversationStore.open(Path(sys.argv[1]))
+organiser = store.organiser
+for number in itertools.count():
+    folder = organiser.create_folder(f"folder {number}")
+    chat = store.create_conversation(f"chat {number}")
+    store.add_message(chat.id, None, Role.USER, "word")
+    organiser.move(chat.id, folder.id)
+    organiser.set_pinned(chat.id, pinned=True)
+    for copy_id in organiser.copying(chat.id, f"copy {number}"):
+        pass
+    store.delete_conversation(chat.id)
+    print(number, flush=True)
+"""
+
+
+def test_what_was_put_in_order_survives_a_kill(
+    database: Path, open_store: OpenStore, start_process: StartProcess
+) -> None:
+    app = start_process(ORDER, database)
+    assert app.stdout is not None
+    last = 0
+    while last < 12:
+        last = int(app.stdout.readline())
+    app.kill()
+    app.wait()
+    store = open_store()
+    assert store.notice is None
+    folders = {folder.name: folder.id for folder in store.organiser.folders()}
+    deleted = {chat.title: chat for chat in store.organiser.bin()}
+    listed = {chat.title: chat for chat in store.conversations()}
+    for number in range(last + 1):
+        chat = deleted[f"chat {number}"]
+        assert chat.folder_id == folders[f"folder {number}"]
+        assert chat.pinned_at is not None
+        assert len(store.messages(listed[f"copy {number}"].id)) == 1
+
+
+def test_listing_is_by_pin_folder_and_date() -> None:
+    from rdchat.chat.conversation import Conversation, Folder
+    from rdchat.chat.listing import ChatRow, FolderRow, SectionRow, rows_of
+
+    now = 1_780_000_000.0  # in May 2026
+    chat: Callable[..., Conversation] = lambda number, days, **more: Conversation(  # noqa: E731
+        number, f"c{number}", 0.0, None if days is None else now - days * DAY_S, **more
+    )
+    folders = [Folder(1, "A"), Folder(2, "B", 1), Folder(3, "Shut", expanded=False)]
+    rows = rows_of(
+        [
+            chat(1, -3), chat(2, 0, folder_id=3), chat(3, 1), chat(4, 1, pinned_at=9.0), chat(5, 3, folder_id=2),
+            chat(6, 3, folder_id=99), chat(7, 20), chat(8, 60), chat(9, 700), chat(10, None, pinned_at=1.0),
+            chat(11, 701), chat(12, None), chat(13, 3, folder_id=1),
+        ],
+        folders,
+        now,
+    )  # fmt: skip
+    words = [
+        f"# {row.words}" if isinstance(row, SectionRow)
+        else f"{'  ' * row.depth}{row.folder.name} {row.chats}" if isinstance(row, FolderRow)
+        else f"{'  ' * row.depth}{row.conversation.title}"
+        for row in rows
+    ]  # fmt: skip
+    assert words == [
+        "# Pinned", "c10", "c4", "# Folders", "A 2", "  B 1", "    c5", "  c13", "Shut 1", "# Today", "c1",
+        "# Yesterday", "c3", "# Previous 7 days", "c6", "# Previous 30 days", "c7", "# March", "c8", "# 2024", "c9",
+        "c11", "# Unknown date", "c12",
+    ]  # fmt: skip
+    assert all(isinstance(row, (SectionRow, FolderRow, ChatRow)) for row in rows)

@@ -1,0 +1,110 @@
+"""Order among the chats as the window commands it."""
+
+from rdchat.errors import StorageFullError
+from rdchat.inference.api.requests import Role
+from rdchat.services.library.library import Place
+from rdchat.services.library.undo_history import UndoHistory
+from tests.services.window import Window
+
+
+def test_steps_are_taken_back_latest_first(window: Window) -> None:
+    desk = window.controller.desk
+    window.ask("One")
+    chat = desk.conversation
+    assert chat is not None
+    folder = desk.library.create_folder("Work")
+    assert folder is not None
+    desk.library.move(chat, folder.id)
+    desk.rename_conversation(chat.id, "Renamed")
+    desk.library.rename_folder(folder, "Home")
+    desk.archive_conversation(chat.id)
+    assert desk.conversation is None
+    assert desk.library.history.words == "Archive “Renamed”"
+    desk.undo()
+    assert window.titles == ["Renamed"]
+    desk.undo()
+    assert desk.library.folders[0].name == "Work"
+    desk.undo()
+    assert window.titles == ["One"]
+    desk.undo()
+    assert window.store.conversation(chat.id).folder_id is None
+    desk.undo()
+    assert desk.library.folders == ()
+    desk.undo()  # there is nothing
+
+
+def test_a_step_that_the_disk_is_in_the_way_of_stays() -> None:
+    history, tries = UndoHistory(), [StorageFullError("full"), None]
+
+    def undo() -> None:
+        if error := tries.pop(0):
+            raise error
+
+    history.add("Pin", undo)
+    try:
+        history.undo()
+    except StorageFullError:
+        assert history.words == "Pin"
+    history.undo()
+    assert history.words == ""
+    for number in range(150):
+        history.add(f"{number}", lambda: None)
+    assert len(history._steps) == 100
+
+
+def test_what_was_deleted_for_good_cannot_be_undone_and_does_not_block_the_rest(window: Window) -> None:
+    desk = window.controller.desk
+    window.ask("One")
+    desk.new_chat()
+    window.ask("Two")
+    one, two = window.store.conversations()[::-1]
+    desk.library.set_pinned(one, pinned=True)
+    desk.delete_conversation(two.id)
+    desk.library.erase(desk.library.deleted())
+    desk.undo()
+    assert "no longer exists" in window.seen.storage_failures[-1].title
+    desk.undo()
+    assert window.store.conversation(one.id).pinned_at is None
+
+
+def test_sending_into_the_archive_brings_the_chat_back(window: Window) -> None:
+    desk = window.controller.desk
+    window.ask("One")
+    assert desk.conversation is not None
+    desk.library.set_archived(desk.conversation, archived=True)
+    assert window.titles == []
+    window.ask("Once more")
+    assert window.titles == ["One"]
+
+
+def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
+    """Each slice lets the event loop turn; what is being copied is shown nowhere."""
+    desk, store = window.controller.desk, window.store
+    chat = store.create_conversation("Long")
+    last = None
+    for number in range(300):
+        last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
+    desk.refresh()
+    desk.library.duplicate(chat)
+    assert window.titles == ["Long"]
+    with window.qtbot.waitSignal(desk.library.copied) as copied:
+        pass
+    assert window.titles == ["Long copy", "Long"]
+    assert len(store.messages(copied.args[0])) == 300
+    desk.show(Place.BIN)
+    desk.show(Place.CHATS)
+
+
+def test_closing_midway_leaves_the_rest_to_the_next_start(window: Window) -> None:
+    desk, store = window.controller.desk, window.store
+    chat = store.create_conversation("Long")
+    last = None
+    for number in range(300):
+        last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
+    desk.library.duplicate(chat)
+    desk.close()
+    assert [each.title for each in store.conversations()] == ["Long"]
+    assert len(store._database.rows("SELECT id FROM conversations")) == 2
+    for _ in store.organiser.erasing():
+        pass
+    assert len(store._database.rows("SELECT id FROM conversations")) == 1

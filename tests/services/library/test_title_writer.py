@@ -1,0 +1,160 @@
+"""Titles that the model writes while nothing else is to be done."""
+
+from dataclasses import replace
+
+import pytest
+
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import Mode, Role
+from rdchat.services.engine.engine_events import EngineState
+from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.window import WAIT_MS, Window
+
+ANSWER = Reply(("Boil", " it."))
+
+
+@pytest.fixture
+def quick(window: Window) -> Window:
+    """An app that does not wait for a quiet while."""
+    window.controller.titles.quiet.setInterval(0)
+    return window
+
+
+def _replies(engine: ScriptedEngine, title: Reply, answer: Reply = ANSWER) -> None:
+    engine.replies = [answer, title, ANSWER]
+
+
+def _title(*tokens: str, reason: FinishReason = FinishReason.EOS) -> Reply:
+    return Reply(tokens, finish_reason=reason)
+
+
+def _wait_for_title(window: Window) -> None:
+    """Wait until the model was asked, and had its go."""
+    engine_asked = lambda: not window.controller.titles.writing and not window.store.organiser.without_title()  # noqa: E731
+    window.qtbot.waitUntil(engine_asked, timeout=WAIT_MS)
+
+
+def _ask_and_hold_the_title(window: Window, engine: ScriptedEngine) -> None:
+    quiet = window.controller.titles.quiet
+    quiet.setInterval(60_000)
+    window.ask("soup pls")
+    engine.gate.shut()
+    quiet.setInterval(0)
+    window.controller.titles.wait()
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+
+
+def test_the_first_exchange_gets_a_title(quick: Window, engine: ScriptedEngine) -> None:
+    _replies(engine, _title('"', "Cooking", " soup", '."'))
+    quick.ask("how do i cook soup pls")
+    statistics = len(quick.seen.statistics)
+    _wait_for_title(quick)
+    assert quick.titles == ["Cooking soup"]
+    assert quick.controller.desk.conversation is not None
+    assert quick.controller.desk.conversation.title == "Cooking soup"
+    request = engine.requests[-1]
+    assert [message.role for message in request.messages] == [Role.USER, Role.ASSISTANT, Role.USER]
+    assert [message.content for message in request.messages[:2]] == ["how do i cook soup pls", "Boil it."]
+    assert (request.sampling.temperature, request.draft.mode) == (0.0, Mode.OFF)
+    assert quick.texts == ["how do i cook soup pls", "Boil it."]  # nothing of it is in the chat
+    assert len(quick.seen.statistics) == statistics  # nor in the panel
+    quick.ask("And then?")
+    assert len(engine.requests) == 3  # one title a chat
+
+
+@pytest.mark.parametrize(
+    ("title", "shown"),
+    [
+        (_title("<think>\nA soup title.\n</think>\n", "Soup"), "Soup"),
+        (_title("<think>\nThey ask about soup", reason=FinishReason.EOS), "soup pls"),
+        (_title("They ask about soup, so", reason=FinishReason.LENGTH), "soup pls"),
+        (_title("<|channel|>analysis<|message|>Soup, so"), "soup pls"),
+        (_title("<|channel|>analysis<|message|>So<|end|><|channel|>final<|message|>Soup<|return|>"), "Soup"),
+        (_title("**Title: “Soup”**"), "Soup"),
+        (_title("\n\n"), "soup pls"),
+        (_title("Here is a title for the chat you asked me to find one for, and more:"), "soup pls"),
+    ],
+)
+def test_thoughts_and_chatter_are_no_titles(quick: Window, engine: ScriptedEngine, title: Reply, shown: str) -> None:
+    _replies(engine, title)
+    quick.ask("soup pls")
+    _wait_for_title(quick)
+    assert quick.titles == [shown]
+
+
+def test_what_the_model_thought_is_not_told_and_where_it_begins_in_thought_not_taken(
+    quick: Window, engine: ScriptedEngine
+) -> None:
+    """The chat template wrote the opening tag, so that only the closing one is in the text."""
+    _replies(engine, _title("A title about soup"), Reply(("They ask.\n", "</think>\n", "Boil it.")))
+    quick.ask("soup pls")
+    _wait_for_title(quick)
+    assert engine.requests[-1].messages[1].content == "Boil it."
+    assert quick.titles == ["soup pls"]
+
+
+def test_a_prompt_goes_first_and_the_title_comes_later(quick: Window, engine: ScriptedEngine) -> None:
+    engine.replies = [ANSWER, _title("Never", " seen"), ANSWER, _title("Soup")]
+    _ask_and_hold_the_title(quick, engine)
+    assert quick.controller.titles.writing
+    assert quick.controller.state is EngineState.IDLE  # one can send
+    quick.controller.send("And bread?")
+    quick.qtbot.waitUntil(lambda: len(engine.requests) == 3, timeout=WAIT_MS)  # the gate is shut: it was stopped
+    assert engine.requests[-1].messages[-1].content == "And bread?"
+    engine.gate.open()
+    quick.wait_for(EngineState.IDLE)
+    _wait_for_title(quick)
+    assert quick.titles == ["Soup"]
+    assert quick.texts[-1] == "Boil it."
+
+
+def test_the_persons_own_title_stays(quick: Window, engine: ScriptedEngine) -> None:
+    _replies(engine, _title("Never"))
+    _ask_and_hold_the_title(quick, engine)
+    assert quick.controller.desk.conversation is not None
+    quick.controller.desk.rename_conversation(quick.controller.desk.conversation.id, "My soup")
+    engine.gate.open()
+    quick.qtbot.waitUntil(lambda: not quick.controller.titles.writing, timeout=WAIT_MS)
+    assert quick.titles == ["My soup"]
+
+
+def test_the_switch_holds(quick: Window, engine: ScriptedEngine) -> None:
+    preferences = quick.controller.preferences
+    preferences.change(replace(preferences.settings, titles_by_model=False))
+    _replies(engine, _title("Soup"))
+    quick.ask("soup pls")
+    assert not quick.controller.titles.quiet.isActive()
+    assert len(engine.requests) == 1
+    preferences.change(replace(preferences.settings, titles_by_model=True))
+    _wait_for_title(quick)
+    assert quick.titles == ["Soup"]
+
+
+def test_a_long_chat_that_the_model_has_read_is_not_given_up_for_anothers_title(
+    quick: Window, engine: ScriptedEngine
+) -> None:
+    preferences = quick.controller.preferences
+    preferences.change(replace(preferences.settings, titles_by_model=False))
+    engine.replies = [ANSWER]
+    quick.ask("soup pls")
+    quick.controller.desk.new_chat()
+    quick.ask("long " * 1000)
+    assert quick.controller.desk.conversation is not None
+    quick.controller.desk.rename_conversation(quick.controller.desk.conversation.id, "Mine")
+    preferences.change(replace(preferences.settings, titles_by_model=True))
+    quick.qtbot.waitUntil(lambda: not quick.controller.titles.quiet.isActive(), timeout=WAIT_MS)
+    assert len(engine.requests) == 2
+    engine.replies = [_title("Soup")]
+    quick.controller.load_model(None)  # which forgets what it had read
+    _wait_for_title(quick)
+    assert sorted(quick.titles) == ["Mine", "Soup"]
+
+
+def test_a_model_that_fails_is_not_asked_again_and_again(quick: Window, engine: ScriptedEngine) -> None:
+    engine.replies = [ANSWER, Reply(("So",), error=RuntimeError("out of order"))]
+    quick.ask("soup pls")
+    quick.qtbot.waitUntil(lambda: len(engine.requests) == 2, timeout=WAIT_MS)
+    quick.qtbot.waitUntil(lambda: not quick.controller.titles.writing, timeout=WAIT_MS)
+    quick.qtbot.waitUntil(lambda: not quick.controller.titles.quiet.isActive(), timeout=WAIT_MS)
+    assert len(engine.requests) == 2
+    assert (quick.titles, quick.seen.notices) == (["soup pls"], [])

@@ -1,0 +1,147 @@
+"""Finding words in the open chat: marks, counts, the next one, other versions."""
+
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.api.requests import Role
+from rdchat.ui.conversation.find_bar import FindBar
+from rdchat.ui.transcript.message_widget import MessageWidget
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+
+@pytest.fixture
+def bar(qtbot: QtBot, chat: Chat, window: MainWindow) -> FindBar:
+    """A chat of 80 messages, of which the fourth has the word twice, and the last one in a thought."""
+    made = chat.store.create_conversation("Baking")
+    last = None
+    for number in range(80):
+        role = (Role.USER, Role.ASSISTANT)[number % 2]
+        text = {3: "Bread, *bread*! \U0001f35e breadth Bread", 79: "<think>\nbread?\n</think>\nCrust."}.get(number)
+        last = chat.store.add_message(made.id, last, role, text or f"step {number}").id
+    messages = chat.store.messages(made.id)
+    other = chat.store.add_message(made.id, messages[9].id, Role.USER, "Another bread")
+    chat.store.select_sibling(other.id, -1)
+    chat.start()
+    return window.conversation.find_bar
+
+
+def _type(qtbot: QtBot, window: MainWindow, words: str) -> None:
+    window.actions_.find.trigger()
+    bar = window.conversation.find_bar
+    bar.field.clear()
+    qtbot.keyClicks(bar.field, words)
+    qtbot.waitUntil(lambda: " of " in bar.count.text() or bar.count.text() == "Not found")
+
+
+def _widget(window: MainWindow, text: str) -> MessageWidget:
+    found = [each for each in window.conversation.transcript.findChildren(MessageWidget) if text in each.message.text]
+    return next(each for each in found if each.isVisible())
+
+
+def _current(widget: MessageWidget) -> list[int]:
+    return [number for number, (body, own) in enumerate(widget.hits) if body.marks.current == own]
+
+
+def test_the_newest_message_with_the_word_is_gone_to_and_its_thought_unfolded(
+    qtbot: QtBot, window: MainWindow, bar: FindBar
+) -> None:
+    _type(qtbot, window, "bread")
+    assert bar.count.text() == "2 of 2"
+    widget = _widget(window, "Crust")
+    assert _current(widget) == [0]
+    assert widget.bodies[0].isVisible()
+    assert widget.bodies[0].extraSelections()
+
+
+def test_next_and_previous_go_through_the_words_of_all_messages(qtbot: QtBot, window: MainWindow, bar: FindBar) -> None:
+    _type(qtbot, window, "bread")
+    window.actions_.find_next.trigger()  # begins anew, in a message that had no widget
+    assert bar.count.text() == "1 of 2"
+    widget = _widget(window, "breadth")
+    selections = widget.body.extraSelections()
+    assert [each.cursor.selectedText() for each in selections] == ["Bread", "bread", "bread", "Bread"]  # type: ignore[attr-defined]
+    assert _current(widget) == [0]
+    view = window.conversation.transcript
+    assert view.rect().contains(widget.mapTo(view, widget.body.pos()))
+    for place in (1, 2, 3):
+        qtbot.keyClick(bar.field, Qt.Key.Key_Return)
+        assert _current(widget) == [place]
+    window.actions_.find_previous.trigger()
+    assert _current(widget) == [2]
+    bar.next.click()
+    bar.next.click()
+    assert bar.count.text() == "2 of 2"
+    assert _current(widget) == []
+    bar.previous.click()
+    assert _current(_widget(window, "breadth")) == [3]  # from behind
+
+
+def test_escape_takes_the_marks_away_and_the_key_brings_them_back(
+    qtbot: QtBot, window: MainWindow, bar: FindBar
+) -> None:
+    _type(qtbot, window, "bread")
+    qtbot.keyClick(bar.field, Qt.Key.Key_Escape)
+    assert bar.isHidden()
+    assert _widget(window, "Crust").bodies[0].extraSelections() == []
+    window.actions_.find_next.trigger()
+    assert not bar.isHidden()
+    qtbot.waitUntil(lambda: bar.count.text() == "2 of 2")
+
+
+def test_what_is_nowhere_is_said(qtbot: QtBot, window: MainWindow, bar: FindBar) -> None:
+    _type(qtbot, window, "xyzzy")
+    assert bar.count.text() == "Not found"
+    assert not bar.next.isEnabled()
+    bar.step(1)
+    bar.field.clear()
+    qtbot.waitUntil(lambda: bar.count.text() == "")
+
+
+def test_another_version_is_counted_apart_and_shown(qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar) -> None:
+    _type(qtbot, window, "bread")
+    assert bar.versions.text() == "+1 elsewhere"
+    bar.versions.click()
+    assert chat.controller.messages[-1].text == "Another bread"
+    qtbot.waitUntil(lambda: _current(_widget(window, "Another bread")) == [0])
+    assert bar.count.text() == "2 of 2"
+
+
+def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
+    qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar
+) -> None:
+    chat.store.create_conversation("Another")
+    window.actions_.search.trigger()
+    qtbot.keyClicks(window.sidebar.search, "bread")
+    qtbot.waitUntil(lambda: chat.controller.desk.listing.found == 1)
+    qtbot.keyClick(window.sidebar.search, Qt.Key.Key_Down)  # it is open already
+    qtbot.waitUntil(lambda: bar.count.text() == "2 of 2")
+    assert bar.field.text() == "bread"
+    assert window.sidebar.list.hasFocus() or not window.isActiveWindow()
+    qtbot.keyClick(window.sidebar.search, Qt.Key.Key_Escape)
+    qtbot.waitUntil(bar.isHidden)
+
+
+def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar) -> None:
+    actions, desk = window.actions_, chat.controller.desk
+    actions.pin.trigger()
+    assert actions.pin.text() == "Unpin chat"
+    menu = actions.move.menu()
+    menu.aboutToShow.emit()
+    assert [action.text() for action in menu.actions() if action.text()] == ["No folder", "New folder…"]
+    actions.archive.trigger()
+    assert desk.conversation is None
+    assert not actions.pin.isEnabled()
+    actions.find.trigger()  # there is no chat to find in
+    assert bar.isHidden()
+    actions.show_archive.trigger()
+    assert [row.conversation.title for row in desk.listing.rows()] == ["Baking"]  # type: ignore[union-attr]
+    window.sidebar.list.setCurrentIndex(window.sidebar.list.rows.index(0))
+    assert actions.archive.text() == "Move chat out of archive"
+    actions.archive.trigger()
+    actions.show_bin.trigger()
+    assert (actions.show_archive.isChecked(), actions.show_bin.isChecked()) == (False, True)
+    actions.new_folder.trigger()
+    assert [folder.name for folder in desk.library.folders] == ["New folder"]
+    assert window.sidebar.list.editing

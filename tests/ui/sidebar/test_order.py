@@ -1,0 +1,284 @@
+"""Pins, folders, the archive and the bin by mouse and keyboard."""
+
+import warnings
+
+import pytest
+from PySide6.QtCore import QMimeData, QModelIndex, QPointF, Qt
+from PySide6.QtGui import QDragMoveEvent, QDropEvent
+from PySide6.QtWidgets import QAbstractButton, QLineEdit, QMessageBox, QPushButton
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import Folder
+from rdchat.chat.listing import ChatRow, FolderRow, Row
+from rdchat.inference.api.requests import Role
+from rdchat.services.library.library import Library, Place
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.sidebar import Sidebar
+from tests.ui.conftest import Chat
+
+
+@pytest.fixture
+def sidebar(qtbot: QtBot, theme: Theme, chat: Chat) -> Sidebar:
+    for title in ("Bread", "Lisbon", "Python"):
+        stored = chat.store.create_conversation(title)
+        chat.store.add_message(stored.id, None, Role.USER, f"About {title}")
+    sidebar = Sidebar(chat.controller.desk, theme)
+    qtbot.addWidget(sidebar)
+    sidebar.resize(260, 500)
+    sidebar.show()
+    chat.start()
+    return sidebar
+
+
+def _rows(sidebar: Sidebar) -> list[Row]:
+    rows = sidebar.list.rows
+    return [row for place in range(rows.rowCount()) if (row := rows.row_at(rows.index(place)))]
+
+
+def _shown(sidebar: Sidebar) -> list[str]:
+    """Return the rows as words, what is in a folder indented."""
+    rows = sidebar.list.rows
+    depths = [0 if not isinstance(row, (ChatRow, FolderRow)) else row.depth for row in _rows(sidebar)]
+    return ["  " * depth + str(rows.data(rows.index(place))) for place, depth in enumerate(depths)]
+
+
+def _index(sidebar: Sidebar, words: str) -> QModelIndex:
+    rows = sidebar.list.rows
+    return rows.index([str(rows.data(rows.index(place))) for place in range(rows.rowCount())].index(words))
+
+
+def _row(sidebar: Sidebar, words: str) -> Row:
+    row = sidebar.list.rows.row_at(_index(sidebar, words))
+    assert row is not None
+    return row
+
+
+def _trigger(sidebar: Sidebar, row: str, *words: str) -> None:
+    menu = sidebar.menus.menu_for(_row(sidebar, row))
+    for word in words[:-1]:
+        menu = next(action for action in menu.actions() if action.text() == word).menu()
+    next(action for action in menu.actions() if action.text().strip() == words[-1]).trigger()
+
+
+def _library(chat: Chat) -> Library:
+    return chat.controller.desk.library
+
+
+def _folder(chat: Chat, name: str, parent: Folder | None = None) -> Folder:
+    folder = _library(chat).create_folder(name, parent.id if parent else None)
+    assert folder is not None
+    return folder
+
+
+def _drag(sidebar: Sidebar, what: str, onto: str) -> bool:
+    """Drop a row on another as the mouse does; whether it was allowed."""
+    data: QMimeData = sidebar.list.rows.mimeData([_index(sidebar, what)])
+    place = sidebar.list.visualRect(_index(sidebar, onto)).center()
+    keys = (Qt.DropAction.MoveAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
+    with warnings.catch_warnings(action="ignore"):  # made by Qt alone, as it says
+        moved = QDragMoveEvent(place, *keys)
+    sidebar.list.dragMoveEvent(moved)
+    if moved.isAccepted():
+        assert sidebar.list.painter.drop_row == _index(sidebar, onto).row()
+        sidebar.list.dropEvent(QDropEvent(QPointF(place), *keys))
+    assert sidebar.list.painter.drop_row == -1
+    return moved.isAccepted()
+
+
+def test_a_pinned_chat_stands_above_and_comes_back(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+    _trigger(sidebar, "Bread", "Pin")
+    assert _shown(sidebar) == ["Pinned", "Bread", "Today", "Python", "Lisbon"]
+    assert _drag(sidebar, "Lisbon", "Pinned")
+    qtbot.waitUntil(lambda: _shown(sidebar) == ["Pinned", "Bread", "Lisbon", "Today", "Python"])
+    assert _drag(sidebar, "Bread", "Python")
+    qtbot.waitUntil(lambda: _shown(sidebar) == ["Pinned", "Lisbon", "Today", "Python", "Bread"])
+    _trigger(sidebar, "Lisbon", "Unpin")
+    assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
+    for _ in range(4):
+        chat.controller.desk.undo()
+    assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
+    assert not _library(chat).history.words
+
+
+def test_chats_are_dragged_into_folders_and_out(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+    _folder(chat, "Recipes")
+    assert _drag(sidebar, "Bread", "Recipes")
+    qtbot.waitUntil(lambda: _shown(sidebar) == ["Folders", "Recipes", "  Bread", "Today", "Python", "Lisbon"])
+    assert _drag(sidebar, "Lisbon", "Bread")  # beside what is in the folder
+    qtbot.waitUntil(lambda: _shown(sidebar)[2:4] == ["  Lisbon", "  Bread"])
+    assert _drag(sidebar, "Bread", "Today")
+    qtbot.waitUntil(lambda: _shown(sidebar) == ["Folders", "Recipes", "  Lisbon", "Today", "Python", "Bread"])
+    chat.controller.desk.undo()
+    assert _shown(sidebar)[2:4] == ["  Lisbon", "  Bread"]
+
+
+def test_folders_are_dragged_into_one_another_once(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+    _folder(chat, "Outer")
+    _folder(chat, "Third")
+    _folder(chat, "Inner")
+    assert _drag(sidebar, "Inner", "Outer")
+    qtbot.waitUntil(lambda: _shown(sidebar)[:4] == ["Folders", "Outer", "  Inner", "Third"])
+    assert not _drag(sidebar, "Third", "Inner")
+    assert not _drag(sidebar, "Outer", "Third")
+    assert not _drag(sidebar, "Outer", "Outer")
+    assert _drag(sidebar, "Inner", "Folders")
+    qtbot.waitUntil(lambda: _shown(sidebar)[:4] == ["Folders", "Inner", "Outer", "Third"])
+    _trigger(sidebar, "Inner", "Move to folder", "Third")
+    assert _shown(sidebar)[:4] == ["Folders", "Outer", "Third", "  Inner"]
+
+
+def test_what_is_dragged_from_elsewhere_is_refused(sidebar: Sidebar) -> None:
+    rows = sidebar.list.rows
+    for text in (b"", b"[]", b"[[1]]", b'[["chat", 99]]', b"\xff", b"[" * 100_000):
+        data = QMimeData()
+        data.setData("application/x-rdchat-row", text)
+        assert not rows.canDropMimeData(data, Qt.DropAction.MoveAction, -1, 0, rows.index(1))
+
+
+def test_right_and_left_unfold_and_fold_a_folder(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+    folder = _folder(chat, "Recipes")
+    _trigger(sidebar, "Bread", "Move to folder", "Recipes")
+    sidebar.list.setFocus()
+    sidebar.list.setCurrentIndex(_index(sidebar, "Bread"))
+    qtbot.keyClick(sidebar.list, Qt.Key.Key_Left)
+    qtbot.keyClick(sidebar.list, Qt.Key.Key_Left)
+    assert _shown(sidebar) == ["Folders", "Recipes", "Today", "Python", "Lisbon"]
+    assert sidebar.list.current_row == _row(sidebar, "Recipes")
+    assert "collapsed, 1 chat" in str(
+        sidebar.list.rows.data(_index(sidebar, "Recipes"), Qt.ItemDataRole.AccessibleTextRole)
+    )
+    qtbot.keyClick(sidebar.list, Qt.Key.Key_Right)
+    assert "  Bread" in _shown(sidebar)
+    place = sidebar.list.visualRect(_index(sidebar, "Recipes")).center()
+    qtbot.mouseClick(sidebar.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
+    assert not chat.store.organiser.folder(folder.id).expanded
+
+
+def test_a_new_folder_is_named_at_once_and_renamed(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+    _trigger(sidebar, "Bread", "Move to folder", "New folder…")
+    editor = sidebar.list.viewport().findChild(QLineEdit)
+    assert editor is not None
+    editor.setText("Kitchen")
+    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: _shown(sidebar)[:3] == ["Folders", "Kitchen", "  Bread"])
+    _trigger(sidebar, "Kitchen", "New folder inside")
+    editor = sidebar.list.viewport().findChildren(QLineEdit)[-1]
+    qtbot.keyClick(editor, Qt.Key.Key_Escape)
+    assert _shown(sidebar)[:4] == ["Folders", "Kitchen", "  New folder", "  Bread"]
+
+
+def test_a_deleted_folder_leaves_its_chats_and_is_found_in_the_bin(chat: Chat, sidebar: Sidebar) -> None:
+    _folder(chat, "Recipes")
+    _trigger(sidebar, "Bread", "Move to folder", "Recipes")
+    _trigger(sidebar, "Recipes", "Delete folder")
+    assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
+    sidebar.places.bin.click()
+    assert _shown(sidebar) == ["Recipes"]
+    _trigger(sidebar, "Recipes", "Restore")
+    sidebar.places.bin.click()
+    assert _shown(sidebar)[:3] == ["Folders", "Recipes", "  Bread"]
+
+
+def test_the_archive_is_a_place_of_its_own(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+    assert chat.controller.desk.conversation is not None
+    assert chat.controller.desk.conversation.title == "Python"
+    with qtbot.waitSignal(_library(chat).offered_undo):
+        _trigger(sidebar, "Python", "Archive")
+    assert _shown(sidebar) == ["Today", "Lisbon", "Bread"]
+    assert chat.controller.desk.conversation.title == "Lisbon"
+    assert sidebar.places.archive.text() == "Archive 1"
+    sidebar.places.archive.click()
+    assert _shown(sidebar) == ["Python"]
+    sidebar.list.setCurrentIndex(sidebar.list.rows.index(0))
+    assert chat.controller.desk.conversation.title == "Python"
+    _trigger(sidebar, "Python", "Move out of archive")
+    assert sidebar.empty.text() == "The archive is empty."
+    sidebar.header.findChildren(QAbstractButton)[0].click()
+    assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
+
+
+def test_the_bin_gives_back_what_is_chosen(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+    for title in ("Bread", "Lisbon"):
+        _trigger(sidebar, title, "Delete")
+    sidebar.places.bin.click()
+    assert _shown(sidebar) == ["Lisbon", "Bread"]
+    assert chat.controller.desk.conversation is not None
+    sidebar.search.setFocus()
+    qtbot.keyClick(sidebar.search, Qt.Key.Key_Down)
+    assert chat.controller.desk.conversation.title == "Python"  # what is in the bin is not opened
+    qtbot.keyClick(sidebar.list, Qt.Key.Key_F2)
+    assert not sidebar.list.editing
+    qtbot.keyClick(sidebar.list, Qt.Key.Key_Return)
+    assert _shown(sidebar) == ["Bread"]
+    chat.controller.desk.show(Place.CHATS)
+    assert "Lisbon" in _shown(sidebar)
+
+
+def _answer(sidebar: Sidebar, words: str) -> str:
+    box = sidebar.findChild(QMessageBox)
+    assert box is not None
+    text = box.text()
+    next(button for button in box.findChildren(QPushButton) if button.text() == words).click()
+    return text
+
+
+def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+    _folder(chat, "Recipes")
+    _trigger(sidebar, "Recipes", "Delete folder")
+    for title in ("Bread", "Lisbon"):
+        _trigger(sidebar, title, "Delete")
+    sidebar.places.bin.click()
+    sidebar.list.setCurrentIndex(_index(sidebar, "Bread"))
+    qtbot.keyClick(sidebar.list, Qt.Key.Key_Delete)
+    assert _answer(sidebar, "Cancel") == "Delete “Bread” for good?"
+    assert _shown(sidebar) == ["Recipes", "Lisbon", "Bread"]
+    qtbot.waitUntil(lambda: sidebar.findChild(QMessageBox) is None)
+    sidebar.bin_bar.findChildren(QPushButton)[1].click()
+    _answer(sidebar, "Delete")
+    assert _shown(sidebar) == ["Recipes", "Lisbon"]
+    qtbot.waitUntil(lambda: sidebar.findChild(QMessageBox) is None)
+    sidebar.bin_bar.findChildren(QPushButton)[2].click()
+    assert _answer(sidebar, "Delete") == "Delete 2 items for good?"
+    assert sidebar.empty.text().startswith("The bin is empty")
+    qtbot.waitUntil(lambda: len(chat.store._database.rows("SELECT id FROM conversations")) == 1)
+    assert len(chat.store._database.rows("SELECT id FROM messages")) == 1
+
+
+def test_a_duplicate_is_opened_and_undone(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+    with qtbot.waitSignal(_library(chat).copied):
+        _trigger(sidebar, "Bread", "Duplicate")
+    assert _shown(sidebar)[1] == "Bread copy"
+    assert [message.text for message in chat.controller.messages] == ["About Bread"]
+    with qtbot.waitSignal(_library(chat).copied):
+        _trigger(sidebar, "Bread", "Duplicate")
+    assert "Bread copy 2" in _shown(sidebar)
+    chat.controller.desk.undo()
+    assert "Bread copy 2" not in _shown(sidebar)
+
+
+def test_a_hit_shows_where_its_words_are_and_a_filter_narrows(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+    folder = _folder(chat, "Recipes")
+    _trigger(sidebar, "Bread", "Move to folder", "Recipes")
+    reply = chat.store.add_message(2, chat.store.messages(2)[-1].id, Role.ASSISTANT, "Take a tram", model="tiny")
+    assert reply.model == "tiny"
+    qtbot.keyClicks(sidebar.search, "about")
+    qtbot.waitUntil(lambda: len(_rows(sidebar)) == 3)
+    rows = {row.conversation.title: row for row in _rows(sidebar) if isinstance(row, ChatRow)}
+    assert (rows["Bread"].snippet, rows["Bread"].place, rows["Bread"].messages) == ("About Bread", "Recipes", 1)
+    sidebar.filter._menu.aboutToShow.emit()
+    qtbot.waitUntil(lambda: chat.controller.desk.finder.models == ("tiny",))
+    sidebar.filter._menu.aboutToShow.emit()
+    entries = {action.text(): action for action in sidebar.filter._menu.actions()}
+    entries["Recipes"].trigger()
+    qtbot.waitUntil(lambda: _shown(sidebar) == ["Bread"])
+    assert sidebar.filter.chosen.folder_id == folder.id
+    assert sidebar.filter_line.isVisible()
+    sidebar.filter._menu.aboutToShow.emit()
+    entries = {action.text(): action for action in sidebar.filter._menu.actions()}
+    entries["tiny"].trigger()
+    qtbot.waitUntil(lambda: _shown(sidebar) == [])
+    sidebar.filter_line.findChildren(QAbstractButton)[0].click()
+    qtbot.waitUntil(lambda: len(_rows(sidebar)) == 3)
+    sidebar.header.findChildren(QAbstractButton)[0].click()
+    assert _shown(sidebar)[0] == "Folders"
+    assert sidebar.search.text() == ""
