@@ -66,5 +66,18 @@ def _downloads(_arguments: list[str]) -> int:
     return 0
 
 
-CHILDREN: Mapping[str, Callable[[list[str]], int]] = {"tokenizers": _tokenizers, "pip": _pip, "downloads": _downloads}
+def _transfer(_arguments: list[str]) -> int:
+    """Import, export or back up chats (`chat.transfer.child`)."""
+    from rdchat.chat.transfer.child import main  # noqa: PLC0415  only this child needs it
+
+    main()
+    return 0
+
+
+CHILDREN: Mapping[str, Callable[[list[str]], int]] = {
+    "tokenizers": _tokenizers,
+    "pip": _pip,
+    "downloads": _downloads,
+    "transfer": _transfer,
+}
 """By name: what takes the arguments and returns the exit status."""

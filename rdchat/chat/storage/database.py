@@ -125,6 +125,21 @@ class Database:
             for index in ("titles_index", "messages_index"):
                 connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
 
+    def replace(self, replace: Callable[[], None]) -> None:
+        """Close the file, have `replace` put another one in its place, and go on with what is there then.
+
+        What `replace` puts there was opened by this version before: it is not checked again. The lock is kept.
+        """
+        with self._in_words():
+            self._keep_file()
+            self._connection.close()
+            try:
+                replace()
+            finally:
+                self._connection = _connect(self.path)
+                _prepare(self._connection)
+                self._file, self._log = file_id(self.path), file_id(self._log_path)
+
     @property
     def _lock_path(self) -> Path:
         return self.path.with_name(self.path.name + ".lock")

@@ -38,6 +38,10 @@ class ConversationList:
         self._last_deleted = None
         return restored
 
+    def forget_deleted(self) -> None:
+        """Let the conversation that was deleted last be: the store is another one now."""
+        self._last_deleted = None
+
     def neighbour_of(self, conversation_id: int) -> Conversation | None:
         """Return the conversation below, or else above, the given one."""
         ids = [conversation.id for conversation in self.shown]

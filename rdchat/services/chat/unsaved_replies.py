@@ -52,6 +52,11 @@ class UnsavedReplies:
         """Why the store does not take them."""
         return self._recorder.trouble
 
+    @property
+    def writing(self) -> bool:
+        """Whether a reply has not ended."""
+        return bool(self._recorder.live)
+
     def replies(self) -> list[UnsavedReply]:
         """Return what the store lacks at present."""
         return [
