@@ -35,6 +35,10 @@ class SettingsStore:
         self._path = path.resolve()  # a link from someone's dotfiles stays a link when the file is replaced
         self.read()
 
+    @property
+    def path(self) -> Path:
+        return self._path
+
     def read(self) -> None:
         """Read the file, again where another one has taken its place; see `__init__`."""
         self.notice: Notice | None = None

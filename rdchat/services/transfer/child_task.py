@@ -15,7 +15,7 @@ from rdchat.chat.transfer.reports import Progress
 from rdchat.chat.transfer.tasks import Task
 
 _LOG = logging.getLogger(__name__)
-_END_S = 20.0  # in which a task that is cancelled takes back what it wrote
+_END_S = 5.0  # in which a task that is cancelled takes back what it wrote
 _DIED = {"message": "The process that did this ended unexpectedly.", "hint": "Nothing of it was kept. Try again."}
 
 

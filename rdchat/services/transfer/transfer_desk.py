@@ -49,12 +49,13 @@ class TransferDesk(QObject):
         super().__init__(parent)
         self._controller, self._store, self._settings = controller, store, settings
         self._task: ChildTask | None = None
+        self._prepared = False  # a backup waits for the person's word
         self._then: Callable[[dict[str, Any]], None] = lambda _result: None
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way."""
-        return self._task is not None
+        """Whether something is under way, or a backup waits to be restored."""
+        return self._task is not None or self._prepared
 
     @property
     def database(self) -> Path:
@@ -103,7 +104,12 @@ class TransferDesk(QObject):
             settings: The settings that go with such a database.
         """
         task = prepare_task(source, self.database.parent, settings)
-        self._begin(task, lambda result: self.restore_prepared.emit(from_plain(BackupFacts(), result)[0]))
+
+        def tell(result: dict[str, Any]) -> None:
+            self._prepared = True
+            self.restore_prepared.emit(from_plain(BackupFacts(), result)[0])
+
+        self._begin(task, tell)
 
     def restore(self) -> None:
         """Put what is prepared in the place of the store; `restored` follows, or `failed`."""
@@ -123,6 +129,7 @@ class TransferDesk(QObject):
                 raise
 
         self._controller.traces.settle()
+        self._prepared = False
         try:
             self._store.replace(replace)
         except StorageError as error:
@@ -133,7 +140,7 @@ class TransferDesk(QObject):
         self.restored.emit(kept or Restored())
 
     def _reason_not_to_restore(self) -> Notice | None:
-        if self.busy:
+        if self._task is not None:
             return _BUSY
         if self._controller.unsaved.writing:
             return Notice("A reply is being written", "Stop it or wait for its end, then restore again.")
@@ -143,7 +150,8 @@ class TransferDesk(QObject):
 
     def forget_restore(self) -> None:
         """Take away what was prepared: the person does not want it."""
-        if not self.busy:
+        if self._task is None:
+            self._prepared = False
             discard(self.database.parent)
 
     def undo_restore(self, kept: Restored) -> None:
@@ -162,7 +170,7 @@ class TransferDesk(QObject):
             self._task = None
 
     def _begin(self, task: Task, then: Callable[[dict[str, Any]], None]) -> None:
-        if self._task is not None:
+        if self.busy:
             self.failed.emit(_BUSY)
             return
         self._then = then

@@ -83,7 +83,11 @@ def lm_studio_chat() -> dict[str, Any]:
         if thought:
             style = {"type": "thinking", "ended": True, "title": "Thought for 1.2 seconds"}
             steps.append(
-                {"type": "contentBlock", "style": style, "content": [{"type": "text", "text": thought, "tokensCount": 9}]}
+                {
+                    "type": "contentBlock",
+                    "style": style,
+                    "content": [{"type": "text", "text": thought, "tokensCount": 9}],
+                }
             )
         steps += [
             {
@@ -134,7 +138,10 @@ def lm_studio_chat() -> dict[str, Any]:
 def write_old_lm_studio(folder: Path) -> Path:
     """Write the three files of a chat of 0.2 and return the first."""
     chat = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]}
-    config = {"inference_params": {"pre_prompt": "Be kind.", "temp": 0.5, "n_predict": -1}, "load_params": {"n_ctx": 2048}}
+    config = {
+        "inference_params": {"pre_prompt": "Be kind.", "temp": 0.5, "n_predict": -1},
+        "load_params": {"n_ctx": 2048},
+    }
     metadata = {
         "identifier": "1700000000000",
         "name": "Greetings",

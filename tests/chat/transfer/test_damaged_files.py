@@ -46,7 +46,9 @@ def test_a_file_that_cannot_be_read_is_told_in_a_sentence(
 
 def changed(place: str, value: object) -> dict[str, Any]:
     """Return a chat of ChatGPT with something wrong at a place such as `mapping.q.parent`."""
-    chat = json.loads(json.dumps(chatgpt_chat(chatgpt_node("q", None, "user", "Q"), chatgpt_node("a", "q", "assistant", "A"))))
+    chat = json.loads(
+        json.dumps(chatgpt_chat(chatgpt_node("q", None, "user", "Q"), chatgpt_node("a", "q", "assistant", "A")))
+    )
     *path, last = place.split(".")
     inner = chat
     for step in path:

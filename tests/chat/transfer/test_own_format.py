@@ -10,8 +10,8 @@ from rdchat.chat.conversation import Drafting, MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.trace_format import encode
 from rdchat.chat.transfer.chat_reader import read_chat
-from rdchat.chat.transfer.connections import reading, writing
 from rdchat.chat.transfer.chat_writer import hide_chats
+from rdchat.chat.transfer.connections import reading, writing
 from rdchat.chat.transfer.portable import PortableChat
 from rdchat.chat.transfer.tasks import export_task, run_task
 from rdchat.errors import StorageError
@@ -55,7 +55,9 @@ def stored(path: Path, conversation: int) -> PortableChat:
         return read_chat(connection, conversation)
 
 
-def export(store: ConversationStore, path: Path, kind: str = "json", *chats: int, details: bool = True) -> dict[str, object]:
+def export(
+    store: ConversationStore, path: Path, kind: str = "json", *chats: int, details: bool = True
+) -> dict[str, object]:
     task = export_task(
         store.path, path, kind, list(chats) or None, details=details, system_prompt="", sampling=SamplingParams()
     )
@@ -65,14 +67,10 @@ def export(store: ConversationStore, path: Path, kind: str = "json", *chats: int
 def without_numbers(chat: PortableChat) -> PortableChat:
     """Return a chat with its counters of what was shown when as places in their order."""
     order = sorted(message.activated for message in chat.messages)
-    return replace(
-        chat, messages=tuple(replace(each, activated=order.index(each.activated)) for each in chat.messages)
-    )
+    return replace(chat, messages=tuple(replace(each, activated=order.index(each.activated)) for each in chat.messages))
 
 
-def test_a_chat_comes_back_whole(
-    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
-):
+def test_a_chat_comes_back_whole(store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path):
     before = stored(store.path, full_chat)
     assert export(store, tmp_path / "chats.json") == {"path": str(tmp_path / "chats.json"), "chats": 1}
     store.delete_conversation(full_chat)
@@ -84,7 +82,9 @@ def test_a_chat_comes_back_whole(
     assert shown == ["Why?\n\n# A heading", "<think>\nwell\n</think>\n\nBecause </s> so."]
 
 
-def test_the_json_says_what_it_is_and_has_traces_others_can_read(store: ConversationStore, full_chat: int, tmp_path: Path):
+def test_the_json_says_what_it_is_and_has_traces_others_can_read(
+    store: ConversationStore, full_chat: int, tmp_path: Path
+):
     export(store, tmp_path / "chats.json")
     data = json.loads((tmp_path / "chats.json").read_text())
     assert (data["format"], data["version"]) == ("rdchat chats", 1)
@@ -145,7 +145,8 @@ def test_an_import_is_taken_back_as_a_chat_is_deleted(
 def test_markdown_is_the_path_that_is_shown(store: ConversationStore, full_chat: int, tmp_path: Path):
     export(store, tmp_path / "chat.md", "markdown", full_chat, details=False)
     assert (tmp_path / "chat.md").read_text() == (
-        "# All: <there> is\n\n## You\n\nWhy?\n\n# A heading\n\n## tiny\n\n> **Thinking**\n>\n> well\n\nBecause </s> so.\n"
+        "# All: <there> is\n\n## You\n\nWhy?\n\n# A heading\n\n## tiny\n\n> **Thinking**\n>\n> well\n\n"
+        "Because </s> so.\n"
     )
 
 
@@ -157,7 +158,9 @@ def test_markdown_has_settings_and_statistics_where_they_are_wanted(
     assert "- Model: tiny\n- Sampling: temperature 0.1, top-p 0.95, at most 1,024 tokens, stop at 'END'" in text
     assert "## System prompt\n\nBe *brief*." in text
     assert "*Reply 2 of 2, " in text
-    assert "ended at the token limit, 41 tokens, 40.0 tokens/s, 0.03 s to the first token, drafted by drafter, 75%" in text
+    assert (
+        "ended at the token limit, 41 tokens, 40.0 tokens/s, 0.03 s to the first token, drafted by drafter, 75%" in text
+    )
 
 
 def test_all_chats_as_markdown_are_a_folder_of_files_with_names_of_their_own(store: ConversationStore, tmp_path: Path):
