@@ -1,5 +1,6 @@
 """What came of an import: what was taken, what was not, and why. Plain data that crosses between processes as JSON."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -102,7 +103,9 @@ class ImportReport:
         return not self.cancelled and not self.not_taken
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return what `from_json` reads, with lists as JSON has them."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "ImportReport":

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QCoreApplication, QDeadlineTimer, QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QDeadlineTimer, QObject, QTimer, Signal, Slot
 from PySide6.QtNetwork import QLocalSocket
 
 from rdchat.errors import StorageLockedError
@@ -19,7 +19,7 @@ SHOW: dict[str, Any] = {"do": "show"}
 _SILENT_MS = 400  # a request is sent as soon as the connection stands
 _MOST_BYTES = 4 << 20  # of a request: names of files
 _ANSWER_MS = 10_000
-_LOOK_MS = 200  # Ctrl-C is noticed between two looks
+_LOOK_MS = 20  # Ctrl-C is noticed between two looks
 
 
 def socket_name(folder: Path) -> str:
@@ -134,7 +134,6 @@ def ask_open_app(
     Raises:
         StorageLockedError: If no app answers, or one that does not know the request.
     """
-    _application = QCoreApplication.instance() or QCoreApplication([])
     socket = QLocalSocket()
     deadline = QDeadlineTimer(answer_ms)
     socket.connectToServer(socket_name(folder))
