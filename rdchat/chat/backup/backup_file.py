@@ -23,6 +23,7 @@ from typing import Any
 
 from rdchat import __version__
 from rdchat.chat.plain_data import from_plain
+from rdchat.chat.transfer.formats.fields import date
 from rdchat.chat.transfer.reports import Progress
 from rdchat.errors import StorageError, StorageFullError
 from rdchat.files.atomic_file import atomic_file
@@ -145,7 +146,7 @@ def unpack(
     except OSError as error:
         raise file_error(error, f"{path} cannot be unpacked", "Check the disk, then try again.") from error
     facts = from_plain(BackupFacts(), about)[0]
-    return BackupFacts(str(path), facts.made_at, facts.chats, facts.messages, facts.settings, path.stat().st_size)
+    return BackupFacts(str(path), date(facts.made_at), facts.chats, facts.messages, facts.settings, path.stat().st_size)
 
 
 def damaged(path: Path) -> StorageError:

@@ -9,13 +9,14 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 
+from rdchat.chat.storage.precedence import Precedence
 from rdchat.chat.storage.rows import json_column, offsets_column, seed_column, text_column
 from rdchat.chat.titles import NEW_CHAT, tidy_title, title_from_prompt
 from rdchat.chat.transfer.portable import PortableChat, PortableMessage
 from rdchat.inference.api.requests import Role
 
 _BATCH_S, _LONG_BATCH_S = 0.008, 0.25  # of a transaction beside a window, and without one
-_REST = 1.0  # after a transaction, in the time that it took
+_REST = 0.25  # after a transaction, in the time that it took
 _MERGED_PAGES, _MOST_MERGES = 32, 12
 # The search index merges its parts now and then, in the midst of a transaction: 85 ms each on a slow core. Merged a
 # few pages at a time, between the transactions, none takes more than 20 ms.
@@ -38,11 +39,11 @@ class ChatWriter:
 
     Args:
         connection: Of `connections.writing`.
-        considerate: Whether to rest between transactions, as a window uses the store too.
+        precedence: Of a window that uses the store too; None where there is none.
     """
 
-    def __init__(self, connection: sqlite3.Connection, *, considerate: bool) -> None:
-        self._connection, self._considerate = connection, considerate
+    def __init__(self, connection: sqlite3.Connection, precedence: Precedence | None = None) -> None:
+        self._connection, self._precedence = connection, precedence
         self._began: float | None = None
         self.chats: list[int] = []
 
@@ -75,9 +76,9 @@ class ChatWriter:
     def show(self) -> None:
         """Show all chats, at once."""
         self._commit()
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._begin()
         self._each("UPDATE conversations SET deleted_at = NULL WHERE id = ?", self.chats)
-        self._connection.execute("COMMIT")
+        self._commit()
 
     def discard(self) -> None:
         """Take away what was written, none of which was shown."""
@@ -117,16 +118,18 @@ class ChatWriter:
 
     def _begin(self) -> None:
         if self._began is None:
+            if self._precedence:
+                self._precedence.wait()
             self._connection.execute("BEGIN IMMEDIATE")
             self._began = time.monotonic()
 
     def _pause(self) -> None:
         """End a transaction that others have waited for long enough, and let them have their turn."""
-        longest = _BATCH_S if self._considerate else _LONG_BATCH_S
+        longest = _BATCH_S if self._precedence else _LONG_BATCH_S
         if self._began is None or time.monotonic() - self._began <= longest:
             return
         took = self._commit()
-        if self._considerate:
+        if self._precedence:
             time.sleep(took * _REST)
             self._merge_index()
 

@@ -3,9 +3,11 @@
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rdchat.chat.storage.precedence import Precedence
 from rdchat.chat.transfer.chat_writer import ChatWriter, KnownChats, title_of
 from rdchat.chat.transfer.connections import writing
 from rdchat.chat.transfer.formats import chatgpt, jan, lm_studio, rdchat_json
@@ -60,13 +62,13 @@ class Import:
                 files += files_in(path)
             except UnreadableFileError as error:
                 reports.append(FileReport(path.name or str(path), problem=str(error)))
-        with writing(self._database) as connection:
+        with writing(self._database) as connection, self._precedence() as precedence:
             known = KnownChats(connection)
             for place, path in enumerate(files):
                 self._tell(Progress(f"Reading {path.name}", place / len(files)))
                 share = (place / len(files), 1 / len(files))
                 try:
-                    reports.append(self._import_file(connection, known, path, share))
+                    reports.append(self._import_file(ChatWriter(connection, precedence), known, path, share))
                 except CancelledError:
                     return ImportReport(tuple(reports), cancelled=True)
                 except sqlite3.Error as error:
@@ -75,10 +77,7 @@ class Import:
                     ) from error
         return ImportReport(tuple(reports))
 
-    def _import_file(
-        self, connection: sqlite3.Connection, known: KnownChats, path: Path, share: tuple[float, float]
-    ) -> FileReport:
-        writer = ChatWriter(connection, considerate=self._considerate)
+    def _import_file(self, writer: ChatWriter, known: KnownChats, path: Path, share: tuple[float, float]) -> FileReport:
         taking = _Taking(writer, known, self._fallback_date(path))
         try:
             for source in open_source(path):
@@ -99,6 +98,15 @@ class Import:
             raise
         known.add(taking.taken)
         return taking.report(path.name)
+
+    @contextmanager
+    def _precedence(self) -> Iterator[Precedence | None]:
+        precedence = Precedence(self._database) if self._considerate else None
+        try:
+            yield precedence
+        finally:
+            if precedence:
+                precedence.close()
 
     @staticmethod
     def _fallback_date(path: Path) -> float:

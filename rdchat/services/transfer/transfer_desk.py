@@ -174,6 +174,7 @@ class TransferDesk(QObject):
             self.failed.emit(_BUSY)
             return
         self._then = then
+        self._store.share(True)
         self._task = ChildTask(task, self)
         self._task.progressed.connect(self.progressed)
         self._task.ended.connect(self._on_ended)
@@ -182,6 +183,7 @@ class TransferDesk(QObject):
     @Slot(object)
     def _on_ended(self, outcome: dict[str, Any]) -> None:
         task, self._task = self._task, None
+        self._store.share(False)
         if task is not None:
             task.deleteLater()
         if "done" in outcome:

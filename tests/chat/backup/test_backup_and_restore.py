@@ -128,7 +128,7 @@ def test_a_restore_is_undone_with_what_it_kept_and_that_too(data: Path, backup: 
     assert Path(kept.database).exists(), "a copy of it was restored"
 
 
-@pytest.mark.parametrize("steps", range(7))
+@pytest.mark.parametrize("steps", [0, 3, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (1, 2, 4, 5, 6))])
 def test_a_restore_that_is_killed_leaves_the_old_or_the_new_chats_and_is_finished_next_time(
     data: Path, backup: Path, start_process: StartProcess, steps: int
 ):
@@ -221,6 +221,15 @@ def test_a_damaged_archive_is_refused(data: Path, backup: Path, spoil: Callable[
         prepare(backup, data, nothing, nothing)
     assert titles(data / "conversations.db") == ["Now"]
     assert not (data / "part-restore").exists()
+
+
+def test_a_date_that_no_calendar_has_is_unknown(data: Path, backup: Path, tmp_path: Path):
+    with zipfile.ZipFile(backup) as source, zipfile.ZipFile(tmp_path / "odd.zip", "w") as archive:
+        about = json.loads(source.read("backup.json")) | {"made_at": 1e300, "chats": "many", "path": 7}
+        archive.writestr("backup.json", json.dumps(about))
+        archive.writestr("conversations.db", source.read("conversations.db"))
+    facts = prepare(tmp_path / "odd.zip", data, nothing, nothing)
+    assert (facts.made_at, facts.chats, facts.settings) == (None, 1, False)
 
 
 def test_an_archive_of_something_else_is_refused(data: Path, tmp_path: Path):

@@ -55,7 +55,9 @@ def kill_at(moment_s: float, database: Path, file: Path, start_process: StartPro
     return len(shown)
 
 
-def test_a_killed_import_leaves_nothing(database: Path, open_store: OpenStore, start_process: StartProcess, tmp_path: Path):
+def test_a_killed_import_leaves_nothing(
+    database: Path, open_store: OpenStore, start_process: StartProcess, tmp_path: Path
+):
     open_store().close()
     assert kill_at(0.1, database, write_chats(tmp_path / "conversations.json"), start_process) in {0, CHATS}
 
