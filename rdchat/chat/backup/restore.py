@@ -158,7 +158,6 @@ def decide(data: Path) -> None:
     """
     try:
         (data / _PREPARED).rename(data / _DECIDED)
-        flush_to_disk(data)
     except OSError as error:
         raise file_error(error, f"{data} cannot be written", "Check the disk, then try again.") from error
 
@@ -185,13 +184,12 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
                 if old:
                     Path(old).rename(database)
                 raise
-            flush_to_disk(database.parent)
             kept = Restored(database=old)
         if (folder / SETTINGS).exists():
             place = settings.resolve()  # a link stays a link
             kept = Restored(kept.database, _keep(place, (), lambda _path: None))
             (folder / SETTINGS).rename(place)
-            flush_to_disk(place.parent)
+        flush_to_disk(data)  # once: the app waits for it
         shutil.rmtree(folder)
     except OSError as error:
         raise file_error(error, f"The backup cannot be put into {data}", "Check the disk, then start again.") from error

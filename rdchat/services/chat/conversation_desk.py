@@ -1,6 +1,6 @@
 """Conversations as the window commands them; no engine is needed for any of it."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from PySide6.QtCore import QObject, Signal
 
@@ -115,12 +115,18 @@ class ConversationDesk(QObject):
         self._chat.start_new()
         self.open_latest()
 
-    def drop(self, conversation_ids: Sequence[int]) -> None:
-        """Take conversations that were deleted behind the desk off the list; where one was open, open the newest."""
-        for each in conversation_ids:
+    def drop(self, conversation_ids: Sequence[int], being_written: Set[int]) -> None:
+        """Take conversations that were deleted behind the desk off the list; where one was open, open the newest.
+
+        Args:
+            conversation_ids: Perhaps thousands: only what is open or being written is told as removed.
+            being_written: Conversations with a reply that has not ended.
+        """
+        is_open = {self.conversation.id} if self.conversation is not None else set()
+        for each in set(conversation_ids) & (being_written | is_open):
             self.conversation_removed.emit(each)
         self.refresh()
-        if self.conversation is not None and self.conversation.id in set(conversation_ids):
+        if is_open & set(conversation_ids):
             self._open_or_new(next(iter(self._list.shown), None))
 
     def refresh(self) -> None:

@@ -53,9 +53,9 @@ class UnsavedReplies:
         return self._recorder.trouble
 
     @property
-    def writing(self) -> bool:
-        """Whether a reply has not ended."""
-        return bool(self._recorder.live)
+    def chats_being_written(self) -> set[int]:
+        """Ids of the chats with a reply that has not ended."""
+        return {reply.message.conversation_id for reply in self._recorder.live}
 
     def replies(self) -> list[UnsavedReply]:
         """Return what the store lacks at present."""

@@ -86,7 +86,7 @@ class TransferDesk(QObject):
         chats = list(report.chats)
 
         def tell(_result: dict[str, Any]) -> None:
-            self._controller.desk.drop(chats)
+            self._controller.desk.drop(chats, self._controller.unsaved.chats_being_written)
             self.import_undone.emit(len(chats))
 
         self._begin(hide_task(self.database, chats), tell)
@@ -142,7 +142,7 @@ class TransferDesk(QObject):
     def _reason_not_to_restore(self) -> Notice | None:
         if self._task is not None:
             return _BUSY
-        if self._controller.unsaved.writing:
+        if self._controller.unsaved.chats_being_written:
             return Notice("A reply is being written", "Stop it or wait for its end, then restore again.")
         if not self._controller.unsaved.save():
             return Notice("A reply is not saved yet", "Mend what keeps it from being saved, then restore again.")

@@ -45,6 +45,23 @@ def test_imported_chats_are_listed_and_taken_away_again(desk: TransferDesk, wind
     assert window.controller.desk.conversation.title == "Hi"
 
 
+def test_a_reply_in_an_imported_chat_is_stopped_where_the_import_is_undone(
+    desk: TransferDesk, window: Window, engine: ScriptedEngine, tmp_path: Path
+):
+    with window.qtbot.waitSignal(desk.imported, timeout=WAIT_MS) as imported:
+        desk.import_files([rivers(tmp_path)])
+    (report,) = imported.args
+    window.controller.desk.open_conversation(report.chats[0])
+    pause_midway(window, engine)
+    window.controller.desk.new_chat()
+    with window.qtbot.waitSignal(desk.import_undone, timeout=WAIT_MS):
+        desk.undo_import(report)
+    engine.gate.open()
+    window.qtbot.waitUntil(lambda: not window.controller.unsaved.chats_being_written, timeout=WAIT_MS)
+    assert window.titles == []
+    assert not window.seen.storage_failures
+
+
 def test_a_reply_is_written_on_while_files_are_imported(
     desk: TransferDesk, window: Window, engine: ScriptedEngine, tmp_path: Path
 ):
@@ -52,7 +69,7 @@ def test_a_reply_is_written_on_while_files_are_imported(
     with window.qtbot.waitSignal(desk.imported, timeout=WAIT_MS):
         desk.import_files([rivers(tmp_path)])
         engine.gate.open()
-    window.qtbot.waitUntil(lambda: not window.controller.unsaved.writing, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: not window.controller.unsaved.chats_being_written, timeout=WAIT_MS)
     assert not window.seen.storage_failures
     assert window.store.messages(window.store.conversations()[0].id)[-1].text == "Hello, you!"
 
