@@ -4,15 +4,17 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat import __version__, display, host, paths
+from rdchat.chat.backup.restore import finish as finish_restore
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.errors import RdchatError, StorageError
+from rdchat.errors import RdchatError, StorageError, StorageLockedError
 from rdchat.inference.api.drafter_facts import InstalledDrafter
 from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
@@ -28,9 +30,12 @@ from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.models.machine_room import MachineRoom
 from rdchat.services.models.sources import ModelSources
+from rdchat.services.transfer.remote_requests import RemoteRequests
+from rdchat.services.transfer.transfer_desk import TransferDesk
 from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transfer.transfers import Transfers
 from rdchat.ui.window.application import Application, ExposureLog
 from rdchat.ui.window.download_sign import DownloadSign
 from rdchat.ui.window.main_window import MainWindow
@@ -66,6 +71,9 @@ class App:
             sources = ModelSources(library_models, machine_memory, fitting_drafters, problem_of_model)
             self.window = MainWindow(self.controller, theme, transcript, sources=sources)
             self._installed = InstalledModels(installed_models)
+            self.transfer = TransferDesk(self.controller, store, settings.path)
+            self.requests = RemoteRequests(self.transfer)
+            self._transfers = Transfers(self.window, self.controller, self.transfer, self.requests, theme)
             self.window.header.model.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
@@ -90,6 +98,7 @@ class App:
 
     def finish(self) -> bool:
         """Stop, save and free everything; False if the engine thread did not come back."""
+        self.transfer.close()
         ended = self.controller.close()
         self._installed.close()
         self._drafters.close()
@@ -120,6 +129,8 @@ def main() -> int:
         if not instance.claim():
             _LOG.info("rdchat is open already; its window was asked to come to the front")
             return 0
+        with suppress(StorageLockedError):  # opening the store says so, and waits
+            finish_restore(paths.data_dir(), paths.database_path(), paths.settings_path())
         settings = SettingsStore(paths.settings_path())
         store = open_store()
     except StorageError as error:
@@ -130,6 +141,7 @@ def main() -> int:
         return 1
     app = App(qt, store, settings, local_engine)
     instance.activation_requested.connect(app.window.bring_to_front)
+    instance.request_received.connect(app.requests.take)
     qt.file_opened.connect(app.controller.load_model)
     signals = QuitSignals()
     # queued: a signal comes between any two instructions, of a painting or a transaction too

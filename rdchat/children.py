@@ -82,11 +82,20 @@ def _training(_arguments: list[str]) -> int:
     return 0
 
 
+def _transfer(_arguments: list[str]) -> int:
+    """Import, export or back up chats (`chat.transfer.child`)."""
+    from rdchat.chat.transfer.child import main  # noqa: PLC0415  only this child needs it
+
+    main()
+    return 0
+
+
 CHILDREN: Mapping[str, Callable[[list[str]], int]] = {
     "tokenizers": _tokenizers,
     "pip": _pip,
     "downloads": _downloads,
     "facts": _facts,
     "training": _training,
+    "transfer": _transfer,
 }
 """By name: what takes the arguments and returns the exit status."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rdchat import __version__, host, log, paths
-from rdchat.commands import ask, bench, doctor, eval_drafter, models, report, train_drafter
+from rdchat.commands import ask, bench, chats, doctor, eval_drafter, models, report, train_drafter
 from rdchat.commands.interrupt import INTERRUPTED
 from rdchat.commands.tight_memory import LOAD_ANYWAY
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="rdchat", description="Chat with language models on your own machine. Without a command, opens the window."
     )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for command in (ask, bench, models, train_drafter, eval_drafter, report, doctor):
+    for command in (ask, chats, bench, models, train_drafter, eval_drafter, report, doctor):
         command.add_parser(subparsers)
     return parser
 

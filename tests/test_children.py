@@ -60,9 +60,10 @@ def test_the_pip_child_runs_pip_and_ends_with_the_one_who_asked(program: str) ->
     assert ended.returncode == 1
 
 
-def test_the_downloads_child_ends_with_its_input(program: str) -> None:
+@pytest.mark.parametrize("name", ["downloads", "transfer"])
+def test_a_child_that_waits_for_commands_ends_with_its_input(program: str, name: str) -> None:
     for commands in (subprocess.DEVNULL, subprocess.PIPE):
-        command = host.child_command("downloads")
+        command = host.child_command(name)
         with subprocess.Popen(command, stdin=commands, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
             assert child.communicate(timeout=30) == (b"", b"")
             assert child.returncode == 0
@@ -92,7 +93,7 @@ def test_no_child_touches_qt(tmp_path: Path) -> None:
 def test_what_is_no_child_is_left_to_the_command_line() -> None:
     for arguments in ([], ["ask", "hi"], ["ask", "-c", "import os"], ["-c", "import os; os.abort()"]):
         assert run_child(arguments) is None
-    assert set(CHILDREN) == {"tokenizers", "pip", "downloads", "facts", "training"}
+    assert set(CHILDREN) == {"tokenizers", "pip", "downloads", "facts", "training", "transfer"}
 
 
 @pytest.mark.parametrize(
@@ -131,4 +132,5 @@ def test_nobody_else_starts_a_program_of_pythons() -> None:
         "download_process.py",
         "facts_child.py",
         "training_process.py",
+        "child_task.py",
     }

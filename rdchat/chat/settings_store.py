@@ -33,6 +33,14 @@ class SettingsStore:
             StorageError: If the file cannot be read, or is damaged and cannot be moved.
         """
         self._path = path.resolve()  # a link from someone's dotfiles stays a link when the file is replaced
+        self.read()
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def read(self) -> None:
+        """Read the file, again where another one has taken its place; see `__init__`."""
         self.notice: Notice | None = None
         self._data = self._read()
         self.settings, wrong = from_plain(Settings(), self._data)

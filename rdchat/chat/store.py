@@ -93,6 +93,14 @@ class ConversationStore:
         """Have what the person should know of the file while it is in use go to `on_notice`."""
         self._database.on_notice = on_notice
 
+    def share(self, shared: bool) -> None:
+        """Go before a process that writes on behalf of this one, as long as `shared`."""
+        self._database.share() if shared else self._database.unshare()
+
+    def replace(self, replace: Callable[[], None]) -> None:
+        """Have `replace` put another database, opened once by this version, in the place of the file."""
+        self._database.replace(replace)
+
     def close(self) -> None:
         """Let other processes have the file. Idempotent."""
         self._database.close()

@@ -3,7 +3,7 @@
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from rdchat.chat.storage.file_check import (
     why_unusable,
 )
 from rdchat.chat.storage.lost_file import bring_back, file_id
+from rdchat.chat.storage.precedence import Precedence, precedence_path
 from rdchat.chat.storage.schema import MIGRATIONS, migrate
 from rdchat.chat.storage.set_aside import set_aside
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError
@@ -26,6 +27,7 @@ from rdchat.files.file_lock import FileLock
 _COMPANIONS = ("-wal", "-shm", "-journal")
 _CHECK_FOLDER = "Check the permissions of its folder."
 _WAIT_FOR_OTHERS_MS = 250  # another program, such as a backup, may read or write for a moment
+_WAIT_FOR_OURS_MS = 2000  # a process of ours writes for some 20 ms, but a busy machine may stop it in the midst
 _ROOM_BYTES = 1 << 20  # a disk with less is full: an error of SQLite's own shared memory file does not say so
 
 
@@ -68,6 +70,7 @@ class Database:
         self.path = path
         self.notice: Notice | None = None
         self.on_notice: Callable[[Notice], object] = lambda _notice: None
+        self._precedence: Precedence | None = None
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -97,6 +100,7 @@ class Database:
             with self._in_words():
                 self._keep_file()
         finally:
+            self.unshare()
             self._closed = True
             self._connection.close()
             self._lock.release()
@@ -109,7 +113,7 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """All or nothing: commits at the end of the block, undoes it where anything fails."""
-        with self._in_words():
+        with self._in_words(), self._precedence.wanted() if self._precedence else nullcontext():
             self._keep_file()
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -124,6 +128,39 @@ class Database:
         with self.writing() as connection:
             for index in ("titles_index", "messages_index"):
                 connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
+
+    def share(self) -> None:
+        """Go before a process that writes on this one's behalf, until `unshare`."""
+        if self._precedence is None:
+            self._precedence = Precedence(self.path)
+            self._wait_for_others(_WAIT_FOR_OURS_MS)
+
+    def unshare(self) -> None:
+        """End `share`. Idempotent."""
+        if self._precedence is not None:
+            self._precedence.close()
+            precedence_path(self.path).unlink(missing_ok=True)
+            self._precedence = None
+            self._wait_for_others(_WAIT_FOR_OTHERS_MS)
+
+    def _wait_for_others(self, limit_ms: int) -> None:
+        with self._in_words():
+            self._connection.execute(f"PRAGMA busy_timeout = {limit_ms}")
+
+    def replace(self, replace: Callable[[], None]) -> None:
+        """Close the file, have `replace` put another one in its place, and go on with what is there then.
+
+        What `replace` puts there was opened by this version before: it is not checked again. The lock is kept.
+        """
+        with self._in_words():
+            self._keep_file()
+            self._connection.close()
+            try:
+                replace()
+            finally:
+                self._connection = _connect(self.path)
+                _prepare(self._connection)
+                self._file, self._log = file_id(self.path), file_id(self._log_path)
 
     @property
     def _lock_path(self) -> Path:

@@ -1,8 +1,6 @@
 """One process per data folder: a second start asks the first to show its window."""
 
-import hashlib
 import logging
-import os
 from pathlib import Path
 
 from PySide6.QtCore import QDeadlineTimer, QObject, QThread, Signal, Slot
@@ -10,6 +8,7 @@ from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.file_lock import FileLock
+from rdchat.services.app.instance_channel import SHOW, InstanceRequest, request_line, socket_name
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_TIMEOUT_MS = 10_000  # a first start on a slow machine, and a window that just closes, take seconds
@@ -17,7 +16,10 @@ _RETRY_MS = 50
 
 
 class SingleInstance(QObject):
-    """Settles who is first by a file lock, which the system takes from the dead; the socket only carries the request.
+    """Settles who is first by a file lock, which the system takes from the dead; the socket only carries requests.
+
+    A second start asks the first process to show itself. Commands of the terminal ask it for more: those are told by
+    `request_received`, and who takes one answers it.
 
     Args:
         folder: The data folder.
@@ -26,6 +28,7 @@ class SingleInstance(QObject):
     """
 
     activation_requested = Signal()
+    request_received = Signal(InstanceRequest)
 
     def __init__(
         self, folder: Path, parent: QObject | None = None, answer_timeout_ms: int = _ANSWER_TIMEOUT_MS
@@ -33,9 +36,7 @@ class SingleInstance(QObject):
         super().__init__(parent)
         self._folder = folder
         self._answer_timeout_ms = answer_timeout_ms
-        # socket paths hold about 100 characters and a data folder's may be longer, so its name is a hash
-        place = str(folder.resolve())  # as the lock, which follows links
-        self._socket_name = "rdchat-" + hashlib.blake2b(os.fsencode(place), digest_size=12).hexdigest()
+        self._socket_name = socket_name(folder)
         self._lock: FileLock | None = None
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
@@ -87,6 +88,8 @@ class SingleInstance(QObject):
         while not deadline.hasExpired():
             socket.connectToServer(self._socket_name)
             if socket.waitForConnected(_RETRY_MS):
+                socket.write(request_line(SHOW))
+                socket.flush()
                 # the system connects us to a process that hangs, too: only one that lives hangs up
                 return self._is_closed(socket) or socket.waitForDisconnected(max(deadline.remainingTime(), 1))
             QThread.msleep(_RETRY_MS)
@@ -98,8 +101,14 @@ class SingleInstance(QObject):
 
     @Slot()
     def _on_connection(self) -> None:
-        """Take any connection for the request: there is nothing else to ask."""
         while (socket := self._server.nextPendingConnection()) is not None:
-            socket.abort()  # the answer
-            socket.deleteLater()
+            request = InstanceRequest(socket, self)
+            request.read.connect(self._on_read)
+
+    @Slot(object)
+    def _on_read(self, request: InstanceRequest) -> None:
+        if request.asked == SHOW:
+            request.hang_up()  # the answer
             self.activation_requested.emit()
+        else:
+            self.request_received.emit(request)

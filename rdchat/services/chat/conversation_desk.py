@@ -1,5 +1,7 @@
 """Conversations as the window commands them; no engine is needed for any of it."""
 
+from collections.abc import Sequence, Set
+
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Conversation
@@ -169,6 +171,28 @@ class ConversationDesk(QObject):
         """List the conversations and open the newest one, or a new one where there is none."""
         self.refresh()
         self._open_or_new(next(iter(self._list.shown), None))
+
+    def begin_anew(self) -> None:
+        """List what the store has after it was replaced, and open the newest."""
+        if self.conversation is not None:
+            self.conversation_removed.emit(self.conversation.id)
+        self._list.forget_deleted()
+        self._chat.start_new()
+        self.open_latest()
+
+    def drop(self, conversation_ids: Sequence[int], being_written: Set[int]) -> None:
+        """Take conversations that were deleted behind the desk off the list; where one was open, open the newest.
+
+        Args:
+            conversation_ids: Perhaps thousands: only what is open or being written is told as removed.
+            being_written: Conversations with a reply that has not ended.
+        """
+        is_open = {self.conversation.id} if self.conversation is not None else set()
+        for each in set(conversation_ids) & (being_written | is_open):
+            self.conversation_removed.emit(each)
+        self.refresh()
+        if is_open & set(conversation_ids):
+            self._open_or_new(next(iter(self._list.shown), None))
 
     def refresh(self) -> None:
         """List the conversations anew."""

@@ -32,6 +32,12 @@ class SettingsControl(QObject):
         """What was wrong with the file when it was read; None where nothing was."""
         return self._store.notice
 
+    def read_again(self) -> None:
+        """Take the settings of the file, which another one has replaced, and tell of them."""
+        with self._storage.reading():
+            self._store.read()
+        self.changed.emit(self.settings)
+
     def change(self, settings: Settings) -> None:
         """Save other settings and tell of them."""
         with self._storage.reading():

@@ -100,6 +100,11 @@ class TraceRecorder(QObject):
         while self._unsaved and self._save_first(deadline=float("inf")):
             pass
 
+    def settle(self) -> None:
+        """Store what is left, and forget what cannot be stored: the store is about to be another one."""
+        self.close()
+        self._unsaved.clear()
+
     def _stored(self, message_id: int) -> list[ReplyTrace]:
         try:
             packed = self._store.trace(message_id)

@@ -20,6 +20,11 @@ class WindowActions(QObject):
         self.new_chat = self._action("New chat", _Standard.New)
         self.open_folder = self._action("Open model folder…", _Standard.Open)
         self.models = self._action("Models…", "Ctrl+Shift+M", tip="Find, download and remove models")
+        self.export_chat = self._action("Export chat…", "Ctrl+Shift+E", tip="Write this chat into a file")
+        self.export_all = self._action("Export all chats…")
+        self.import_chats = self._action("Import chats…", tip="Take chats from rdchat, ChatGPT, LM Studio or Jan")
+        self.back_up = self._action("Back up…", tip="Write all chats and the settings into one file")
+        self.restore = self._action("Restore…", tip="Take a backup in the place of what is here")
         self.close_window = self._action("Close window", _Standard.Close)
         self.quit = self._action("Quit rdchat", _Standard.Quit, role=QAction.MenuRole.QuitRole)
         self.preferences = self._action("Preferences…", "Ctrl+,", role=QAction.MenuRole.PreferencesRole)
@@ -112,6 +117,13 @@ def fill_menu_bar(bar: QMenuBar, actions: WindowActions) -> None:
                 None,
                 actions.open_folder,
                 actions.models,
+                None,
+                actions.import_chats,
+                actions.export_chat,
+                actions.export_all,
+                None,
+                actions.back_up,
+                actions.restore,
                 None,
                 actions.close_window,
                 actions.quit,

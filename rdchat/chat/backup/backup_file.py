@@ -1,0 +1,197 @@
+"""A backup: a zip archive with the database, the settings, and a page about both.
+
+    backup.json       {"format": "rdchat backup", "version": 1, "rdchat": "0.2.0", "made_at": ..., "chats": 12, ...}
+    conversations.db  the database, copied while the app uses it
+    settings.json     the settings, where there are any
+
+Whoever unpacks one has the files as rdchat keeps them.
+"""
+
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+import zipfile
+import zlib
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rdchat import __version__
+from rdchat.chat.plain_data import from_plain
+from rdchat.chat.transfer.formats.fields import date
+from rdchat.chat.transfer.reports import Progress
+from rdchat.errors import StorageError, StorageFullError
+from rdchat.files.atomic_file import atomic_file
+from rdchat.files.file_errors import file_error
+
+FORMAT, VERSION = "rdchat backup", 1
+ABOUT, DATABASE, SETTINGS = "backup.json", "conversations.db", "settings.json"
+MOST_SETTINGS_BYTES = 16 << 20
+_PAGES = 2000  # copied between two looks at whether to go on
+_COPY_SHARE = 0.4  # of the time; the rest goes into packing
+_CHUNK = 1 << 20
+_COUNTS = (
+    "SELECT (SELECT count(*) FROM conversations WHERE deleted_at IS NULL), (SELECT count(*) FROM messages m"
+    " JOIN conversations c ON c.id = m.conversation_id WHERE c.deleted_at IS NULL)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupFacts:
+    """What a backup says of itself.
+
+    Attributes:
+        path: Where it is.
+        made_at: Seconds since the epoch; None where that is not known.
+        chats, messages: How many it has.
+        settings: Whether it has settings too.
+        bytes: Size of the file.
+    """
+
+    path: str = ""
+    made_at: float | None = None
+    chats: int = 0
+    messages: int = 0
+    settings: bool = False
+    bytes: int = 0
+
+
+def back_up(
+    connection: sqlite3.Connection,
+    settings: Path,
+    path: Path,
+    tell: Callable[[Progress], object],
+    check: Callable[[], object],
+) -> BackupFacts:
+    """Write the whole store into one file, which takes the place of `path` when it is whole.
+
+    Args:
+        connection: To the database; nothing is written to it.
+        settings: The settings' file; it need not be there.
+        path: The backup.
+        tell: Called with where it stands.
+        check: Called often; an exception of it stops the backup and leaves nothing behind.
+
+    Raises:
+        StorageFullError: If the disk is full.
+        StorageError: If the database cannot be read, or the file not written.
+    """
+    kept = _settings_bytes(settings)
+    with atomic_file(path) as temporary, tempfile.TemporaryDirectory(prefix="part-", dir=path.parent) as folder:
+        copy = Path(folder) / DATABASE
+        try:
+            copy_database(
+                connection, copy, lambda share: tell(Progress("Copying the chats", share * _COPY_SHARE)), check
+            )
+        except sqlite3.Error as error:
+            raise StorageError(f"The chats cannot be copied: {error}.", "Check the disk, then try again.") from error
+        with closing(sqlite3.connect(copy)) as counted:
+            chats, messages = counted.execute(_COUNTS).fetchone()
+        facts = BackupFacts(str(path), time.time(), chats, messages, settings=kept is not None)
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            about = {"format": FORMAT, "version": VERSION, "rdchat": __version__} | asdict(facts)
+            del about["path"], about["bytes"]
+            archive.writestr(ABOUT, json.dumps(about, indent=2) + "\n")
+            if kept is not None:
+                archive.writestr(SETTINGS, kept)
+            with copy.open("rb") as source, archive.open(DATABASE, "w", force_zip64=True) as target:
+                size = copy.stat().st_size
+                while chunk := source.read(_CHUNK):
+                    check()
+                    target.write(chunk)
+                    tell(Progress("Writing the backup", _COPY_SHARE + (1 - _COPY_SHARE) * source.tell() / size))
+    return BackupFacts(facts.path, facts.made_at, chats, messages, facts.settings, path.stat().st_size)
+
+
+def copy_database(
+    connection: sqlite3.Connection, path: Path, tell: Callable[[float], object], check: Callable[[], object]
+) -> None:
+    """Copy a database as it is at one moment, by SQLite's backup; `tell` gets the share that is copied."""
+
+    def step(_status: int, remaining: int, total: int) -> None:
+        check()
+        tell(1 - remaining / max(total, 1))
+
+    with closing(sqlite3.connect(path, autocommit=True)) as target:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # from here on others' writes do not count
+        try:
+            connection.backup(target, pages=_PAGES, progress=step, sleep=0)
+        finally:
+            connection.execute("ROLLBACK")
+        target.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+
+
+def unpack(
+    path: Path, folder: Path, tell: Callable[[Progress], object], check: Callable[[], object]
+) -> BackupFacts | None:
+    """Unpack a backup into a folder, checking what can be checked of an archive; None where `path` is no archive.
+
+    Raises:
+        StorageError: If it is damaged, none of ours or of a newer version, or cannot be written out.
+    """
+    try:
+        if not zipfile.is_zipfile(path):
+            return None
+        with zipfile.ZipFile(path) as archive:
+            about = _about(archive, path)
+            _extract(archive, folder, tell, check)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise damaged(path) from error
+    except OSError as error:
+        raise file_error(error, f"{path} cannot be unpacked", "Check the disk, then try again.") from error
+    facts = from_plain(BackupFacts(), about)[0]
+    return BackupFacts(str(path), date(facts.made_at), facts.chats, facts.messages, facts.settings, path.stat().st_size)
+
+
+def damaged(path: Path) -> StorageError:
+    """Return the error for a backup that is cut off or changed."""
+    return StorageError(f"{path.name} is damaged.", "Choose another backup. Your chats are as they were.")
+
+
+def _about(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
+    about: Any = None
+    with suppress(KeyError, ValueError, RecursionError), archive.open(ABOUT) as file:
+        about = json.loads(file.read(_CHUNK))
+    if not isinstance(about, dict) or about.get("format") != FORMAT or DATABASE not in archive.namelist():
+        raise StorageError(f"{path.name} is not a backup of rdchat.", "Choose a file that “Back up” has made.")
+    version = about.get("version")
+    if type(version) is not int or version > VERSION:
+        raise StorageError(f"{path.name} is from a newer version of rdchat.", "Install that version first.")
+    return about
+
+
+def _extract(
+    archive: zipfile.ZipFile, folder: Path, tell: Callable[[Progress], object], check: Callable[[], object]
+) -> None:
+    """Write out database and settings; reading to the end compares their checksums."""
+    wanted = [name for name in (SETTINGS, DATABASE) if name in archive.namelist()]
+    for name in wanted:
+        member = archive.getinfo(name)
+        most = MOST_SETTINGS_BYTES if name == SETTINGS else member.file_size
+        written = 0
+        if member.file_size > shutil.disk_usage(folder).free:
+            raise StorageFullError(f"The disk that holds {folder.parent} is full.", "Free some space, then try again.")
+        with archive.open(member) as source, (folder / name).open("xb") as target:
+            os.fchmod(target.fileno(), 0o600)
+            while chunk := source.read(_CHUNK):
+                check()
+                written += len(chunk)
+                if written > most:
+                    raise zipfile.BadZipFile("more than it says")
+                target.write(chunk)
+                tell(Progress("Reading the backup", 0.5 * written / max(member.file_size, 1)))
+
+
+def _settings_bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise file_error(error, f"The settings in {path} cannot be read", "Check its permissions.") from error

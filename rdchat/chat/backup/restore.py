@@ -1,0 +1,235 @@
+"""Puts a backup in the place of the store, so that a SIGKILL at any moment leaves one or the other, whole.
+
+A restore is prepared in the folder `part-restore`, where it is unpacked, checked and brought to this version. Renaming
+that to `restore` decides it: from then on whoever opens the store carries it out first, wherever the last one stopped.
+What was there is kept beside, as `conversations-before-restore-DATE.db`, and never overwritten.
+"""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rdchat.chat.backup.backup_file import DATABASE, SETTINGS, BackupFacts, copy_database, damaged, unpack
+from rdchat.chat.storage.file_check import is_special, refuse_surprises, why_unusable
+from rdchat.chat.storage.schema import MIGRATIONS
+from rdchat.chat.storage.set_aside import set_aside
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.reports import Progress
+from rdchat.errors import StorageError
+from rdchat.files.file_errors import file_error
+from rdchat.files.file_lock import FileLock
+from rdchat.host import flush_to_disk
+
+_PREPARED, _DECIDED = "part-restore", "restore"
+_LABEL = "before-restore"
+_COMPANIONS = ("-wal", "-shm", "-journal")
+_REASONS = {
+    "damaged": "{name} is damaged.",
+    "newer": "{name} is from a newer version of rdchat.",
+    "foreign": "{name} is not a backup of rdchat.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore has put aside.
+
+    Attributes:
+        database: The database that was there before; empty where there was none.
+        settings: The settings' file that was there before; empty where it stayed, or there was none.
+    """
+
+    database: str = ""
+    settings: str = ""
+
+
+def prepare(
+    source: Path,
+    data: Path,
+    tell: Callable[[Progress], object],
+    check: Callable[[], object],
+    settings: Path | None = None,
+) -> BackupFacts:
+    """Unpack, check and convert a backup, beside the store; nothing of the store is touched.
+
+    Args:
+        source: A backup, or a database of rdchat such as one that a restore has kept.
+        data: The folder of the store.
+        tell: Called with where it stands.
+        check: Called often; an exception of it stops, and nothing is left.
+        settings: Settings that go with a database; a backup has its own.
+
+    Raises:
+        StorageFullError: If the disk is full.
+        StorageError: If it is damaged, none of ours, or of a newer version.
+    """
+    folder = data / _PREPARED
+    if is_special(source):
+        raise StorageError(f"{source.name} is not a backup of rdchat.", "Choose a file that “Back up” has made.")
+    if not source.is_file():
+        raise StorageError(f"{source} cannot be read.", "Check its name.")
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        facts = unpack(source, folder, tell, check) or _from_database(source, folder, settings, check)
+        tell(Progress("Checking the backup", 0.6))
+        facts = _checked(folder, source, facts)
+        for name in (DATABASE, SETTINGS):
+            if (folder / name).exists():
+                flush_to_disk(folder / name)
+        flush_to_disk(folder)
+        tell(Progress("Checking the backup", 1.0))
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise file_error(error, f"{source.name} cannot be unpacked into {data}", "Check the disk.") from error
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return facts
+
+
+def _from_database(source: Path, folder: Path, settings: Path | None, check: Callable[[], object]) -> BackupFacts:
+    try:
+        with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, autocommit=True)) as connection:
+            refuse_surprises(connection)
+            reason = why_unusable(connection, source, MIGRATIONS)
+            if reason is not None:
+                raise _unusable(reason, source)
+            copy_database(connection, folder / DATABASE, lambda _share: None, check)
+    except sqlite3.Error as error:
+        raise damaged(source) from error
+    if settings is not None and settings.is_file():
+        shutil.copyfile(settings, folder / SETTINGS)
+    status = source.stat()
+    return BackupFacts(str(source), status.st_mtime, settings=(folder / SETTINGS).exists(), bytes=status.st_size)
+
+
+def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
+    """Return what is known of the database now that it is checked, converted and opened once."""
+    path = folder / DATABASE
+    with closing(sqlite3.connect(path, autocommit=True)) as connection:
+        refuse_surprises(connection)
+        try:
+            reason = why_unusable(connection, path, MIGRATIONS)
+        except sqlite3.Error as error:
+            raise damaged(source) from error
+        empty = reason is None and not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if reason is not None or empty:
+        raise _unusable(reason or "foreign", source)
+    store = ConversationStore.open(path)
+    try:
+        chats = store.conversations()
+    finally:
+        store.close()
+    for ending in (".lock", *_COMPANIONS):
+        path.with_name(path.name + ending).unlink(missing_ok=True)
+    if (folder / SETTINGS).exists() and not _is_json_object(folder / SETTINGS):
+        raise damaged(source)
+    with closing(sqlite3.connect(path)) as connection:
+        messages = connection.execute("SELECT count(*) FROM messages").fetchone()[0]
+    return BackupFacts(facts.path, facts.made_at, len(chats), messages, (folder / SETTINGS).exists(), facts.bytes)
+
+
+def _is_json_object(path: Path) -> bool:
+    with suppress(ValueError, RecursionError):
+        return isinstance(json.loads(path.read_bytes()), dict)
+    return False
+
+
+def _unusable(reason: str, source: Path) -> StorageError:
+    hint = "Install that version first." if reason == "newer" else "Choose another backup. Your chats are as they were."
+    return StorageError(_REASONS[reason].format(name=source.name), hint)
+
+
+def discard(data: Path) -> None:
+    """Take away what was prepared and not decided."""
+    shutil.rmtree(data / _PREPARED, ignore_errors=True)
+
+
+def decide(data: Path) -> None:
+    """Make what is prepared a restore that will be carried out, whatever happens.
+
+    Raises:
+        StorageError: If that cannot be written.
+    """
+    try:
+        (data / _PREPARED).rename(data / _DECIDED)
+    except OSError as error:
+        raise file_error(error, f"{data} cannot be written", "Check the disk, then try again.") from error
+
+
+def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
+    """Carry out a restore that is decided, from wherever it stopped; None where there is none.
+
+    Nobody has the database open. Each step is a rename, and is known from its result.
+
+    Raises:
+        StorageError: If a file cannot be moved; the next call goes on.
+    """
+    folder = data / _DECIDED
+    discard(data)
+    if not folder.is_dir():
+        return None
+    kept = Restored()
+    try:
+        if (folder / DATABASE).exists():
+            old = _keep(database, _COMPANIONS, _fold_log)
+            try:
+                (folder / DATABASE).rename(database)
+            except OSError:
+                if old:
+                    Path(old).rename(database)
+                raise
+            kept = Restored(database=old)
+        if (folder / SETTINGS).exists():
+            place = settings.resolve()  # a link stays a link
+            kept = Restored(kept.database, _keep(place, (), lambda _path: None))
+            (folder / SETTINGS).rename(place)
+        flush_to_disk(data)  # once: the app waits for it
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise file_error(error, f"The backup cannot be put into {data}", "Check the disk, then start again.") from error
+    return kept
+
+
+def withdraw(data: Path, database: Path) -> None:
+    """Give up a restore that could not be carried out, unless the database is replaced already."""
+    if database.exists() and (data / _DECIDED / DATABASE).exists():
+        shutil.rmtree(data / _DECIDED, ignore_errors=True)
+
+
+def finish(data: Path, database: Path, settings: Path) -> Restored | None:
+    """Carry out what a killed process had decided, before the store is opened; None where there is nothing.
+
+    Raises:
+        StorageLockedError: If another process has the store.
+        StorageError: See `carry_out`.
+    """
+    if not any((data / name).exists() for name in (_PREPARED, _DECIDED)):
+        return None
+    lock = FileLock(database.with_name(database.name + ".lock"))
+    try:
+        return carry_out(data, database, settings)
+    finally:
+        lock.release()
+
+
+def _keep(path: Path, companions: tuple[str, ...], before: Callable[[Path], None]) -> str:
+    """Move a file aside and return where it is; empty where there is none."""
+    if not path.exists() and not path.is_symlink():
+        return ""
+    before(path)
+    return str(set_aside(path, _LABEL, companions))
+
+
+def _fold_log(path: Path) -> None:
+    """Write a log that a killed process left into its database, so that one file has all of it."""
+    if is_special(path) or not path.with_name(path.name + "-wal").exists():
+        return
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path, autocommit=True)) as connection:
+        refuse_surprises(connection)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

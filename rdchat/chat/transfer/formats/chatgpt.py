@@ -1,0 +1,166 @@
+"""ChatGPT's `conversations.json`, as its data export has it since 2023: a list of chats, each a tree of nodes.
+
+A node has a `message` or null, and a `parent`. What a person saw as one reply may be a chain of nodes: thoughts, calls
+of tools, their results, text. Nodes that the app hides, custom instructions and tools' messages are left out; the nodes
+below follow the last one that was kept.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rdchat.chat.transfer.formats.fields import Json, date, items, mapping, name, thinking, words
+from rdchat.chat.transfer.portable import DamagedChatError, PortableChat, PortableMessage, parents_first
+from rdchat.inference.api.requests import Role
+
+NAME = "ChatGPT"
+_LOOKED_AT = 100  # chats, of which some may be damaged
+_LEFT_OUT = {
+    "code": "tool call",
+    "execution_output": "tool result",
+    "tether_browsing_display": "tool result",
+    "tether_quote": "quoted file",
+    "system_error": "tool result",
+    "user_editable_context": "custom instruction",
+    "model_editable_context": "",  # what the app remembers of other chats
+    "reasoning_recap": "",  # "Thought for 8 seconds"
+}  # by content type: what it is for people; empty is not worth telling
+_PARTS = {"image_asset_pointer": "image", "audio_asset_pointer": "recording", "video_container_asset_pointer": "video",
+          "real_time_user_audio_video_asset_pointer": "recording"}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A message in the making: texts of the nodes that were one reply to the person."""
+
+    parent: str | None
+    role: Role
+    created_at: float | None
+    model: str | None = None
+    texts: list[str] = field(default_factory=list)
+
+
+def is_ours(data: Any) -> bool:
+    """Tell whether this is a list of ChatGPT's chats, or one of them."""
+    some = data[:_LOOKED_AT] if isinstance(data, list) else [data]
+    return any(isinstance(each, dict) and isinstance(each.get("mapping"), dict) for each in some)
+
+
+def chats(data: Any) -> Iterator[tuple[str, Json]]:
+    """Yield title and JSON of each chat; `read` makes a chat of it."""
+    for place, each in enumerate(data if isinstance(data, list) else [data], start=1):
+        chat = each if isinstance(each, dict) else {"mapping": each}
+        yield name(chat.get("title")) or f"Chat {place}", chat
+
+
+def read(chat: Json) -> PortableChat:
+    """Return one chat.
+
+    Raises:
+        DamagedChatError: If something of it is of the wrong kind, or its messages go in a circle.
+    """
+    nodes = {each: mapping(node, "A message") for each, node in mapping(chat.get("mapping"), "Its list").items()}
+    order = parents_first({each: _parent_of(node) for each, node in nodes.items()})
+    without: Counter[str] = Counter()
+    turns: dict[str, _Turn] = {}
+    turn_of: dict[str, str | None] = {}  # by node: the last turn up to it
+    prompts = []
+    children = Counter(_parent_of(node) for node in nodes.values())
+    for each in order:
+        node = nodes[each]
+        above = _parent_of(node)
+        last = turn_of.get(above) if above else None
+        turn_of[each] = last
+        role, text = _content(mapping(node.get("message"), "A message"), without)
+        if role is Role.SYSTEM:
+            prompts.append(text)
+        elif role is not None and text.strip():
+            message = node["message"]
+            # a chain of nodes was one reply; where it branches, alternatives begin
+            if last is None or turns[last].role is not role or role is Role.USER or children[above] > 1:
+                turns[each] = _Turn(last, role, date(message.get("create_time")))
+                turn_of[each] = last = each
+            model = name(mapping(message.get("metadata"), "A message's metadata").get("model_slug"))
+            turns[last].model = model or turns[last].model
+            turns[last].texts.append(text)
+    return _chat(chat, turns, turn_of, next(iter(prompts), None), without)
+
+
+def _chat(
+    chat: Json, turns: dict[str, _Turn], turn_of: dict[str, str | None], prompt: str | None, without: Counter[str]
+) -> PortableChat:
+    places = {each: place for place, each in enumerate(turns)}
+    current = chat.get("current_node")
+    shown = turn_of.get(current) if isinstance(current, str) else None
+    messages = tuple(
+        PortableMessage(
+            parent=places[turn.parent] if turn.parent else None,
+            role=turn.role,
+            text=_joined(turn.texts),
+            activated=len(turns) if each == shown else places[each],
+            created_at=turn.created_at,
+            model=turn.model if turn.role is Role.ASSISTANT else None,
+        )
+        for each, turn in turns.items()
+    )
+    return PortableChat(
+        title=name(chat.get("title")) or "",
+        created_at=date(chat.get("create_time")),
+        updated_at=date(chat.get("update_time")),
+        system_prompt=prompt,
+        sampling=None,
+        messages=messages,
+        without=without,
+    )
+
+
+def _parent_of(node: Json) -> str | None:
+    parent = node.get("parent")
+    if parent is not None and not isinstance(parent, str):
+        raise DamagedChatError("A message says wrongly what it follows")
+    return parent
+
+
+def _content(message: Json, without: Counter[str]) -> tuple[Role | None, str]:
+    """Return whose message it is and its text; None for one that is not taken."""
+    metadata = mapping(message.get("metadata"), "A message's metadata")
+    content = mapping(message.get("content"), "A message's content")
+    kind, author = content.get("content_type"), mapping(message.get("author"), "An author").get("role")
+    if kind in _LEFT_OUT:
+        without[_LEFT_OUT[kind]] += 1
+        return None, ""
+    if not message or metadata.get("is_visually_hidden_from_conversation") or author not in _ROLES:
+        return None, ""
+    if author == "tool" or message.get("recipient") not in (None, "all"):
+        without["tool result" if author == "tool" else "tool call"] += 1
+        return None, ""
+    if kind == "thoughts":
+        return _ROLES[author], _thoughts(content)
+    parts = [_part(part, without) for part in items(content.get("parts"), "A message's content")]
+    text = "\n\n".join(part for part in parts if part) or words(content.get("text"), "A message")
+    return (None, "") if author == "system" and not text.strip() else (_ROLES[author], text)
+
+
+_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM, "tool": Role.ASSISTANT}
+
+
+def _part(part: Any, without: Counter[str]) -> str:
+    if isinstance(part, str):
+        return words(part, "A message")
+    about = mapping(part, "A part of a message")
+    kind = about.get("content_type")
+    if isinstance(about.get("text"), str):  # what was said aloud, and how it was understood
+        return words(about["text"], "A message")
+    without[_PARTS.get(kind, "attachment") if isinstance(kind, str) else "attachment"] += 1
+    return ""
+
+
+def _thoughts(content: Json) -> str:
+    thoughts = [mapping(each, "A thought") for each in items(content.get("thoughts"), "Its thoughts")]
+    parts = [words(each.get(field), "A thought") for each in thoughts for field in ("summary", "content")]
+    return thinking("\n\n".join(part for part in parts if part.strip()))
+
+
+def _joined(texts: list[str]) -> str:
+    return "\n\n".join(text.strip("\n") for text in texts)

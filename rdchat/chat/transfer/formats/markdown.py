@@ -1,0 +1,106 @@
+"""A chat as Markdown, to read: the path that is shown, with settings and statistics where they are wanted."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.transfer.portable import PortableChat, PortableMessage, alternatives, shown_path
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import Role, SamplingParams
+
+_OPEN, _CLOSE = "<think>", "</think>"
+_ENDS = {
+    FinishReason.LENGTH: "ended at the token limit",
+    FinishReason.STOP_STRING: "ended at a stop string",
+    FinishReason.CONTEXT_FULL: "ended as the context was full",
+    FinishReason.CANCELLED: "stopped",
+}
+
+
+def as_markdown(chat: PortableChat, system_prompt: str, sampling: SamplingParams, *, details: bool) -> str:
+    """Return a chat as Markdown.
+
+    Args:
+        chat: The chat.
+        system_prompt: Of the preferences, which holds where the chat has none of its own.
+        sampling: Likewise.
+        details: Whether to add dates, settings and statistics.
+    """
+    prompt = system_prompt if chat.system_prompt is None else chat.system_prompt
+    parts = [f"# {' '.join(chat.title.split()) or 'Chat'}"]
+    if details:
+        parts.append("\n".join(_settings(chat, chat.sampling or sampling)))
+        if prompt.strip():
+            parts.append(f"## System prompt\n\n{prompt.strip()}")
+    for message in shown_path(chat.messages):
+        parts.append("\n\n".join(_message(chat, message, details=details)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _settings(chat: PortableChat, sampling: SamplingParams) -> Iterator[str]:
+    if chat.created_at is not None:
+        yield f"- Begun: {_date(chat.created_at)}"
+    if chat.updated_at is not None:
+        yield f"- Last changed: {_date(chat.updated_at)}"
+    models = dict.fromkeys(message.model for message in chat.messages if message.model)
+    if models:
+        yield f"- {'Models' if len(models) > 1 else 'Model'}: {', '.join(models)}"
+    yield f"- Sampling: {_sampling(sampling)}"
+
+
+def _sampling(sampling: SamplingParams) -> str:
+    parts = [f"temperature {sampling.temperature:g}", f"top-p {sampling.top_p:g}"]
+    parts += [f"top-k {sampling.top_k}"] if sampling.top_k else []
+    parts += [f"min-p {sampling.min_p:g}"] if sampling.min_p else []
+    parts += [f"repetition penalty {sampling.repetition_penalty:g}"] if sampling.repetition_penalty != 1 else []
+    parts += [f"at most {sampling.max_tokens:,} tokens"]
+    parts += [f"stop at {', '.join(map(repr, sampling.stop))}"] if sampling.stop else []
+    return ", ".join(parts)
+
+
+def _message(chat: PortableChat, message: PortableMessage, *, details: bool) -> Iterator[str]:
+    yield f"## {'You' if message.role is Role.USER else message.model or 'Reply'}"
+    thoughts, text = _thoughts(message.text) if message.role is Role.ASSISTANT else ("", message.text)
+    if thoughts:
+        yield "\n".join(f"> {line}".rstrip() for line in ["**Thinking**", "", *thoughts.splitlines()])
+    if text.strip():
+        yield text.strip("\n")
+    if message.status is MessageStatus.FAILED:
+        yield f"*Failed: {message.error or 'no reason is known'}*"
+    elif message.status is not MessageStatus.COMPLETE:
+        yield "*Interrupted*"
+    if details and (figures := ", ".join(_figures(chat, message))):
+        yield f"*{figures[0].upper()}{figures[1:]}*"
+
+
+def _thoughts(text: str) -> tuple[str, str]:
+    """Return what the model thought before its answer, and the answer."""
+    if not text.lstrip().startswith(_OPEN):
+        return "", text
+    thoughts, _, answer = text.lstrip().removeprefix(_OPEN).partition(_CLOSE)
+    return thoughts.strip(), answer
+
+
+def _figures(chat: PortableChat, message: PortableMessage) -> Iterator[str]:
+    others = alternatives(chat.messages, message)
+    if len(others) > 1:
+        place = next(place for place, each in enumerate(others, start=1) if each is message)
+        yield f"{'reply' if message.role is Role.ASSISTANT else 'version'} {place} of {len(others)}"
+    if message.created_at is not None:
+        yield _date(message.created_at)
+    if message.finish_reason in _ENDS:
+        yield _ENDS[message.finish_reason]
+    if (statistics := message.statistics) is None:
+        return
+    if statistics.generated_tokens:
+        yield f"{statistics.generated_tokens:,} tokens"
+    if statistics.decode_tps:
+        yield f"{statistics.decode_tps:,.1f} tokens/s"
+    if statistics.ttft_ms > 0:
+        yield f"{statistics.ttft_ms / 1000:.2f} s to the first token"
+    if message.drafting is not None and statistics.acceptance_rate is not None:
+        yield f"drafted by {message.drafting.mode.words.lower()}, {statistics.acceptance_rate:.0%} accepted"
+
+
+def _date(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M}"

@@ -1,0 +1,227 @@
+"""Imports files of chats: finds out whose they are, makes chats of them, and writes all of a file or nothing."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rdchat.chat.storage.precedence import Precedence
+from rdchat.chat.transfer.chat_writer import ChatWriter, KnownChats, title_of
+from rdchat.chat.transfer.connections import writing
+from rdchat.chat.transfer.formats import chatgpt, jan, lm_studio, rdchat_json
+from rdchat.chat.transfer.formats.fields import mapping
+from rdchat.chat.transfer.portable import DamagedChatError, PortableChat
+from rdchat.chat.transfer.reports import FileReport, ImportReport, NotTaken, Progress, Without, counted_parts
+from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, files_in, open_source, parsed
+from rdchat.errors import StorageError
+
+type Chats = Iterator[tuple[str, Callable[[], PortableChat]]]
+"""Title of each chat, and what makes it; that raises DamagedChatError."""
+
+_KINDS = "rdchat's own JSON, ChatGPT's conversations.json, and chat files of LM Studio and Jan"
+
+
+class CancelledError(Exception):
+    """The person stopped what goes on."""
+
+
+class Import:
+    """Imports files, one after another.
+
+    Args:
+        database: The store's file.
+        tell: Called with where it stands.
+        check: Called often; raises CancelledError to stop.
+        considerate: Whether a window uses the store too.
+    """
+
+    def __init__(
+        self,
+        database: Path,
+        tell: Callable[[Progress], object],
+        check: Callable[[], object] = lambda: None,
+        *,
+        considerate: bool = True,
+    ) -> None:
+        self._database, self._tell, self._check, self._considerate = database, tell, check, considerate
+
+    def run(self, paths: Sequence[Path]) -> ImportReport:
+        """Import files, and those of chats in folders.
+
+        A file that cannot be read takes nothing from the others.
+
+        Raises:
+            StorageError: If the store cannot be written; what was imported of files before stays.
+        """
+        reports: list[FileReport] = []
+        files: list[Path] = []
+        for path in paths:
+            try:
+                files += files_in(path)
+            except UnreadableFileError as error:
+                reports.append(FileReport(path.name or str(path), problem=str(error)))
+        with writing(self._database) as connection, self._precedence() as precedence:
+            known = KnownChats(connection)
+            for place, path in enumerate(files):
+                self._tell(Progress(f"Reading {path.name}", place / len(files)))
+                share = (place / len(files), 1 / len(files))
+                try:
+                    reports.append(self._import_file(ChatWriter(connection, precedence), known, path, share))
+                except CancelledError:
+                    return ImportReport(tuple(reports), cancelled=True)
+                except sqlite3.Error as error:
+                    raise StorageError(
+                        f"The chats cannot be stored: {error}.", "Check the disk, then try again."
+                    ) from error
+        return ImportReport(tuple(reports))
+
+    def _import_file(self, writer: ChatWriter, known: KnownChats, path: Path, share: tuple[float, float]) -> FileReport:
+        taking = _Taking(writer, known, self._fallback_date(path))
+        try:
+            for source in open_source(path):
+                self._check()
+                kind, total, chats = recognised(source)
+                taking.sources.append(kind)
+                for place, (title, make) in enumerate(chats):
+                    self._check()
+                    done = share[0] + share[1] * place / max(total, 1)
+                    self._tell(Progress(f"Importing from {path.name}", done))
+                    taking.take(title, make)
+            writer.show()
+        except UnreadableFileError as error:
+            writer.discard()
+            return FileReport(path.name, problem=str(error))
+        except BaseException:
+            writer.discard()
+            raise
+        known.add(taking.taken)
+        return taking.report(path.name)
+
+    @contextmanager
+    def _precedence(self) -> Iterator[Precedence | None]:
+        precedence = Precedence(self._database) if self._considerate else None
+        try:
+            yield precedence
+        finally:
+            if precedence:
+                precedence.close()
+
+    @staticmethod
+    def _fallback_date(path: Path) -> float:
+        try:
+            return path.stat().st_mtime
+        except OSError:  # reading it says what is wrong
+            return time.time()
+
+
+class _Taking:
+    """What was taken of a file so far, and what not."""
+
+    def __init__(self, writer: ChatWriter, known: KnownChats, fallback_date: float) -> None:
+        self._writer, self._known, self._fallback_date = writer, known, fallback_date
+        self.sources: list[str] = []
+        self.taken: list[tuple[int, str]] = []
+        self._messages = 0
+        self._without: list[Without] = []
+        self._already_here: list[str] = []
+        self._not_taken: list[NotTaken] = []
+
+    def take(self, title: str, make: Callable[[], PortableChat]) -> None:
+        """Write a chat, or note why not."""
+        try:
+            chat = make()
+        except DamagedChatError as error:
+            self._not_taken.append(NotTaken(title, f"{error}."))
+            return
+        if not chat.messages:
+            parts = counted_parts(chat.without)
+            reason = f"It has no messages that rdchat can show, only {parts}." if parts else "It has no messages."
+            self._not_taken.append(NotTaken(title, reason))
+        elif self._known.have(chat):
+            self._already_here.append(title_of(chat))
+        else:
+            self.taken.append((self._writer.add(chat, self._fallback_date), title_of(chat)))
+            self._messages += len(chat.messages)
+            if parts := counted_parts(chat.without):
+                self._without.append(Without(title_of(chat), parts))
+
+    def report(self, file: str) -> FileReport:
+        return FileReport(
+            file,
+            " and ".join(dict.fromkeys(self.sources)),
+            tuple(conversation for conversation, _ in self.taken),
+            self._messages,
+            tuple(self._without),
+            tuple(self._already_here),
+            tuple(self._not_taken),
+        )
+
+
+def recognised(source: SourceFile) -> tuple[str, int, Chats]:
+    """Return whose file it is, the number of its chats, and the chats.
+
+    Raises:
+        UnreadableFileError: If it is none that rdchat reads, or damaged as a whole.
+    """
+    if source.base == jan.MESSAGES:
+        return jan.NAME, 1, _jan(source, source.data)
+    data = parsed(source.data, source.name)
+    if rdchat_json.is_ours(data):
+        return _own(source, data)
+    if chatgpt.is_ours(data):
+        total = len(data) if isinstance(data, list) else 1
+        return chatgpt.NAME, total, ((title, _later(chatgpt.read, chat)) for title, chat in chatgpt.chats(data))
+    if lm_studio.is_ours(data):
+        return lm_studio.NAME, 1, iter([(source.base, _later(lm_studio.read, data))])
+    if jan.is_ours(data):
+        return jan.NAME, 1, _jan(source, source.beside(jan.MESSAGES), data)
+    if lm_studio.is_old(data):
+        return lm_studio.NAME, 1, _old_lm_studio(source, data)
+    if data == []:
+        raise UnreadableFileError(f"{source.name} holds no chats.")
+    raise UnreadableFileError(f"{source.name} is none of the files that rdchat imports: {_KINDS}.")
+
+
+def _own(source: SourceFile, data: Any) -> tuple[str, int, Chats]:
+    if rdchat_json.is_newer(data):
+        raise UnreadableFileError(f"{source.name} is from a newer version of rdchat.", "Install that version first.")
+    try:
+        chats = list(rdchat_json.chats(data))
+    except DamagedChatError as error:
+        raise UnreadableFileError(f"{source.name} is damaged: {error}.") from error
+    return rdchat_json.NAME, len(chats), ((title, _later(rdchat_json.read, chat)) for title, chat in chats)
+
+
+def _jan(source: SourceFile, messages: bytes | None, thread: Any = None) -> Chats:
+    def make() -> PortableChat:
+        if messages is None:
+            raise DamagedChatError(f"There is no {jan.MESSAGES} beside it")
+        about = thread if thread is not None else _beside(source, jan.THREAD)
+        return jan.read(mapping(about, jan.THREAD), jan.lines_of(messages))
+
+    yield source.name, make
+
+
+def _old_lm_studio(source: SourceFile, data: Any) -> Chats:
+    stem = source.base.removesuffix(".json").removesuffix(".chat")
+
+    def make() -> PortableChat:
+        config, metadata = (_beside(source, f"{stem}.{kind}.chat.json") for kind in ("config", "metadata"))
+        return lm_studio.read_old(data, mapping(config, "Its settings"), mapping(metadata, "Its metadata"))
+
+    yield source.base, make
+
+
+def _beside(source: SourceFile, name: str) -> Any:
+    """Return the JSON of a file beside, None where there is none."""
+    try:
+        data = source.beside(name)
+        return None if data is None else parsed(data, name)
+    except UnreadableFileError as error:
+        raise DamagedChatError(error.message.rstrip(".")) from error
+
+
+def _later(read: Callable[[Any], PortableChat], data: Any) -> Callable[[], PortableChat]:
+    return lambda: read(data)

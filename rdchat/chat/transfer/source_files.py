@@ -1,0 +1,208 @@
+"""Files that are to be imported: found in folders and zip archives, read within bounds, parsed as JSON.
+
+Nothing is read that is not a regular file; what an archive says of its sizes is not believed.
+"""
+
+import json
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rdchat.chat.transfer.formats import jan
+from rdchat.errors import StorageError
+
+MOST_BYTES = 512 << 20  # of one JSON file; parsed, it takes some six times as much memory
+_MOST_ENTRIES = 100_000  # of a folder with all below it, and of an archive
+_CHUNK = 1 << 20
+_LM_STUDIO_BESIDE = (".config.chat.json", ".metadata.chat.json")
+
+
+class UnreadableFileError(StorageError):
+    """A file cannot be read, so nothing of it is imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file of chats.
+
+    Attributes:
+        name: What it is called, with its place in a folder or an archive.
+        data: Its bytes.
+        beside: Returns the bytes of the file of another name beside it; None where there is none.
+        modified: When it was changed last, in seconds since the epoch; None where that is not known.
+    """
+
+    name: str
+    data: bytes
+    beside: Callable[[str], bytes | None]
+    modified: float | None = None
+
+    @property
+    def base(self) -> str:
+        """Its name without folders."""
+        return PurePosixPath(self.name).name
+
+
+def files_in(path: Path) -> list[Path]:
+    """Return the files of chats that a path stands for: itself, or those in the folder that it is and below.
+
+    Raises:
+        UnreadableFileError: If there is nothing, or too much to look through.
+    """
+    if not path.is_dir():
+        return [path]
+    found, seen = [], 0
+    for folder, folders, names in os.walk(path):
+        folders.sort()
+        seen += len(names)
+        if seen > _MOST_ENTRIES:
+            raise UnreadableFileError(
+                f"{path} holds more than {_MOST_ENTRIES:,} files.", "Choose the folder of the chats alone."
+            )
+        found += [Path(folder) / name for name in sorted(names) if is_chats_name(name, names)]
+    if not found:
+        raise UnreadableFileError(f"There are no files of chats in {path}.", "Choose another folder, or the files.")
+    return found
+
+
+def is_chats_name(name: str, others: list[str]) -> bool:
+    """Tell whether a file in a folder is one of chats, by its name; `others` are all names there."""
+    if name == jan.THREAD:
+        return jan.MESSAGES not in others
+    if name == jan.MESSAGES or name.endswith(".conversation.json"):
+        return True
+    if name.endswith(".chat.json"):
+        return not name.endswith(_LM_STUDIO_BESIDE)
+    return name.startswith("conversations") and name.endswith(".json")
+
+
+def open_source(path: Path) -> Iterator[SourceFile]:
+    """Yield the file at `path`, or those within it where it is a zip archive.
+
+    Raises:
+        UnreadableFileError: If it cannot be read, is too large, or an archive that is damaged or holds no chats.
+    """
+    status = _status(path)
+    with _errors_in_words(path):
+        if _is_zip(path):
+            yield from _in_archive(path)
+            return
+    yield SourceFile(path.name, _read(path), lambda name: _read_beside(path.parent / name), status.st_mtime)
+
+
+def parsed(data: bytes, what: str) -> Any:
+    """Parse JSON that a stranger wrote.
+
+    Raises:
+        UnreadableFileError: If it is no JSON, or nested too deeply.
+    """
+    if not data.strip():
+        raise UnreadableFileError(f"{what} is empty.")
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise UnreadableFileError(f"{what} is nested too deeply.") from error
+    except UnicodeDecodeError as error:
+        raise UnreadableFileError(f"{what} is no text.") from error
+    except ValueError as error:  # also of a number with thousands of digits
+        raise UnreadableFileError(f"{what} is damaged or cut off: it is not whole JSON.") from error
+    except MemoryError as error:
+        raise UnreadableFileError(f"{what} takes more memory than there is.") from error
+
+
+def _in_archive(path: Path) -> Iterator[SourceFile]:
+    with zipfile.ZipFile(path) as archive:
+        members = [each for each in archive.infolist() if not each.is_dir()]
+        if len(members) > _MOST_ENTRIES:
+            raise UnreadableFileError(f"{path.name} holds more than {_MOST_ENTRIES:,} files.")
+        by_name = {each.filename: each for each in members}
+        folders: dict[str, list[str]] = {}
+        for each in by_name:
+            folders.setdefault(str(PurePosixPath(each).parent), []).append(PurePosixPath(each).name)
+        chosen = [each for each in by_name if _is_ours(each, folders)]
+        if not chosen:
+            raise UnreadableFileError(f"There are no files of chats in {path.name}.")
+
+        def beside(folder: PurePosixPath, name: str) -> bytes | None:
+            member = by_name.get(str(folder / name))
+            return None if member is None else _member(archive, member, path)
+
+        for each in sorted(chosen):
+            data = _member(archive, by_name[each], path)
+            yield SourceFile(f"{path.name}/{each}", data, partial(beside, PurePosixPath(each).parent))
+
+
+def _is_ours(name: str, folders: dict[str, list[str]]) -> bool:
+    place = PurePosixPath(name)
+    if "__MACOSX" in place.parts:  # what the Finder adds
+        return False
+    alone = len(folders) == 1 and len(next(iter(folders.values()))) == 1
+    return (alone and place.suffix == ".json") or is_chats_name(place.name, folders[str(place.parent)])
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> bytes:
+    what = f"{path.name}/{member.filename}"
+    if member.flag_bits & 1:
+        raise UnreadableFileError(f"{what} is encrypted.", "Unpack it first, then import what is in it.")
+    with archive.open(member) as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise _too_large(what)
+    return data
+
+
+def _status(path: Path) -> os.stat_result:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}.", "Check its name.") from error
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device may never end
+        raise UnreadableFileError(f"{path} is not a file.", "Choose a file of chats.")
+    if status.st_size > MOST_BYTES:
+        raise _too_large(str(path))
+    return status
+
+
+def _too_large(what: str) -> UnreadableFileError:
+    return UnreadableFileError(f"{what} is larger than {MOST_BYTES >> 20} MB, which is the most rdchat imports.")
+
+
+def _read(path: Path) -> bytes:
+    with _errors_in_words(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may have come since
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(MOST_BYTES)
+
+
+def _read_beside(path: Path) -> bytes | None:
+    if not path.exists():
+        return None
+    _status(path)
+    return _read(path)
+
+
+def _is_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+
+
+class _errors_in_words:  # noqa: N801  used as a word in `with`
+    """What reading a file or an archive runs into, in words for people."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, OSError):
+            raise UnreadableFileError(f"{self._path} cannot be read: {error.strerror or error}.") from error
+        if isinstance(error, zipfile.BadZipFile | zlib.error | EOFError | NotImplementedError | RuntimeError):
+            raise UnreadableFileError(f"{self._path.name} is a damaged archive.", "Download it again.") from error

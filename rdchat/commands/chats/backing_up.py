@@ -1,0 +1,91 @@
+"""`rdchat chats backup` and `restore`: the whole store in one file, and back."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rdchat import paths
+from rdchat.chat.backup.backup_file import BackupFacts
+from rdchat.chat.backup.restore import Restored, carry_out, decide, finish, prepare
+from rdchat.chat.plain_data import from_plain
+from rdchat.chat.transfer.reports import Progress
+from rdchat.chat.transfer.tasks import backup_task, run_task
+from rdchat.commands.chats.progress import shown_progress
+from rdchat.commands.chats.through_app import ask_app
+from rdchat.commands.progress import ProgressLine
+from rdchat.errors import InvalidSettingError, StorageLockedError, one_line
+from rdchat.files.atomic_file import make_folder
+from rdchat.files.file_lock import FileLock
+
+
+def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `backup` and `restore`."""
+    backup = actions.add_parser("backup", help="write all chats and the settings into one file")
+    backup.add_argument("file", metavar="FILE", help="what to write, such as chats.zip")
+    backup.add_argument("--json", action="store_true", help="print one JSON object")
+    backup.set_defaults(act=_backup)
+    restore = actions.add_parser(
+        "restore",
+        help="put a backup in the place of all chats and the settings",
+        description="What is there now is kept beside, as conversations-before-restore-DATE.db, and can be restored "
+        "in turn. Where the app is open, it does this itself.",
+    )
+    restore.add_argument("file", metavar="FILE", help="a backup, or a database that a restore has kept")
+    restore.add_argument("--json", action="store_true", help="print one JSON object")
+    restore.set_defaults(act=_restore)
+
+
+def _backup(args: argparse.Namespace) -> int:
+    path = paths.expanded(args.file, "The backup")
+    if path.is_dir():
+        raise InvalidSettingError(f"{path} is a folder.", "Name a file.")
+    task = backup_task(paths.database_path(), paths.settings_path(), path)
+    with ProgressLine(sys.stderr) as line:
+        facts = from_plain(BackupFacts(), run_task(task, shown_progress(line), lambda: None))[0]
+    if args.json:
+        print(json.dumps(asdict(facts), ensure_ascii=False))
+    else:
+        print(
+            one_line(f"{facts.chats:,} chats, {facts.messages:,} messages, {facts.bytes / 1e6:,.1f} MB: {facts.path}")
+        )
+    return 0
+
+
+def _restore(args: argparse.Namespace) -> int:
+    source = paths.expanded(args.file, "The backup").absolute()
+    with ProgressLine(sys.stderr) as line:
+        kept = _restored(source, shown_progress(line))
+    if args.json:
+        print(json.dumps(kept, ensure_ascii=False))
+        return 0
+    print(one_line(f"Restored {source}."))
+    for path in (kept["database"], kept["settings"]):
+        if path:
+            print(one_line(f"What was there before is kept as {path}"))
+    return 0
+
+
+def _restored(source: Path, show: Callable[[Progress], object]) -> dict[str, Any]:
+    data, database, settings = paths.data_dir(), paths.database_path(), paths.settings_path()
+    make_folder(data)
+    try:
+        finish(data, database, settings)
+        lock = FileLock(database.with_name(database.name + ".lock"))
+    except StorageLockedError:
+        return ask_app({"do": "restore", "paths": [str(source)]}, show)
+    try:
+        prepare(source, data, show, lambda: None, _settings_beside(source))
+        decide(data)
+        return asdict(carry_out(data, database, settings) or Restored())
+    finally:
+        lock.release()
+
+
+def _settings_beside(source: Path) -> Path | None:
+    """Return the settings that a restore has kept together with a database; None where there are none."""
+    beside = source.with_name(source.name.replace("conversations", "settings", 1)).with_suffix(".json")
+    return beside if "-before-restore-" in source.name and beside.is_file() else None

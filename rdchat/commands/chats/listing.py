@@ -1,0 +1,59 @@
+"""`rdchat chats list`: the chats with their ids."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from rdchat import paths
+from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
+from rdchat.chat.storage.search import search_condition
+from rdchat.chat.transfer.connections import reading
+from rdchat.commands.models.table import print_table
+
+
+@dataclass(frozen=True, slots=True)
+class ListedChat:
+    """A line of the list; dates are seconds since the epoch, None where they are not known."""
+
+    id: int
+    title: str
+    created_at: float | None
+    updated_at: float | None
+    messages: int
+
+
+def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `list`."""
+    parser = actions.add_parser("list", help="list the chats, newest first")
+    parser.add_argument("--search", default="", metavar="WORDS", help="only those that have all these words")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(act=_list)
+
+
+def _list(args: argparse.Namespace) -> int:
+    chats = _chats(args.search) if paths.database_path().exists() else []
+    if args.json:
+        print(json.dumps({"chats": [asdict(chat) for chat in chats]}, ensure_ascii=False))
+        return 0
+    if not chats:
+        print("No chat has these words." if args.search else "No chats yet.", file=sys.stderr)
+    print_table([(str(chat.id), chat.title, f"{chat.messages:,} messages", _date(chat.updated_at)) for chat in chats])
+    return 0
+
+
+def _chats(search: str) -> list[ListedChat]:
+    condition, parameters = search_condition(search)
+    where = "deleted_at IS NULL" + (f" AND {condition}" if condition else "")
+    count = "(SELECT count(*) FROM messages WHERE conversation_id = conversations.id)"
+    columns = f"{CONVERSATION_COLUMNS}, {count}"
+    sql = f"SELECT {columns} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"  # noqa: S608  constants
+    with reading(paths.database_path()) as connection:
+        rows = connection.execute(sql, parameters).fetchall()
+    found = ((conversation_from(row), row[-1]) for row in rows)
+    return [ListedChat(chat.id, chat.title, chat.created_at, chat.updated_at, number) for chat, number in found]
+
+
+def _date(seconds: float | None) -> str:
+    return "" if seconds is None else f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M}"

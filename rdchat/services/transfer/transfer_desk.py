@@ -1,0 +1,198 @@
+"""Exports, imports and backups as the window commands them, one at a time."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.chat.backup.backup_file import BackupFacts
+from rdchat.chat.backup.restore import Restored, carry_out, decide, discard, withdraw
+from rdchat.chat.conversation import Notice
+from rdchat.chat.plain_data import from_plain
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
+from rdchat.chat.transfer.tasks import Task, backup_task, export_task, hide_task, import_task, prepare_task
+from rdchat.errors import StorageError
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.transfer.child_task import ChildTask
+
+_BUSY = Notice("rdchat is busy with another import, export or backup", "Wait for its end, or cancel it.")
+
+
+class TransferDesk(QObject):
+    """Has long work done by a child process and tells what came of it; the store stays usable meanwhile.
+
+    A restore is prepared first, which changes nothing, and then carried out at once, with no reply under way.
+
+    Args:
+        controller: Whose chats they are.
+        store: The conversations.
+        settings: The settings' file.
+        parent: The Qt parent.
+    """
+
+    started = Signal()
+    progressed = Signal(Progress)
+    exported = Signal(ExportReport)
+    imported = Signal(ImportReport)
+    import_undone = Signal(int)  # number of chats
+    backed_up = Signal(BackupFacts)
+    restore_prepared = Signal(BackupFacts)
+    restored = Signal(Restored)
+    failed = Signal(Notice)
+    cancelled = Signal()
+
+    def __init__(
+        self, controller: ChatController, store: ConversationStore, settings: Path, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._controller, self._store, self._settings = controller, store, settings
+        self._task: ChildTask | None = None
+        self._prepared = False  # a backup waits for the person's word
+        self._then: Callable[[dict[str, Any]], None] = lambda _result: None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way, or a backup waits to be restored."""
+        return self._task is not None or self._prepared
+
+    @property
+    def database(self) -> Path:
+        return self._store.path
+
+    def export_chat(self, conversation_id: int, path: Path, kind: str, *, details: bool) -> None:
+        """Export one chat, as `json` or `markdown`; `exported` follows."""
+        self._export(path, kind, [conversation_id], details=details)
+
+    def export_all(self, path: Path, kind: str, *, details: bool) -> None:
+        """Export all chats, into a file of `json` or a `folder` of Markdown; `exported` follows."""
+        self._export(path, kind, None, details=details)
+
+    def _export(self, path: Path, kind: str, chats: list[int] | None, *, details: bool) -> None:
+        settings = self._controller.preferences.settings
+        task = export_task(
+            self.database, path, kind, chats,
+            details=details, system_prompt=settings.system_prompt, sampling=settings.sampling,
+        )  # fmt: skip
+        self._begin(task, lambda result: self.exported.emit(from_plain(ExportReport("", 0), result)[0]))
+
+    def import_files(self, paths: Sequence[Path]) -> None:
+        """Import files, and those of chats in folders; `imported` follows."""
+        self._begin(import_task(self.database, list(paths), considerate=True), self._on_imported)
+
+    def undo_import(self, report: ImportReport) -> None:
+        """Delete the chats that an import has brought; `import_undone` follows."""
+        chats = list(report.chats)
+
+        def tell(_result: dict[str, Any]) -> None:
+            self._controller.desk.drop(chats, self._controller.unsaved.chats_being_written)
+            self.import_undone.emit(len(chats))
+
+        self._begin(hide_task(self.database, chats), tell)
+
+    def back_up(self, path: Path) -> None:
+        """Write the whole store into a file; `backed_up` follows."""
+        task = backup_task(self.database, self._settings, path)
+        self._begin(task, lambda result: self.backed_up.emit(from_plain(BackupFacts(), result)[0]))
+
+    def prepare_restore(self, source: Path, settings: Path | None = None) -> None:
+        """Check a backup and make it ready; `restore_prepared` follows, and nothing of the store is changed yet.
+
+        Args:
+            source: A backup, or a database that a restore has kept.
+            settings: The settings that go with such a database.
+        """
+        task = prepare_task(source, self.database.parent, settings)
+
+        def tell(result: dict[str, Any]) -> None:
+            self._prepared = True
+            self.restore_prepared.emit(from_plain(BackupFacts(), result)[0])
+
+        self._begin(task, tell)
+
+    def restore(self) -> None:
+        """Put what is prepared in the place of the store; `restored` follows, or `failed`."""
+        if reason := self._reason_not_to_restore():
+            self.failed.emit(reason)
+            return
+        folder = self.database.parent
+        kept: Restored | None = None
+
+        def replace() -> None:
+            nonlocal kept
+            decide(folder)
+            try:
+                kept = carry_out(folder, self.database, self._settings)
+            except StorageError:
+                withdraw(folder, self.database)
+                raise
+
+        self._controller.traces.settle()
+        self._prepared = False
+        try:
+            self._store.replace(replace)
+        except StorageError as error:
+            self.failed.emit(Notice(error.message, error.hint))
+            return
+        self._controller.preferences.read_again()
+        self._controller.desk.begin_anew()
+        self.restored.emit(kept or Restored())
+
+    def _reason_not_to_restore(self) -> Notice | None:
+        if self._task is not None:
+            return _BUSY
+        if self._controller.unsaved.chats_being_written:
+            return Notice("A reply is being written", "Stop it or wait for its end, then restore again.")
+        if not self._controller.unsaved.save():
+            return Notice("A reply is not saved yet", "Mend what keeps it from being saved, then restore again.")
+        return None
+
+    def forget_restore(self) -> None:
+        """Take away what was prepared: the person does not want it."""
+        if self._task is None:
+            self._prepared = False
+            discard(self.database.parent)
+
+    def undo_restore(self, kept: Restored) -> None:
+        """Prepare to have back what a restore put aside; `restore_prepared` follows."""
+        self.prepare_restore(Path(kept.database), Path(kept.settings) if kept.settings else None)
+
+    def cancel(self) -> None:
+        """Stop what is under way; `cancelled` follows, or `imported` where files were imported before."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def close(self) -> None:
+        """Stop what is under way, for the app ends."""
+        if self._task is not None:
+            self._task.close()
+            self._task = None
+
+    def _begin(self, task: Task, then: Callable[[dict[str, Any]], None]) -> None:
+        if self.busy:
+            self.failed.emit(_BUSY)
+            return
+        self._then = then
+        self._store.share(True)
+        self._task = ChildTask(task, self)
+        self._task.progressed.connect(self.progressed)
+        self._task.ended.connect(self._on_ended)
+        self.started.emit()
+
+    @Slot(object)
+    def _on_ended(self, outcome: dict[str, Any]) -> None:
+        task, self._task = self._task, None
+        self._store.share(False)
+        if task is not None:
+            task.deleteLater()
+        if "done" in outcome:
+            self._then(outcome["done"])
+        elif "failed" in outcome:
+            self.failed.emit(Notice(outcome["failed"]["message"], outcome["failed"]["hint"]))
+        else:
+            self.cancelled.emit()
+
+    def _on_imported(self, result: dict[str, Any]) -> None:
+        self._controller.desk.refresh()
+        self.imported.emit(ImportReport.from_json(result))

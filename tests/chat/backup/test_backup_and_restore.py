@@ -1,0 +1,279 @@
+"""The whole store in one file, and back: nothing is lost, whatever the file is and whenever the process dies."""
+
+import json
+import sqlite3
+import zipfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.backup.backup_file import BackupFacts
+from rdchat.chat.backup.restore import Restored, carry_out, decide, finish, prepare, withdraw
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.tasks import backup_task, run_task
+from rdchat.errors import StorageError, StorageLockedError
+from rdchat.inference.api.requests import Role
+from tests.chat.conftest import StartProcess
+
+CARRY_OUT = """
+import os, signal, sys
+from pathlib import Path
+from rdchat.chat.backup import restore
+from rdchat.chat.storage import set_aside
+
+data, left = Path(sys.argv[1]), int(sys.argv[2])
+rename, rmtree = Path.rename, restore.shutil.rmtree
+
+def counted(call):
+    def step(*arguments, **options):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*arguments, **options)
+    return step
+
+Path.rename = counted(rename)
+restore.shutil.rmtree = counted(rmtree)
+restore.decide(data)
+restore.carry_out(data, data / "conversations.db", data / "settings.json")
+"""
+
+
+def nothing(*_arguments: object) -> None:
+    """Do nothing."""
+
+
+def fill(path: Path, title: str) -> None:
+    """Make a store with one chat, and settings of that name."""
+    with closing(ConversationStore.open(path / "conversations.db")) as store:
+        chat = store.create_conversation(title)
+        store.add_message(chat.id, None, Role.USER, f"About {title}")
+    (path / "settings.json").write_text(json.dumps({"system_prompt": title}))
+
+
+def titles(path: Path) -> list[str]:
+    with closing(ConversationStore.open(path)) as store:
+        assert store.notice is None
+        return [each.title for each in store.conversations()]
+
+
+def back_up(folder: Path, path: Path) -> BackupFacts:
+    task = backup_task(folder / "conversations.db", folder / "settings.json", path)
+    return BackupFacts(**run_task(task, nothing, nothing))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder with the chats that are there now."""
+    (tmp_path / "data").mkdir()
+    fill(tmp_path / "data", "Now")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    """A backup of other chats."""
+    (tmp_path / "old").mkdir()
+    fill(tmp_path / "old", "Then")
+    back_up(tmp_path / "old", tmp_path / "backup.zip")
+    return tmp_path / "backup.zip"
+
+
+def restore(backup: Path, data: Path) -> Restored:
+    prepare(backup, data, nothing, nothing)
+    decide(data)
+    kept = carry_out(data, data / "conversations.db", data / "settings.json")
+    assert kept is not None
+    return kept
+
+
+def test_a_backup_has_what_the_open_store_has_at_that_moment(data: Path, tmp_path: Path):
+    with closing(ConversationStore.open(data / "conversations.db")) as store:
+        store.create_conversation("Just now")  # in the write-ahead log still
+        facts = back_up(data, tmp_path / "backup.zip")
+        store.create_conversation("Later")
+    assert (facts.chats, facts.messages, facts.settings) == (2, 1, True)
+    with zipfile.ZipFile(tmp_path / "backup.zip") as archive:
+        assert archive.testzip() is None
+        archive.extractall(tmp_path / "unpacked")
+    assert titles(tmp_path / "unpacked" / "conversations.db") == ["Just now", "Now"]
+    assert json.loads((tmp_path / "unpacked" / "backup.json").read_text())["chats"] == 2
+    assert not list(tmp_path.glob("part-*"))
+
+
+def test_a_restore_puts_chats_and_settings_back_and_keeps_those_that_were_there(data: Path, backup: Path):
+    facts = prepare(backup, data, nothing, nothing)
+    assert (facts.chats, facts.messages, facts.settings) == (1, 1, True)
+    assert facts.made_at is not None
+    assert titles(data / "conversations.db") == ["Now"], "nothing is touched before it is decided"
+    kept = restore(backup, data)
+    assert titles(data / "conversations.db") == ["Then"]
+    assert json.loads((data / "settings.json").read_text()) == {"system_prompt": "Then"}
+    assert titles(Path(kept.database)) == ["Now"]
+    assert json.loads(Path(kept.settings).read_text()) == {"system_prompt": "Now"}
+
+
+def test_a_restore_is_undone_with_what_it_kept_and_that_too(data: Path, backup: Path):
+    kept = restore(backup, data)
+    prepare(Path(kept.database), data, nothing, nothing, Path(kept.settings))
+    decide(data)
+    again = carry_out(data, data / "conversations.db", data / "settings.json")
+    assert again is not None
+    assert titles(data / "conversations.db") == ["Now"]
+    assert json.loads((data / "settings.json").read_text()) == {"system_prompt": "Now"}
+    assert titles(Path(again.database)) == ["Then"]
+    assert Path(kept.database).exists(), "a copy of it was restored"
+
+
+@pytest.mark.parametrize("steps", [0, 3, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (1, 2, 4, 5, 6))])
+def test_a_restore_that_is_killed_leaves_the_old_or_the_new_chats_and_is_finished_next_time(
+    data: Path, backup: Path, start_process: StartProcess, steps: int
+):
+    with closing(ConversationStore.open(data / "conversations.db")) as store:
+        store.create_conversation("In the log")
+        prepare(backup, data, nothing, nothing)
+    process = start_process(CARRY_OUT, data, steps)
+    process.wait()
+    finish(data, data / "conversations.db", data / "settings.json")
+    if steps == 0:  # before it was decided
+        assert titles(data / "conversations.db") == ["In the log", "Now"]
+        assert json.loads((data / "settings.json").read_text()) == {"system_prompt": "Now"}
+    else:
+        assert titles(data / "conversations.db") == ["Then"]
+        assert json.loads((data / "settings.json").read_text()) == {"system_prompt": "Then"}
+        (kept,) = data.glob("conversations-before-restore-*.db")
+        assert titles(kept) == ["In the log", "Now"]
+        assert len(list(data.glob("settings-before-restore-*.json"))) == 1
+    assert not (data / "restore").exists()
+    assert not (data / "part-restore").exists()
+
+
+def test_what_a_killed_app_left_in_the_log_is_kept_too(data: Path, backup: Path, start_process: StartProcess):
+    write_and_die = """
+import os, signal, sys
+from pathlib import Path
+from rdchat.chat.store import ConversationStore
+ConversationStore.open(Path(sys.argv[1])).create_conversation("In the log")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    start_process(write_and_die, data / "conversations.db").wait()
+    assert (data / "conversations.db-wal").stat().st_size
+    kept = restore(backup, data)
+    assert titles(Path(kept.database)) == ["In the log", "Now"]
+    assert titles(data / "conversations.db") == ["Then"]
+
+
+def spoil_database(archive: zipfile.ZipFile, backup: Path, change: Callable[[Path], object]) -> None:
+    """Write a backup whose database is changed."""
+    with zipfile.ZipFile(backup) as source:
+        source.extract("conversations.db", backup.parent)
+        change(backup.parent / "conversations.db")
+        archive.writestr("backup.json", source.read("backup.json"))
+    archive.write(backup.parent / "conversations.db", "conversations.db")
+
+
+def execute(sql: str) -> Callable[[Path], object]:
+    def change(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executescript(sql)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (execute("PRAGMA user_version = 99"), "newer version"),
+        (execute("PRAGMA application_id = 5"), "not a backup"),
+        (execute("CREATE TRIGGER evil AFTER INSERT ON messages BEGIN DELETE FROM messages; END"), "is damaged"),
+        (lambda path: path.write_bytes(path.read_bytes()[:5000]), "is damaged"),
+        (lambda path: path.write_bytes(b""), "not a backup"),
+        (lambda path: path.write_bytes(b"text" * 4000), "is damaged"),
+    ],
+)
+def test_a_backup_is_checked_before_anything_is_touched(
+    data: Path, backup: Path, tmp_path: Path, change: Callable[[Path], object], words: str
+):
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
+        spoil_database(archive, backup, change)
+    before = sorted(path.name for path in data.iterdir())
+    with pytest.raises(StorageError, match=words):
+        prepare(tmp_path / "bad.zip", data, nothing, nothing)
+    assert sorted(path.name for path in data.iterdir()) == before
+    assert titles(data / "conversations.db") == ["Now"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda content: content[: len(content) // 2], "damaged"),
+        (lambda content: content[:2000] + b"\0\1\2\3" + content[2004:], "damaged"),
+        (lambda content: b"", "damaged|not a backup"),
+        (lambda content: b"PK\5\6" + bytes(18), "not a backup"),
+    ],
+)
+def test_a_damaged_archive_is_refused(data: Path, backup: Path, spoil: Callable[[bytes], bytes], words: str):
+    backup.write_bytes(spoil(backup.read_bytes()))
+    with pytest.raises(StorageError, match=words):
+        prepare(backup, data, nothing, nothing)
+    assert titles(data / "conversations.db") == ["Now"]
+    assert not (data / "part-restore").exists()
+
+
+def test_a_date_that_no_calendar_has_is_unknown(data: Path, backup: Path, tmp_path: Path):
+    with zipfile.ZipFile(backup) as source, zipfile.ZipFile(tmp_path / "odd.zip", "w") as archive:
+        about = json.loads(source.read("backup.json")) | {"made_at": 1e300, "chats": "many", "path": 7}
+        archive.writestr("backup.json", json.dumps(about))
+        archive.writestr("conversations.db", source.read("conversations.db"))
+    facts = prepare(tmp_path / "odd.zip", data, nothing, nothing)
+    assert (facts.made_at, facts.chats, facts.settings) == (None, 1, False)
+
+
+def test_an_archive_of_something_else_is_refused(data: Path, tmp_path: Path):
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+        archive.writestr("a.jpg", b"")
+    with pytest.raises(StorageError, match="is not a backup"):
+        prepare(tmp_path / "photos.zip", data, nothing, nothing)
+
+
+def test_a_backup_of_an_earlier_version_is_brought_to_this_one(data: Path, tmp_path: Path):
+    from rdchat.chat.storage.schema import MIGRATIONS, migrate
+
+    with closing(sqlite3.connect(tmp_path / "old.db", autocommit=True)) as connection:
+        migrate(connection, MIGRATIONS[:1])
+        connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('Old', 1, 1)")
+    restore(tmp_path / "old.db", data)
+    assert titles(data / "conversations.db") == ["Old"]
+
+
+def test_a_restore_that_cannot_move_the_chats_gives_up_and_leaves_them(
+    data: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+):
+    prepare(backup, data, nothing, nothing)
+    decide(data)
+    rename = Path.rename
+
+    def fail_to_put(self: Path, target: Path) -> Path:
+        if self.parent.name == "restore":
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_to_put)
+    with pytest.raises(StorageError, match="cannot be put into"):
+        carry_out(data, data / "conversations.db", data / "settings.json")
+    monkeypatch.undo()
+    withdraw(data, data / "conversations.db")
+    assert titles(data / "conversations.db") == ["Now"]
+    assert not (data / "restore").exists()
+
+
+def test_a_decided_restore_waits_for_the_process_that_has_the_store(data: Path, backup: Path):
+    prepare(backup, data, nothing, nothing)
+    decide(data)
+    with closing(ConversationStore.open(data / "conversations.db")), pytest.raises(StorageLockedError):
+        finish(data, data / "conversations.db", data / "settings.json")
+    assert finish(data, data / "conversations.db", data / "settings.json") is not None
+    assert titles(data / "conversations.db") == ["Then"]

@@ -1,0 +1,199 @@
+"""Files of chats in the shapes that each app publishes or is known to write."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+CHATGPT_TIME = 1_700_000_000.5
+
+
+def chatgpt_node(
+    name: str,
+    parent: str | None,
+    role: str | None,
+    text: str = "",
+    *,
+    content: dict[str, Any] | None = None,
+    metadata: dict[str, Any] | None = None,
+    recipient: str = "all",
+) -> dict[str, Any]:
+    """Return a node of a mapping; without a role, one that has no message."""
+    node: dict[str, Any] = {"id": name, "parent": parent, "children": [], "message": None}
+    if role is not None:
+        node["message"] = {
+            "id": name,
+            "author": {"role": role, "name": None, "metadata": {}},
+            "create_time": CHATGPT_TIME,
+            "update_time": None,
+            "content": content or {"content_type": "text", "parts": [text]},
+            "status": "finished_successfully",
+            "end_turn": True,
+            "weight": 1.0,
+            "metadata": metadata or {},
+            "recipient": recipient,
+        }
+    return node
+
+
+def chatgpt_chat(*nodes: dict[str, Any], title: str = "Rivers", current: str | None = None) -> dict[str, Any]:
+    return {
+        "title": title,
+        "create_time": CHATGPT_TIME,
+        "update_time": CHATGPT_TIME + 60,
+        "mapping": {node["id"]: node for node in nodes},
+        "moderation_results": [],
+        "current_node": current or nodes[-1]["id"],
+        "conversation_id": "6f1c",
+        "id": "6f1c",
+    }
+
+
+def chatgpt_with_everything() -> dict[str, Any]:
+    """Return a chat with hidden nodes, thoughts, a tool, an image, and a question that was edited."""
+    model = {"model_slug": "gpt-5-thinking"}
+    thoughts = {"content_type": "thoughts", "thoughts": [{"summary": "Length", "content": "The Nile is long."}]}
+    instructions = {"content_type": "user_editable_context", "user_profile": "I swim", "user_instructions": "Be brief"}
+    image = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://file-1", "width": 2, "height": 2}
+    code = {"content_type": "code", "language": "python", "text": "print(6650)"}
+    return chatgpt_chat(
+        chatgpt_node("root", None, None),
+        chatgpt_node("system", "root", "system", "", metadata={"is_visually_hidden_from_conversation": True}),
+        chatgpt_node("about", "system", "user", content=instructions),
+        chatgpt_node("q1", "about", "user", "Which river is longest?"),
+        chatgpt_node("old", "q1", "assistant", "The Amazon.", metadata=model),
+        chatgpt_node(
+            "q2",
+            "about",
+            "user",
+            content={"content_type": "multimodal_text", "parts": [image, "Which river is the longest one?"]},
+        ),
+        chatgpt_node("t", "q2", "assistant", content=thoughts, metadata=model),
+        chatgpt_node("recap", "t", "assistant", content={"content_type": "reasoning_recap", "content": "8s"}),
+        chatgpt_node("call", "recap", "assistant", content=code, recipient="python"),
+        chatgpt_node("out", "call", "tool", content={"content_type": "execution_output", "text": "6650"}),
+        chatgpt_node("a", "out", "assistant", "The **Nile**, at 6,650 km.", metadata=model),
+    )
+
+
+def lm_studio_chat() -> dict[str, Any]:
+    """Return a `.conversation.json` of 0.3 or 0.4: a reply with thinking, another version of it, an image."""
+
+    def reply(*texts: str, thought: str = "") -> dict[str, Any]:
+        steps: list[dict[str, Any]] = [{"type": "debugInfoBlock", "debugInfo": "Conversation naming technique: 'none'"}]
+        if thought:
+            style = {"type": "thinking", "ended": True, "title": "Thought for 1.2 seconds"}
+            steps.append(
+                {
+                    "type": "contentBlock",
+                    "style": style,
+                    "content": [{"type": "text", "text": thought, "tokensCount": 9}],
+                }
+            )
+        steps += [
+            {
+                "type": "contentBlock",
+                "stepIdentifier": "1-0.5",
+                "content": [{"type": "text", "text": text, "fromDraftModel": False, "tokensCount": 4}],
+                "genInfo": {
+                    "identifier": "qwen3-8b",
+                    "stats": {"stopReason": "maxPredictedTokensReached", "tokensPerSecond": 40.0},
+                },
+            }
+            for text in texts
+        ]
+        return {"type": "multiStep", "role": "assistant", "steps": steps, "senderInfo": {"senderName": "qwen3-8b"}}
+
+    question = [{"type": "text", "text": "What is this?"},
+                {"type": "file", "fileIdentifier": "1 - 2.png", "fileType": "image", "sizeBytes": 12}]  # fmt: skip
+    return {
+        "name": "A picture",
+        "pinned": False,
+        "createdAt": 1_711_800_000_000,
+        "tokenCount": 20,
+        "userLastMessagedAt": 1_711_800_001_000,
+        "assistantLastMessagedAt": 1_711_800_002_000,
+        "systemPrompt": "",
+        "messages": [
+            {"versions": [{"type": "singleStep", "role": "user", "content": question}], "currentlySelected": 0},
+            {"versions": [reply("A cat.", thought="Whiskers."), reply("A dog.")], "currentlySelected": 0},
+            {
+                "versions": [{"type": "singleStep", "role": "user", "content": [{"type": "text", "text": "Sure?"}]}],
+                "currentlySelected": 0,
+            },
+        ],
+        "usePerChatPredictionConfig": True,
+        "perChatPredictionConfig": {
+            "fields": [
+                {"key": "llm.prediction.systemPrompt", "value": "Look closely."},
+                {"key": "llm.prediction.temperature", "value": 0.2},
+                {"key": "llm.prediction.topPSampling", "value": {"checked": True, "value": 0.9}},
+                {"key": "llm.prediction.maxPredictedTokens", "value": {"checked": False, "value": 5}},
+            ]
+        },
+        "lastUsedModel": {"identifier": "qwen3-8b", "indexedModelIdentifier": "qwen/qwen3-8b"},
+        "notes": [],
+    }
+
+
+def write_old_lm_studio(folder: Path) -> Path:
+    """Write the three files of a chat of 0.2 and return the first."""
+    chat = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]}
+    config = {
+        "inference_params": {"pre_prompt": "Be kind.", "temp": 0.5, "n_predict": -1},
+        "load_params": {"n_ctx": 2048},
+    }
+    metadata = {
+        "identifier": "1700000000000",
+        "name": "Greetings",
+        "lastUsedModel": {"filePath": "C:\\models\\TheBloke\\Mistral-7B.Q4_K_M.gguf"},
+        "stats": {"predictionStats": {"tokenCount": 5}},
+    }
+    for kind, data in (("", chat), (".config", config), (".metadata", metadata)):
+        (folder / f"1700000000000{kind}.chat.json").write_text(json.dumps(data))
+    return folder / "1700000000000.chat.json"
+
+
+def jan_message(place: int, role: str, *content: dict[str, Any], status: str = "ready") -> dict[str, Any]:
+    return {
+        "id": f"m{place}",
+        "object": "thread.message",
+        "thread_id": "t1",
+        "role": role,
+        "content": list(content),
+        "status": status,
+        "created_at": 1_750_000_000 + place,
+        "completed_at": 1_750_000_000 + place,
+        "metadata": {},
+    }
+
+
+def jan_text(value: str, kind: str = "text") -> dict[str, Any]:
+    return {"type": kind, "text": {"value": value, "annotations": []}}
+
+
+def write_jan(folder: Path) -> Path:
+    """Write a thread's folder and return it."""
+    folder.mkdir(parents=True)
+    thread = {
+        "id": "t1",
+        "object": "thread",
+        "title": "Soup",
+        "assistants": [
+            {
+                "assistant_id": "jan",
+                "assistant_name": "Jan",
+                "instructions": "You cook.",
+                "model": {"id": "gemma-3-4b", "parameters": {"temperature": 1, "max_tokens": 50}},
+            }
+        ],
+        "created": 1_750_000_000_000,
+        "updated": 1_750_000_009_000,
+        "metadata": {},
+    }
+    lines = [
+        jan_message(0, "user", jan_text("How?"), {"type": "image_url", "image_url": {"url": "data:,"}}),
+        jan_message(1, "assistant", jan_text("Boil it?", "reasoning"), jan_text("Boil it."), status="stopped"),
+    ]
+    (folder / "thread.json").write_text(json.dumps(thread))
+    (folder / "messages.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder

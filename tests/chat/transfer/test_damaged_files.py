@@ -1,0 +1,190 @@
+"""Files that are damaged, hostile or none of ours: a sentence, and nothing of them in the store."""
+
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer import source_files
+from rdchat.chat.transfer.importing import CancelledError, Import
+from tests.chat.transfer.conftest import ImportFiles, WriteJson
+from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, lm_studio_chat, write_jan
+
+GOOD = chatgpt_chat(chatgpt_node("q", None, "user", "Fine"), title="Good")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (json.dumps([GOOD]).encode()[:-40], "damaged or cut off"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"a":' * 200_000, "nested too deeply"),
+        (b"\x80abc", "no text"),
+        (b"1" * 5000, "damaged"),
+        (b'{"chats": 3}', "none of the files that rdchat imports"),
+        (b"[]", "holds no chats"),
+        (b'{"format": "rdchat chats", "version": 2, "chats": []}', "newer version of rdchat"),
+        (b'{"format": "rdchat chats", "version": 1, "chats": 4}', "is damaged"),
+        (b"PK\x03\x04" + b"\0" * 40, "damaged archive"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_in_a_sentence(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, content: bytes, words: str
+):
+    (tmp_path / "chats.json").write_bytes(content)
+    report = import_files(tmp_path / "chats.json")
+    assert not report.complete
+    assert words in report.files[0].problem
+    assert not store.conversations()
+
+
+def changed(place: str, value: object) -> dict[str, Any]:
+    """Return a chat of ChatGPT with something wrong at a place such as `mapping.q.parent`."""
+    chat = json.loads(
+        json.dumps(chatgpt_chat(chatgpt_node("q", None, "user", "Q"), chatgpt_node("a", "q", "assistant", "A")))
+    )
+    *path, last = place.split(".")
+    inner = chat
+    for step in path:
+        inner = inner[step]
+    inner[last] = value
+    return chat
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("mapping.q.parent", "a", "in a circle"),
+        ("mapping.q.parent", 7, "says wrongly what it follows"),
+        ("mapping.q", [1], "is not what it should be"),
+        ("mapping.a.message", "text", "is not what it should be"),
+        ("mapping.a.message.content", 5, "is not what it should be"),
+        ("mapping.a.message.content.parts", "letters", "is not what it should be"),
+        ("mapping.a.message.content.parts", [3.5], "is not what it should be"),
+        ("mapping.a.message.author", [], "is not what it should be"),
+        ("mapping.a.message.metadata", 1, "is not what it should be"),
+    ],
+)
+def test_a_damaged_chat_is_left_out_whole_and_the_others_are_taken(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, place: str, value: object, words: str
+):
+    report = import_files(write_json("conversations.json", [changed(place, value), GOOD]))
+    assert [each.title for each in store.conversations()] == ["Good"]
+    (not_taken,) = report.not_taken
+    assert not_taken.title == "Rivers"
+    assert words in not_taken.reason
+
+
+@pytest.mark.parametrize("value", [1e300, -5, "never", float("nan"), 10**30, True, [], "2024-13-99"])
+def test_a_date_that_no_calendar_has_is_unknown(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, value: object
+):
+    chat = changed("create_time", value)
+    chat["mapping"]["q"]["message"]["create_time"] = value
+    assert import_files(write_json("conversations.json", [chat])).complete
+    (conversation,) = store.conversations()
+    assert conversation.created_at is not None, "the other messages or the file have a date"
+    assert store.messages(conversation.id)[0].created_at is None
+
+
+def test_odd_letters_are_kept_as_far_as_they_can_be_stored(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    text = "a\ud800b\0c \u202e עברית 👩‍👩‍👧 \U0010ffff"
+    assert import_files(
+        write_json("conversations.json", [chatgpt_chat(chatgpt_node("q", None, "user", text), title="\ud83d\n\t")])
+    ).complete
+    (conversation,) = store.conversations()
+    assert store.messages(conversation.id)[0].text == "a?bc \u202e עברית 👩‍👩‍👧 \U0010ffff"
+
+
+def test_thousands_of_messages_in_a_row_are_one_chat(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    nodes = [
+        chatgpt_node(str(n), str(n - 1) if n else None, "user" if n % 2 == 0 else "assistant", f"m{n}")
+        for n in range(3_000)
+    ]
+    report = import_files(write_json("conversations.json", [chatgpt_chat(*nodes)]))
+    assert report.messages == 3_000
+    assert len(store.messages(report.chats[0])) == 3_000
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda chat: chat["messages"][0].update(currentlySelected=4),
+        lambda chat: chat["messages"][0].update(versions={}),
+        lambda chat: chat["messages"].append(3),
+        lambda chat: chat["messages"][1]["versions"][0].update(role="ghost"),
+        lambda chat: chat["messages"][1]["versions"][0].update(steps="none"),
+        lambda chat: chat["messages"][0]["versions"][0].update(content=[{"text": "x"}]),
+    ],
+)
+def test_a_damaged_chat_of_lm_studio_is_left_out(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, spoil: Callable[[Any], object]
+):
+    chat = lm_studio_chat()
+    spoil(chat)
+    report = import_files(write_json("1.conversation.json", chat))
+    assert len(report.not_taken) == 1
+    assert not store.conversations()
+
+
+def test_a_line_of_jan_that_is_cut_off_leaves_the_thread_out(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+):
+    messages = write_jan(tmp_path / "t1") / "messages.jsonl"
+    messages.write_bytes(messages.read_bytes()[:-30])
+    (not_taken,) = import_files(tmp_path / "t1").not_taken
+    assert not_taken.reason == "Line 2 of messages.jsonl is damaged."
+    assert not store.conversations()
+
+
+def test_an_archive_that_unpacks_to_more_than_is_read_is_refused(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(source_files, "MOST_BYTES", 1 << 20)
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conversations.json", b" " * (4 << 20))
+    (report,) = import_files(tmp_path / "bomb.zip").files
+    assert "larger than" in report.problem
+
+
+def test_what_is_no_file_is_not_opened(store: ConversationStore, import_files: ImportFiles, tmp_path: Path):
+    os.mkfifo(tmp_path / "conversations.json")
+    report = import_files(tmp_path / "conversations.json", tmp_path / "nowhere.json", tmp_path)
+    assert ["is not a file" in each.problem or "cannot be read" in each.problem for each in report.files] == [True] * 3
+
+
+def test_a_damaged_part_of_an_archive_takes_nothing_of_it(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+):
+    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+        archive.writestr("conversations-000.json", json.dumps([GOOD]))
+        archive.writestr("conversations-001.json", "[{")
+    report = import_files(tmp_path / "export.zip")
+    assert "conversations-001.json is damaged" in report.files[0].problem
+    assert not store.conversations()
+    assert store._database.rows("SELECT count(*) FROM messages")[0][0] == 0
+
+
+def test_an_import_that_is_stopped_takes_back_what_it_wrote(store: ConversationStore, write_json: WriteJson):
+    path = write_json("conversations.json", [GOOD, GOOD | {"title": "Other"}, GOOD | {"title": "Third"}])
+    calls = []
+
+    def stop_at_the_third() -> None:
+        calls.append(None)
+        if len(calls) == 3:
+            raise CancelledError
+
+    report = Import(store.path, lambda _progress: None, stop_at_the_third).run([path])
+    assert report.cancelled
+    assert not report.chats
+    assert store._database.rows("SELECT count(*) FROM conversations")[0][0] == 0

@@ -1,0 +1,148 @@
+"""Chats of other apps, in the shapes of their files."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.conversation import Message
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import Role, SamplingParams
+from tests.chat.transfer.conftest import ImportFiles, WriteJson
+from tests.chat.transfer.samples import (
+    CHATGPT_TIME,
+    chatgpt_chat,
+    chatgpt_node,
+    chatgpt_with_everything,
+    jan_message,
+    jan_text,
+    lm_studio_chat,
+    write_jan,
+    write_old_lm_studio,
+)
+
+
+def only_chat(store: ConversationStore) -> tuple[str, list[Message]]:
+    (conversation,) = store.conversations()
+    return conversation.title, store.messages(conversation.id)
+
+
+def test_a_chat_of_chatgpt_keeps_its_words_its_thoughts_and_the_edited_question(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    report = import_files(write_json("conversations.json", [chatgpt_with_everything()]))
+    assert report.complete
+    assert report.messages == 4
+    title, (question, reply) = only_chat(store)
+    assert title == "Rivers"
+    assert question.text == "Which river is the longest one?"
+    assert (question.sibling, question.siblings, question.created_at) == (1, 2, CHATGPT_TIME)
+    assert reply.text == "<think>\nLength\n\nThe Nile is long.\n</think>\n\nThe **Nile**, at 6,650 km."
+    assert reply.model == "gpt-5-thinking"
+    assert [each.text for each in store.select_sibling(question.id, -1)] == ["Which river is longest?", "The Amazon."]
+    (without,) = report.without
+    assert without.parts == "1 custom instruction, 1 image, 1 tool call, 1 tool result"
+
+
+def test_regenerated_replies_of_chatgpt_are_alternatives(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    chat = chatgpt_chat(
+        chatgpt_node("q", None, "user", "Hi"),
+        chatgpt_node("a1", "q", "assistant", "One"),
+        chatgpt_node("a2", "q", "assistant", "Two"),
+        current="a1",
+    )
+    import_files(write_json("conversations.json", [chat]))
+    _, path = only_chat(store)
+    assert [(each.text, each.siblings) for each in path] == [("Hi", 1), ("One", 2)]
+
+
+def test_chatgpts_archive_is_read_as_it_is_downloaded_also_in_parts(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, tmp_path: Path
+):
+    with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("chat.html", "<html></html>")
+        archive.writestr("user.json", "{}")
+        for number in range(2):
+            node = chatgpt_node("q", None, "user", f"Question {number}")
+            path = write_json(f"part-{number}.json", [chatgpt_chat(node, title=f"Part {number}")])
+            archive.write(path, f"conversations-00{number}.json")
+    report = import_files(tmp_path / "export.zip")
+    assert report.complete
+    assert [file.source for file in report.files] == ["ChatGPT"]
+    assert {each.title for each in store.conversations()} == {"Part 0", "Part 1"}
+
+
+def test_a_chat_of_lm_studio_keeps_versions_thinking_and_settings(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    report = import_files(write_json("1711800000000.conversation.json", lm_studio_chat()))
+    assert report.complete
+    (conversation,) = store.conversations()
+    assert (conversation.title, conversation.created_at) == ("A picture", 1_711_800_000)
+    assert conversation.updated_at == 1_711_800_002
+    assert conversation.system_prompt == "Look closely."
+    assert conversation.sampling == SamplingParams(temperature=0.2, top_p=0.9)
+    question, reply, last = store.messages(conversation.id)
+    assert (question.text, last.text) == ("What is this?", "Sure?")
+    assert reply.text == "<think>\nWhiskers.\n</think>\n\nA cat."
+    assert (reply.model, reply.finish_reason, reply.siblings) == ("qwen3-8b", FinishReason.LENGTH, 2)
+    assert [each.text for each in store.select_sibling(reply.id, 1)] == ["What is this?", "A dog."]
+    assert report.without[0].parts == "1 image"
+
+
+def test_a_chat_of_lm_studio_02_is_read_from_its_three_files(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+):
+    report = import_files(write_old_lm_studio(tmp_path))
+    assert report.complete
+    (conversation,) = store.conversations()
+    assert (conversation.title, conversation.system_prompt) == ("Greetings", "Be kind.")
+    assert conversation.created_at == 1_700_000_000
+    assert conversation.sampling == SamplingParams(temperature=0.5)
+    assert [(each.role, each.text, each.model) for each in store.messages(conversation.id)] == [
+        (Role.USER, "Hi", None),
+        (Role.ASSISTANT, "Hello!", "Mistral-7B.Q4_K_M"),
+    ]
+
+
+@pytest.mark.parametrize("named", ["thread.json", "messages.jsonl", "."])
+def test_a_thread_of_jan_is_read_by_either_file_or_its_folder(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, named: str
+):
+    report = import_files(write_jan(tmp_path / "threads" / "t1") / named)
+    assert report.complete
+    (conversation,) = store.conversations()
+    assert (conversation.title, conversation.system_prompt) == ("Soup", "You cook.")
+    assert (conversation.created_at, conversation.updated_at) == (1_750_000_000, 1_750_000_009)
+    assert conversation.sampling == SamplingParams(temperature=1.0, max_tokens=50)
+    question, reply = store.messages(conversation.id)
+    assert (question.text, question.created_at) == ("How?", 1_750_000_000)
+    assert reply.text == "<think>\nBoil it?\n</think>\n\nBoil it."
+    assert (reply.model, reply.finish_reason) == ("gemma-3-4b", FinishReason.CANCELLED)
+    assert report.without[0].parts == "1 image"
+
+
+def test_a_folder_gives_the_chats_of_every_app_in_it(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, tmp_path: Path
+):
+    write_jan(tmp_path / "in" / "threads" / "t1")
+    write_old_lm_studio(tmp_path / "in")
+    write_json("in/1.conversation.json", lm_studio_chat())
+    write_json("in/notes.json", {"not": "a chat"})
+    report = import_files(tmp_path / "in")
+    assert report.complete
+    assert sorted(file.source for file in report.files) == ["Jan", "LM Studio", "LM Studio"]
+    assert len(store.conversations()) == 3
+
+
+def test_messages_of_jan_without_a_thread_get_their_title_from_the_question(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+):
+    import json
+
+    (tmp_path / "messages.jsonl").write_text(json.dumps(jan_message(0, "user", jan_text("Why is soup hot?"))))
+    assert import_files(tmp_path / "messages.jsonl").complete
+    assert only_chat(store)[0] == "Why is soup hot?"

@@ -1,0 +1,73 @@
+"""An import is killed at any moment: all chats of a file are there afterwards, or none."""
+
+import json
+import random
+import signal
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.store import ConversationStore
+from tests.chat.conftest import OpenStore, StartProcess
+from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node
+
+IMPORT = """
+import sys
+from pathlib import Path
+from rdchat.chat.transfer.importing import Import
+
+print("begun", flush=True)
+Import(Path(sys.argv[1]), lambda progress: None, considerate=True).run([Path(sys.argv[2])])
+print("done", flush=True)
+"""
+CHATS, MESSAGES = 12, 40
+
+
+def write_chats(path: Path) -> Path:
+    chats = [
+        chatgpt_chat(
+            *[chatgpt_node(str(n), str(n - 1) if n else None, "user", f"{number} {n} " * 100) for n in range(MESSAGES)],
+            title=f"Chat {number}",
+        )
+        for number in range(CHATS)
+    ]
+    path.write_text(json.dumps(chats))
+    return path
+
+
+def kill_at(moment_s: float, database: Path, file: Path, start_process: StartProcess) -> int:
+    """Kill an import so long after it has begun; return the number of chats that the app then shows."""
+    process = start_process(IMPORT, database, file)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(moment_s)  # the moment itself is what is tried, not something that is waited for
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with closing(ConversationStore.open(database)) as store:
+        assert store.notice is None
+        shown = store.conversations()
+        stored = store._database.rows("SELECT count(*) FROM messages")[0][0]
+        assert stored == MESSAGES * len(shown), "nothing is left of what is not shown"
+        for chat in shown:
+            store.delete_conversation(chat.id)
+    return len(shown)
+
+
+def test_a_killed_import_leaves_nothing(
+    database: Path, open_store: OpenStore, start_process: StartProcess, tmp_path: Path
+):
+    open_store().close()
+    assert kill_at(0.1, database, write_chats(tmp_path / "conversations.json"), start_process) in {0, CHATS}
+
+
+@pytest.mark.slow
+def test_imports_that_are_killed_at_a_hundred_moments(
+    database: Path, open_store: OpenStore, start_process: StartProcess, tmp_path: Path
+):
+    open_store().close()
+    file, moments = write_chats(tmp_path / "conversations.json"), random.Random(36)
+    longest_s = 1.5
+    for _ in range(100):
+        assert kill_at(moments.uniform(0, longest_s), database, file, start_process) in {0, CHATS}

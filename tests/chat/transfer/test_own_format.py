@@ -1,0 +1,183 @@
+"""Our own JSON gives back what was exported, and Markdown what can be read of it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.conversation import Drafting, MessageStatus
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.trace_format import encode
+from rdchat.chat.transfer.chat_reader import read_chat
+from rdchat.chat.transfer.chat_writer import hide_chats
+from rdchat.chat.transfer.connections import reading, writing
+from rdchat.chat.transfer.portable import PortableChat
+from rdchat.chat.transfer.tasks import export_task, run_task
+from rdchat.errors import StorageError
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+from rdchat.inference.api.requests import Mode, Role, SamplingParams
+from tests.chat.traces import drafted_trace
+from tests.chat.transfer.conftest import ImportFiles
+
+STATISTICS = Statistics(
+    prompt_tokens=9, generated_tokens=41, prefill_ms=20.0, ttft_ms=30.0, decode_ms=1000.0, rounds=10, drafted=20,
+    accepted=15, target_calls=20, drafted_lengths=(0, 0, 10), accepted_lengths=(2, 1, 7),
+    ledger=(LedgerEntry("prefill", "", 1, 20.0),),
+)  # fmt: skip
+
+
+@pytest.fixture
+def full_chat(store: ConversationStore) -> int:
+    """A chat with all there can be: options, alternatives of both kinds, figures, a trace, a failed reply."""
+    chat = store.create_conversation("All: <there> is")
+    store.set_chat_options(chat.id, "Be *brief*.", SamplingParams(temperature=0.1, stop=("END",)))
+    question = store.add_message(chat.id, None, Role.USER, "Why?\n\n# A heading")
+    failed = store.add_message(chat.id, question.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, model="tiny")
+    store.finish_message(failed.id, "Hm", MessageStatus.FAILED, error="No memory.")
+    reply = store.add_message(
+        chat.id, question.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, model="tiny", seed=2**64 - 1
+    )
+    store.finish_message(
+        reply.id, "<think>\nwell\n</think>\n\nBecause </s> so.", MessageStatus.COMPLETE,
+        finish_reason=FinishReason.LENGTH, statistics=STATISTICS,
+        drafting=Drafting(Mode.DRAFTER, "", "drafters/tiny"), control_offsets=(33,),
+    )  # fmt: skip
+    store.save_trace(reply.id, b"".join(encode(drafted_trace(3))), onward=False)
+    store.add_message(chat.id, None, Role.USER, "Why not?")
+    store.select_sibling(question.id, 0)
+    return chat.id
+
+
+def stored(path: Path, conversation: int) -> PortableChat:
+    with reading(path) as connection:
+        return read_chat(connection, conversation)
+
+
+def export(
+    store: ConversationStore, path: Path, kind: str = "json", *chats: int, details: bool = True
+) -> dict[str, object]:
+    task = export_task(
+        store.path, path, kind, list(chats) or None, details=details, system_prompt="", sampling=SamplingParams()
+    )
+    return run_task(task, lambda _progress: None, lambda: None)
+
+
+def without_numbers(chat: PortableChat) -> PortableChat:
+    """Return a chat with its counters of what was shown when as places in their order."""
+    order = sorted(message.activated for message in chat.messages)
+    return replace(chat, messages=tuple(replace(each, activated=order.index(each.activated)) for each in chat.messages))
+
+
+def test_a_chat_comes_back_whole(store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path):
+    before = stored(store.path, full_chat)
+    assert export(store, tmp_path / "chats.json") == {"path": str(tmp_path / "chats.json"), "chats": 1}
+    store.delete_conversation(full_chat)
+    report = import_files(tmp_path / "chats.json")
+    assert report.complete
+    assert not report.without
+    assert without_numbers(stored(store.path, report.chats[0])) == without_numbers(before)
+    shown = [each.text for each in store.messages(report.chats[0])]
+    assert shown == ["Why?\n\n# A heading", "<think>\nwell\n</think>\n\nBecause </s> so."]
+
+
+def test_the_json_says_what_it_is_and_has_traces_others_can_read(
+    store: ConversationStore, full_chat: int, tmp_path: Path
+):
+    export(store, tmp_path / "chats.json")
+    data = json.loads((tmp_path / "chats.json").read_text())
+    assert (data["format"], data["version"]) == ("rdchat chats", 1)
+    trace = next(each["trace"] for each in data["chats"][0]["messages"] if "trace" in each)
+    assert trace[0][0]["version"] == 1
+
+
+def test_fields_of_later_versions_are_passed_over(
+    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
+):
+    export(store, tmp_path / "chats.json")
+    data = json.loads((tmp_path / "chats.json").read_text())
+    data["folders"] = [{"name": "Work"}]
+    data["chats"][0] |= {"pinned": True, "title": "Later"}
+    data["chats"][0]["messages"][0]["attachments"] = [1]
+    (tmp_path / "chats.json").write_text(json.dumps(data))
+    assert import_files(tmp_path / "chats.json").complete
+    assert "Later" in {each.title for each in store.conversations()}
+
+
+def test_figures_that_cannot_be_are_left_out_and_told(
+    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
+):
+    export(store, tmp_path / "chats.json")
+    data = json.loads((tmp_path / "chats.json").read_text())
+    data["chats"][0]["title"] = "Odd"
+    for message in data["chats"][0]["messages"]:
+        if "trace" in message:
+            message |= {"trace": [[{"version": 1, "begins_at": 0}, [[["x"]], 7]]], "statistics": {"rounds": -4}}
+    (tmp_path / "chats.json").write_text(json.dumps(data))
+    report = import_files(tmp_path / "chats.json")
+    assert report.complete
+    assert report.without[0].parts == "1 reply's statistics, 1 trace"
+
+
+def test_what_is_here_already_is_not_taken_twice(
+    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
+):
+    export(store, tmp_path / "chats.json")
+    report = import_files(tmp_path / "chats.json", tmp_path / "chats.json")
+    assert report.complete
+    assert (len(report.chats), report.already_here) == (0, 2)
+    assert len(store.conversations()) == 1
+
+
+def test_an_import_is_taken_back_as_a_chat_is_deleted(
+    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
+):
+    export(store, tmp_path / "chats.json")
+    store.rename_conversation(full_chat, "Mine")
+    report = import_files(tmp_path / "chats.json")
+    with writing(store.path) as connection:
+        hide_chats(connection, report.chats)
+    assert [each.title for each in store.conversations()] == ["Mine"]
+    assert store.restore_conversation(report.chats[0]).title == "All: <there> is"
+
+
+def test_markdown_is_the_path_that_is_shown(store: ConversationStore, full_chat: int, tmp_path: Path):
+    export(store, tmp_path / "chat.md", "markdown", full_chat, details=False)
+    assert (tmp_path / "chat.md").read_text() == (
+        "# All: <there> is\n\n## You\n\nWhy?\n\n# A heading\n\n## tiny\n\n> **Thinking**\n>\n> well\n\n"
+        "Because </s> so.\n"
+    )
+
+
+def test_markdown_has_settings_and_statistics_where_they_are_wanted(
+    store: ConversationStore, full_chat: int, tmp_path: Path
+):
+    export(store, tmp_path / "chat.md", "markdown", full_chat)
+    text = (tmp_path / "chat.md").read_text()
+    assert "- Model: tiny\n- Sampling: temperature 0.1, top-p 0.95, at most 1,024 tokens, stop at 'END'" in text
+    assert "## System prompt\n\nBe *brief*." in text
+    assert "*Reply 2 of 2, " in text
+    assert (
+        "ended at the token limit, 41 tokens, 40.0 tokens/s, 0.03 s to the first token, drafted by drafter, 75%" in text
+    )
+
+
+def test_all_chats_as_markdown_are_a_folder_of_files_with_names_of_their_own(store: ConversationStore, tmp_path: Path):
+    for title in ("A/B: \0c?", "a b c", "con..", "ف" * 300):
+        chat = store.create_conversation(title)
+        store.add_message(chat.id, None, Role.USER, f"From {title}")
+    export(store, tmp_path / "out", "folder")
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert len(names) == 4
+    assert "A B c.md" in names or "a b c.md" in names
+    with pytest.raises(StorageError, match="something at"):
+        export(store, tmp_path / "out", "folder")
+
+
+def test_an_export_that_fails_leaves_nothing(store: ConversationStore, full_chat: int, tmp_path: Path):
+    (tmp_path / "chats.json").write_text("mine")
+    with pytest.raises(StorageError, match="There is no chat 99"):
+        export(store, tmp_path / "chats.json", "json", full_chat, 99)
+    assert (tmp_path / "chats.json").read_text() == "mine"
+    assert not list(tmp_path.glob("part-*"))

@@ -1,0 +1,194 @@
+"""Imports, exports and restores that the window begins: done by a child process, while the store is used."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.conversation import Notice
+from rdchat.services.app.instance_channel import InstanceRequest
+from rdchat.services.transfer.remote_requests import RemoteRequests
+from rdchat.services.transfer.transfer_desk import TransferDesk
+from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
+from tests.services.fakes import ScriptedEngine
+from tests.services.window import Window, pause_midway
+
+WAIT_MS = 20_000
+
+
+@pytest.fixture
+def desk(window: Window, tmp_path: Path) -> Iterator[TransferDesk]:
+    desk = TransferDesk(window.controller, window.store, tmp_path / "settings.json")
+    yield desk
+    desk.close()
+
+
+def rivers(tmp_path: Path) -> Path:
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps([chatgpt_with_everything()]))
+    return path
+
+
+def test_imported_chats_are_listed_and_taken_away_again(desk: TransferDesk, window: Window, tmp_path: Path):
+    window.ask("Hi")
+    with window.qtbot.waitSignal(desk.imported, timeout=WAIT_MS) as imported:
+        desk.import_files([rivers(tmp_path)])
+        assert desk.busy
+    (report,) = imported.args
+    assert window.titles == ["Hi", "Rivers"]
+    window.controller.desk.open_conversation(report.chats[0])
+    with window.qtbot.waitSignal(desk.import_undone, timeout=WAIT_MS) as undone:
+        desk.undo_import(report)
+    assert undone.args == [1]
+    assert window.titles == ["Hi"]
+    assert window.controller.desk.conversation.title == "Hi"
+
+
+def test_a_reply_in_an_imported_chat_is_stopped_where_the_import_is_undone(
+    desk: TransferDesk, window: Window, engine: ScriptedEngine, tmp_path: Path
+):
+    with window.qtbot.waitSignal(desk.imported, timeout=WAIT_MS) as imported:
+        desk.import_files([rivers(tmp_path)])
+    (report,) = imported.args
+    window.controller.desk.open_conversation(report.chats[0])
+    pause_midway(window, engine)
+    window.controller.desk.new_chat()
+    with window.qtbot.waitSignal(desk.import_undone, timeout=WAIT_MS):
+        desk.undo_import(report)
+    engine.gate.open()
+    window.qtbot.waitUntil(lambda: not window.controller.unsaved.chats_being_written, timeout=WAIT_MS)
+    assert window.titles == []
+    assert not window.seen.storage_failures
+
+
+def test_a_reply_is_written_on_while_files_are_imported(
+    desk: TransferDesk, window: Window, engine: ScriptedEngine, tmp_path: Path
+):
+    pause_midway(window, engine)
+    with window.qtbot.waitSignal(desk.imported, timeout=WAIT_MS):
+        desk.import_files([rivers(tmp_path)])
+        engine.gate.open()
+    window.qtbot.waitUntil(lambda: not window.controller.unsaved.chats_being_written, timeout=WAIT_MS)
+    assert not window.seen.storage_failures
+    assert window.store.messages(window.store.conversations()[0].id)[-1].text == "Hello, you!"
+
+
+def test_an_import_that_is_cancelled_leaves_nothing(desk: TransferDesk, window: Window, tmp_path: Path):
+    chats = [
+        chatgpt_chat(*[chatgpt_node(str(n), str(n - 1) if n else None, "user", "words " * 400) for n in range(100)],
+                     title=f"Chat {number}")
+        for number in range(40)
+    ]  # fmt: skip
+    (tmp_path / "conversations.json").write_text(json.dumps(chats))
+    progress: list[float] = []
+    desk.progressed.connect(lambda each: progress.append(each.fraction or 0))
+    with window.qtbot.waitSignal(desk.imported, timeout=WAIT_MS) as imported:
+        desk.import_files([tmp_path / "conversations.json"])
+        window.qtbot.waitUntil(lambda: any(progress), timeout=WAIT_MS)
+        desk.cancel()
+    (report,) = imported.args
+    assert report.cancelled
+    assert not report.chats
+    assert window.store._database.rows("SELECT count(*) FROM conversations")[0][0] == 0
+
+
+def test_an_export_comes_back_as_it_was(desk: TransferDesk, window: Window, tmp_path: Path):
+    window.ask("Hi")
+    with window.qtbot.waitSignal(desk.exported, timeout=WAIT_MS) as exported:
+        desk.export_all(tmp_path / "all.json", "json", details=False)
+    assert exported.args[0].chats == 1
+    data = json.loads((tmp_path / "all.json").read_text())
+    assert [each["text"] for each in data["chats"][0]["messages"]] == ["Hi", "Hello, you!"]
+    assert data["preferences"]["sampling"]["temperature"] == 0.7
+
+
+def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: TransferDesk, window: Window, tmp_path: Path):
+    from dataclasses import replace
+
+    preferences = window.controller.preferences
+    preferences.change(replace(preferences.settings, system_prompt="Then"))
+    window.ask("First")
+    with window.qtbot.waitSignal(desk.backed_up, timeout=WAIT_MS):
+        desk.back_up(tmp_path / "backup.zip")
+    preferences.change(replace(preferences.settings, system_prompt="Now"))
+    window.controller.desk.new_chat()
+    window.ask("Second")
+    with window.qtbot.waitSignal(desk.restore_prepared, timeout=WAIT_MS) as prepared:
+        desk.prepare_restore(tmp_path / "backup.zip")
+    assert prepared.args[0].chats == 1
+    assert window.titles == ["Second", "First"]
+    with window.qtbot.waitSignal(desk.restored, timeout=WAIT_MS) as restored:
+        desk.restore()
+    assert window.titles == ["First"]
+    assert window.texts == ["First", "Hello, you!"]
+    assert preferences.settings.system_prompt == "Then"
+    assert window.ask("More").text == "Hello, you!"
+    with window.qtbot.waitSignal(desk.restore_prepared, timeout=WAIT_MS):
+        desk.undo_restore(restored.args[0])
+    desk.restore()
+    assert window.titles == ["Second", "First"]
+    assert preferences.settings.system_prompt == "Now"
+
+
+def test_nothing_is_restored_while_a_reply_is_written(
+    desk: TransferDesk, window: Window, engine: ScriptedEngine, tmp_path: Path
+):
+    window.ask("Hi")
+    with window.qtbot.waitSignal(desk.backed_up, timeout=WAIT_MS):
+        desk.back_up(tmp_path / "backup.zip")
+    pause_midway(window, engine, "More")
+    with window.qtbot.waitSignal(desk.restore_prepared, timeout=WAIT_MS):
+        desk.prepare_restore(tmp_path / "backup.zip")
+    with window.qtbot.waitSignal(desk.failed) as failed:
+        desk.restore()
+    assert failed.args == [Notice("A reply is being written", "Stop it or wait for its end, then restore again.")]
+    assert window.texts == ["Hi", "Hello, you!", "More", "Hello,"]
+    desk.forget_restore()
+    assert not desk.busy
+    assert not (tmp_path / "part-restore").exists()
+
+
+def test_a_second_task_is_refused_while_one_is_under_way(desk: TransferDesk, window: Window, tmp_path: Path):
+    with window.qtbot.waitSignal(desk.imported, timeout=WAIT_MS):
+        desk.import_files([rivers(tmp_path)])
+        with window.qtbot.waitSignal(desk.failed) as failed:
+            desk.back_up(tmp_path / "backup.zip")
+    assert "busy" in failed.args[0].title
+    assert not (tmp_path / "backup.zip").exists()
+
+
+def test_a_child_that_dies_is_told_of(desk: TransferDesk, window: Window, tmp_path: Path):
+    with window.qtbot.waitSignal(desk.failed, timeout=WAIT_MS) as failed:
+        desk.back_up(tmp_path / "backup.zip")
+        window.qtbot.waitUntil(lambda: desk._task is None or desk._task._process is not None)
+        assert desk._task is not None
+        assert desk._task._process is not None
+        desk._task._process.kill()
+    assert "ended unexpectedly" in failed.args[0].title
+    assert not desk.busy
+
+
+class _Answers(InstanceRequest):
+    """A request without a socket, with what it was answered."""
+
+    def __init__(self, asked: dict[str, object]) -> None:
+        super(InstanceRequest, self).__init__()
+        self.asked = asked
+        self.told: list[dict[str, object]] = []
+
+    def tell(self, message: dict[str, object]) -> None:
+        self.told.append(message)
+
+    def end(self, message: dict[str, object]) -> None:
+        self.told.append(message)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"do": "import"}, {"do": "erase", "paths": ["x"]}, {"do": "import", "paths": [3]}, {}]
+)
+def test_a_request_that_is_none_is_refused(desk: TransferDesk, asked: dict[str, object]):
+    request = _Answers(asked)
+    RemoteRequests(desk).take(request)
+    assert [list(each) for each in request.told] == [["failed"]]
+    assert not desk.busy
