@@ -61,7 +61,7 @@ class App:
         try:
             self.controller = ChatController(store, settings, engine)
             sources = ModelSources(library_models, machine_memory, fitting_drafters, problem_of_model)
-            self.window = MainWindow(self.controller, theme, transcript, sources=sources)
+            self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = InstalledModels(installed_models)
             self.window.header.model.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)

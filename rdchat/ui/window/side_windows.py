@@ -7,9 +7,11 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.models.dropped_model import DroppedModel
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.theme import Theme
+from rdchat.ui.window.model_drops import ModelDrops
 
 if TYPE_CHECKING:
     from rdchat.services.models.models_desk import ModelsDesk
@@ -29,12 +31,16 @@ class Windows:
         theme: The appearance to follow.
         parent: The main window, which they stay above and close with.
         sources: Read the models on this machine.
+
+    Attributes:
+        drops: Takes models that are dropped on the main window.
     """
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget, sources: ModelSources) -> None:
         self._controller, self._theme, self._parent, self._sources = controller, theme, parent, sources
         self._chat_of_tokens: int | None = None
         self._models_desk: ModelsDesk | None = None
+        self.drops = ModelDrops(DroppedModel(sources, controller.model_slot, parent), parent)
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
@@ -116,7 +122,6 @@ class Windows:
     @cached_property
     def models(self) -> "ModelsWindow":
         """Models on this machine and on the hub."""
-        from rdchat.services.models.dropped_model import DroppedModel  # noqa: PLC0415
         from rdchat.services.models.models_desk import ModelsDesk  # noqa: PLC0415
         from rdchat.ui.models import ModelsWindow  # noqa: PLC0415
 
@@ -125,11 +130,11 @@ class Windows:
             controller.model_slot, controller.preferences, controller.drafting, self._sources, self._parent
         )
         self._models_desk = desk
-        drops = DroppedModel(self._sources, controller.model_slot, desk)
-        return ModelsWindow(desk, self._theme, drops, self._parent)
+        return ModelsWindow(desk, self._theme, DroppedModel(self._sources, controller.model_slot, desk), self._parent)
 
     def close(self) -> None:
         """End what the windows do behind the app's back."""
+        self.drops.close()
         if self._models_desk is not None:
             self._models_desk.close()
 
