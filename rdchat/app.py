@@ -69,7 +69,7 @@ class App:
         try:
             self.controller = ChatController(store, settings, engine)
             sources = ModelSources(library_models, machine_memory, fitting_drafters, problem_of_model)
-            self.window = MainWindow(self.controller, theme, transcript, sources=sources)
+            self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = InstalledModels(installed_models)
             self.transfer = TransferDesk(self.controller, store, settings.path)
             self.requests = RemoteRequests(self.transfer)

@@ -209,24 +209,6 @@ def _longest(page: QWidget) -> int:
     return max((view.model().rowCount() for view in page.findChildren(QAbstractItemView) if view.model()), default=0)
 
 
-def serve_hub() -> int:
-    """Be a hub with 500 models until standard input ends."""
-    from tests.hub.hub_server import HubServer  # noqa: PLC0415
-
-    server = HubServer()
-    for number in range(RESULTS):
-        files = {
-            "config.json": b'{"model_type": "llama"}',
-            "README.md": b"# A model\n\nWords.\n",
-            "model.safetensors": b"x",
-        }
-        server.add(f"org-{number % 9}/model-{number:03}-4bit", files)
-    print(server.url, flush=True)
-    sys.stdin.read()
-    server.close()
-    return 0
-
-
 def run(qt: Meter, figures: dict[str, float], name: str, everything: bool) -> None:
     """Open the app and its models window; with `everything`, do all that can be done there."""
     store = ConversationStore.open(paths.database_path())
@@ -247,15 +229,9 @@ def run(qt: Meter, figures: dict[str, float], name: str, everything: bool) -> No
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
-    parser.add_argument("--hub", action="store_true", help=argparse.SUPPRESS)  # the process that serves results
     options = parser.parse_args()
-    if options.hub:
-        return serve_hub()
-    root = Path(__file__).resolve().parent.parent
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))}
-    hub = subprocess.Popen(
-        [sys.executable, __file__, "--hub"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    )
+    command = [sys.executable, str(Path(__file__).with_name("stand_in_hub.py")), str(RESULTS)]
+    hub = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     home = Path(tempfile.mkdtemp(prefix="bench-models-"))
     try:
         assert hub.stdout is not None

@@ -136,7 +136,7 @@ class Library(QObject):
         info = self._slot.info
         if info is None or not model.can_be_loaded:
             return False
-        return info.path == model.path or (model.path.suffix == ".gguf" and self._slot.chosen == model.model)
+        return info.path == model.path or (model.path.suffix.lower() == ".gguf" and self._slot.chosen == model.model)
 
     def is_loading(self, model: LibraryModel) -> bool:
         """Tell whether a model is being loaded."""

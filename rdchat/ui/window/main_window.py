@@ -12,7 +12,6 @@ from rdchat.chat.settings import Appearance, Settings
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.services.models.dropped_model import DroppedModel
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.look.focus import show_in_front
@@ -28,7 +27,6 @@ from rdchat.ui.window.chat_commands import ChatCommands
 from rdchat.ui.window.draft_menu import DraftMenu
 from rdchat.ui.window.header import Header, ModelButton
 from rdchat.ui.window.menus import WindowActions, fill_menu_bar
-from rdchat.ui.window.model_drops import ModelDrops
 from rdchat.ui.window.model_folders import ModelFolders
 from rdchat.ui.window.side_windows import Windows
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
@@ -46,21 +44,13 @@ class MainWindow(QMainWindow):
     """Builds the parts and connects them to the controller, which alone decides what happens."""
 
     def __init__(
-        self,
-        controller: ChatController,
-        theme: Theme,
-        transcript: TranscriptView,
-        parent: QWidget | None = None,
-        *,
-        sources: ModelSources | None = None,
+        self, controller: ChatController, theme: Theme, transcript: TranscriptView, sources: ModelSources | None = None
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
         self._controller, self._theme = controller, theme
         self._asked_for: set[QWidget] = set()  # sides opened by hand although the window is too narrow for them
         self._preferences: Preferences | None = None
-        sources = sources or ModelSources()
-        self.windows = Windows(controller, theme, self, sources)
-        self._drops = ModelDrops(DroppedModel(sources, controller.model_slot, self), self)
+        self.windows = Windows(controller, theme, self, sources or ModelSources())
         self._folders = ModelFolders(controller.preferences, controller.model_slot, self)
         self._unsaved = UnsavedQuestion(controller.unsaved, self)
         self.setObjectName("main")
@@ -127,7 +117,6 @@ class MainWindow(QMainWindow):
         self._change(window_state=_encode(state), window_geometry=_encode(geometry))
         self.hide()  # ending the engine thread may take as long as one chunk of a prompt
         self.windows.close()
-        self._drops.close()
         self._controller.close()
         event.accept()
 
@@ -188,7 +177,7 @@ class MainWindow(QMainWindow):
         self.conversation.larger_model_requested.connect(self.windows.open_discover)
         self.header.model.folder_requested.connect(self._folders.choose_model)
         self.sidebar.list.write_requested.connect(self.conversation.composer.setFocus)
-        self._drops.refused.connect(self.conversation.show_refused_model)
+        self.windows.drops.refused.connect(self.conversation.show_refused_model)
         app = QApplication.instance()
         assert isinstance(app, QApplication), "a widget was built before it"
         app.applicationStateChanged.connect(self._on_application_state)

@@ -9,9 +9,11 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.requests import DraftSettings, Role
 from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.models.dropped_model import DroppedModel
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.theme import Theme
+from rdchat.ui.window.model_drops import ModelDrops
 
 if TYPE_CHECKING:
     from rdchat.services.app.folder_search import FolderSearch
@@ -34,6 +36,9 @@ class Windows:
         theme: The appearance to follow.
         parent: The main window, which they stay above and close with.
         sources: Read the models on this machine.
+
+    Attributes:
+        drops: Takes models that are dropped on the main window.
     """
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget, sources: ModelSources) -> None:
@@ -41,6 +46,7 @@ class Windows:
         self._chat_of_tokens: int | None = None
         self.on_models_desk: Callable[[ModelsDesk], object] = lambda _desk: None
         self._room: MachineRoom | None = None
+        self.drops = ModelDrops(DroppedModel(sources, controller.model_slot, parent), parent)
         self._installed: tuple[FolderSearch, MadeFor] | None = None
 
     def offer_room(self, room: "MachineRoom") -> None:
@@ -151,7 +157,6 @@ class Windows:
     @cached_property
     def models(self) -> "ModelsWindow":
         """Models on this machine and on the hub."""
-        from rdchat.services.models.dropped_model import DroppedModel  # noqa: PLC0415
         from rdchat.ui.models import ModelsWindow  # noqa: PLC0415
 
         desk = self.models_desk
@@ -184,6 +189,7 @@ class Windows:
 
     def close(self) -> None:
         """End what the windows do behind the app's back."""
+        self.drops.close()
         if "models_desk" in self.__dict__:
             self.models_desk.close()
 

@@ -52,7 +52,7 @@ def machine() -> Machine:
 @pytest.fixture
 def app(qtbot: QtBot, theme: Theme, chat: Chat, machine: Machine, no_keychain: None) -> Iterator[MainWindow]:
     """The whole window, shown, with its model loaded."""
-    window = MainWindow(chat.controller, theme, TranscriptView(theme), sources=machine.sources)
+    window = MainWindow(chat.controller, theme, TranscriptView(theme), machine.sources)
     qtbot.addWidget(window)
     window.resize(1200, 800)
     window.show()

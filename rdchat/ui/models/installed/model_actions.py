@@ -43,7 +43,7 @@ class ModelActions(QObject):
         bar.stop_pressed.connect(desk.verification.stop)
         slot, verification, removal = desk.slot, desk.verification, desk.removal
         slot.load_progressed.connect(self._on_load_progress)
-        slot.loaded.connect(lambda _info: self._tell("Loaded.", "success"))
+        slot.loaded.connect(lambda info: self._tell(f"{info.name.rpartition('/')[2]} is loaded.", "success"))
         slot.failed.connect(self._on_load_failed)
         slot.unloaded.connect(self._on_unloaded)
         for happened in (verification.started, verification.progressed, verification.stopped):

@@ -1,0 +1,35 @@
+"""What a person does on the Installed page."""
+
+from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.models.installed.page import InstalledPage
+
+
+def names(page: InstalledPage) -> list[str]:
+    return [str(row.name) for row in page.pane.list.rows.shown]
+
+
+def pick(page: InstalledPage, name: str) -> None:
+    rows = page.pane.list.rows
+    page.pane.list.setCurrentIndex(rows.index(names(page).index(name)))
+
+
+def refresh(qtbot: QtBot, desk: ModelsDesk) -> None:
+    desk.library.look()
+    qtbot.waitUntil(lambda: not desk.library.looking)
+
+
+def answer(parent: QWidget, button: str) -> str:
+    """Press a button of the question that stands; return what it says."""
+    (box,) = [box for box in parent.findChildren(QMessageBox) if box.isVisible()]
+    words = f"{box.text()} {box.informativeText()}"
+    next(each for each in box.findChildren(QPushButton) if each.text() == button).click()
+    return words
+
+
+def all_text(widget: QWidget) -> str:
+    return "\n".join(
+        label.text() for label in widget.findChildren(QWidget) if hasattr(label, "text") and label.isVisible()
+    )

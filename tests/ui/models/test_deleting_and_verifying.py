@@ -1,0 +1,177 @@
+"""Models are deleted, put back, verified and mended on the Installed page, against a hub on this machine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QMessageBox
+from pytestqt.qtbot import QtBot
+
+from rdchat import paths
+from rdchat.hub.verifying import Verdict
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.models.installed.page import InstalledPage
+from rdchat.ui.models.installed.words import verdict_words
+from tests.hub.downloading import NAME, cached, download, small_files
+from tests.hub.hub_server import HubServer
+from tests.services.models.library_samples import library_model
+from tests.ui.conftest import Chat
+from tests.ui.models.conftest import Machine
+from tests.ui.models.page_steps import answer, names, pick, refresh
+
+
+@pytest.fixture
+def downloaded(qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, desk: ModelsDesk) -> Path:
+    """A model of the hub's cache, picked."""
+    hub.add(NAME, small_files())
+    folder = download()[0]
+    machine.models.append(library_model(NAME, path=folder, disk_bytes=sum(map(len, small_files().values()))))
+    refresh(qtbot, desk)
+    pick(page, NAME)
+    return folder
+
+
+def test_a_model_is_deleted_after_a_question_and_comes_back(
+    qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk, downloaded: Path
+) -> None:
+    model = machine.models.pop()
+    with qtbot.waitSignal(desk.removal.asked):
+        qtbot.keyClick(page.pane.list, Qt.Key.Key_Delete)
+    words = answer(page, "Delete")
+    assert "Delete small-4bit? It takes 403 KB of the disk. It lies in the Hugging Face cache" in words
+    qtbot.waitUntil(lambda: page.bar.action.text() == "Undo" and not cached().folder.exists())
+    qtbot.waitUntil(lambda: names(page)[-1] == NAME)  # among those that were deleted
+    machine.models.append(model)
+    page.bar.action.click()
+    qtbot.waitUntil(lambda: page.bar.status.text() == "small-4bit is back.")
+    qtbot.waitUntil(lambda: not desk.removal.trash and NAME in names(page))
+    assert downloaded.is_dir()
+
+
+def test_a_question_that_is_cancelled_deletes_nothing(
+    qtbot: QtBot, page: InstalledPage, desk: ModelsDesk, downloaded: Path
+) -> None:
+    with qtbot.waitSignal(desk.removal.asked):
+        page.bar.delete.click()
+    answer(page, "Cancel")
+    assert downloaded.is_dir()
+    assert not desk.removal.trash
+
+
+def test_the_loaded_model_is_unloaded_before_it_is_deleted(
+    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, desk: ModelsDesk, downloaded: Path
+) -> None:
+    chat.controller.load_model(str(downloaded))
+    chat.wait_for(EngineState.IDLE)
+    machine.models[-1] = replace(machine.models[-1], model=str(downloaded))
+    refresh(qtbot, desk)
+    with qtbot.waitSignal(desk.removal.asked):
+        page.bar.delete.click()
+    assert "It is loaded now, and is unloaded first." in answer(page, "Unload and delete")
+    qtbot.waitUntil(lambda: not cached().folder.exists())
+    assert chat.engine.loaded is None
+
+
+def test_what_was_deleted_is_put_back_or_deleted_for_good(qtbot: QtBot, page: InstalledPage, desk: ModelsDesk) -> None:
+    folder = paths.models_dir() / "converted"
+    for _ in range(2):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        model = library_model("converted", path=folder, place="rdchat", repository="", model=str(folder))
+        with qtbot.waitSignal(desk.removal.asked) as told:
+            desk.removal.ask(model)
+        for box in page.findChildren(QMessageBox):
+            box.reject()
+        with qtbot.waitSignal(desk.removal.trash_changed):
+            desk.removal.remove(told.args[0])
+        qtbot.waitUntil(lambda: names(page)[-1] == "converted")
+        pick(page, "converted")
+        assert page.bar.load.text() == "Put back"
+        if not page.bar.verify.isHidden():
+            pytest.fail("what was deleted cannot be verified")
+        page.bar.load.click()
+        qtbot.waitUntil(folder.is_dir)
+        qtbot.waitUntil(lambda: not desk.removal.trash)
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+    folder.mkdir()
+    with qtbot.waitSignal(desk.removal.asked) as told:
+        desk.removal.ask(library_model("converted", path=folder, place="rdchat", repository="", model=str(folder)))
+    for box in page.findChildren(QMessageBox):
+        box.reject()
+    with qtbot.waitSignal(desk.removal.trash_changed):
+        desk.removal.remove(told.args[0])
+    pick(page, "converted")
+    page.bar.delete.click()
+    assert "It cannot be undone." in answer(page, "Delete for good")
+    qtbot.waitUntil(lambda: not desk.removal.trash)
+    assert "converted" not in names(page)
+
+
+def test_other_programs_models_cannot_be_deleted_here(
+    qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk
+) -> None:
+    machine.models.append(library_model("theirs/model", place="LM Studio", repository=""))
+    refresh(qtbot, desk)
+    pick(page, "theirs/model")
+    assert not page.bar.delete.isEnabled()
+    assert "delete it there" in page.bar.delete.toolTip()
+    qtbot.keyClick(page.pane.list, Qt.Key.Key_Delete)
+    assert not page.findChildren(QMessageBox)
+
+
+def test_a_model_is_verified_and_mended(qtbot: QtBot, page: InstalledPage, desk: ModelsDesk, downloaded: Path) -> None:
+    page.bar.verify.click()
+    qtbot.waitUntil(lambda: page.bar.status.text() == "Verified: 4 files have their checksums.")
+    (downloaded / "model.safetensors").write_bytes(b"x" * 400_000)
+    page.bar.verify.click()
+    qtbot.waitUntil(lambda: "Damaged: model.safetensors." in page.bar.status.text())
+    assert page.bar.action.text() == "Repair"
+    with qtbot.waitSignal(desk.downloads.finished, timeout=60_000):
+        page.bar.action.click()
+    page.bar.verify.click()
+    qtbot.waitUntil(lambda: page.bar.status.text() == "Verified: 4 files have their checksums.")
+
+
+def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
+    qtbot: QtBot, page: InstalledPage, desk: ModelsDesk, downloaded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rdchat.hub.checksums._CHUNK", 20)
+    page.bar.verify.click()
+    qtbot.waitUntil(lambda: page.bar.progress.value() > 0)
+    assert page.bar.stop.isVisible()
+    pick(page, "org/Beta-1B-4bit")
+    assert page.bar.progress.isHidden()
+    pick(page, NAME)
+    assert page.bar.progress.isVisible()
+    page.bar.stop.click()
+    assert page.bar.progress.isHidden()
+    assert page.bar.status.isHidden()
+
+
+def test_verdicts_in_words() -> None:
+    verdict = Verdict("org/model", "c", missing=("a", "b", "c", "d"), intact=("x",), hub_problem="No network.")
+    assert verdict_words(verdict)[0] == (
+        "Not as the hub has it. Missing: a, b, c and 1 more. No network. So only what is here was checked."
+    )
+    assert verdict_words(Verdict("org/model", "c", unknown=("x",)))[1] == "danger"
+    assert verdict_words(Verdict("org/model", "c", intact=("x",)))[0] == "Verified: 1 file has its checksum."
+
+
+def test_an_unfinished_download_goes_on(
+    qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, desk: ModelsDesk
+) -> None:
+    hub.add(NAME, small_files())
+    machine.models.append(
+        library_model(NAME, model=None, sizes=None, path=cached().folder, download_bytes=2_000_000_000)
+    )
+    refresh(qtbot, desk)
+    pick(page, NAME)
+    assert page.bar.load.text() == "Resume"
+    assert not page.bar.verify.isEnabled()
+    with qtbot.waitSignal(desk.downloads.finished, timeout=60_000):
+        page.bar.load.click()
+    assert "see the Downloads page" in page.bar.status.text()

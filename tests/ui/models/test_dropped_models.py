@@ -1,0 +1,70 @@
+"""Model folders and files are dropped on the windows."""
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtWidgets import QApplication, QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+from tests.ui.models.conftest import Machine
+
+
+def drop(window: QWidget, *paths_: Path) -> bool:
+    """Drag files over a window and let go; return whether it takes them."""
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths_])
+    actions, buttons, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    enter = QDragEnterEvent(QPointF(9, 9), actions, data, buttons, keys)
+    QApplication.sendEvent(window, enter)
+    if not enter.isAccepted():
+        return False
+    QApplication.sendEvent(window, QDropEvent(QPointF(9, 9), actions, data, buttons, keys))
+    return True
+
+
+@pytest.mark.parametrize("on", ["main", "models"])
+def test_a_dropped_model_is_loaded(
+    qtbot: QtBot, chat: Chat, request: pytest.FixtureRequest, tmp_path: Path, on: str
+) -> None:
+    window = request.getfixturevalue("app" if on == "main" else "models_window")
+    assert drop(window, tmp_path)
+    qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == str(tmp_path))
+    chat.wait_for(EngineState.IDLE)
+
+
+def test_what_is_no_model_is_refused_and_the_model_stays(
+    qtbot: QtBot, chat: Chat, app: MainWindow, machine: Machine, tmp_path: Path
+) -> None:
+    machine.problems[str(tmp_path)] = "That folder is empty. Choose another."
+    page = app.windows.models.installed
+    drop(app.windows.models, tmp_path)
+    qtbot.waitUntil(lambda: page.bar.status.text() == "That folder is empty. Choose another.")
+    drop(app, tmp_path)
+    qtbot.waitUntil(lambda: app.conversation.banners.banner("dropped model") is not None)
+    drop(app.windows.models, tmp_path, tmp_path)
+    assert page.bar.status.text().startswith("2 things were dropped.")
+    assert chat.controller.state is EngineState.IDLE
+    assert [model for model, _ in chat.engine.loads] == [None]
+
+
+def test_dropped_text_is_none_of_the_windows_business(app: MainWindow) -> None:
+    data = QMimeData()
+    data.setText("hello")
+    keys = Qt.KeyboardModifier.NoModifier
+    enter = QDragEnterEvent(QPointF(9, 9), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, keys)
+    QApplication.sendEvent(app, enter)
+    assert not enter.isAccepted()
+
+
+def test_files_over_the_message_field_are_left_to_the_window(
+    qtbot: QtBot, chat: Chat, app: MainWindow, tmp_path: Path
+) -> None:
+    assert drop(app.conversation.composer.field.viewport(), tmp_path)
+    qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == str(tmp_path))
+    chat.wait_for(EngineState.IDLE)
+    assert app.conversation.composer.text == ""
