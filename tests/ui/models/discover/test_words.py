@@ -1,0 +1,53 @@
+"""What the page says of models: sizes, whether they fit, and how a suggestion came about."""
+
+import pytest
+
+from rdchat.hub.found_models import FoundModel
+from rdchat.services.models.fit import Fit
+from rdchat.services.models.newcomers import Checked, suggestions
+from rdchat.ui.look.formatting import MACHINE
+from rdchat.ui.models.discover import words
+from tests.ui.models.rooms import MAC_16
+
+FOUND = FoundModel("org/Name-4bit", 1_234_567, 1, "2026-11-01", False, "mit", "llama", "4-bit", 4_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said", "fit"),
+    [
+        (4_000_000_000, f"Fits {MACHINE}: about 4.58 GB", Fit.FITS),
+        (10_000_000_000, f"Tight on {MACHINE}: about 10.70 GB", Fit.TIGHT),
+        (40_000_000_000, f"Too large for {MACHINE}: about 41.30 GB", Fit.TOO_LARGE),
+    ],
+)
+def test_whether_a_model_fits_is_said_with_the_figures(weights: int, said: str, fit: Fit) -> None:
+    figures = f"{said} with 4,096 tokens of context, of 11.45 GB that models may take."
+    assert words.memory_words(weights, "4-bit", MAC_16) == (figures, fit)
+
+
+def test_a_drafter_counts_too() -> None:
+    text, fit = words.memory_words(9_000_000_000, "4-bit", MAC_16, 3_000_000_000)
+    assert fit is Fit.TOO_LARGE
+    assert "of context and its drafter" in text
+
+
+def test_what_nobody_knows_is_said() -> None:
+    assert words.memory_words(None, "", MAC_16)[0] == "The hub does not say how large its weights are."
+    assert words.memory_words(1, "", None) == ("", Fit.UNKNOWN)
+
+
+def test_facts_of_a_model_are_short() -> None:
+    assert words.row_facts(FOUND) == "org  ·  4-bit  ·  4.00 GB"
+    assert words.download_count(FOUND.downloads) == "1.2 M downloads"
+    assert [words.compact(number) for number in (7, 1_500, 12_345, 999_600)] == ["7", "1.5 K", "12 K", "1.0 M"]
+    popularity = words.popularity(FOUND).replace("\N{NO-BREAK SPACE}", " ")
+    assert popularity == "1,234,567 downloads last month  ·  1 like  ·  changed 1 Nov 2026"
+
+
+def test_a_suggestion_says_whether_the_hub_was_asked() -> None:
+    (chosen,) = {each.chosen for each in suggestions()}
+    assert "not yet checked against the hub" in words.check_words(None, chosen)
+    there = Checked("2026-12-01", "", "mit", False, 1)
+    gone = Checked("2026-12-01", "The hub has no org/x, or no longer.", "", False, 0)
+    assert words.check_words(there, chosen).replace("\N{NO-BREAK SPACE}", " ").endswith("The hub had it on 1 Dec 2026.")
+    assert words.check_words(gone, chosen).endswith("The hub has no org/x, or no longer.")
