@@ -57,14 +57,13 @@ class MainWindow(QMainWindow):
         self.setWindowIcon(app_icon())
         self.setUnifiedTitleAndToolBarOnMac(True)
         self.setMinimumSize(480, 400)
-        self.actions_ = WindowActions(self)
+        actions = self.actions_ = WindowActions(self)
         self.sidebar = Sidebar(controller.desk, theme)
         self.conversation = ConversationView(controller, theme, transcript)
         self.panel = SpeedPanel(
             controller, drafting=controller.drafting, preferences=controller.preferences, theme=theme
         )
         controller.desk.conversation_opened.connect(self.panel.show_last_reply)
-        actions = self.actions_
         model = ModelButton(controller.model_slot, controller.preferences)
         options = ChatOptions(controller.desk, controller.preferences, theme)
         self.header = Header(model, options, theme, actions)

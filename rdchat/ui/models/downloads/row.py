@@ -181,6 +181,7 @@ class DownloadRow(QWidget):
         self.clear.setVisible(finished)
         for button in (self.main, self.other):
             button.setAccessibleName(f"{button.text()}: {name}")
+        self.other.setEnabled(True)  # also where removing it failed
         self._show_load()
 
     def _show_load(self) -> None:

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QAbstractButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download_progress import DownloadState
+from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.downloads.row import DownloadRow
@@ -105,7 +106,13 @@ def test_cancelling_stops_at_once_and_asks_about_what_is_here(
     assert not row.question.isVisible()
     assert models.isVisible(), "Escape answered the question and no more"
     assert list(cached().work.glob("*.part"))
+    with RepositoryLock(cached()):
+        qtbot.mouseClick(row.other, LEFT)
+        qtbot.mouseClick(row.remove, LEFT)
+        qtbot.waitUntil(row.problem.isVisible, timeout=WAIT_MS)
+        assert "is downloading" in row.problem.text(), "another program has it now"
     qtbot.mouseClick(row.other, LEFT)
+    assert row.question.isVisible()
     qtbot.mouseClick(row.remove, LEFT)
     qtbot.waitUntil(lambda: not models.downloads.rows, timeout=WAIT_MS)
     assert not cached().folder.exists()
