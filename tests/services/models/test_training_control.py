@@ -47,6 +47,7 @@ def until_phase(qtbot: QtBot, training: TrainingControl, phase: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # four processes that import MLX
 def test_a_training_that_is_paused_killed_and_left_by_the_app_goes_on_to_its_end(
     qtbot: QtBot, make: Made, short_trainings: None, small_model: Path
 ) -> None:

@@ -284,6 +284,7 @@ def test_everything_is_reached_by_tab_and_has_a_name(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # four processes that import MLX
 def test_a_training_by_clicks_from_the_estimate_to_its_use(
     qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, short_trainings: None, small_model: Path
 ) -> None:
