@@ -51,6 +51,7 @@ bench: setup ## Measure speed against mlx-lm, what a round costs, and the window
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_engine_thread.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py --json
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_panels.py --json
+	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_library.py --json
 
 hostile: setup ## Try hostile folders, files, texts and calls, and kill the app; make hostile ARGS="--only templates"
 	@PYTHONPATH=. $(BIN)/python -m tests.hostile $(ARGS)
