@@ -1,8 +1,7 @@
 """Pins, folders, the archive, the bin and copies, in the store."""
 
-import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -11,13 +10,11 @@ import pytest
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.organiser import KEPT_DAYS
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
 from tests.chat.conftest import OpenStore, StartProcess
 
-OLD = Path(__file__).parents[1] / "fixtures" / "schema_4" / "conversations.db"
 DAY_S = 86_400.0
 
 
@@ -222,43 +219,6 @@ def test_the_model_titles_only_what_was_titled_by_the_first_prompt(store: Conver
     assert organiser.without_title() == []  # it had its go
 
 
-@pytest.fixture
-def old(database: Path) -> Path:
-    database.parent.mkdir()
-    shutil.copy(OLD, database)
-    return database
-
-
-def test_a_file_of_the_version_before_folders_is_read_whole(old: Path, open_store: OpenStore) -> None:
-    store = open_store()
-    assert store.notice is None
-    named, soup = store.conversations()
-    assert (named.title, named.system_prompt, soup.title) == ("Zürich 北京 🎂", "Be brief.", "How do I cook a soup?")
-    assert (soup.folder_id, soup.pinned_at, soup.archived, soup.deleted_at) == (None, None, False, None)
-    question, reply = store.messages(soup.id)
-    assert (question.siblings, reply.siblings, reply.text) == (2, 2, "Chop an onion, then boil it.")
-    assert (reply.model, reply.seed, reply.control_offsets) == ("small", 2**63 + 1, (1, 3))
-    assert store.trace(reply.id)
-    assert store.messages(named.id)[-1].status is MessageStatus.INTERRUPTED
-    assert [chat.title for chat in store.conversations("onion")] == [soup.title]
-    assert store.organiser.without_title() == []  # whose titles they are is not known
-    (deleted,) = store.organiser.bin()
-    assert store.restore_conversation(deleted.id).title == "Deleted just before the update"
-    store.organiser.move(soup.id, store.organiser.create_folder("Recipes").id)
-
-
-def test_an_older_app_keeps_a_newer_file_and_says_so(database: Path, open_store: OpenStore) -> None:
-    store = open_store()
-    store.organiser.create_folder("Only the newer app knows folders")
-    store.close()
-    with closing(Database(database, MIGRATIONS[:4])) as older:
-        assert older.notice is not None
-        assert older.notice.title == "Your chats are from a newer version of rdchat"
-    (kept,) = database.parent.glob("conversations-newer-*.db")
-    kept.replace(database)
-    assert [folder.name for folder in open_store().organiser.folders()] == ["Only the newer app knows folders"]
-
-
 def test_folders_of_a_file_made_by_hand_are_shown_as_far_as_they_can_be(database: Path, open_store: OpenStore) -> None:
     store = open_store()
     chat = store.create_conversation("lost")
@@ -318,35 +278,3 @@ def test_what_was_put_in_order_survives_a_kill(
         assert chat.folder_id == folders[f"folder {number}"]
         assert chat.pinned_at is not None
         assert len(store.messages(listed[f"copy {number}"].id)) == 1
-
-
-def test_listing_is_by_pin_folder_and_date() -> None:
-    from rdchat.chat.conversation import Conversation, Folder
-    from rdchat.chat.listing import ChatRow, FolderRow, SectionRow, rows_of
-
-    now = 1_780_000_000.0  # in May 2026
-    chat: Callable[..., Conversation] = lambda number, days, **more: Conversation(  # noqa: E731
-        number, f"c{number}", 0.0, None if days is None else now - days * DAY_S, **more
-    )
-    folders = [Folder(1, "A"), Folder(2, "B", 1), Folder(3, "Shut", expanded=False)]
-    rows = rows_of(
-        [
-            chat(1, -3), chat(2, 0, folder_id=3), chat(3, 1), chat(4, 1, pinned_at=9.0), chat(5, 3, folder_id=2),
-            chat(6, 3, folder_id=99), chat(7, 20), chat(8, 60), chat(9, 700), chat(10, None, pinned_at=1.0),
-            chat(11, 701), chat(12, None), chat(13, 3, folder_id=1),
-        ],
-        folders,
-        now,
-    )  # fmt: skip
-    words = [
-        f"# {row.words}" if isinstance(row, SectionRow)
-        else f"{'  ' * row.depth}{row.folder.name} {row.chats}" if isinstance(row, FolderRow)
-        else f"{'  ' * row.depth}{row.conversation.title}"
-        for row in rows
-    ]  # fmt: skip
-    assert words == [
-        "# Pinned", "c10", "c4", "# Folders", "A 2", "  B 1", "    c5", "  c13", "Shut 1", "# Today", "c1",
-        "# Yesterday", "c3", "# Previous 7 days", "c6", "# Previous 30 days", "c7", "# March", "c8", "# 2024", "c9",
-        "c11", "# Unknown date", "c12",
-    ]  # fmt: skip
-    assert all(isinstance(row, (SectionRow, FolderRow, ChatRow)) for row in rows)

@@ -55,7 +55,7 @@ def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_wh
     qapp: QApplication, qtbot: QtBot, default_model: Path
 ) -> None:
     short = SamplingParams(temperature=0, max_tokens=64)
-    SettingsStore(paths.settings_path()).save(Settings(sampling=short))
+    SettingsStore(paths.settings_path()).save(Settings(sampling=short, titles_by_model=False))
     with running_app(qapp, qtbot) as app:
         controller = app.controller
         type_and_send(qtbot, app, "Name three colours.")  # while the model is still loading

@@ -49,7 +49,11 @@ def running_app(qapp: QApplication, qtbot: QtBot, store: ConversationStore | Non
 def start_with(model: Path, max_tokens: int = 12) -> None:
     """Make this the model that the app starts with; greedy, so that it says the same every time."""
     SettingsStore(paths.settings_path()).save(
-        Settings(model=str(model), sampling=SamplingParams(temperature=0, max_tokens=max_tokens))
+        Settings(
+            model=str(model),
+            sampling=SamplingParams(temperature=0, max_tokens=max_tokens),
+            titles_by_model=False,
+        )
     )
 
 

@@ -125,8 +125,6 @@ class ChatController(QObject):
         live = (reply.message.id for reply in reversed(self._recorder.live))
         return next((message_id for message_id in live if self._chat.has(message_id)), None)
 
-    # The app
-
     def start(self) -> None:
         """Open the latest conversation and load the model of the settings."""
         for notice in (self._store.notice, self.preferences.notice):
@@ -233,12 +231,6 @@ class ChatController(QObject):
             self._chat.select_alternative(message_id, step)
             self.transcript_changed.emit()
 
-    def show_version(self, message_id: int) -> None:
-        """Show the version of the open chat that has a message, and what was said last after it."""
-        with self._storage.writing():
-            self._chat.select_alternative(message_id, 0)
-            self.transcript_changed.emit()
-
     def _answer(self) -> None:
         """Add a reply to the prompt that ends the path and have it written."""
         reply = self._chat.add_reply(self.preferences.settings, self._model_name())
@@ -274,8 +266,6 @@ class ChatController(QObject):
             self.notice_raised.emit(Notice(MEASURING, "Wait for its end, or stop it in its window, then try again."))
             return False
         return True
-
-    # What follows
 
     @Slot()
     def _show_last_statistics(self) -> None:

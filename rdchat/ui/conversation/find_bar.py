@@ -46,15 +46,7 @@ class FindBar(Ground):
         self._place = -1  # of the message that is gone to
         self._followed = False  # it was opened by a search of all chats, and closes with it
         self._goes_there = False  # the answer under way is gone to
-        self.field = QLineEdit()
-        self.field.setPlaceholderText("Find in this chat")
-        self.field.setAccessibleName("Find in this chat")
-        self.field.setClearButtonEnabled(True)
-        self.field.setMaximumWidth(_FIELD_WIDTH)
-        self.field.setMinimumWidth(_FIELD_WIDTH // 3)
-        self._icon = QAction(self.field)
-        self.field.addAction(self._icon, QLineEdit.ActionPosition.LeadingPosition)
-        self.field.installEventFilter(self)
+        self.field = self._build_field()
         self.count = ThemedLabel(theme, "", "muted", -1, tabular=True)
         self.versions = TextButton("", theme)
         self.versions.hide()
@@ -87,7 +79,20 @@ class FindBar(Ground):
         finder.messages_found.connect(self._show_found)
         theme.changed.connect(self._restyle)
         self._restyle()
+        self._show_count()
         self.hide()
+
+    def _build_field(self) -> QLineEdit:
+        field = QLineEdit()
+        field.setPlaceholderText("Find in this chat")
+        field.setAccessibleName("Find in this chat")
+        field.setClearButtonEnabled(True)
+        field.setMaximumWidth(_FIELD_WIDTH)
+        field.setMinimumWidth(_FIELD_WIDTH // 3)
+        self._icon = QAction(field)
+        field.addAction(self._icon, QLineEdit.ActionPosition.LeadingPosition)
+        field.installEventFilter(self)
+        return field
 
     def open(self) -> None:
         """Show the bar to type in."""
