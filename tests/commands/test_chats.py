@@ -84,7 +84,7 @@ def test_import_ends_with_1_where_something_was_not_taken(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Imported 1 chat with 4 messages."
     assert "Without 1 custom instruction, 1 image, 1 tool call, 1 tool result: Rivers" in lines
-    assert any(line.startswith("Not taken: bad.json: ") for line in lines)
+    assert "Not taken: bad.json is damaged or cut off: it is not whole JSON." in lines
     assert titles() == ["Rivers"]
 
 

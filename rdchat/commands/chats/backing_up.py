@@ -14,7 +14,7 @@ from rdchat.chat.backup.restore import Restored, carry_out, decide, finish, prep
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.transfer.reports import Progress
 from rdchat.chat.transfer.tasks import backup_task, run_task
-from rdchat.commands.chats.progress import shown_progress
+from rdchat.commands.chats.progress import counted, shown_progress
 from rdchat.commands.chats.through_app import ask_app
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError, StorageLockedError, one_line
@@ -49,9 +49,8 @@ def _backup(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(asdict(facts), ensure_ascii=False))
     else:
-        print(
-            one_line(f"{facts.chats:,} chats, {facts.messages:,} messages, {facts.bytes / 1e6:,.1f} MB: {facts.path}")
-        )
+        what = f"{counted(facts.chats, 'chat')}, {counted(facts.messages, 'message')}, {facts.bytes / 1e6:,.2f} MB"
+        print(one_line(f"{what}: {facts.path}"))
     return 0
 
 

@@ -10,7 +10,7 @@ from rdchat import paths
 from rdchat.chat.transfer.importing import CancelledError
 from rdchat.chat.transfer.reports import ImportReport
 from rdchat.chat.transfer.tasks import import_task, run_task
-from rdchat.commands.chats.progress import shown_progress
+from rdchat.commands.chats.progress import counted, shown_progress
 from rdchat.commands.chats.through_app import with_store_or_app
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
@@ -65,15 +65,13 @@ def _as_json(report: ImportReport) -> dict[str, Any]:
 
 def report_lines(report: ImportReport) -> Sequence[str]:
     """Return what was taken and what not, a line each."""
-    lines = [f"Imported {_counted(len(report.chats), 'chat')} with {_counted(report.messages, 'message')}."]
+    lines = [f"Imported {counted(len(report.chats), 'chat')} with {counted(report.messages, 'message')}."]
     if report.already_here:
-        lines.append(f"{_counted(report.already_here, 'chat')} were left out that are here already.")
+        lines.append(f"Here already, and not taken again: {counted(report.already_here, 'chat')}.")
     lines += [f"Without {each.parts}: {each.title}" for each in report.without]
-    lines += [f"Not taken: {each.title}: {each.reason}" for each in report.not_taken]
+    for each in report.not_taken:
+        named = each.reason.startswith(each.title)
+        lines.append(f"Not taken: {each.reason}" if named else f"Not taken: {each.title}: {each.reason}")
     if report.cancelled:
         lines.append("Stopped: what was under way was taken back.")
     return lines
-
-
-def _counted(number: int, name: str) -> str:
-    return f"{number:,} {name}{'' if number == 1 else 's'}"

@@ -10,6 +10,7 @@ from rdchat import paths
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.search import search_condition
 from rdchat.chat.transfer.connections import reading
+from rdchat.commands.chats.progress import counted
 from rdchat.commands.models.table import print_table
 
 
@@ -39,7 +40,9 @@ def _list(args: argparse.Namespace) -> int:
         return 0
     if not chats:
         print("No chat has these words." if args.search else "No chats yet.", file=sys.stderr)
-    print_table([(str(chat.id), chat.title, f"{chat.messages:,} messages", _date(chat.updated_at)) for chat in chats])
+    print_table(
+        [(str(chat.id), chat.title, counted(chat.messages, "message"), _date(chat.updated_at)) for chat in chats]
+    )
     return 0
 
 

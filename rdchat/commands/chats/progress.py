@@ -1,10 +1,15 @@
-"""Where a long task stands, on the terminal."""
+"""Where a long task stands, and what came of it, in words for the terminal."""
 
 from collections.abc import Callable
 
 from rdchat.chat.transfer.reports import Progress
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import one_line
+
+
+def counted(number: int, name: str) -> str:
+    """Return `1 chat` or `1,204 chats`."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def shown_progress(line: ProgressLine) -> Callable[[Progress], None]:

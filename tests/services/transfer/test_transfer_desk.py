@@ -192,3 +192,18 @@ def test_a_request_that_is_none_is_refused(desk: TransferDesk, asked: dict[str, 
     RemoteRequests(desk).take(request)
     assert [list(each) for each in request.told] == [["failed"]]
     assert not desk.busy
+
+
+def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(
+    desk: TransferDesk, window: Window, tmp_path: Path
+):
+    chats = [chatgpt_chat(chatgpt_node("q", None, "user", "words " * 9000), title=f"Chat {n}") for n in range(100)]
+    (tmp_path / "conversations.json").write_text(json.dumps(chats))
+    progress: list[float] = []
+    desk.progressed.connect(lambda each: progress.append(each.fraction or 0))
+    desk.import_files([tmp_path / "conversations.json"])
+    window.qtbot.waitUntil(lambda: any(progress), timeout=WAIT_MS)
+    desk.close()
+    assert not desk.busy
+    assert window.store.conversations() == []
+    assert window.store._database.rows("SELECT count(*) FROM conversations WHERE deleted_at IS NULL")[0][0] == 0
