@@ -21,14 +21,14 @@ from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
 from rdchat.inference.api.memory_facts import MachineMemory
 from rdchat.inference.api.model_room import ModelRoom
 from rdchat.inference.api.protocol import Engine
-from rdchat.services.app.folder_search import FolderSearch
 from rdchat.services.app.garbage_collector import GarbageCollector
 from rdchat.services.app.installed_models import InstalledModels
 from rdchat.services.app.quit_signals import QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
+from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.models.machine_room import MachineRoom
+from rdchat.services.models.discover.machine_room import MachineRoom
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.transfer.remote_requests import RemoteRequests
 from rdchat.services.transfer.transfer_desk import TransferDesk

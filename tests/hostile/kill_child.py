@@ -151,16 +151,16 @@ class Person(QObject):
         desk, choose = self._controller.desk, self._random.choice
         if not (chats := desk.listing.all):
             return
-        chat, library = choose(chats), desk.library
-        folder = choose([None, *(folder.id for folder in library.folders)])
+        chat, order = choose(chats), desk.order
+        folder = choose([None, *(folder.id for folder in order.folders)])
         choose(
             [
-                lambda: library.set_pinned(chat, chat.pinned_at is None),
-                lambda: library.set_archived(chat, not chat.archived),
-                lambda: library.move(chat, folder),
-                lambda: library.create_folder("Folder", chat=chat) if len(library.folders) < 20 else None,
-                lambda: library.delete_folder(choose(library.folders)) if library.folders else None,
-                lambda: library.duplicate(chat) if len(chats) < 20 else None,
+                lambda: order.set_pinned(chat, chat.pinned_at is None),
+                lambda: order.set_archived(chat, not chat.archived),
+                lambda: order.move(chat, folder),
+                lambda: order.create_folder("Folder", chat=chat) if len(order.folders) < 20 else None,
+                lambda: order.delete_folder(choose(order.folders)) if order.folders else None,
+                lambda: order.duplicate(chat) if len(chats) < 20 else None,
                 desk.undo,
             ]
         )()

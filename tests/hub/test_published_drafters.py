@@ -4,11 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.hub.card_figures import CardFigure, figures_in
-from rdchat.hub.endpoint import find_endpoint
-from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_errors import HubError
-from rdchat.hub.published_drafters import (
+from rdchat.hub.drafters.card_figures import CardFigure, figures_in
+from rdchat.hub.drafters.published_drafters import (
     PublishedDrafter,
     PublishedKind,
     WantedModel,
@@ -16,6 +13,9 @@ from rdchat.hub.published_drafters import (
     family_name,
     find_published,
 )
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.hub_api import HubApi
+from rdchat.hub.hub_errors import HubError
 from rdchat.hub.tokens import HubAccess
 from tests.hub.hub_contents import Fault
 from tests.hub.hub_server import HubServer

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.models.machine_room import MachineRoom
+from rdchat.services.models.discover.machine_room import MachineRoom
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.window.about import about_box
 from rdchat.ui.window.main_window import MainWindow

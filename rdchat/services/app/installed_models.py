@@ -1,7 +1,7 @@
 """The models on this machine, looked for beside the window's own work."""
 
 from rdchat.inference.api.installed_model import InstalledModel
-from rdchat.services.app.folder_search import FolderSearch
+from rdchat.services.background.folder_search import FolderSearch
 
 
 class InstalledModels(FolderSearch):

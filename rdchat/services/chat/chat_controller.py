@@ -27,7 +27,7 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.engine.race import Race
-from rdchat.services.library.title_writer import TitleWriter
+from rdchat.services.order.title_writer import TitleWriter
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat.conversation_list import ConversationList
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import StorageWatch
-from rdchat.services.library.chat_search import ChatSearch
-from rdchat.services.library.library import Library, Place, named
+from rdchat.services.order.chat_order import ChatOrder, Place, named
+from rdchat.services.order.chat_search import ChatSearch
 
 
 class ConversationDesk(QObject):
@@ -26,7 +26,7 @@ class ConversationDesk(QObject):
         parent: The Qt parent.
 
     Attributes:
-        library: Pins, folders, the archive, the bin, and undoing.
+        order: Pins, folders, the archive, the bin, and undoing.
         finder: Searches.
     """
 
@@ -40,22 +40,22 @@ class ConversationDesk(QObject):
     ) -> None:
         super().__init__(parent)
         self._store, self._chat, self._storage = store, chat, storage
-        self.library = Library(store, storage, self)
+        self.order = ChatOrder(store, storage, self)
         self.finder = ChatSearch(store.path, self)
-        self._list = ConversationList(store, self.library)
-        self.library.changed.connect(self.refresh)
+        self._list = ConversationList(store, self.order)
+        self.order.changed.connect(self.refresh)
         self.finder.answered.connect(self._on_answered)
         self.finder.failed.connect(self._on_search_failed)
 
     def start(self) -> None:
         """List the conversations, open the newest one, and tidy the bin."""
         self.open_latest()
-        self.library.start()
+        self.order.start()
 
     def close(self) -> None:
         """End what goes on behind the window."""
         self.finder.close()
-        self.library.close()
+        self.order.close()
 
     def conversations(self) -> list[Conversation]:
         """The conversations that the search leaves, newest first."""
@@ -95,7 +95,7 @@ class ConversationDesk(QObject):
         with self._storage.writing():
             before = self._store.conversation(conversation_id).title
             self._chat.update(self._store.rename_conversation(conversation_id, title))
-            self.library.history.add(
+            self.order.history.add(
                 f"Rename {named(before)}",
                 lambda: self._chat.update(self._store.rename_conversation(conversation_id, before)),
             )
@@ -107,26 +107,26 @@ class ConversationDesk(QObject):
             neighbour = self._list.neighbour_of(conversation_id)
             deleted = self._store.conversation(conversation_id)
             self._store.delete_conversation(conversation_id)
-            self.library.history.add(f"Delete {named(deleted.title)}", lambda: self._bring_back(conversation_id))
+            self.order.history.add(f"Delete {named(deleted.title)}", lambda: self._bring_back(conversation_id))
             self.conversation_removed.emit(conversation_id)
             self.refresh()
             if self._chat.is_open(conversation_id):
                 self._open_or_new(neighbour)
             self.conversation_deleted.emit(deleted)
-            self.library.offered_undo.emit(f"Deleted {named(deleted.title)}")
+            self.order.offered_undo.emit(f"Deleted {named(deleted.title)}")
 
     def archive_conversation(self, conversation_id: int) -> None:
         """Put a conversation into the archive; where it was open, its neighbour in the list is opened."""
         with self._storage.reading():
             neighbour = self._list.neighbour_of(conversation_id)
-            self.library.set_archived(self._store.conversation(conversation_id), archived=True)
+            self.order.set_archived(self._store.conversation(conversation_id), archived=True)
             if self._chat.is_open(conversation_id):
                 self._open_or_new(neighbour)
 
     def undo(self) -> None:
         """Take back what was done last to the list of conversations."""
         with self._storage.writing():
-            self.library.history.undo()
+            self.order.history.undo()
         self.refresh()
 
     def _bring_back(self, conversation_id: int) -> None:

@@ -7,7 +7,7 @@ from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow, FolderRow, Row, rows_of
 from rdchat.chat.storage.search_reader import SearchAnswer, SearchQuery
 from rdchat.chat.store import ConversationStore
-from rdchat.services.library.library import Library, Place
+from rdchat.services.order.chat_order import ChatOrder, Place
 
 
 class ConversationList:
@@ -17,7 +17,7 @@ class ConversationList:
 
     Args:
         store: The conversations.
-        library: Has the folders and the bin.
+        order: Has the folders and the bin.
 
     Attributes:
         place: Which conversations are listed, unless there is a query.
@@ -27,8 +27,8 @@ class ConversationList:
         deleted: How many conversations and folders the bin has.
     """
 
-    def __init__(self, store: ConversationStore, library: Library) -> None:
-        self._store, self._library = store, library
+    def __init__(self, store: ConversationStore, order: ChatOrder) -> None:
+        self._store, self._order = store, order
         self._all: list[Conversation] = []  # but those in the bin
         self._bin: list[Row] = []
         self.place, self.query = Place.CHATS, SearchQuery()
@@ -37,9 +37,9 @@ class ConversationList:
 
     def refresh(self) -> None:
         self._all = self._store.conversations()
-        self._library.refresh()
-        folders = [FolderRow(folder, 0, 0) for folder in self._library.deleted_folders()]
-        self._bin = [*folders, *map(ChatRow, self._library.deleted())]
+        self._order.refresh()
+        folders = [FolderRow(folder, 0, 0) for folder in self._order.deleted_folders()]
+        self._bin = [*folders, *map(ChatRow, self._order.deleted())]
         self.archived = sum(chat.archived for chat in self._all)
         self.deleted = len(self._bin)
 
@@ -63,7 +63,7 @@ class ConversationList:
             return [ChatRow(chat) for chat in self._all if chat.archived]
         if self.place is Place.BIN:
             return list(self._bin)
-        return rows_of(self.shown, self._library.folders, time.time())
+        return rows_of(self.shown, self._order.folders, time.time())
 
     @property
     def found(self) -> int:
@@ -85,7 +85,7 @@ class ConversationList:
     def _place_of(self, chat: Conversation) -> str:
         if chat.archived:
             return "Archive"
-        folder = self._library.folder(chat.folder_id)
+        folder = self._order.folder(chat.folder_id)
         return folder.name if folder else ""
 
     def forget_deleted(self) -> None:

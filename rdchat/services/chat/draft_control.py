@@ -9,7 +9,7 @@ from rdchat.chat.settings import ModelDraft, Settings
 from rdchat.inference.api.drafter_facts import DrafterFit, InstalledDrafter, TargetMatch
 from rdchat.inference.api.events import DraftOptions, ModelInfo, ModeOption, ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.app.folder_search import FolderSearch
+from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import Failure
 from rdchat.services.engine.model_slot import ModelSlot

@@ -9,20 +9,20 @@ from rdchat.hub.tokens import Tokens
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.downloads import LIMITS, Downloads
+from rdchat.services.models.discover.here import HereRepositories
+from rdchat.services.models.discover.hub_details import HubDetails
+from rdchat.services.models.discover.hub_search import HubSearch
+from rdchat.services.models.discover.machine_room import MachineRoom, whole_memory
+from rdchat.services.models.downloading.downloads import LIMITS, Downloads
+from rdchat.services.models.downloading.hub_account import HubAccount
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.drafters.hub_drafters import HubDrafters
-from rdchat.services.models.here import HereRepositories
-from rdchat.services.models.hub_account import HubAccount
-from rdchat.services.models.hub_details import HubDetails
-from rdchat.services.models.hub_search import HubSearch
-from rdchat.services.models.library import Library
-from rdchat.services.models.machine_room import MachineRoom, whole_memory
-from rdchat.services.models.removal import Removal
+from rdchat.services.models.installed.library import Library
+from rdchat.services.models.installed.removal import Removal
+from rdchat.services.models.installed.verification import Verification
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.models.training.estimator import Estimator
 from rdchat.services.models.training.training_control import TrainingControl
-from rdchat.services.models.verification import Verification
 
 
 class ModelsDesk(QObject):

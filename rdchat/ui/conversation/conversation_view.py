@@ -7,8 +7,8 @@ from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState, Failure
-from rdchat.services.models.larger_model import LargerModel
-from rdchat.services.models.machine_room import MachineRoom
+from rdchat.services.models.discover.larger_model import LargerModel
+from rdchat.services.models.discover.machine_room import MachineRoom
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer, ComposerState
 from rdchat.ui.conversation.find_bar import FindBar
@@ -101,7 +101,7 @@ class ConversationView(Ground):
         self._controller.notice_raised.connect(self._show_notice)
         self._controller.storage_failed.connect(self._show_storage_failure)
         self._controller.storage_recovered.connect(lambda: self.banners.close_banner("storage"))
-        self._controller.desk.library.offered_undo.connect(self._offer_undo)
+        self._controller.desk.order.offered_undo.connect(self._offer_undo)
 
     def _show_conversation(self) -> None:
         conversation = self._controller.desk.conversation

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.search_reader import FoundMessages
-from rdchat.services.library.chat_search import ChatSearch
+from rdchat.services.order.chat_search import ChatSearch
 from rdchat.ui.look.buttons import IconButton, TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.icons import line_icon

@@ -5,7 +5,7 @@ from PySide6.QtGui import QDesktopServices, QHideEvent, QKeySequence, QShortcut,
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from rdchat.hub.tokens import TokenSource, hub_token_file
-from rdchat.services.models.hub_account import AccountStatus, HubAccount
+from rdchat.services.models.downloading.hub_account import AccountStatus, HubAccount
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 

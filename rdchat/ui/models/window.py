@@ -4,7 +4,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
-from rdchat.services.models.dropped_model import DroppedModel
+from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import Separator

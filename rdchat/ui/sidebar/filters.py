@@ -43,7 +43,7 @@ class FilterButton(IconButton):
     @property
     def words(self) -> str:
         """What is looked at, such as `Work, tiny`; empty where everything is."""
-        folder = self._desk.library.folder(self.chosen.folder_id)
+        folder = self._desk.order.folder(self.chosen.folder_id)
         return ", ".join(part for part in (folder.name if folder else "", self.chosen.model or "") if part)
 
     def _open(self) -> None:
@@ -61,9 +61,9 @@ class FilterButton(IconButton):
             self._add(model or "Any model", replace(chosen, model=model))
         menu.addSection("Folder")
         self._add("Any folder", replace(chosen, folder_id=None))
-        for folder in self._desk.library.folders:
+        for folder in self._desk.order.folders:
             self._add(folder.name, replace(chosen, folder_id=folder.id))
-        if not self._desk.library.folders:
+        if not self._desk.order.folders:
             menu.actions()[-1].setText("There are no folders yet")
             menu.actions()[-1].setEnabled(False)
 

@@ -4,7 +4,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from rdchat.chat.storage.search_reader import SearchAnswer
-from rdchat.services.library.library import Place
+from rdchat.services.order.chat_order import Place
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.icons import line_icon

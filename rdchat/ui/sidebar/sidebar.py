@@ -12,7 +12,7 @@ from rdchat.chat.listing import ChatRow, FolderRow
 from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.search_reader import SearchQuery
 from rdchat.services.chat.conversation_desk import ConversationDesk
-from rdchat.services.library.library import Place, named
+from rdchat.services.order.chat_order import Place, named
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.labels import Ground, ThemedLabel
@@ -36,7 +36,7 @@ class Sidebar(Ground):
 
     def __init__(self, desk: ConversationDesk, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(theme, "window", parent)
-        self._desk, self._library = desk, desk.library
+        self._desk, self._order = desk, desk.order
         self._refresh_waits = False
         self.list = SidebarListView(theme, self)
         self.menus = RowMenus(desk, self.list.rename, self.ask_to_erase, self)
@@ -117,7 +117,7 @@ class Sidebar(Ground):
 
     def ask_to_erase(self, what: Conversation | Folder | None) -> None:
         """Ask whether to delete for good what is in the bin, all of it for None."""
-        chats, folders = self._library.deleted(), self._library.deleted_folders()
+        chats, folders = self._order.deleted(), self._order.deleted_folders()
         if isinstance(what, Conversation):
             chats, folders = [what], []
         elif isinstance(what, Folder):
@@ -136,7 +136,7 @@ class Sidebar(Ground):
         cancel = box.addButton("Cancel", QMessageBox.ButtonRole.RejectRole)
         box.setDefaultButton(cancel)
         box.setEscapeButton(cancel)
-        erase.clicked.connect(lambda: self._library.erase(chats, folders))
+        erase.clicked.connect(lambda: self._order.erase(chats, folders))
         box.open()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -168,7 +168,7 @@ class Sidebar(Ground):
         self.list.open_requested.connect(self._open)
         self.list.delete_requested.connect(self._delete)
         self.list.restore_requested.connect(self._restore)
-        self.list.expand_requested.connect(self._library.set_expanded)
+        self.list.expand_requested.connect(self._order.set_expanded)
         self.list.menu_requested.connect(self._show_menu)
         self.list.rows.rename_submitted.connect(self._desk.rename_conversation)
         self.list.rows.folder_renamed.connect(self._rename_folder)
@@ -181,7 +181,7 @@ class Sidebar(Ground):
         self.bin_bar.restore_requested.connect(lambda: self._restore(self._current()))
         self.bin_bar.erase_requested.connect(self._erase_current)
         self.bin_bar.empty_requested.connect(lambda: self.ask_to_erase(None))
-        self._library.copied.connect(self._desk.open_conversation)
+        self._order.copied.connect(self._desk.open_conversation)
         self._desk.conversations_changed.connect(self.refresh)
         self._desk.conversation_opened.connect(self.mark_open)
         self._theme.changed.connect(self._draw_icons)
@@ -206,7 +206,7 @@ class Sidebar(Ground):
         if self.list.rows.in_bin:
             self.ask_to_erase(what)
         elif isinstance(what, Folder):
-            self._library.delete_folder(what)
+            self._order.delete_folder(what)
         else:
             self._desk.delete_conversation(what.id)
 
@@ -216,24 +216,24 @@ class Sidebar(Ground):
 
     def _restore(self, what: Conversation | Folder | None) -> None:
         if isinstance(what, Folder):
-            self._library.restore_folder(what)
+            self._order.restore_folder(what)
         elif what is not None:
-            self._library.restore(what)
+            self._order.restore(what)
 
     def _rename_folder(self, folder_id: int, name: str) -> None:
-        if (folder := self._library.folder(folder_id)) is not None:
-            self._library.rename_folder(folder, name)
+        if (folder := self._order.folder(folder_id)) is not None:
+            self._order.rename_folder(folder, name)
 
     def _drop(self, key: Key, target: DropTarget) -> None:
         kind, number = key
         chat = next((chat for chat in self._desk.listing.all if kind == "chat" and chat.id == number), None)
-        folder = self._library.folder(number) if kind == "folder" and isinstance(number, int) else None
+        folder = self._order.folder(number) if kind == "folder" and isinstance(number, int) else None
         if chat is not None and target.kind == "pinned":
-            self._library.set_pinned(chat, pinned=True)
+            self._order.set_pinned(chat, pinned=True)
         elif chat is not None:
-            self._library.move(chat, target.folder_id)
+            self._order.move(chat, target.folder_id)
         elif folder is not None:
-            self._library.move_folder(folder, target.folder_id)
+            self._order.move_folder(folder, target.folder_id)
 
     def _show_menu(self, row: object, place: QPoint) -> None:
         menu = self.menus.menu_for(row)  # type: ignore[arg-type]
@@ -248,11 +248,11 @@ class Sidebar(Ground):
             return
         if chat.archived:
             self.show_place(Place.ARCHIVE)
-        folder = self._library.folder(chat.folder_id)
+        folder = self._order.folder(chat.folder_id)
         while folder is not None:
             if not folder.expanded:
-                self._library.set_expanded(folder, expanded=True)
-            folder = self._library.folder(folder.parent_id)
+                self._order.set_expanded(folder, expanded=True)
+            folder = self._order.folder(folder.parent_id)
 
     def _refresh_after_edit(self) -> None:
         if self._refresh_waits:

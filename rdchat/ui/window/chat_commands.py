@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QApplication, QMenu
 
 from rdchat.chat.conversation import Conversation
 from rdchat.services.chat.chat_controller import ChatController
-from rdchat.services.library.library import Place
+from rdchat.services.order.chat_order import Place
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.look.open_menu import refill
 from rdchat.ui.sidebar import Sidebar
@@ -45,11 +45,11 @@ class ChatCommands(QObject):
         self._refresh()
 
     def _connect(self) -> None:
-        actions, desk, library = self._actions, self._desk, self._desk.library
+        actions, desk, order = self._actions, self._desk, self._desk.order
         for action, command in (
             (actions.rename, self._rename),
-            (actions.pin, lambda chat: library.set_pinned(chat, chat.pinned_at is None)),
-            (actions.duplicate, library.duplicate),
+            (actions.pin, lambda chat: order.set_pinned(chat, chat.pinned_at is None)),
+            (actions.duplicate, order.duplicate),
             (actions.archive, self._archive),
             (actions.delete, lambda chat: desk.delete_conversation(chat.id)),
         ):
@@ -84,7 +84,7 @@ class ChatCommands(QObject):
 
     def _archive(self, chat: Conversation) -> None:
         if chat.archived:
-            self._desk.library.set_archived(chat, archived=False)
+            self._desk.order.set_archived(chat, archived=False)
         else:
             self._desk.archive_conversation(chat.id)
 

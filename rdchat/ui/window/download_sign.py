@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PySide6.QtGui import QAction
 
     from rdchat.hub.downloads.download_progress import DownloadProgress
-    from rdchat.services.models.downloads import Downloads
+    from rdchat.services.models.downloading.downloads import Downloads
     from rdchat.services.models.models_desk import ModelsDesk
 
 _SIDE, _RING, _ARROW = 30, 20, 12  # pixels
@@ -154,7 +154,7 @@ class DownloadSign(QObject):
         self._banners.show_banner(banner, "downloads went on", UNDO_MS)
 
     def _tell_finished(self, progress: "DownloadProgress") -> None:
-        from rdchat.services.models.download_totals import model_name  # noqa: PLC0415  once something is downloaded
+        from rdchat.services.models.downloading.download_totals import model_name  # noqa: PLC0415  once something is downloaded
 
         assert self._downloads is not None
         if self._is_seen:

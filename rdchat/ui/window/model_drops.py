@@ -4,7 +4,7 @@ from PySide6.QtCore import QEvent, QMimeData, QObject, Qt, Signal
 from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent
 from PySide6.QtWidgets import QWidget
 
-from rdchat.services.models.dropped_model import DroppedModel
+from rdchat.services.models.installed.dropped_model import DroppedModel
 
 
 class ModelDrops(QObject):

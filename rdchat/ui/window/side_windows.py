@@ -9,16 +9,16 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.requests import DraftSettings, Role
 from rdchat.services.chat.chat_controller import ChatController
-from rdchat.services.models.dropped_model import DroppedModel
+from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.model_drops import ModelDrops
 
 if TYPE_CHECKING:
-    from rdchat.services.app.folder_search import FolderSearch
+    from rdchat.services.background.folder_search import FolderSearch
+    from rdchat.services.models.discover.machine_room import MachineRoom
     from rdchat.services.models.drafters.drafter_shelf import MadeFor
-    from rdchat.services.models.machine_room import MachineRoom
     from rdchat.services.models.models_desk import ModelsDesk
     from rdchat.ui.benchmark import BenchmarkWindow
     from rdchat.ui.benchmark.obstacles import Obstacles

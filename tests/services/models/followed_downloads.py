@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
 from rdchat.hub.tokens import Tokens
-from rdchat.services.models.downloads import Downloads
+from rdchat.services.models.downloading.downloads import Downloads
 from tests.hub.downloading import LIMITS
 
 WAIT_MS = 30_000

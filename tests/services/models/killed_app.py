@@ -14,7 +14,7 @@ from rdchat import app as app_module
 from rdchat import paths
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
 from rdchat.hub.tokens import Tokens
-from rdchat.services.models.downloads import Downloads
+from rdchat.services.models.downloading.downloads import Downloads
 from tests.hub.downloading import LIMITS
 from tests.services.fakes import ScriptedEngine
 

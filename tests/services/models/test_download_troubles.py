@@ -13,7 +13,7 @@ from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_errors import Lack
 from rdchat.hub.tokens import Token, Tokens
-from rdchat.services.models.hub_account import HubAccount
+from rdchat.services.models.downloading.hub_account import HubAccount
 from tests.disks import small_disk
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer

@@ -12,7 +12,7 @@ from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState, FileProgress
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.tokens import Tokens
-from rdchat.services.models.download_totals import model_name
+from rdchat.services.models.downloading.download_totals import model_name
 from tests.hub.downloading import (
     NAME,
     cached,

@@ -7,7 +7,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.tokens import Tokens
-from rdchat.services.models.hub_search import STEPS, HubQuery, HubSearch
+from rdchat.services.models.discover.hub_search import STEPS, HubQuery, HubSearch
 from tests.hub.hub_server import Fault, HubServer
 
 

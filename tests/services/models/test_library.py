@@ -10,8 +10,8 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import ModelError
 from rdchat.inference.api.drafter_facts import InstalledDrafter, TargetMatch
 from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
-from rdchat.services.models import library as library_module
-from rdchat.services.models.library import Library
+from rdchat.services.models.installed import library as library_module
+from rdchat.services.models.installed.library import Library
 from rdchat.services.models.sources import ModelSources
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.services.window import Window

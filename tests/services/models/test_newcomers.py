@@ -6,8 +6,8 @@ import pytest
 
 from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.model_room import ModelRoom
-from rdchat.services.models.fit import Fit, fit_of, needed_bytes
-from rdchat.services.models.newcomers import for_machine, suggestions
+from rdchat.services.models.discover.fit import Fit, fit_of, needed_bytes
+from rdchat.services.models.discover.newcomers import for_machine, suggestions
 
 SIZES = (8, 16, 24, 36, 64, 128)
 

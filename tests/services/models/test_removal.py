@@ -11,7 +11,7 @@ from rdchat.errors import RdchatError
 from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.hub.hub_errors import HubError
 from rdchat.inference.api.library_model import LibraryModel
-from rdchat.services.models.removal import Removal, RemovalQuestion, reason_not_to_delete
+from rdchat.services.models.installed.removal import Removal, RemovalQuestion, reason_not_to_delete
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only

@@ -10,7 +10,7 @@ from rdchat.hub import checksums
 from rdchat.hub.tokens import Tokens
 from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.library_model import LibraryModel
-from rdchat.services.models.verification import Verification, reason_not_to_verify
+from rdchat.services.models.installed.verification import Verification, reason_not_to_verify
 from tests.hub.downloading import NAME, download, small_files
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only

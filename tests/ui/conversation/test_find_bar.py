@@ -143,5 +143,5 @@ def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: 
     actions.show_bin.trigger()
     assert (actions.show_archive.isChecked(), actions.show_bin.isChecked()) == (False, True)
     actions.new_folder.trigger()
-    assert [folder.name for folder in desk.library.folders] == ["New folder"]
+    assert [folder.name for folder in desk.order.folders] == ["New folder"]
     assert window.sidebar.list.editing

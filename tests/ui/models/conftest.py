@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
 from rdchat.inference.api.memory_facts import MachineMemory
-from rdchat.services.models.dropped_model import DroppedModel
+from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.theme import Theme

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from rdchat.inference.api.model_room import ModelRoom
-from rdchat.services.models.machine_room import MachineRoom
+from rdchat.services.models.discover.machine_room import MachineRoom
 
 GB = 2**30
 MAC_16 = ModelRoom(int(16 * GB * 2 / 3), keeps_quantised=True, total_bytes=16 * GB)

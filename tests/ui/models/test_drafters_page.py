@@ -14,7 +14,7 @@ from rdchat import paths
 from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, InstalledDrafter, TargetMatch
 from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.app.folder_search import FolderSearch
+from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.theme import Theme

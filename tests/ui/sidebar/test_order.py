@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Row
 from rdchat.inference.api.requests import Role
-from rdchat.services.library.library import Library, Place
+from rdchat.services.order.chat_order import ChatOrder, Place
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.sidebar import Sidebar
 from tests.ui.conftest import Chat
@@ -60,12 +60,12 @@ def _trigger(sidebar: Sidebar, row: str, *words: str) -> None:
     next(action for action in menu.actions() if action.text().strip() == words[-1]).trigger()
 
 
-def _library(chat: Chat) -> Library:
-    return chat.controller.desk.library
+def _order(chat: Chat) -> ChatOrder:
+    return chat.controller.desk.order
 
 
 def _folder(chat: Chat, name: str, parent: Folder | None = None) -> Folder:
-    folder = _library(chat).create_folder(name, parent.id if parent else None)
+    folder = _order(chat).create_folder(name, parent.id if parent else None)
     assert folder is not None
     return folder
 
@@ -97,7 +97,7 @@ def test_a_pinned_chat_stands_above_and_comes_back(qtbot: QtBot, chat: Chat, sid
     for _ in range(4):
         chat.controller.desk.undo()
     assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
-    assert not _library(chat).history.words
+    assert not _order(chat).history.words
 
 
 def test_chats_are_dragged_into_folders_and_out(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
@@ -182,7 +182,7 @@ def test_a_deleted_folder_leaves_its_chats_and_is_found_in_the_bin(chat: Chat, s
 def test_the_archive_is_a_place_of_its_own(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     assert chat.controller.desk.conversation is not None
     assert chat.controller.desk.conversation.title == "Python"
-    with qtbot.waitSignal(_library(chat).offered_undo):
+    with qtbot.waitSignal(_order(chat).offered_undo):
         _trigger(sidebar, "Python", "Archive")
     assert _shown(sidebar) == ["Today", "Lisbon", "Bread"]
     assert chat.controller.desk.conversation.title == "Lisbon"
@@ -245,11 +245,11 @@ def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar
 
 
 def test_a_duplicate_is_opened_and_undone(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
-    with qtbot.waitSignal(_library(chat).copied):
+    with qtbot.waitSignal(_order(chat).copied):
         _trigger(sidebar, "Bread", "Duplicate")
     assert _shown(sidebar)[1] == "Bread copy"
     assert [message.text for message in chat.controller.messages] == ["About Bread"]
-    with qtbot.waitSignal(_library(chat).copied):
+    with qtbot.waitSignal(_order(chat).copied):
         _trigger(sidebar, "Bread", "Duplicate")
     assert "Bread copy 2" in _shown(sidebar)
     chat.controller.desk.undo()

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, InstalledDrafter, TargetMatch
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.app.folder_search import FolderSearch
+from rdchat.services.background.folder_search import FolderSearch
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.draft_controls import DraftControls
 from tests.ui.conftest import Chat

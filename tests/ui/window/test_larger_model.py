@@ -9,8 +9,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.inference.api.model_room import ModelRoom
-from rdchat.services.models.larger_model import LargerModel
-from rdchat.services.models.machine_room import MachineRoom
+from rdchat.services.models.discover.larger_model import LargerModel
+from rdchat.services.models.discover.machine_room import MachineRoom
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.window.main_window import MainWindow
 from tests.hub.surroundings import no_keychain

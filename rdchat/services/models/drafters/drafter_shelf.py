@@ -11,12 +11,12 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.drafter_facts import InstalledDrafter, TargetMatch
 from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.app.folder_search import FolderSearch
+from rdchat.services.background.folder_search import FolderSearch
+from rdchat.services.background.side_thread import SideThread
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.drafters.own_card import figures_of
-from rdchat.services.models.side_thread import SideThread
 
 MadeFor = Callable[[str], tuple[InstalledDrafter, ...]]
 

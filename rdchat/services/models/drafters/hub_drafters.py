@@ -8,11 +8,11 @@ from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
+from rdchat.hub.drafters.published_drafters import PublishedDrafter, WantedModel, find_published
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.published_drafters import PublishedDrafter, WantedModel, find_published
 from rdchat.hub.tokens import Tokens
-from rdchat.services.models.downloads import Downloads
+from rdchat.services.models.downloading.downloads import Downloads
 
 _LOG = logging.getLogger(__name__)
 

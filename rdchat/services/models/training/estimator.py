@@ -3,7 +3,7 @@
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from rdchat.inference.api.training import News, TrainingEstimate, TrainingNews, TrainingOrder, TrainingTask
-from rdchat.services.models.side_thread import SideThread
+from rdchat.services.background.side_thread import SideThread
 from rdchat.services.models.training.training_process import TrainingProcess
 
 

@@ -11,7 +11,7 @@ from rdchat import paths
 from rdchat.chat.asked_questions import asked_questions
 from rdchat.errors import RdchatError
 from rdchat.inference.api.training import Comparison, News, TrainingNews, TrainingOrder, TrainingTask
-from rdchat.services.models.side_thread import SideThread
+from rdchat.services.background.side_thread import SideThread
 from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, KeptTraining, TrainingRecord, add_point
 from rdchat.services.models.training.training_process import TrainingProcess
 

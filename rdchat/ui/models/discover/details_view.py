@@ -4,9 +4,9 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
 
 from rdchat.inference.api.model_room import ModelRoom
-from rdchat.services.models.hub_details import ModelDetails
+from rdchat.services.models.discover.hub_details import ModelDetails
+from rdchat.services.models.discover.newcomers import Suggestion
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.services.models.newcomers import Suggestion
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.models.discover import words

@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayou
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.downloads import Downloads
+from rdchat.services.models.downloading.downloads import Downloads
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme

@@ -4,7 +4,7 @@ from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
-from rdchat.services.models.hub_trouble import HubTrouble
+from rdchat.services.models.discover.hub_trouble import HubTrouble
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import LARGE, SMALL, Theme
 from rdchat.ui.transcript.markdown.blocks import is_openable

@@ -7,10 +7,10 @@ from PySide6.QtWidgets import QHBoxLayout, QSplitter, QStackedWidget, QVBoxLayou
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download_progress import DownloadProgress
 from rdchat.hub.endpoint import find_endpoint
-from rdchat.services.models.hub_search import STEPS, HubQuery
+from rdchat.services.models.discover.hub_search import STEPS, HubQuery
+from rdchat.services.models.discover.newcomers import for_machine, suggestions
+from rdchat.services.models.discover.search_filters import SearchFilters, choices_among
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.services.models.newcomers import for_machine, suggestions
-from rdchat.services.models.search_filters import SearchFilters, choices_among
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import ElidedLabel, Ground, Separator
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme

@@ -7,8 +7,8 @@ from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistent
 
 from rdchat.hub.found_models import FoundModel
 from rdchat.inference.api.model_room import ModelRoom
-from rdchat.services.models.fit import Fit, fit_of
-from rdchat.services.models.newcomers import Suggestion
+from rdchat.services.models.discover.fit import Fit, fit_of
+from rdchat.services.models.discover.newcomers import Suggestion
 from rdchat.ui.models.discover import words
 
 Index = QModelIndex | QPersistentModelIndex

@@ -5,8 +5,8 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from rdchat.hub.found_models import SortBy
-from rdchat.services.models.hub_search import HubQuery
-from rdchat.services.models.search_filters import FilterChoices, SearchFilters
+from rdchat.services.models.discover.hub_search import HubQuery
+from rdchat.services.models.discover.search_filters import FilterChoices, SearchFilters
 from rdchat.ui.look import formatting
 from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.theme import SMALL, Theme

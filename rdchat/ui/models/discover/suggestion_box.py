@@ -4,8 +4,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from rdchat.services.models.discover.newcomers import Source, Suggestion
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.services.models.newcomers import Source, Suggestion
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover import words

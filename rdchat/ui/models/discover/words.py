@@ -4,8 +4,8 @@ from datetime import date
 
 from rdchat.hub.found_models import FoundModel
 from rdchat.inference.api.model_room import ModelRoom
-from rdchat.services.models.fit import Fit, fit_of, needed_bytes
-from rdchat.services.models.newcomers import Checked, SuggestedDrafter, Suggestion
+from rdchat.services.models.discover.fit import Fit, fit_of, needed_bytes
+from rdchat.services.models.discover.newcomers import Checked, SuggestedDrafter, Suggestion
 from rdchat.ui.look import formatting
 
 DOT = "  ·  "

@@ -8,8 +8,8 @@ from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVB
 
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.download_totals import model_name
-from rdchat.services.models.downloads import Downloads
+from rdchat.services.models.downloading.download_totals import model_name
+from rdchat.services.models.downloading.downloads import Downloads
 from rdchat.ui.look.buttons import IconButton, TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.icons import line_pixmap

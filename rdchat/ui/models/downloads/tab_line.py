@@ -3,7 +3,7 @@
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtWidgets import QTabBar
 
-from rdchat.services.models.downloads import Downloads
+from rdchat.services.models.downloading.downloads import Downloads
 from rdchat.ui.look.theme import SMALL, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.downloads.thin_bar import ThinBar

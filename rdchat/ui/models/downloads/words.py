@@ -2,7 +2,7 @@
 
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState, FileProgress
 from rdchat.hub.hub_errors import Lack
-from rdchat.services.models.download_totals import DownloadTotals
+from rdchat.services.models.downloading.download_totals import DownloadTotals
 
 _DOT = "  ·  "
 _LEAST_SPEED = 1000  # bytes a second; below that nothing can be said of the time left

@@ -8,7 +8,7 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from rdchat.hub.downloads.download_progress import DownloadProgress
-from rdchat.hub.published_drafters import PublishedDrafter, PublishedKind, WantedModel
+from rdchat.hub.drafters.published_drafters import PublishedDrafter, PublishedKind, WantedModel
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.drafters.hub_drafters import HubDrafters

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QProgressBar, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
-from rdchat.hub.published_drafters import PublishedDrafter
+from rdchat.hub.drafters.published_drafters import PublishedDrafter
 from rdchat.services.models.drafters.drafter_shelf import ShelfEntry
 from rdchat.ui.look.formatting import counted, decimal, memory, percent
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, wrapped

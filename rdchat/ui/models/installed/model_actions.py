@@ -9,9 +9,9 @@ from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.library_model import LibraryModel
 from rdchat.inference.api.memory_facts import Fit, fit_of, gigabytes, memory_need
 from rdchat.services.engine.engine_events import Failure
+from rdchat.services.models.installed.removal import RemovalQuestion, Removed, reason_not_to_delete
+from rdchat.services.models.installed.verification import Verified, reason_not_to_verify
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.services.models.removal import RemovalQuestion, Removed, reason_not_to_delete
-from rdchat.services.models.verification import Verified, reason_not_to_verify
 from rdchat.ui.look import formatting
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.model_rows import ModelListView, key_of

@@ -7,7 +7,7 @@ from rdchat.hub.trash import TrashedModel
 from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.library_model import LibraryModel, Verifies
 from rdchat.inference.api.memory_facts import Fit, MachineMemory, MemoryNeed, fit_of, gigabytes
-from rdchat.services.models.removal import RemovalQuestion
+from rdchat.services.models.installed.removal import RemovalQuestion
 from rdchat.ui.look import formatting
 
 Row = LibraryModel | TrashedModel

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.models.machine_room import MachineRoom
+from rdchat.services.models.discover.machine_room import MachineRoom
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.hub.hub_server import HubServer

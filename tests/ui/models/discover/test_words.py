@@ -3,8 +3,8 @@
 import pytest
 
 from rdchat.hub.found_models import FoundModel
-from rdchat.services.models.fit import Fit
-from rdchat.services.models.newcomers import Checked, suggestions
+from rdchat.services.models.discover.fit import Fit
+from rdchat.services.models.discover.newcomers import Checked, suggestions
 from rdchat.ui.look.formatting import MACHINE
 from rdchat.ui.models.discover import words
 from tests.ui.models.rooms import MAC_16

@@ -4,7 +4,7 @@ import pytest
 
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState, FileProgress
 from rdchat.hub.hub_errors import Lack
-from rdchat.services.models.download_totals import DownloadTotals, totals_of
+from rdchat.services.models.downloading.download_totals import DownloadTotals, totals_of
 from rdchat.ui.models.downloads import words
 
 GB = 10**9

@@ -9,8 +9,8 @@ from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.found_models import FoundModel, SortBy
 from rdchat.hub.route import Route, find_route
 from rdchat.hub.tokens import Tokens
-from rdchat.services.models.hub_trouble import HubTrouble, trouble_of
-from rdchat.services.models.latest_task import LatestTask
+from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of
 
 STEPS = (60, 200, 500)  # so many results are asked for, one after the other
 _TYPING_MS = 300  # a pause in typing asks; not every letter

@@ -12,9 +12,9 @@ from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadProgr
 from rdchat.hub.downloads.wanted_downloads import WantedDownload, write_wanted
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.tokens import Tokens
-from rdchat.services.models.download_totals import DownloadTotals, totals_of
-from rdchat.services.models.left_over import LeftOver, free_bytes, left_over
-from rdchat.services.models.work_thread import WorkThread
+from rdchat.services.background.work_thread import WorkThread
+from rdchat.services.models.downloading.download_totals import DownloadTotals, totals_of
+from rdchat.services.models.downloading.left_over import LeftOver, free_bytes, left_over
 
 LIMITS = DownloadLimits(tries=60, lock_wait_s=1e9)
 """The window has time: it goes on trying for an hour without a network, and waits for other programs' downloads."""

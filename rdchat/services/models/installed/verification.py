@@ -13,7 +13,7 @@ from rdchat.hub.known_files import is_repository
 from rdchat.hub.tokens import Tokens
 from rdchat.hub.verifying import Verdict, verify_cached, verify_folder
 from rdchat.inference.api.library_model import LibraryModel
-from rdchat.services.models.background_task import BackgroundTask
+from rdchat.services.background.background_task import BackgroundTask
 
 
 @dataclass(frozen=True, slots=True)

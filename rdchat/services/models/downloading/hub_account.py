@@ -8,7 +8,7 @@ from rdchat.errors import RdchatError
 from rdchat.hub.endpoint import Endpoint, find_endpoint
 from rdchat.hub.hub_errors import AccessRefusedError
 from rdchat.hub.tokens import FoundToken, HubAccess, Token, Tokens, TokenSource
-from rdchat.services.models.work_thread import WorkThread
+from rdchat.services.background.work_thread import WorkThread
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from rdchat.errors import StorageFullError
 from rdchat.inference.api.requests import Role
-from rdchat.services.library.library import Place
-from rdchat.services.library.undo_history import UndoHistory
+from rdchat.services.order.chat_order import Place
+from rdchat.services.order.undo_history import UndoHistory
 from tests.services.window import Window
 
 
@@ -12,24 +12,24 @@ def test_steps_are_taken_back_latest_first(window: Window) -> None:
     window.ask("One")
     chat = desk.conversation
     assert chat is not None
-    folder = desk.library.create_folder("Work")
+    folder = desk.order.create_folder("Work")
     assert folder is not None
-    desk.library.move(chat, folder.id)
+    desk.order.move(chat, folder.id)
     desk.rename_conversation(chat.id, "Renamed")
-    desk.library.rename_folder(folder, "Home")
+    desk.order.rename_folder(folder, "Home")
     desk.archive_conversation(chat.id)
     assert desk.conversation is None
-    assert desk.library.history.words == "Archive “Renamed”"
+    assert desk.order.history.words == "Archive “Renamed”"
     desk.undo()
     assert window.titles == ["Renamed"]
     desk.undo()
-    assert desk.library.folders[0].name == "Work"
+    assert desk.order.folders[0].name == "Work"
     desk.undo()
     assert window.titles == ["One"]
     desk.undo()
     assert window.store.conversation(chat.id).folder_id is None
     desk.undo()
-    assert desk.library.folders == ()
+    assert desk.order.folders == ()
     desk.undo()  # there is nothing
 
 
@@ -58,9 +58,9 @@ def test_what_was_deleted_for_good_cannot_be_undone_and_does_not_block_the_rest(
     desk.new_chat()
     window.ask("Two")
     one, two = window.store.conversations()[::-1]
-    desk.library.set_pinned(one, pinned=True)
+    desk.order.set_pinned(one, pinned=True)
     desk.delete_conversation(two.id)
-    desk.library.erase(desk.library.deleted())
+    desk.order.erase(desk.order.deleted())
     desk.undo()
     assert "no longer exists" in window.seen.storage_failures[-1].title
     desk.undo()
@@ -71,7 +71,7 @@ def test_sending_into_the_archive_brings_the_chat_back(window: Window) -> None:
     desk = window.controller.desk
     window.ask("One")
     assert desk.conversation is not None
-    desk.library.set_archived(desk.conversation, archived=True)
+    desk.order.set_archived(desk.conversation, archived=True)
     assert window.titles == []
     window.ask("Once more")
     assert window.titles == ["One"]
@@ -85,9 +85,9 @@ def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
     for number in range(300):
         last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
     desk.refresh()
-    desk.library.duplicate(chat)
+    desk.order.duplicate(chat)
     assert window.titles == ["Long"]
-    with window.qtbot.waitSignal(desk.library.copied) as copied:
+    with window.qtbot.waitSignal(desk.order.copied) as copied:
         pass
     assert window.titles == ["Long copy", "Long"]
     assert len(store.messages(copied.args[0])) == 300
@@ -101,7 +101,7 @@ def test_closing_midway_leaves_the_rest_to_the_next_start(window: Window) -> Non
     last = None
     for number in range(300):
         last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
-    desk.library.duplicate(chat)
+    desk.order.duplicate(chat)
     desk.close()
     assert [each.title for each in store.conversations()] == ["Long"]
     assert len(store._database.rows("SELECT id FROM conversations")) == 2

@@ -6,7 +6,7 @@ from PySide6.QtCore import QObject
 
 from rdchat import memory
 from rdchat.inference.api.model_room import ModelRoom
-from rdchat.services.app.folder_search import FolderSearch
+from rdchat.services.background.folder_search import FolderSearch
 
 
 class MachineRoom(FolderSearch):

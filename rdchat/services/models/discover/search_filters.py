@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rdchat.hub.found_models import FoundModel
 from rdchat.inference.api.model_room import ModelRoom
-from rdchat.services.models.fit import Fit, fit_of
+from rdchat.services.models.discover.fit import Fit, fit_of
 
 
 @dataclass(frozen=True, slots=True)

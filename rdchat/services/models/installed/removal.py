@@ -14,7 +14,7 @@ from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import hub_cache, repository_of
 from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, restore, trashed_models
 from rdchat.inference.api.library_model import LibraryModel
-from rdchat.services.models.background_task import BackgroundTask
+from rdchat.services.background.background_task import BackgroundTask
 
 if TYPE_CHECKING:
     from rdchat.hub.deleting import DeletionPlan

@@ -9,9 +9,9 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.store import ConversationStore
+from rdchat.services.background.sliced_work import SlicedWork
 from rdchat.services.chat.storage_watch import StorageWatch
-from rdchat.services.library.sliced_work import SlicedWork
-from rdchat.services.library.undo_history import UndoHistory
+from rdchat.services.order.undo_history import UndoHistory
 
 _EXPIRY_MS = 3_600_000  # an app that stays open for weeks looks into its bin each hour
 _LONGEST_NAMED = 40
@@ -25,7 +25,7 @@ class Place(StrEnum):
     BIN = "bin"
 
 
-class Library(QObject):
+class ChatOrder(QObject):
     """Every command but expanding a folder, and deleting for good, is a step that `history` takes back.
 
     Args:

@@ -13,9 +13,9 @@ from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
 from rdchat.hub.route import Route, find_route
 from rdchat.hub.tokens import Tokens
-from rdchat.services.models.card_text import plain_card
-from rdchat.services.models.hub_trouble import HubTrouble, trouble_of
-from rdchat.services.models.latest_task import LatestTask
+from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.models.discover.card_text import plain_card
+from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of
 
 
 @dataclass(frozen=True, slots=True)

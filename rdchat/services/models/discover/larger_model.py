@@ -6,8 +6,8 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.machine_room import MachineRoom
-from rdchat.services.models.newcomers import Suggestion, for_machine
+from rdchat.services.models.discover.machine_room import MachineRoom
+from rdchat.services.models.discover.newcomers import Suggestion, for_machine
 
 
 class LargerModel(QObject):

@@ -9,9 +9,9 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.drafter_facts import InstalledDrafter
 from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
 from rdchat.inference.api.memory_facts import MachineMemory
+from rdchat.services.background.background_task import BackgroundTask
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.background_task import BackgroundTask
 from rdchat.services.models.sources import ModelSources
 
 _BATCH_S = 0.25  # between two lists of what was found so far

@@ -52,13 +52,13 @@ def fill() -> None:
     weights = [1 / (number + 1) for number in range(len(vocabulary))]
     with store._database.writing() as connection:
         for number in range(1, MESSAGES + 1):
-            chat = number % CHATS + 1
+            place = number % CHATS + 1
             text = " ".join(choose.choices(vocabulary, weights, k=choose.randrange(5, 120)))
             role = (Role.USER, Role.ASSISTANT)[number // CHATS % 2]
             connection.execute(
                 "INSERT INTO messages (conversation_id, parent_id, activated, role, status, created_at, model, text)"
                 " VALUES (?, ?, ?, ?, 'complete', ?, ?, ?)",
-                (chat, number - CHATS if number > CHATS else None, number, role, time.time(),
+                (place, number - CHATS if number > CHATS else None, number, role, time.time(),
                  f"model {number % 7}" if role is Role.ASSISTANT else None, text),
             )  # fmt: skip
     store.close()
@@ -101,7 +101,7 @@ def _answer_ms(field: QLineEdit, desk: ConversationDesk, typed: str) -> float:
             loop.quit()
 
     for letter in typed:
-        QTest.keyClick(field, letter)
+        QTest.keyClicks(field, letter)
         wait(0.06)
     began = time.perf_counter()
     desk.conversations_changed.connect(note)

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 
 from rdchat.inference.api.model_room import ModelRoom
-from rdchat.services.models.fit import Fit, fit_of
+from rdchat.services.models.discover.fit import Fit, fit_of
 
 _ALMOST = 0.97  # a Mac of 16 GB may tell of a little less
 

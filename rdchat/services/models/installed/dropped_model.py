@@ -3,8 +3,8 @@
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.errors import RdchatError
+from rdchat.services.background.background_task import BackgroundTask
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.background_task import BackgroundTask
 from rdchat.services.models.sources import ModelSources
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rdchat.errors import NetworkError
 from rdchat.hub.cache_layout import snapshot_of
-from rdchat.hub.card_figures import CardFigure, figures_in
+from rdchat.hub.drafters.card_figures import CardFigure, figures_in
 from rdchat.hub.found_models import FoundModel
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError

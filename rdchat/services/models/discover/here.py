@@ -3,7 +3,7 @@
 from PySide6.QtCore import QObject
 
 from rdchat.hub.cache_layout import cached_repositories, snapshot_of
-from rdchat.services.app.folder_search import FolderSearch
+from rdchat.services.background.folder_search import FolderSearch
 
 
 class HereRepositories(FolderSearch):

@@ -1,0 +1,1 @@
+"""What the hub has to draft for a model."""

@@ -1,0 +1,1 @@
+"""Work beside the window: on threads, or in slices between its events."""

@@ -1,0 +1,1 @@
+"""Downloads as widgets see them, and the account that they are asked with."""
