@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import httpx2
 
 from rdchat import __version__
+from rdchat.hub.connections import tls_context
 from rdchat.hub.endpoint import check_online
-from rdchat.hub.hub_errors import HubError, refusal
+from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal
 from rdchat.hub.known_files import (
     HubFile,
     RepositoryFiles,
@@ -24,10 +27,8 @@ from rdchat.hub.known_files import (
 )
 from rdchat.hub.tokens import HubAccess
 
-if TYPE_CHECKING:
-    import httpx2
-
 SortBy = Literal["downloads", "likes", "last_modified"]
+_TIMEOUT = httpx2.Timeout(30.0, connect=15.0)
 _MOST_FILES = 10_000
 _MOST_BYTES = 2**50  # of a file
 _EXPAND = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]
@@ -127,8 +128,6 @@ class HubApi:
     @contextmanager
     def _in_words(self, repository: str = "", revision: str = "main") -> Iterator[None]:
         """Say as a NetworkError what goes wrong in asking."""
-        import httpx2  # noqa: PLC0415  it takes a quarter of a second, and windows import this module
-
         check_online()
         host = self._endpoint.host
         try:
@@ -141,7 +140,7 @@ class HubApi:
             _LOG.info("The hub's answer was not understood", exc_info=True)
             raise HubError(f"{host} answers with something that is no hub's answer.", "Try again later.") from error
 
-    def _refusal(self, response: "httpx2.Response", repository: str, revision: str) -> HubError:
+    def _refusal(self, response: httpx2.Response, repository: str, revision: str) -> HubError:
         return refusal(response.status_code, response.headers, self._access, repository, revision)
 
 
@@ -167,11 +166,26 @@ def _library() -> ModuleType:
     import huggingface_hub  # noqa: PLC0415
     from huggingface_hub import constants  # noqa: PLC0415
 
-    from rdchat.hub.hub_client import make_client  # noqa: PLC0415
-
     constants.HF_HUB_DISABLE_TELEMETRY = True  # where somebody imported it before
-    huggingface_hub.set_client_factory(make_client)
+    huggingface_hub.set_client_factory(lambda: _Client(verify=tls_context(), follow_redirects=True, timeout=_TIMEOUT))
     return huggingface_hub
+
+
+class _Client(httpx2.Client):
+    """Says at once what goes wrong, which `huggingface_hub` would try for half a minute before it says so."""
+
+    def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        host = request.url.netloc.decode()
+        try:
+            response = super().send(request, **options)
+        except httpx2.TimeoutException as error:
+            raise TemporaryHubError(f"{host} does not answer.", "Check the network connection.") from error
+        except httpx2.TransportError as error:
+            hint = "Check the network connection, and the proxy where there is one."
+            raise HubError(f"{host} cannot be reached.", hint) from error
+        if response.status_code == 429 or response.is_server_error:
+            response.raise_for_status()
+        return response
 
 
 def _file(sibling: Any) -> HubFile:
