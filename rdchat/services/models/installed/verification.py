@@ -2,18 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.endpoint import find_endpoint
-from rdchat.hub.hub_api import HubApi
 from rdchat.hub.known_files import is_repository
 from rdchat.hub.tokens import Tokens
-from rdchat.hub.verifying import Verdict, verify_cached, verify_folder
 from rdchat.inference.api.library_model import LibraryModel
 from rdchat.services.background.background_task import BackgroundTask
+
+if TYPE_CHECKING:
+    from rdchat.hub.verifying import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Verified:
     """What came of it."""
 
     model: LibraryModel
-    verdict: Verdict
+    verdict: "Verdict"
 
 
 class Verification(QObject):
@@ -70,7 +72,7 @@ class Verification(QObject):
         self.progressed.emit()
 
     @Slot(object)
-    def _on_finished(self, verdict: Verdict) -> None:
+    def _on_finished(self, verdict: "Verdict") -> None:
         model, self.model = self.model, None
         assert model is not None
         self.finished.emit(Verified(model, verdict))
@@ -99,7 +101,10 @@ def _name_at_the_hub(model: LibraryModel) -> str:
     return f"{folder.parent.name}/{folder.name}" if model.place == "LM Studio" else ""
 
 
-def _verdict(model: LibraryModel, tokens: Tokens, on_bytes: Callable[[int], None]) -> Verdict:
+def _verdict(model: LibraryModel, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":
+    from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  slow to import
+    from rdchat.hub.verifying import verify_cached, verify_folder  # noqa: PLC0415
+
     if reason := reason_not_to_verify(model):
         raise ModelError(reason)
     api = HubApi(tokens.access(find_endpoint()))

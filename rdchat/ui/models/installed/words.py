@@ -1,14 +1,17 @@
 """What the page of installed models says. Pure functions."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rdchat.chat.settings import Settings
 from rdchat.hub.trash import TrashedModel
-from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.library_model import LibraryModel, Verifies
 from rdchat.inference.api.memory_facts import Fit, MachineMemory, MemoryNeed, fit_of, gigabytes
 from rdchat.services.models.installed.removal import RemovalQuestion
 from rdchat.ui.look import formatting
+
+if TYPE_CHECKING:
+    from rdchat.hub.verifying import Verdict
 
 Row = LibraryModel | TrashedModel
 _NAMED_FILES = 3
@@ -149,7 +152,7 @@ def targets_of(model: LibraryModel, settings: Settings) -> list[str]:
     return [item.model.rpartition("/")[2] for item in settings.drafts if item.draft.draft_model in own]
 
 
-def verdict_words(verdict: Verdict) -> tuple[str, str]:
+def verdict_words(verdict: "Verdict") -> tuple[str, str]:
     """Return the result of a verification in words, and the name of its colour."""
     problem = f" {verdict.hub_problem} So only what is here was checked." if verdict.hub_problem else ""
     if verdict.is_whole:
