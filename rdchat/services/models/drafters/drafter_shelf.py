@@ -12,7 +12,7 @@ from rdchat.inference.api.drafter_facts import InstalledDrafter, TargetMatch
 from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.folder_search import FolderSearch
-from rdchat.services.background.side_thread import SideThread
+from rdchat.services.background.work_queue import WorkQueue
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
@@ -85,7 +85,7 @@ class DrafterShelf(QObject):
     ) -> None:
         super().__init__(parent)
         self._slot, self._drafting, self._preferences = slot, drafting, preferences
-        self._side = SideThread("drafters", self)
+        self._side = WorkQueue("drafters", self)
         self._models: FolderSearch | None = None
         self._made_for: FolderSearch | None = None
         self._figures: dict[str, dict[str, float]] = {}  # by drafter

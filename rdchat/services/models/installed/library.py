@@ -9,7 +9,7 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.drafter_facts import InstalledDrafter
 from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
 from rdchat.inference.api.memory_facts import MachineMemory
-from rdchat.services.background.background_task import BackgroundTask
+from rdchat.services.background.latest_task import LatestTask
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.sources import ModelSources
@@ -49,13 +49,13 @@ class Library(QObject):
         self.problem = ""
         self._looked = self._again = False
         self._search, self._asking, self._matching = (
-            BackgroundTask(name, self) for name in ("library", "memory", "drafters")
+            LatestTask(name, self) for name in ("library", "memory", "drafters")
         )
         self._search.told.connect(self._take_some)
-        self._search.finished.connect(self._take_all)
+        self._search.done.connect(self._take_all)
         self._search.failed.connect(self._on_failed)
-        self._asking.finished.connect(self._take_memory)
-        self._matching.finished.connect(self._take_drafters)
+        self._asking.done.connect(self._take_memory)
+        self._matching.done.connect(self._take_drafters)
         self._matching.failed.connect(self._match_now)
         self._to_match: LibraryModel | None = None
         self._match_timer = QTimer(self, interval=_MATCH_MS, singleShot=True)
