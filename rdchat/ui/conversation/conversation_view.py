@@ -7,8 +7,8 @@ from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState, Failure
+from rdchat.services.models.device_memory import DeviceMemory
 from rdchat.services.models.discover.larger_model import LargerModel
-from rdchat.services.models.discover.machine_room import MachineRoom
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer, ComposerState
 from rdchat.ui.conversation.find_bar import FindBar
@@ -56,9 +56,9 @@ class ConversationView(Ground):
         self._show_conversation()
         self._show_state()
 
-    def offer_larger_model(self, room: MachineRoom) -> None:
+    def offer_larger_model(self, memory: DeviceMemory) -> None:
         """Say in one line that the default model is small, while there is a larger one that this memory holds."""
-        larger = LargerModel(self._controller.model_slot, self._controller.preferences, room, self)
+        larger = LargerModel(self._controller.model_slot, self._controller.preferences, memory, self)
         larger.changed.connect(lambda: self._show_larger_model(larger))
 
     def _connect_transcript(self) -> None:

@@ -63,8 +63,7 @@ class ModelsWindow(QDialog):
         layout.addLayout(bar)
         layout.addWidget(Separator(theme))
         layout.addWidget(self._pages, 1)
-        for key in QKeySequence.keyBindings(QKeySequence.StandardKey.Close):
-            QShortcut(key, self, self.close)
+        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
         self.resize(1000, 680)
 
     def _show_refused(self, words: str) -> None:

@@ -115,7 +115,7 @@ class ModelActions(QObject):
             self.load()
 
     def _load(self, model: LibraryModel) -> None:
-        memory, slot = self._desk.library.memory, self._desk.slot
+        memory, slot = self._desk.memory.now, self._desk.slot
         if memory is not None and model.sizes is not None:
             need = memory_need(model.sizes, slot.dtype, memory.on_gpu)
             if fit_of(need, memory.room) is Fit.TOO_LARGE:
