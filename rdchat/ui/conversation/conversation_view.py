@@ -221,7 +221,7 @@ class ConversationView(Ground):
         if offered is None:
             self.banners.close_banner("larger model")
             return
-        size = formatting.memory(offered.weight_bytes)
+        size = formatting.file_size(offered.weight_bytes)
         banner = Banner(
             self._theme, f"The default model is small. {offered.name} fits {formatting.MACHINE}: {size}.", icon="model"
         )

@@ -28,7 +28,7 @@ def test_the_loaded_model_is_shown_first(page: InstalledPage) -> None:
     assert page.details.name.text() == "tiny"
     assert page.details.state.text() == "Loaded"
     assert page.bar.load.text() == "Unload"
-    assert page.pane.words.text() == "3 models, 5.1 GB"
+    assert page.pane.words.text() == "3 models, 5.14 GB"
     assert page.pane.list.hasFocus()
 
 

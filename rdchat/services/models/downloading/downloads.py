@@ -119,6 +119,10 @@ class Downloads(QObject):
         """Return where each download stands, in the order in which they were begun."""
         return tuple(self._shown.values())
 
+    def last_of(self, repository: str) -> DownloadProgress | None:
+        """Return where the last download of a repository stands; None where there was none."""
+        return next((each for each in reversed(self.progress()) if each.repository == repository), None)
+
     def is_model(self, download: str) -> bool:
         """Tell whether it answers by itself once it is here."""
         return download not in self._no_models

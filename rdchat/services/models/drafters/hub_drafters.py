@@ -27,6 +27,7 @@ class HubDrafters(QObject):
         searching: Whether the hub is being asked.
         found: What was found so far.
         finished: What was downloaded since the window was first opened.
+        downloads: Fetch what is wanted.
         problem, hint: Why the hub could not be asked, or nothing be downloaded.
     """
 
@@ -35,7 +36,7 @@ class HubDrafters(QObject):
 
     def __init__(self, tokens: Tokens, downloads: Downloads, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._tokens, self._downloads = tokens, downloads
+        self._tokens, self.downloads = tokens, downloads
         self._task = LatestTask("hub drafters", self)
         self.model = ""
         self.searching = False
@@ -65,15 +66,10 @@ class HubDrafters(QObject):
     def download(self, repository: str) -> None:
         """Fetch what was found, or go on with it; `changed` follows."""
         try:
-            self._downloads.start(repository)
+            self.downloads.start(repository)
         except RdchatError as error:
             self.problem, self.hint = error.message, error.hint
             self.changed.emit()
-
-    def download_of(self, repository: str) -> DownloadProgress | None:
-        """Return where the last download of a repository stands; None where there was none."""
-        mine = [each for each in self._downloads.progress() if each.repository == repository]
-        return mine[-1] if mine else None
 
     def search(self, model: WantedModel) -> None:
         """Ask the hub; `changed` follows as things are found."""

@@ -9,13 +9,14 @@ from rdchat.services.models.discover.hub_details import ModelDetails
 from rdchat.services.models.discover.newcomers import Suggestion
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.opening import open_page
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.models.discover import words
 from rdchat.ui.models.discover.card_view import CardView
 from rdchat.ui.models.discover.download_box import DownloadBox
 from rdchat.ui.models.discover.files_box import FilesBox
 from rdchat.ui.models.discover.link_button import LinkButton
-from rdchat.ui.models.discover.notice_view import NoticeView, open_page
+from rdchat.ui.models.discover.notice_view import NoticeView
 from rdchat.ui.models.discover.suggestion_box import SuggestionBox
 
 _GATED = "Gated: its authors give access on its page, and the hub wants a token."

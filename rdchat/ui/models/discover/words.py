@@ -31,7 +31,7 @@ def compact(number: int) -> str:
 
 def size(count: int | None) -> str:
     """Return `4.61 GB`; empty where nobody knows."""
-    return formatting.memory(count) if count else ""
+    return formatting.file_size(count) if count else ""
 
 
 def day(changed: str) -> str:

@@ -14,7 +14,7 @@ from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.details import ModelDetails
 from rdchat.ui.models.installed.list_pane import ListPane
 from rdchat.ui.models.installed.model_actions import ModelActions
-from rdchat.ui.models.installed.words import Row, file_size
+from rdchat.ui.models.installed.words import Row
 
 _MEMORY_MS = 5000  # between two looks at what other apps leave
 _LIST_WIDTH, _SMALLEST_LIST = 300, 230
@@ -136,7 +136,7 @@ class InstalledPage(QWidget):
             self.pane.say("No model has these words.")
         else:
             size = sum(model.disk_bytes for model in models)
-            self.pane.say(f"{formatting.counted(len(models), 'model')}, {file_size(size)}")
+            self.pane.say(f"{formatting.counted(len(models), 'model')}, {formatting.file_size(size)}")
         self._empty.setText(_EMPTY if library.looked and not models else _NOTHING)
 
     def _show_loaded(self) -> None:
