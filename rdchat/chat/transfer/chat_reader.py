@@ -8,8 +8,8 @@ from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, MESSAGE_COLUMNS, conv
 from rdchat.chat.transfer.portable import PortableChat, PortableMessage, parents_first
 from rdchat.errors import StorageError
 
-_VISIBLE = "SELECT id FROM conversations WHERE deleted_at IS NULL ORDER BY updated_at DESC, id DESC"
-_CHAT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE id = ? AND deleted_at IS NULL"
+_VISIBLE = "SELECT id FROM conversations WHERE deleted_at IS NULL AND unlisted = 0 ORDER BY updated_at DESC, id DESC"
+_CHAT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE id = ? AND deleted_at IS NULL AND unlisted = 0"
 _MESSAGES = f"""
     SELECT {MESSAGE_COLUMNS}, activated, (SELECT trace FROM message_traces WHERE message_id = messages.id)
     FROM messages WHERE conversation_id = ? ORDER BY id

@@ -1,8 +1,7 @@
 """Chats into the store, off the main thread, while the app uses it.
 
-The chats of a file are written a few at a time, hidden as deleted ones are, so that the app waits for no long
-transaction; one short transaction at the end shows all of them. Where the process dies before that, the store throws
-them away when it is opened the next time: `deleted_at` 0 is older than anything that is kept for an undo.
+The chats of a file are written a few at a time, shown nowhere, so that the app waits for no long transaction; one short
+transaction at the end shows all of them. Where the process dies before that, the app erases them when it is started.
 """
 
 import sqlite3
@@ -23,8 +22,8 @@ _MERGED_PAGES, _MOST_MERGES = 32, 12
 _MERGE = f"INSERT INTO messages_index (messages_index, rank) VALUES ('merge', {_MERGED_PAGES})"
 _UNKNOWN = -1.0  # a date that is none
 _CHAT = """
-    INSERT INTO conversations (title, created_at, updated_at, deleted_at, system_prompt, sampling)
-    VALUES (?, ?, ?, 0, ?, ?)
+    INSERT INTO conversations (title, created_at, updated_at, unlisted, system_prompt, sampling)
+    VALUES (?, ?, ?, 2, ?, ?)
 """
 _MESSAGE = """
     INSERT INTO messages (conversation_id, parent_id, activated, role, status, created_at, model, seed, finish_reason,
@@ -77,7 +76,7 @@ class ChatWriter:
         """Show all chats, at once."""
         self._commit()
         self._begin()
-        self._each("UPDATE conversations SET deleted_at = NULL WHERE id = ?", self.chats)
+        self._each("UPDATE conversations SET unlisted = 0 WHERE id = ?", self.chats)
         self._commit()
 
     def discard(self) -> None:
@@ -161,7 +160,9 @@ class KnownChats:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._ids: dict[str, list[int]] = {}
-        for conversation, title in connection.execute("SELECT id, title FROM conversations WHERE deleted_at IS NULL"):
+        for conversation, title in connection.execute(
+            "SELECT id, title FROM conversations WHERE deleted_at IS NULL AND unlisted = 0"
+        ):
             self._ids.setdefault(title, []).append(conversation)
 
     def have(self, chat: PortableChat) -> bool:
