@@ -59,6 +59,7 @@ def title_from_model(written: str, *, begins_in_thought: bool) -> str:
         return ""
     if len(line) > _LONGEST_WRITTEN or len(line.split()) > _MOST_WORDS_MADE or line.endswith(":"):
         return ""
+    line = line.rstrip(" ,;")
     return line.rstrip(".\u3002") if line.count(".") < 2 else line
 
 

@@ -137,14 +137,14 @@ class ConversationDesk(QObject):
     def show(self, place: Place) -> None:
         """List the chats, the archive or the bin."""
         self._list.place = place
-        self.refresh()
+        self._tell_list()
 
     def search(self, query: SearchQuery | str) -> None:
         """List only what is found, as soon as it is; an empty query lists everything."""
         self._list.query = SearchQuery(query) if isinstance(query, str) else query
         if not self._list.query:
             self._list.answer = None
-        self.refresh()
+        self._tell_list()
 
     @Slot(SearchAnswer)
     def _on_answered(self, answer: SearchAnswer) -> None:
@@ -202,6 +202,10 @@ class ConversationDesk(QObject):
             for listed in self._list.all:
                 if listed.id == chat.id:
                     self._chat.update(listed)
+        self._tell_list()
+
+    def _tell_list(self) -> None:
+        """Have the list shown, and searched where there is a query; the conversations are as they were read last."""
         if self._list.query:
             self.finder.ask(self._list.query)
         self.conversations_changed.emit()

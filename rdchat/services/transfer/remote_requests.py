@@ -20,9 +20,6 @@ class RemoteRequests(QObject):
     Args:
         desk: Does it.
         parent: The Qt parent.
-
-    Attributes:
-        asked: A request is under way, so that what the desk tells is not about what the window has begun.
     """
 
     imported = Signal(ImportReport)
@@ -38,10 +35,6 @@ class RemoteRequests(QObject):
         desk.restored.connect(self._on_restored)
         desk.failed.connect(self._on_failed)
         desk.cancelled.connect(self._on_cancelled)
-
-    @property
-    def asked(self) -> bool:
-        return self._request is not None
 
     @Slot(object)
     def take(self, request: InstanceRequest) -> None:

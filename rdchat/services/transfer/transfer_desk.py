@@ -32,7 +32,6 @@ class TransferDesk(QObject):
         parent: The Qt parent.
     """
 
-    started = Signal()
     progressed = Signal(Progress)
     exported = Signal(ExportReport)
     imported = Signal(ImportReport)
@@ -178,7 +177,6 @@ class TransferDesk(QObject):
         self._task = ChildTask(task, self)
         self._task.progressed.connect(self.progressed)
         self._task.ended.connect(self._on_ended)
-        self.started.emit()
 
     @Slot(object)
     def _on_ended(self, outcome: dict[str, Any]) -> None:

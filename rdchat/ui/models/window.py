@@ -52,6 +52,7 @@ class ModelsWindow(QDialog):
         self.downloads.discover_requested.connect(lambda: self.show_page(self.discover))
         self._tabs.currentChanged.connect(self._pages.setCurrentIndex)
         self.discover.downloads_requested.connect(lambda: self.show_page(self.downloads))
+        self.discover.token_requested.connect(self.downloads.ask_for_token)
         bar = QHBoxLayout()
         bar.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)
         bar.addStretch()

@@ -71,6 +71,7 @@ def test_the_first_exchange_gets_a_title(quick: Window, engine: ScriptedEngine) 
         (_title("<|channel|>analysis<|message|>Soup, so"), "soup pls"),
         (_title("<|channel|>analysis<|message|>So<|end|><|channel|>final<|message|>Soup<|return|>"), "Soup"),
         (_title("**Title: “Soup”**"), "Soup"),
+        (_title("Soup, "), "Soup"),
         (_title("\n\n"), "soup pls"),
         (_title("Here is a title for the chat you asked me to find one for, and more:"), "soup pls"),
     ],

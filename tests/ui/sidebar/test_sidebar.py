@@ -119,7 +119,7 @@ def test_a_title_being_edited_survives_a_new_list(qtbot: QtBot, chat: Chat, side
     editor = _editor(sidebar)
     editor.setText("Half a ti")
     chat.store.create_conversation("Newcomer")
-    chat.controller.desk.search("")
+    chat.controller.desk.refresh()
     assert sidebar.list.editing
     assert editor.text() == "Half a ti"
     qtbot.keyClick(editor, Qt.Key.Key_Escape)

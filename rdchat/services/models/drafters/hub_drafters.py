@@ -4,7 +4,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
-from rdchat.hub.drafters.published_drafters import PublishedDrafter, WantedModel, find_published
+from rdchat.hub.drafters.published_drafters import FoundDrafter, PublishedKind, WantedModel, find_published
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.tokens import Tokens
@@ -40,7 +40,7 @@ class HubDrafters(QObject):
         self._task = LatestTask("hub drafters", self)
         self.model = ""
         self.searching = False
-        self.found: tuple[PublishedDrafter, ...] = ()
+        self.found: tuple[FoundDrafter, ...] = ()
         self.problem = self.hint = ""
         self.finished: set[str] = set()
         self._task.told.connect(self._take)
@@ -65,8 +65,9 @@ class HubDrafters(QObject):
 
     def download(self, repository: str) -> None:
         """Fetch what was found, or go on with it; `changed` follows."""
+        models = {found.repository for found in self.found if found.kind is PublishedKind.MODEL}
         try:
-            self.downloads.start(repository)
+            self.downloads.start(repository, is_model=repository in models)
         except RdchatError as error:
             self.problem, self.hint = error.message, error.hint
             self.changed.emit()
@@ -102,7 +103,7 @@ class HubDrafters(QObject):
             self.changed.emit()
 
     @Slot(object)
-    def _take(self, found: tuple[PublishedDrafter, ...]) -> None:
+    def _take(self, found: tuple[FoundDrafter, ...]) -> None:
         self.found = found
         self.changed.emit()
 

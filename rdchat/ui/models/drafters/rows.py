@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QProgressBar, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
-from rdchat.hub.drafters.published_drafters import PublishedDrafter
+from rdchat.hub.drafters.published_drafters import FoundDrafter
 from rdchat.services.models.drafters.drafter_shelf import ShelfEntry
 from rdchat.ui.look.formatting import counted, decimal, file_size
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, wrapped
@@ -128,7 +128,7 @@ class PublishedRow(_Row):
     use_requested = Signal(object)
     race_requested = Signal(object)
 
-    def __init__(self, found: PublishedDrafter, theme: Theme) -> None:
+    def __init__(self, found: FoundDrafter, theme: Theme) -> None:
         super().__init__(theme)
         self._found = found
         self.bar = QProgressBar(textVisible=False, maximum=1000)
@@ -146,7 +146,7 @@ class PublishedRow(_Row):
 
     def show_found(
         self,
-        found: PublishedDrafter,
+        found: FoundDrafter,
         download: DownloadProgress | None,
         *,
         here: bool,
@@ -207,7 +207,7 @@ def _own_figures(figures: dict[str, float]) -> str:
     return f"{decimal(figures[setup])} tokens a call at the end of its training ({setup})"
 
 
-def _published_facts(found: PublishedDrafter) -> list[str]:
+def _published_facts(found: FoundDrafter) -> list[str]:
     parts = [found.kind.words]
     if found.size is not None:
         parts.append(file_size(found.size))
@@ -220,7 +220,7 @@ def _published_facts(found: PublishedDrafter) -> list[str]:
     return [*parts, counted(found.downloads, "download")]
 
 
-def _publishers_figures(found: PublishedDrafter) -> str:
+def _publishers_figures(found: FoundDrafter) -> str:
     """Return a few figures of its card, in its words."""
     if not found.figures:
         return ""
