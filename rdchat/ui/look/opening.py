@@ -5,7 +5,11 @@ from pathlib import Path
 from PySide6.QtCore import QUrl
 from PySide6.QtGui import QDesktopServices
 
+from rdchat import host
 from rdchat.ui.transcript.markdown.blocks import is_openable
+
+SHOW_FOLDER = "Show in Finder" if host.MACOS else "Open folder"
+"""What a button says that does."""
 
 
 def show_folder(path: Path) -> None:

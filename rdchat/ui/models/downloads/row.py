@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QGuiApplication, QKeyEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
@@ -14,7 +14,7 @@ from rdchat.ui.look.buttons import IconButton, TextButton
 from rdchat.ui.look.formatting import counted, file_size
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.opening import open_page, show_folder
+from rdchat.ui.look.opening import SHOW_FOLDER, open_page, show_folder
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.downloads import words
 from rdchat.ui.models.downloads.file_list import FileList
@@ -175,8 +175,7 @@ class DownloadRow(QWidget):
         finished, stopped = state is DownloadState.FINISHED, state in (DownloadState.PAUSED, DownloadState.FAILED)
         main = {DownloadState.PAUSED: "Resume", DownloadState.FAILED: "Try again"}.get(state, "Pause")
         self.main.setText("Load" if finished else main)
-        reveal = "Show in Finder" if QGuiApplication.platformName() == "cocoa" else "Open folder"
-        self.other.setText(reveal if finished else "Remove" if stopped else "Cancel")
+        self.other.setText(SHOW_FOLDER if finished else "Remove" if stopped else "Cancel")
         self.main.setVisible(not finished or self._downloads.is_model(self.id))
         self.clear.setVisible(finished)
         for button in (self.main, self.other):

@@ -241,7 +241,7 @@ def test_a_model_is_downloaded_in_place_and_loaded(
     box = page.details.download
     assert box.button.text() == "Download 403 KB"
     qtbot.mouseClick(box.button, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: " of 0 MB" in box.words.text(), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: " of 403 KB" in box.words.text(), timeout=WAIT_MS)
     assert box.bar.isVisible()
     with qtbot.waitSignal(page.downloads_requested):
         qtbot.mouseClick(box.more, Qt.MouseButton.LeftButton)
