@@ -82,6 +82,7 @@ class Reply:
     trailing_text: str = ""
     mode_reason: str | None = None
     control_offsets: tuple[int, ...] = ()
+    in_thought: bool = False
 
 
 @dataclass
@@ -217,7 +218,7 @@ class ScriptedReply:
             self._gate.wait(self._cancelled.is_set)
             if self._cancelled.is_set():
                 break
-            yield PrefillProgress(request_id, processed, script.prompt_tokens, 0)
+            yield PrefillProgress(request_id, processed, script.prompt_tokens, 0, script.in_thought)
         for index, token in enumerate(script.tokens):
             if not self._cancelled.is_set():
                 self._gate.wait(self._cancelled.is_set)

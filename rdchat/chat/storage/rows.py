@@ -6,7 +6,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rdchat.chat.conversation import Conversation, Drafting, Folder, Message, MessageStatus
+from rdchat.chat.conversation import NO_THINKING, Conversation, Drafting, Folder, Message, MessageStatus, Thinking
 from rdchat.chat.plain_data import from_plain
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
@@ -24,7 +24,7 @@ FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
 
 MESSAGE_COLUMNS = (
     "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, statistics,"
-    " drafting, control_offsets"
+    " drafting, control_offsets, thinking"
 )
 
 _ROLES = {Role.USER.value: Role.USER}
@@ -81,8 +81,9 @@ def message_from(row: Sequence[Any]) -> Message:
         statistics=_statistics(row[11]),
         drafting=_from_json(Drafting(), row[12]),
         control_offsets=_offsets(row[13]),
-        sibling=row[14],
-        siblings=row[15],
+        thinking=_from_json(NO_THINKING, row[14], _is_countable) or NO_THINKING,
+        sibling=row[15],
+        siblings=row[16],
     )
 
 
@@ -98,6 +99,10 @@ def json_column(value: "DataclassInstance | None") -> str | None:
 def text_column(text: str) -> str:
     """Replace half surrogates, which a paste can hold and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def thinking_column(thinking: Thinking) -> str | None:
+    return None if thinking == NO_THINKING else json_column(thinking)
 
 
 def offsets_column(offsets: Sequence[int]) -> str | None:

@@ -88,12 +88,16 @@ class RoundTree:
 
 @dataclass(frozen=True, slots=True)
 class PrefillProgress:
-    """Prompt tokens processed so far, cached ones included, of `total`."""
+    """Prompt tokens processed so far, cached ones included, of `total`.
+
+    `in_thought`: the prompt opens a thought, which the reply begins with.
+    """
 
     request_id: int
     processed: int
     total: int
     cached: int
+    in_thought: bool = False
 
 
 @dataclass(frozen=True, slots=True)

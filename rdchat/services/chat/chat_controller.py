@@ -102,6 +102,7 @@ class ChatController(QObject):
         self._writer.statistics_changed.connect(self.statistics_changed)
         self._writer.changed.connect(self.state_changed)
         self._writer.text_added.connect(self._on_text_added)
+        self._writer.reply_changed.connect(self._on_reply_changed)
         self._writer.reply_ended.connect(self._on_reply_ended)
 
     # What is to be shown
@@ -276,6 +277,11 @@ class ChatController(QObject):
     def _on_text_added(self, message_id: int, text: str) -> None:
         if self._chat.has(message_id):
             self.reply_text_added.emit(message_id, text)
+
+    @Slot(Message)
+    def _on_reply_changed(self, reply: Message) -> None:
+        if self._chat.has(reply.id):
+            self.message_changed.emit(self._chat.replace(reply))
 
     @Slot(Message)
     def _on_reply_ended(self, ended: Message) -> None:

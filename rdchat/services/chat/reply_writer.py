@@ -5,7 +5,7 @@ from dataclasses import replace
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Drafting, Message
-from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd
+from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, SamplingParams
 from rdchat.services.chat.draft_control import DraftControl
@@ -22,6 +22,7 @@ class ReplyWriter(QObject):
     """Sends requests, follows their events and knows what the engine is busy with."""
 
     text_added = Signal(int, str)  # message id, new characters
+    reply_changed = Signal(Message)  # something else than its text, while it is written
     reply_ended = Signal(Message)
     statistics_changed = Signal(Statistics)
     changed = Signal()  # the state may be another
@@ -42,6 +43,7 @@ class ReplyWriter(QObject):
         self._drafting = drafting
         self._recorder = recorder
         self._traces = traces
+        engine.prefill_progressed.connect(self._on_prefill_progressed)
         engine.reply_progressed.connect(self._on_progressed)
         engine.reply_finished.connect(self._on_finished)
         engine.reply_failed.connect(self._on_failed)
@@ -131,15 +133,24 @@ class ReplyWriter(QObject):
         self._recorder.fail(live, words)
         self.reply_ended.emit(live.message)
 
+    @Slot(PrefillProgress)
+    def _on_prefill_progressed(self, progress: PrefillProgress) -> None:
+        live = self._recorder.find(progress.request_id)
+        if live is not None and progress.in_thought and not live.message.thinking.begun:
+            self._recorder.begin_in_thought(live)
+            self.reply_changed.emit(live.message)
+
     @Slot(ReplyProgress)
     def _on_progressed(self, progress: ReplyProgress) -> None:
         if (live := self._recorder.find(progress.request_id)) is None:
             return
-        is_first = not live.writing
+        is_first, in_thought = not live.writing, live.in_thought
         self._recorder.add_text(live, progress.text, progress.written_at)
         self._traces.add(live.message.id, progress.tokens)
         if progress.text:
             self.text_added.emit(live.message.id, progress.text)
+        if in_thought and not live.in_thought:
+            self.reply_changed.emit(live.message)  # how long it thought is known now
         self.statistics_changed.emit(progress.statistics)
         if is_first:
             self.changed.emit()
