@@ -42,7 +42,8 @@ def full_chat(store: ConversationStore) -> int:
     store.finish_message(
         reply.id, "<think>\nwell\n</think>\n\nBecause </s> so.", MessageStatus.COMPLETE,
         finish_reason=FinishReason.LENGTH, statistics=STATISTICS,
-        drafting=Drafting(Mode.DRAFTER, "", "drafters/tiny"), control_offsets=(33,), thinking=Thinking(begun=True, ms=1500.0),
+        drafting=Drafting(Mode.DRAFTER, "", "drafters/tiny"), control_offsets=(33,),
+        thinking=Thinking(begun=True, ms=1500.0),
     )  # fmt: skip
     store.save_trace(reply.id, b"".join(encode(drafted_trace(3))), onward=False)
     store.add_message(chat.id, None, Role.USER, "Why not?")
