@@ -7,6 +7,7 @@ from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode, Role, SamplingParams
+from rdchat.inference.api.requests import Thinking as ThinkingChoice
 from rdchat.thoughts import Thoughts, split_thoughts
 
 
@@ -29,6 +30,7 @@ class Conversation:
         created_at, updated_at: Seconds since the epoch; None where what is stored is no date.
         system_prompt: None takes the one of the preferences; an empty string is none at all.
         sampling: None takes the one of the preferences.
+        thinking_choice: Whether or how much the model is to think, where it has a switch; None leaves it to the model.
         folder_id: The folder it is in; None outside of any.
         pinned_at: When it was pinned; None where it is not.
         archived: Whether it is out of the list, in the archive.
@@ -45,6 +47,7 @@ class Conversation:
     pinned_at: float | None = None
     archived: bool = False
     deleted_at: float | None = None
+    thinking_choice: ThinkingChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,9 +98,9 @@ class ChatOrganiser:
         now = self._clock()
         with self._database.writing() as connection:
             cursor = connection.execute(
-                "INSERT INTO conversations (title, created_at, updated_at, system_prompt, sampling, folder_id,"
-                " unlisted) SELECT ?, ?, ?, system_prompt, sampling, folder_id, 1 FROM conversations"
-                " WHERE id = ? AND deleted_at IS NULL",
+                "INSERT INTO conversations (title, created_at, updated_at, system_prompt, sampling, thinking,"
+                " folder_id, unlisted) SELECT ?, ?, ?, system_prompt, sampling, thinking, folder_id, 1"
+                " FROM conversations WHERE id = ? AND deleted_at IS NULL",
                 (text_column(tidy_title(title)), now, now, conversation_id),
             )
             if cursor.rowcount < 1 or cursor.lastrowid is None:

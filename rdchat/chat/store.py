@@ -25,6 +25,7 @@ from rdchat.errors import StorageError, StorageFullError, StorageLockedError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.requests import Thinking as ThinkingChoice
 
 _WRITE_CHECK = """
     SAVEPOINT write_check;
@@ -149,6 +150,11 @@ class ConversationStore:
         """Set the chat's own system prompt and sampling; None takes those of the preferences."""
         prompt = None if system_prompt is None else text_column(system_prompt)
         self._set("system_prompt = ?, sampling = ?", prompt, json_column(sampling), conversation_id)
+        return self.conversation(conversation_id)
+
+    def set_thinking_choice(self, conversation_id: int, choice: ThinkingChoice | None) -> Conversation:
+        """Set whether or how much the model is to think in a chat; None leaves it to the model."""
+        self._set("thinking = ?", choice, conversation_id)
         return self.conversation(conversation_id)
 
     def delete_conversation(self, conversation_id: int) -> None:

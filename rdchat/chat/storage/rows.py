@@ -11,6 +11,7 @@ from rdchat.chat.plain_data import from_plain
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.requests import Thinking as ThinkingChoice
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 # a title that was tampered with may be of any length, and would take the list a second for each 2 MB
 CONVERSATION_COLUMNS = (
     "id, substr(title, 1, 1000), created_at, updated_at, system_prompt, sampling, folder_id, pinned_at,"
-    " archived_at IS NOT NULL, deleted_at"
+    " archived_at IS NOT NULL, deleted_at, thinking"
 )
 FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
 
@@ -30,6 +31,7 @@ MESSAGE_COLUMNS = (
 _ROLES = {Role.USER.value: Role.USER}
 _STATUSES = {each.value: each for each in MessageStatus}
 _FINISH_REASONS = {each.value: each for each in FinishReason}
+_CHOICES = {each.value: each for each in ThinkingChoice}
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
 _LEAST, _MOST, _MOST_ENTRIES = 1e-9, 2**53, 1000  # of the counters of a reply: no real ones are beyond
 _END_OF_DATES = 253_402_214_400  # 31 December 9999, a day before the last one of any time zone
@@ -48,6 +50,7 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
         pinned_at=None if row[7] is None else _date(row[7]) or 0.0,
         archived=bool(row[8]),
         deleted_at=_date(row[9]),
+        thinking_choice=_CHOICES.get(row[10]),
     )
 
 

@@ -244,7 +244,9 @@ class ChatController(QObject):
         own = self._chat.system_prompt
         system_prompt = self.preferences.settings.system_prompt if own is None else own
         sampling = self._chat.sampling or self.preferences.settings.sampling
-        self._writer.write(history(told, system_prompt), sampling, reply, continued=continued)
+        self._writer.write(
+            history(told, system_prompt), sampling, reply, continued=continued, thinking=self._chat.thinking
+        )
 
     def _check_question(self, path: list[Message]) -> bool:
         told = history(path, "")

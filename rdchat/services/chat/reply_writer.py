@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from rdchat.chat.conversation import Drafting, Message
 from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, SamplingParams
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, SamplingParams, Thinking
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
 from rdchat.services.chat.trace_recorder import TraceRecorder
@@ -77,11 +77,17 @@ class ReplyWriter(QObject):
         return "No model is loaded. Choose one first." if self.state is EngineState.NO_MODEL else ""
 
     def write(
-        self, messages: tuple[ChatMessage, ...], sampling: SamplingParams, reply: Message, *, continued: bool = False
+        self,
+        messages: tuple[ChatMessage, ...],
+        sampling: SamplingParams,
+        reply: Message,
+        *,
+        continued: bool = False,
+        thinking: Thinking | None = None,
     ) -> None:
         """Have `reply` written now, or when the model is there; without one it fails."""
         request_id = self._engine.new_request_id()
-        request = GenerationRequest(messages, sampling, reply.seed or 0, request_id, continued)
+        request = GenerationRequest(messages, sampling, reply.seed or 0, request_id, continued, thinking=thinking)
         live = self._recorder.begin(request, reply)
         self._traces.begin(reply.id, live.begins_at)
         if self._model.info is not None:
@@ -103,7 +109,11 @@ class ReplyWriter(QObject):
 
     def _send(self, live: LiveReply) -> None:
         live.sent = True
-        live.request = replace(live.request, draft=self._drafting.begin(live.request.request_id))
+        thinking, model = live.request.thinking, self._model.info
+        if model is None or thinking not in model.thinking:
+            thinking = None  # it was chosen for another model
+        draft = self._drafting.begin(live.request.request_id)
+        live.request = replace(live.request, draft=draft, thinking=thinking)
         self._engine.generate(live.request)
 
     def _finish(self, live: LiveReply, end: ReplyEnd | None) -> None:

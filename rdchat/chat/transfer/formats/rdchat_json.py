@@ -96,7 +96,7 @@ def read(data: Any) -> PortableChat:
             _number(chat.get("updated_at")),
             None if prompt is None else words(prompt, "Its system prompt"),
             None if sampling is None else json.dumps(sampling),
-            *(None, None, None, None),
+            *(None, None, None, None, None),
         )
     )
     messages = tuple(
