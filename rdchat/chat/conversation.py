@@ -7,6 +7,8 @@ from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode, Role, SamplingParams
+from rdchat.inference.api.requests import Thinking as ThinkingChoice
+from rdchat.thoughts import Thoughts, split_thoughts
 
 
 class MessageStatus(StrEnum):
@@ -28,6 +30,7 @@ class Conversation:
         created_at, updated_at: Seconds since the epoch; None where what is stored is no date.
         system_prompt: None takes the one of the preferences; an empty string is none at all.
         sampling: None takes the one of the preferences.
+        thinking_choice: Whether or how much the model is to think, where it has a switch; None leaves it to the model.
         folder_id: The folder it is in; None outside of any.
         pinned_at: When it was pinned; None where it is not.
         archived: Whether it is out of the list, in the archive.
@@ -44,6 +47,7 @@ class Conversation:
     pinned_at: float | None = None
     archived: bool = False
     deleted_at: float | None = None
+    thinking_choice: ThinkingChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,22 @@ class Drafting:
 
 
 @dataclass(frozen=True, slots=True)
+class Thinking:
+    """What is known of a reply's thoughts beside its text.
+
+    Attributes:
+        begun: The chat template began a thought, so the reply begins inside one.
+        ms: How long the model thought; 0 where that was not measured.
+    """
+
+    begun: bool = False
+    ms: float = 0.0
+
+
+NO_THINKING = Thinking()
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of the active path of a conversation.
 
@@ -103,6 +123,7 @@ class Message:
         statistics: The reply's counters, without its ledger where that was not kept.
         drafting: How it was drafted; None where that was not kept.
         control_offsets: Where in `text` the model wrote control tokens; elsewhere such text is text.
+        thinking: How it was thought about.
         sibling: Place among the alternatives with the same parent and role, from 0 in order of creation.
         siblings: Number of those alternatives, itself included.
     """
@@ -121,8 +142,16 @@ class Message:
     statistics: Statistics | None = None
     drafting: Drafting | None = None
     control_offsets: tuple[int, ...] = ()
+    thinking: Thinking = NO_THINKING
     sibling: int = 0
     siblings: int = 1
+
+    @property
+    def parts(self) -> Thoughts:
+        """The text in what was thought and what is said; a thought that the model ended with is what it says."""
+        final = self.status is not MessageStatus.STREAMING
+        ended = final and self.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING}
+        return split_thoughts(self.text, final, begun=self.thinking.begun, ended=ended)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,11 @@ _NESTED = "A folder in a folder cannot hold others.", "Move it out first."
 # a column that says how a message stands among others is not copied as it is: `parent_id`, `conversation_id`
 _COPIED = (
     "activated, role, CASE status WHEN 'streaming' THEN 'interrupted' ELSE status END, created_at, model, seed,"
-    " finish_reason, error, statistics, text, drafting, control_offsets"
+    " finish_reason, error, statistics, text, drafting, control_offsets, thinking"
 )
 _COPIES = (
     "activated, role, status, created_at, model, seed, finish_reason, error, statistics, text, drafting,"
-    " control_offsets"
+    " control_offsets, thinking"
 )
 
 
@@ -98,9 +98,9 @@ class ChatOrganiser:
         now = self._clock()
         with self._database.writing() as connection:
             cursor = connection.execute(
-                "INSERT INTO conversations (title, created_at, updated_at, system_prompt, sampling, folder_id,"
-                " unlisted) SELECT ?, ?, ?, system_prompt, sampling, folder_id, 1 FROM conversations"
-                " WHERE id = ? AND deleted_at IS NULL",
+                "INSERT INTO conversations (title, created_at, updated_at, system_prompt, sampling, thinking,"
+                " folder_id, unlisted) SELECT ?, ?, ?, system_prompt, sampling, thinking, folder_id, 1"
+                " FROM conversations WHERE id = ? AND deleted_at IS NULL",
                 (text_column(tidy_title(title)), now, now, conversation_id),
             )
             if cursor.rowcount < 1 or cursor.lastrowid is None:

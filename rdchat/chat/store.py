@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rdchat.chat.conversation import Conversation, Drafting, Message, MessageStatus, Notice
+from rdchat.chat.conversation import NO_THINKING, Conversation, Drafting, Message, MessageStatus, Notice, Thinking
 from rdchat.chat.organiser import ChatOrganiser
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import LATEST_BELOW, MESSAGE, PATH, SIBLINGS, from_root, mend_tree
@@ -17,6 +17,7 @@ from rdchat.chat.storage.rows import (
     offsets_column,
     seed_column,
     text_column,
+    thinking_column,
 )
 from rdchat.chat.storage.search import search_condition
 from rdchat.chat.titles import NEW_CHAT, tidy_title
@@ -24,6 +25,7 @@ from rdchat.errors import StorageError, StorageFullError, StorageLockedError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.requests import Thinking as ThinkingChoice
 
 _WRITE_CHECK = """
     SAVEPOINT write_check;
@@ -150,6 +152,11 @@ class ConversationStore:
         self._set("system_prompt = ?, sampling = ?", prompt, json_column(sampling), conversation_id)
         return self.conversation(conversation_id)
 
+    def set_thinking_choice(self, conversation_id: int, choice: ThinkingChoice | None) -> Conversation:
+        """Set whether or how much the model is to think in a chat; None leaves it to the model."""
+        self._set("thinking = ?", choice, conversation_id)
+        return self.conversation(conversation_id)
+
     def delete_conversation(self, conversation_id: int) -> None:
         """Put a conversation into the bin, where it can be restored from until `ChatOrganiser.expire` ends that."""
         self._set("deleted_at = ?", self._clock(), conversation_id)
@@ -211,11 +218,12 @@ class ConversationStore:
             )  # what is gone on with is no longer put aside
         return self.message(_new_id(cursor))
 
-    def save_text(self, message_id: int, text: str) -> None:
+    def save_text(self, message_id: int, text: str, thinking: Thinking = NO_THINKING) -> None:
         """Store what is there of a reply that is being written; one that has ended stays as it ended."""
         with self._database.writing() as connection:
             connection.execute(
-                "UPDATE messages SET text = ? WHERE id = ? AND status = 'streaming'", (text_column(text), message_id)
+                "UPDATE messages SET text = ?, thinking = ? WHERE id = ? AND status = 'streaming'",
+                (text_column(text), thinking_column(thinking), message_id),
             )
 
     def finish_message(
@@ -230,14 +238,16 @@ class ConversationStore:
         model: str | None = None,
         drafting: Drafting | None = None,
         control_offsets: Sequence[int] = (),
+        thinking: Thinking = NO_THINKING,
     ) -> Message:
         """Store how a reply ended; `model` None keeps the name it has."""
         with self._database.writing() as connection:
             connection.execute(
                 "UPDATE messages SET text = ?, status = ?, finish_reason = ?, statistics = ?, error = ?,"
-                " drafting = ?, control_offsets = ?, model = coalesce(?, model) WHERE id = ?",
+                " drafting = ?, control_offsets = ?, thinking = ?, model = coalesce(?, model) WHERE id = ?",
                 (text_column(text), status, finish_reason, json_column(statistics), text_column(error),
-                 json_column(drafting), offsets_column(control_offsets), model, message_id),
+                 json_column(drafting), offsets_column(control_offsets), thinking_column(thinking), model,
+                 message_id),
             )  # fmt: skip
             self._touch(connection, message_id)
         return self.message(message_id)

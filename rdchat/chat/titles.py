@@ -2,7 +2,7 @@
 
 import re
 
-from rdchat.chat.thoughts import split_thoughts
+from rdchat.thoughts import split_thoughts
 
 NEW_CHAT, NEW_FOLDER = "New chat", "New folder"
 TITLE_WISH = "Write a title for this chat: three to six words in its language. Reply with the title alone."
@@ -12,7 +12,6 @@ _MARKS = "#>*_`~-+=| \t"  # markdown around a line, which a title does not need
 _QUOTES = "\"'“”„\u2018\u2019«»「」"
 _MOST_WORDS_MADE, _LONGEST_WRITTEN = 12, 90  # of a model's line: a longer one is no title
 _LABEL = re.compile(r"^(?:the )?(?:chat )?(?:title|titel|titre|título)\s*[:\uff1a]\s*", re.IGNORECASE)
-_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)[^<]*<\|message\|>")  # gpt-oss: analysis, commentary, final
 _CONTROL = re.compile(r"<\|[^<>|]*\|>")
 
 
@@ -41,19 +40,10 @@ def title_from_model(written: str, *, begins_in_thought: bool) -> str:
         written: All of it, as it ended by itself.
         begins_in_thought: The model's replies begin inside a thought that only a closing tag ends.
     """
-    channels = list(_CHANNEL.finditer(written))
-    if channels:
-        if channels[-1][1] != "final":
-            return ""
-        written = written[channels[-1].end() :]
-    elif begins_in_thought and "</think>" not in written:
+    parts = split_thoughts(written, begun=begins_in_thought)
+    if parts.open:
         return ""
-    else:
-        parts = split_thoughts(written)
-        if parts.open:
-            return ""
-        written = parts.answer
-    lines = (line.strip(_MARKS) for line in _CONTROL.sub("", written).splitlines())
+    lines = (line.strip(_MARKS) for line in _CONTROL.sub("", parts.answer).splitlines())
     line = " ".join(_LABEL.sub("", next((line for line in lines if line), "")).strip(_MARKS + _QUOTES).split())
     if not any(character.isalnum() for character in line):
         return ""

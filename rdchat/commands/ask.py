@@ -24,6 +24,7 @@ from rdchat.inference.api.requests import (
     Mode,
     Role,
     SamplingParams,
+    Thinking,
     check_seed,
     fresh_seed,
 )
@@ -42,6 +43,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
     parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights")
     add_load_anyway(parser)
+    parser.add_argument(
+        "--thinking",
+        choices=[each.value for each in Thinking],
+        help="where the model has such a switch: whether it thinks",
+    )
     parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
     parser.add_argument(
         "--temperature", type=float, default=defaults.temperature, help="0 takes the most probable token"
@@ -202,7 +208,8 @@ class _Answer:
             session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
             session.drafters.load(self._draft, progress.show)
         tell_warning(loaded.info)
-        request = GenerationRequest(messages, self._sampling, self._seed, draft=self._draft)
+        thinking = Thinking(args.thinking) if args.thinking else None
+        request = GenerationRequest(messages, self._sampling, self._seed, draft=self._draft, thinking=thinking)
         iterator = session.generate(request)
         with ctrl_c_calls(lambda: self._cancel(iterator)):
             for event in iterator:

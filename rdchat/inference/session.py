@@ -74,7 +74,9 @@ class ChatSession:
             reason = self.drafters.try_load(request.draft)
         clock, ledger = Clock(), Ledger()
         with ledger.stage("template and tokenize"):
-            prompt = self.model.encode_chat(request.messages, request.continue_last, lambda: _go_on(stopped))
+            prompt = self.model.encode_chat(
+                request.messages, request.continue_last, lambda: _go_on(stopped), request.thinking
+            )
         self._check_length(len(prompt))
         mx.reset_peak_memory()
         self.cache.keep_prefix_of(prompt)

@@ -12,7 +12,15 @@ from mlx.utils import tree_map
 from mlx_lm.models import llama
 
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.requests import (
+    ChatMessage,
+    DraftSettings,
+    GenerationRequest,
+    Mode,
+    Role,
+    SamplingParams,
+    Thinking,
+)
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter
 from rdchat.inference.drafting.head_drafter import HeadModel
@@ -47,6 +55,7 @@ class CharacterPrompts:
         unfinished: ChatMessage | None,
         limit: int,
         waiting: Callable[[], None],
+        thinking: Thinking | None = None,
     ) -> list[int]:
         turns = [{"role": message.role.value, "content": message.content} for message in messages]
         try:

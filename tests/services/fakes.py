@@ -21,7 +21,7 @@ from rdchat.inference.api.events import (
     TokenEvent,
 )
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, Thinking
 
 MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)
 _TIMEOUT_S = 20.0
@@ -82,6 +82,7 @@ class Reply:
     trailing_text: str = ""
     mode_reason: str | None = None
     control_offsets: tuple[int, ...] = ()
+    in_thought: bool = False
 
 
 @dataclass
@@ -111,6 +112,7 @@ class ScriptedEngine:
     threads: set[int] = field(default_factory=set)
     loaded: ModelInfo | None = None
     warning: str = ""
+    thinking: tuple[Thinking, ...] = ()
 
     def load(
         self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
@@ -126,7 +128,9 @@ class ScriptedEngine:
             raise error
         if anyway:
             self.loaded_anyway.append(model)
-        self.loaded = replace(MODEL, name=model or "tiny", path=Path(model or "tiny"), warning=self.warning)
+        self.loaded = replace(
+            MODEL, name=model or "tiny", path=Path(model or "tiny"), warning=self.warning, thinking=self.thinking
+        )
         return self.loaded
 
     def unload(self) -> int:
@@ -217,7 +221,7 @@ class ScriptedReply:
             self._gate.wait(self._cancelled.is_set)
             if self._cancelled.is_set():
                 break
-            yield PrefillProgress(request_id, processed, script.prompt_tokens, 0)
+            yield PrefillProgress(request_id, processed, script.prompt_tokens, 0, script.in_thought)
         for index, token in enumerate(script.tokens):
             if not self._cancelled.is_set():
                 self._gate.wait(self._cancelled.is_set)

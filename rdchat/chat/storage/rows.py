@@ -6,11 +6,12 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rdchat.chat.conversation import Conversation, Drafting, Folder, Message, MessageStatus
+from rdchat.chat.conversation import NO_THINKING, Conversation, Drafting, Folder, Message, MessageStatus, Thinking
 from rdchat.chat.plain_data import from_plain
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.requests import Thinking as ThinkingChoice
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -18,18 +19,19 @@ if TYPE_CHECKING:
 # a title that was tampered with may be of any length, and would take the list a second for each 2 MB
 CONVERSATION_COLUMNS = (
     "id, substr(title, 1, 1000), created_at, updated_at, system_prompt, sampling, folder_id, pinned_at,"
-    " archived_at IS NOT NULL, deleted_at"
+    " archived_at IS NOT NULL, deleted_at, thinking"
 )
 FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
 
 MESSAGE_COLUMNS = (
     "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, statistics,"
-    " drafting, control_offsets"
+    " drafting, control_offsets, thinking"
 )
 
 _ROLES = {Role.USER.value: Role.USER}
 _STATUSES = {each.value: each for each in MessageStatus}
 _FINISH_REASONS = {each.value: each for each in FinishReason}
+_CHOICES = {each.value: each for each in ThinkingChoice}
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
 _LEAST, _MOST, _MOST_ENTRIES = 1e-9, 2**53, 1000  # of the counters of a reply: no real ones are beyond
 _END_OF_DATES = 253_402_214_400  # 31 December 9999, a day before the last one of any time zone
@@ -48,6 +50,7 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
         pinned_at=None if row[7] is None else _date(row[7]) or 0.0,
         archived=bool(row[8]),
         deleted_at=_date(row[9]),
+        thinking_choice=_CHOICES.get(row[10]),
     )
 
 
@@ -81,8 +84,9 @@ def message_from(row: Sequence[Any]) -> Message:
         statistics=_statistics(row[11]),
         drafting=_from_json(Drafting(), row[12]),
         control_offsets=_offsets(row[13]),
-        sibling=row[14],
-        siblings=row[15],
+        thinking=_from_json(NO_THINKING, row[14], _is_countable) or NO_THINKING,
+        sibling=row[15],
+        siblings=row[16],
     )
 
 
@@ -98,6 +102,10 @@ def json_column(value: "DataclassInstance | None") -> str | None:
 def text_column(text: str) -> str:
     """Replace half surrogates, which a paste can hold and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def thinking_column(thinking: Thinking) -> str | None:
+    return None if thinking == NO_THINKING else json_column(thinking)
 
 
 def offsets_column(offsets: Sequence[int]) -> str | None:

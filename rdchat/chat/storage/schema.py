@@ -146,7 +146,14 @@ CREATE INDEX conversations_in_folder ON conversations (folder_id);
 CREATE INDEX messages_by_model ON messages (model, conversation_id) WHERE model IS NOT NULL;
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+# `messages.thinking`: JSON of `Thinking`, NULL where there is nothing to say. `conversations.thinking`: the chat's own
+# choice of whether and how much the model thinks; NULL leaves it to the chat template.
+_VERSION_6 = """
+ALTER TABLE messages ADD COLUMN thinking TEXT;
+ALTER TABLE conversations ADD COLUMN thinking TEXT;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 
 

@@ -73,5 +73,6 @@ def _message(row: Sequence[Any], places: dict[int, int]) -> PortableMessage:
         statistics=read.statistics,
         drafting=read.drafting,
         control_offsets=read.control_offsets,
+        thinking=read.thinking,
         trace=trace,
     )

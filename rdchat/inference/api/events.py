@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import Mode, Thinking
 
 
 class FinishReason(StrEnum):
@@ -35,6 +35,7 @@ class ModelInfo:
         weights_bytes: Bytes they take in memory.
         load_ms: Time of loading.
         warning: A sentence that says that memory is tight; empty where it is not.
+        thinking: What can be chosen of thinking; empty where the chat template has no switch.
     """
 
     name: str
@@ -48,6 +49,7 @@ class ModelInfo:
     weights_bytes: int
     load_ms: float
     warning: str = ""
+    thinking: tuple[Thinking, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +90,16 @@ class RoundTree:
 
 @dataclass(frozen=True, slots=True)
 class PrefillProgress:
-    """Prompt tokens processed so far, cached ones included, of `total`."""
+    """Prompt tokens processed so far, cached ones included, of `total`.
+
+    `in_thought`: the prompt opens a thought, which the reply begins with.
+    """
 
     request_id: int
     processed: int
     total: int
     cached: int
+    in_thought: bool = False
 
 
 @dataclass(frozen=True, slots=True)

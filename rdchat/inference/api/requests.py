@@ -72,6 +72,16 @@ class Dtype(StrEnum):
     FOUR_BIT = "4bit"
 
 
+class Thinking(StrEnum):
+    """Whether or how much a model is to think before it answers, where its chat template has a switch for it."""
+
+    OFF = "off"
+    ON = "on"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
 class Role(StrEnum):
     SYSTEM = "system"
     USER = "user"
@@ -184,11 +194,14 @@ class ChatMessage:
         role: Whose it is.
         content: Its text. What spells a control token in it is text.
         own_control: Offsets in `content` of control tokens that the model itself wrote, which stay tokens.
+        answer: Where in `content` its answer stands, ends excluded, where the model thought too; None where all of it
+            is said. Chat templates that want no thoughts get the answer alone.
     """
 
     role: Role
     content: str
     own_control: tuple[int, ...] = ()
+    answer: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +216,7 @@ class GenerationRequest:
         request_id: Chosen by the sender; every event of the reply carries it.
         continue_last: Write on at the end of the last message, an assistant's, instead of answering it.
         draft: How it is drafted.
+        thinking: Whether or how much the model is to think; None leaves it to the chat template.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -211,6 +225,7 @@ class GenerationRequest:
     request_id: int = 0
     continue_last: bool = False
     draft: DraftSettings = field(default_factory=DraftSettings)
+    thinking: Thinking | None = None
 
     def __post_init__(self) -> None:
         last = Role.ASSISTANT if self.continue_last else Role.USER

@@ -15,6 +15,9 @@ from rdchat.inference.decoding.prefill import prefill
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.target.memory_errors import memory_errors
+from rdchat.thoughts import begins_thought
+
+_MARKER_TOKENS = 16  # at the end of a prompt, that may open a thought
 
 
 class ReplyIterator(ABC):
@@ -86,8 +89,9 @@ class ReplyIterator(ABC):
     def _prefill(self) -> Iterator[PrefillProgress]:
         self._reply.clock.prefill_began = perf_counter_ns()
         total, cached = len(self._prompt), len(self._cache.tokens)
+        in_thought = begins_thought(self._model.decode(self._prompt[-_MARKER_TOKENS:]))
         for done in prefill(self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger):
-            yield PrefillProgress(self._reply.request.request_id, done, total, cached)
+            yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)
 
     def _first_logits(self) -> mx.array:
         with self._ledger.stage("prefill"):

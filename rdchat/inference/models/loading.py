@@ -80,6 +80,7 @@ def load_model(
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
     check_token_ids(tokenizer, rows, folder.name)
+    prompts = ModelPrompts(process, folder, tokenizer)
     info = ModelInfo(
         name=display_name(model, folder),
         path=folder,
@@ -92,10 +93,10 @@ def load_model(
         weights_bytes=sum(array.nbytes for _, array in tree_flatten(network.parameters())),
         load_ms=(perf_counter() - began) * 1000,
         warning=warning,
+        thinking=prompts.thinking,
     )
     hooks = ModelHooks(network)
     try_out = cache(partial(check_capability, network, hooks, info.vocabulary_size))
-    prompts = ModelPrompts(process, folder, tokenizer)
     pace = PrefillPace(_FIRST_CHUNK_GPU if on_gpu() else _FIRST_CHUNK_CPU)
     return LoadedModel(network, tokenizer, info, pace, hooks, try_out, prompts)
 

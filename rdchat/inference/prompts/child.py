@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from rdchat.inference.prompts.control_text import Marks
 from rdchat.inference.prompts.encoding import PromptTokenizer, TemplateError, TooLongError
 from rdchat.inference.prompts.frames import read_frame, write_frame
+from rdchat.inference.prompts.template_thinking import choices, drops_thoughts
 from rdchat.inference.prompts.tokenizer_files import NO_CODE, tokenizer_view
 
 _MOST_DECODED = 64  # characters for each that the vocabulary spells; byte-level ones make at most one of one
@@ -45,6 +46,12 @@ class RequestHandler:
         _try_out(tokenizer)
         self._tokenizers[folder] = PromptTokenizer(tokenizer)
         return {"control": self._tokenizers[folder].control}
+
+    def thinking(self, *, folder: str, variables: dict[str, Any]) -> dict[str, Any]:
+        """Tell what a folder's chat template does with thoughts; see `template_thinking`."""
+        tokenizer = self._tokenizers[folder]
+        told = (tokenizer.render, tokenizer.template, variables)
+        return {"drops": drops_thoughts(*told), "choices": choices(*told)}
 
     def encode(
         self,
@@ -87,7 +94,9 @@ def _try_out(tokenizer: Any) -> None:
 
 
 def _answer(answers: RequestHandler, request: dict[str, Any]) -> dict[str, Any]:
-    call: Callable[..., dict[str, Any]] = answers.load if request.pop("do") == "load" else answers.encode
+    calls: dict[str, Callable[..., dict[str, Any]]]
+    calls = {"load": answers.load, "thinking": answers.thinking, "encode": answers.encode}
+    call = calls[request.pop("do")]
     seconds = request.pop("seconds")
     signal.setitimer(signal.ITIMER_REAL, seconds)  # ends this process where nobody is left to do so
     try:

@@ -29,14 +29,17 @@ class PromptTokenizer:
     Attributes:
         tokenizer: One of transformers'.
         control: Text to id.
+        template: The source of its chat templates.
     """
 
     tokenizer: Any
     control: dict[str, int] = field(init=False)
+    template: str = field(init=False)
 
     def __post_init__(self) -> None:
         template = self.tokenizer.chat_template
         source = "\0".join(map(str, template.values())) if isinstance(template, dict) else str(template or "")
+        self.template = source
         added = self.tokenizer.added_tokens_decoder.items()
         self.control = {
             token.content: int(token_id)

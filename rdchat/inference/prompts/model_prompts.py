@@ -1,17 +1,21 @@
 """Token ids of a conversation: the model's chat template and tokenizer, run in a watched child process."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
-from rdchat.errors import ModelError, PromptTooLongError
-from rdchat.inference.api.requests import ChatMessage
+from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError
+from rdchat.inference.api.requests import ChatMessage, Thinking
+from rdchat.inference.prompts.answers_only import answers_only
 from rdchat.inference.prompts.control_text import ControlTokens, Marks
 from rdchat.inference.prompts.frames import FrameTooLongError
 from rdchat.inference.prompts.watched_process import ChildError, Waiting, WatchedProcess
 
 _LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30  # the largest tokenizers, of 260,000 tokens, take 2 s and half a gigabyte
+_TRY_S = 5.0
 _ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
 _BYTES_PER_BYTE, _MOST_ENCODE_BYTES = 1000, 4 * 2**30  # what a tokenizer takes for each byte of a text, and at most
 _KEPT = 4  # tokenizers: a target's and its draft model's, and those of the models before
@@ -42,7 +46,12 @@ class PromptEncoder(Protocol):
     control: Mapping[int, str]
 
     def encode(
-        self, messages: Sequence[ChatMessage], unfinished: ChatMessage | None, limit: int, waiting: Waiting
+        self,
+        messages: Sequence[ChatMessage],
+        unfinished: ChatMessage | None,
+        limit: int,
+        waiting: Waiting,
+        thinking: Thinking | None = None,
     ) -> list[int]:
         """Return the ids of a conversation, open for a reply.
 
@@ -51,8 +60,10 @@ class PromptEncoder(Protocol):
             unfinished: The beginning of the reply, as it stands.
             limit: The most tokens that are of use.
             waiting: Called every 20 ms meanwhile; what it raises ends the work.
+            thinking: Whether or how much the model is to think; None leaves it to the chat template.
 
         Raises:
+            InvalidSettingError: If the template has no such switch for thinking.
             TemplateRefusedError: If the template does not take the conversation, or takes too long.
             PromptTooLongError: If it has far more tokens than `limit`; a few more are for the caller to count.
         """
@@ -61,12 +72,26 @@ class PromptEncoder(Protocol):
         """Return the ids of a text as it stands inside a message."""
 
 
+@dataclass(frozen=True, slots=True)
+class TemplateThinking:
+    """What a chat template does with thoughts.
+
+    Attributes:
+        drops: It wants none of earlier replies.
+        choices: The variables that switch thinking, by what can be chosen; empty where it has no switch.
+    """
+
+    drops: bool = False
+    choices: Mapping[Thinking, Mapping[str, Any]] = field(default_factory=dict)
+
+
 class TokenizerProcess:
     """The child process and the tokenizers that it has read: the latest few, others are read again when asked for."""
 
     def __init__(self) -> None:
         self.child = WatchedProcess("tokenizers")
         self._control: dict[Path, dict[str, int]] = {}  # the latest last
+        self._thinking: dict[Path, TemplateThinking] = {}
         self._read_by = 0  # the start of the child that has read them
 
     def start(self) -> None:
@@ -89,6 +114,7 @@ class TokenizerProcess:
             self._control.clear()
         if anew or folder not in self._control:
             self._control.pop(folder, None)
+            self._thinking.pop(folder, None)
             gone = list(self._control)[: -_KEPT + 1]
             for other in gone:
                 del self._control[other]
@@ -107,6 +133,21 @@ class TokenizerProcess:
         memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MOST_ENCODE_BYTES)
         ids: list[int] = self._ask(request, seconds, memory, f"The chat template of {folder.name}", waiting)["ids"]
         return ids
+
+    def thinking(self, folder: Path, variables: dict[str, Any], waiting: Waiting = lambda: None) -> TemplateThinking:
+        """Tell what a folder's chat template does with thoughts; nothing where it cannot be tried."""
+        self.read(folder, waiting)
+        if folder not in self._thinking:
+            request = {"do": "thinking", "folder": str(folder), "variables": variables}
+            try:
+                answer = self._ask(request, _TRY_S, _ENCODE_BYTES, f"The chat template of {folder.name}", waiting)
+            except ModelError:  # the person hears of it when it is to render a conversation
+                self._thinking[folder] = TemplateThinking()
+            else:
+                told = answer["choices"]
+                found = {each: told[each.value] for each in Thinking if each.value in told}
+                self._thinking[folder] = TemplateThinking(answer["drops"], found)
+        return self._thinking[folder]
 
     def _ask(self, request: dict[str, Any], seconds: float, memory: int, what: str, waiting: Waiting) -> dict[str, Any]:
         answer: dict[str, Any] = self._say(lambda: self.child.ask(request, seconds, memory, waiting), what)
@@ -158,7 +199,11 @@ class ModelPrompts:
         unfinished: ChatMessage | None,
         limit: int,
         waiting: Waiting = lambda: None,
+        thinking: Thinking | None = None,
     ) -> list[int]:
+        if any(message.answer is not None for message in messages) and self._template(waiting).drops:
+            messages = answers_only(messages)
+        chosen = {} if thinking is None else self._variables(thinking, waiting)
         marks = Marks.for_texts([message.content for message in (*messages, *([unfinished] if unfinished else []))])
         turns = [{"role": message.role.value, "content": self._marked(message, marks)} for message in messages]
         rest = self._marked(unfinished, marks) if unfinished else ""
@@ -168,7 +213,29 @@ class ModelPrompts:
         if (render := _own_renderer(self._tokenizer)) is not None:
             text = str(render(turns, add_generation_prompt=True, tokenize=False))
             return self._encode(None, text + rest, marks, limit, waiting)
-        return self._encode(turns, rest, marks, limit, waiting)
+        return self._encode(turns, rest, marks, limit, waiting, chosen=chosen)
+
+    @property
+    def thinking(self) -> tuple[Thinking, ...]:
+        """What can be chosen of thinking; empty where the chat template has no switch."""
+        return tuple(self._template().choices)
+
+    def _template(self, waiting: Waiting = lambda: None) -> TemplateThinking:
+        if not self._tokenizer.has_chat_template or _own_renderer(self._tokenizer) is not None:
+            return TemplateThinking()
+        return self.process.thinking(self._folder, self._usual_variables(), waiting)
+
+    def _usual_variables(self) -> dict[str, Any]:
+        return {"enable_thinking": bool(self._tokenizer.has_thinking)}  # as mlx-lm has it
+
+    def _variables(self, thinking: Thinking, waiting: Waiting) -> Mapping[str, Any]:
+        found = self._template(waiting).choices
+        if thinking not in found:
+            raise InvalidSettingError(
+                f"The chat template of {self._folder.name} has no switch for thinking {thinking.value}.",
+                f"It has: {', '.join(found)}." if found else "Leave thinking to the model.",
+            )
+        return found[thinking]
 
     def encode_text(self, text: str) -> list[int]:
         return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
@@ -185,12 +252,13 @@ class ModelPrompts:
         waiting: Waiting,
         *,
         begins: bool = False,
+        chosen: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[int]:
         size = len(text.encode()) + sum(len(turn["content"].encode()) for turn in turns or ())
         request = {
             "turns": turns,
             "text": text,
-            "variables": {"enable_thinking": bool(self._tokenizer.has_thinking)},  # as mlx-lm has it
+            "variables": {**self._usual_variables(), **chosen},
             "marks": [marks.before, marks.after],
             "limit": limit,
             "begins": begins,

@@ -8,7 +8,7 @@ import mlx.nn as nn
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.api.requests import ChatMessage, Role, Thinking
 from rdchat.inference.prompts.model_prompts import PromptEncoder, TemplateRefusedError
 from rdchat.inference.target.capability import Capability
 from rdchat.inference.target.hooks import ModelHooks
@@ -66,7 +66,11 @@ class LoadedModel:
         return self._texts[token_id]
 
     def encode_chat(
-        self, messages: tuple[ChatMessage, ...], continue_last: bool, waiting: Callable[[], None] = lambda: None
+        self,
+        messages: tuple[ChatMessage, ...],
+        continue_last: bool,
+        waiting: Callable[[], None] = lambda: None,
+        thinking: Thinking | None = None,
     ) -> list[int]:
         """Apply the chat template and tokenise.
 
@@ -75,6 +79,7 @@ class LoadedModel:
             continue_last: Leave the last message, an assistant's, open instead of opening a new one. It follows the
                 template's opening of a reply as it stands: templates drop or rewrite thoughts in a message of theirs.
             waiting: Called now and then meanwhile; what it raises ends the work.
+            thinking: Whether or how much the model is to think; None leaves it to the chat template.
 
         Raises:
             ModelError: If the template refuses the conversation, or makes nothing of it.
@@ -83,13 +88,13 @@ class LoadedModel:
         unfinished = messages[-1] if continue_last else None
         turns = messages[:-1] if continue_last else messages
         try:
-            ids = self._encode(turns, unfinished, waiting)
+            ids = self._encode(turns, unfinished, waiting, thinking)
         except TemplateRefusedError:
             if messages[0].role is not Role.SYSTEM or len(turns) < 2:
                 raise
             # templates such as Gemma's know no system role: put it before the first question
             merged = ChatMessage(turns[1].role, f"{turns[0].content}\n\n{turns[1].content}")
-            ids = self._encode((merged, *turns[2:]), unfinished, waiting)
+            ids = self._encode((merged, *turns[2:]), unfinished, waiting, thinking)
         if not ids:
             raise ModelError(
                 "The model's chat template makes nothing of this conversation.", "Pick an instruction-tuned model."
@@ -97,9 +102,13 @@ class LoadedModel:
         return ids
 
     def _encode(
-        self, turns: tuple[ChatMessage, ...], unfinished: ChatMessage | None, waiting: Callable[[], None]
+        self,
+        turns: tuple[ChatMessage, ...],
+        unfinished: ChatMessage | None,
+        waiting: Callable[[], None],
+        thinking: Thinking | None,
     ) -> list[int]:
-        ids = self.prompts.encode(turns, unfinished, self.info.context_length, waiting)
+        ids = self.prompts.encode(turns, unfinished, self.info.context_length, waiting, thinking)
         if ids and not 0 <= min(ids) <= max(ids) < self.info.vocabulary_size:
             raise ModelError(
                 f"The prompt has a token {max(ids):,} that {self.info.name} has no embedding of.",

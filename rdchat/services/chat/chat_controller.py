@@ -102,6 +102,7 @@ class ChatController(QObject):
         self._writer.statistics_changed.connect(self.statistics_changed)
         self._writer.changed.connect(self.state_changed)
         self._writer.text_added.connect(self._on_text_added)
+        self._writer.reply_changed.connect(self._on_reply_changed)
         self._writer.reply_ended.connect(self._on_reply_ended)
 
     # What is to be shown
@@ -243,7 +244,9 @@ class ChatController(QObject):
         own = self._chat.system_prompt
         system_prompt = self.preferences.settings.system_prompt if own is None else own
         sampling = self._chat.sampling or self.preferences.settings.sampling
-        self._writer.write(history(told, system_prompt), sampling, reply, continued=continued)
+        self._writer.write(
+            history(told, system_prompt), sampling, reply, continued=continued, thinking=self._chat.thinking
+        )
 
     def _check_question(self, path: list[Message]) -> bool:
         told = history(path, "")
@@ -276,6 +279,11 @@ class ChatController(QObject):
     def _on_text_added(self, message_id: int, text: str) -> None:
         if self._chat.has(message_id):
             self.reply_text_added.emit(message_id, text)
+
+    @Slot(Message)
+    def _on_reply_changed(self, reply: Message) -> None:
+        if self._chat.has(reply.id):
+            self.message_changed.emit(self._chat.replace(reply))
 
     @Slot(Message)
     def _on_reply_ended(self, ended: Message) -> None:

@@ -25,7 +25,15 @@ def history(path: Sequence[Message], system_prompt: str) -> tuple[ChatMessage, .
             moved = tuple(len(before) + offset for offset in message.control_offsets)
             turns[-1] = ChatMessage(message.role, before + message.text, turns[-1].own_control + moved)
         else:
-            turns.append(ChatMessage(message.role, message.text, message.control_offsets))
+            turns.append(ChatMessage(message.role, message.text, message.control_offsets, _answer(message)))
     if system_prompt.strip():
         turns.insert(0, ChatMessage(Role.SYSTEM, system_prompt))
     return tuple(turns)
+
+
+def _answer(message: Message) -> tuple[tuple[int, int], ...] | None:
+    """Return where a reply's answer stands; None where all of it is."""
+    if message.role is not Role.ASSISTANT:
+        return None
+    spans = message.parts.spans
+    return None if spans == ((0, len(message.text)),) else spans

@@ -8,7 +8,7 @@ from rdchat.chat.conversation import Conversation
 from rdchat.chat.storage.search_reader import SearchAnswer, SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api.requests import SamplingParams, Thinking
 from rdchat.services.chat.conversation_list import ConversationList
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import StorageWatch
@@ -80,6 +80,11 @@ class ConversationDesk(QObject):
     def chat_sampling(self) -> SamplingParams | None:
         """The open chat's own sampling; None where it takes the one of the preferences."""
         return self._chat.sampling
+
+    @property
+    def chat_thinking(self) -> Thinking | None:
+        """Whether or how much the model is to think in the open chat; None leaves it to the model."""
+        return self._chat.thinking
 
     def new_chat(self) -> None:
         self._chat.start_new()
@@ -161,6 +166,12 @@ class ConversationDesk(QObject):
         stored = self.conversation is not None
         with self._storage.writing() if stored else self._storage.reading():
             self._chat.set_options(system_prompt, sampling)
+
+    def set_chat_thinking(self, thinking: Thinking | None) -> None:
+        """Choose whether or how much the model is to think in the open chat; None leaves it to the model."""
+        stored = self.conversation is not None
+        with self._storage.writing() if stored else self._storage.reading():
+            self._chat.set_thinking(thinking)
 
     def title_of(self, conversation_id: int) -> str:
         """Return the title of a conversation that is listed or open, without the store; others are "A chat"."""

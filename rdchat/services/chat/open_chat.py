@@ -7,7 +7,7 @@ from rdchat.chat.settings import Settings
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Role, SamplingParams, fresh_seed, reply_seed
+from rdchat.inference.api.requests import Role, SamplingParams, Thinking, fresh_seed, reply_seed
 
 
 class OpenChat:
@@ -20,6 +20,7 @@ class OpenChat:
         path: Its active path as it was read; replies that are being written may have gained text since.
         system_prompt: The chat's own; None where it takes the one of the preferences.
         sampling: The chat's own; None where it takes the one of the preferences.
+        thinking: Whether or how much the model is to think; None leaves it to the model.
     """
 
     def __init__(self, store: ConversationStore) -> None:
@@ -31,6 +32,7 @@ class OpenChat:
         self.path: list[Message] = []
         self.system_prompt: str | None = None
         self.sampling: SamplingParams | None = None
+        self.thinking: Thinking | None = None
 
     def open(self, conversation_id: int) -> None:
         conversation, path = self._store.conversation(conversation_id), self._store.messages(conversation_id)
@@ -45,6 +47,7 @@ class OpenChat:
     def _take(self, conversation: Conversation) -> None:
         self.conversation = conversation
         self.system_prompt, self.sampling = conversation.system_prompt, conversation.sampling
+        self.thinking = conversation.thinking_choice
 
     def is_open(self, conversation_id: int) -> bool:
         return self.conversation is not None and self.conversation.id == conversation_id
@@ -54,6 +57,12 @@ class OpenChat:
             self.system_prompt, self.sampling = system_prompt, sampling
         else:
             self._take(self._store.set_chat_options(self.conversation.id, system_prompt, sampling))
+
+    def set_thinking(self, thinking: Thinking | None) -> None:
+        if self.conversation is None:
+            self.thinking = thinking
+        else:
+            self._take(self._store.set_thinking_choice(self.conversation.id, thinking))
 
     def has(self, message_id: int) -> bool:
         """Tell whether a message is on the active path; looked for from its end, where replies are written."""
@@ -84,9 +93,12 @@ class OpenChat:
         return prompt
 
     def _store_new(self, title: str) -> None:
+        thinking = self.thinking
         self.conversation = self._store.create_conversation(title, from_prompt=True)
         if (self.system_prompt, self.sampling) != (None, None):
             self.set_options(self.system_prompt, self.sampling)
+        if thinking is not None:
+            self.set_thinking(thinking)
 
     def add_prompt_version(self, message_id: int, text: str) -> None:
         """Add an alternative of a prompt; the path ends with it."""

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 
-from rdchat.chat.conversation import Drafting, Message, MessageStatus, Notice
+from rdchat.chat.conversation import NO_THINKING, Drafting, Message, MessageStatus, Notice, Thinking
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest
+from rdchat.thoughts import may_part
 
 _LOG = logging.getLogger(__name__)
 _SAVE_AFTER_S = 0.3  # a crash may lose half a second of text, and a busy machine is late
@@ -32,6 +33,8 @@ class LiveReply:
         stopping: It was asked to stop.
         writing: The first token has come.
         saved_text: What the store has.
+        in_thought: The text ends inside a thought.
+        thought_until: When it was last known to think; None outside of thoughts, and before it is written.
         unsaved_since: When the first text was written that the store does not have; None where it has all.
     """
 
@@ -42,6 +45,8 @@ class LiveReply:
     stopping: bool = False
     writing: bool = False
     saved_text: str = ""
+    in_thought: bool = False
+    thought_until: float | None = None
     unsaved_since: float | None = None
 
     @property
@@ -106,11 +111,18 @@ class ReplyRecorder(QObject):
 
     def begin(self, request: GenerationRequest, message: Message) -> LiveReply:
         """Take charge of a reply; what `message` has already stays only where the request continues it."""
-        text, offsets = (message.text, message.control_offsets) if request.continue_last else ("", ())
-        kept = replace(message, text=text, control_offsets=offsets)
-        reply = LiveReply(request, kept, len(text), saved_text=message.text)
+        kept = message
+        if not request.continue_last:
+            kept = replace(message, text="", control_offsets=(), thinking=NO_THINKING)
+        reply = LiveReply(request, kept, len(kept.text), saved_text=message.text, in_thought=kept.parts.open)
         self._replies[request.request_id] = reply
         return reply
+
+    def begin_in_thought(self, reply: LiveReply) -> None:
+        """Take note that the chat template began a thought for a reply that has no text yet."""
+        if not reply.message.text:
+            reply.in_thought = True
+            reply.message = replace(reply.message, thinking=Thinking(begun=True))
 
     def add_text(self, reply: LiveReply, text: str, written_at: float | None = None) -> None:
         """Append what was written from `written_at` on, by default just now; it is stored soon."""
@@ -118,8 +130,10 @@ class ReplyRecorder(QObject):
         if not text:
             return
         reply.message = replace(reply.message, text=reply.message.text + text)
+        at = self._clock() if written_at is None else written_at
+        _time_thought(reply, text, at)
         if reply.unsaved_since is None:
-            reply.unsaved_since = self._clock() if written_at is None else written_at
+            reply.unsaved_since = at
         if self.trouble is None:
             self._save_in_time(reply.unsaved_since)
 
@@ -200,9 +214,10 @@ class ReplyRecorder(QObject):
                 model=message.model,
                 drafting=message.drafting,
                 control_offsets=message.control_offsets,
+                thinking=message.thinking,
             )
         elif message.text != reply.saved_text:
-            self._store.save_text(message.id, message.text)
+            self._store.save_text(message.id, message.text, message.thinking)
         reply.saved_text, reply.unsaved_since = message.text, None
 
     def close(self) -> None:
@@ -221,3 +236,14 @@ class ReplyRecorder(QObject):
             self._timer.start(_RETRY_INTERVAL_MS)
         if is_new:
             self.storage_failed.emit(self.trouble)
+
+
+def _time_thought(reply: LiveReply, text: str, at: float) -> None:
+    """Count the time that a reply thinks, now that it gained a text that was written from `at` on."""
+    if reply.in_thought and reply.thought_until is not None:
+        thinking = reply.message.thinking
+        thinking = replace(thinking, ms=thinking.ms + max(0.0, at - reply.thought_until) * 1000)
+        reply.message = replace(reply.message, thinking=thinking)
+    if may_part(text):
+        reply.in_thought = reply.message.parts.open
+    reply.thought_until = at if reply.in_thought else None

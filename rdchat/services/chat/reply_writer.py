@@ -5,9 +5,9 @@ from dataclasses import replace
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Drafting, Message
-from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd
+from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, SamplingParams
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, SamplingParams, Thinking
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
 from rdchat.services.chat.trace_recorder import TraceRecorder
@@ -22,6 +22,7 @@ class ReplyWriter(QObject):
     """Sends requests, follows their events and knows what the engine is busy with."""
 
     text_added = Signal(int, str)  # message id, new characters
+    reply_changed = Signal(Message)  # something else than its text, while it is written
     reply_ended = Signal(Message)
     statistics_changed = Signal(Statistics)
     changed = Signal()  # the state may be another
@@ -42,6 +43,7 @@ class ReplyWriter(QObject):
         self._drafting = drafting
         self._recorder = recorder
         self._traces = traces
+        engine.prefill_progressed.connect(self._on_prefill_progressed)
         engine.reply_progressed.connect(self._on_progressed)
         engine.reply_finished.connect(self._on_finished)
         engine.reply_failed.connect(self._on_failed)
@@ -75,11 +77,17 @@ class ReplyWriter(QObject):
         return "No model is loaded. Choose one first." if self.state is EngineState.NO_MODEL else ""
 
     def write(
-        self, messages: tuple[ChatMessage, ...], sampling: SamplingParams, reply: Message, *, continued: bool = False
+        self,
+        messages: tuple[ChatMessage, ...],
+        sampling: SamplingParams,
+        reply: Message,
+        *,
+        continued: bool = False,
+        thinking: Thinking | None = None,
     ) -> None:
         """Have `reply` written now, or when the model is there; without one it fails."""
         request_id = self._engine.new_request_id()
-        request = GenerationRequest(messages, sampling, reply.seed or 0, request_id, continued)
+        request = GenerationRequest(messages, sampling, reply.seed or 0, request_id, continued, thinking=thinking)
         live = self._recorder.begin(request, reply)
         self._traces.begin(reply.id, live.begins_at)
         if self._model.info is not None:
@@ -101,7 +109,11 @@ class ReplyWriter(QObject):
 
     def _send(self, live: LiveReply) -> None:
         live.sent = True
-        live.request = replace(live.request, draft=self._drafting.begin(live.request.request_id))
+        thinking, model = live.request.thinking, self._model.info
+        if model is None or thinking not in model.thinking:
+            thinking = None  # it was chosen for another model
+        draft = self._drafting.begin(live.request.request_id)
+        live.request = replace(live.request, draft=draft, thinking=thinking)
         self._engine.generate(live.request)
 
     def _finish(self, live: LiveReply, end: ReplyEnd | None) -> None:
@@ -131,15 +143,24 @@ class ReplyWriter(QObject):
         self._recorder.fail(live, words)
         self.reply_ended.emit(live.message)
 
+    @Slot(PrefillProgress)
+    def _on_prefill_progressed(self, progress: PrefillProgress) -> None:
+        live = self._recorder.find(progress.request_id)
+        if live is not None and progress.in_thought and not live.message.thinking.begun:
+            self._recorder.begin_in_thought(live)
+            self.reply_changed.emit(live.message)
+
     @Slot(ReplyProgress)
     def _on_progressed(self, progress: ReplyProgress) -> None:
         if (live := self._recorder.find(progress.request_id)) is None:
             return
-        is_first = not live.writing
+        is_first, in_thought = not live.writing, live.in_thought
         self._recorder.add_text(live, progress.text, progress.written_at)
         self._traces.add(live.message.id, progress.tokens)
         if progress.text:
             self.text_added.emit(live.message.id, progress.text)
+        if in_thought and not live.in_thought:
+            self.reply_changed.emit(live.message)  # how long it thought is known now
         self.statistics_changed.emit(progress.statistics)
         if is_first:
             self.changed.emit()

@@ -6,7 +6,6 @@ from PySide6.QtCore import QObject, QTimer, Slot
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.thoughts import split_thoughts
 from rdchat.chat.titles import TITLE_WISH, begins_in_thought, title_from_model
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason, ReplyEnd
@@ -114,8 +113,8 @@ class TitleWriter(QObject):
     def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:
         own = self._store.conversation(conversation_id).system_prompt
         system_prompt = self._preferences.settings.system_prompt if own is None else own
-        self._in_thought = begins_in_thought(reply.text)
-        answer = split_thoughts(reply.text).answer
+        self._in_thought = reply.thinking.begun or begins_in_thought(reply.text)
+        answer = reply.parts.answer
         thinks = answer.strip() != reply.text.strip()
         whole = answer == reply.text and len(answer) <= _LONGEST_TOLD
         messages = (  # as the next prompt's would begin, so that what the model has read of the chat stays read
@@ -167,4 +166,4 @@ def _first_exchange(path: Sequence[Message]) -> tuple[Message, Message] | None:
     prompt, reply = path[0], path[1]
     if reply.status is not MessageStatus.COMPLETE or not prompt.text.strip():
         return None
-    return (prompt, reply) if split_thoughts(reply.text).answer.strip() else None
+    return (prompt, reply) if reply.parts.answer.strip() else None

@@ -1,12 +1,12 @@
-"""The popover for what one chat does differently: its system prompt and its sampling."""
+"""The popover for what one chat does differently: its system prompt, its thinking and its sampling."""
 
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
-from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm
@@ -18,10 +18,15 @@ class ChatOptions(QWidget):
     """Shows the values in force and applies each change at once. What equals the preferences is not kept apart."""
 
     def __init__(
-        self, desk: ConversationDesk, preferences: SettingsControl, theme: Theme, parent: QWidget | None = None
+        self,
+        desk: ConversationDesk,
+        preferences: SettingsControl,
+        model: ModelSlot,
+        theme: Theme,
+        parent: QWidget | None = None,
     ) -> None:
         super().__init__(parent, Qt.WindowType.Popup)
-        self._desk, self._preferences, self._theme = desk, preferences, theme
+        self._desk, self._preferences, self._model, self._theme = desk, preferences, model, theme
         self.setAccessibleName("Chat options")
         self.prompt = QPlainTextEdit()
         self.prompt.setMinimumWidth(_WIDTH)
@@ -30,6 +35,14 @@ class ChatOptions(QWidget):
         self.prompt.setAccessibleName("System prompt of this chat")
         self.prompt.setToolTip("Instructions the model reads before the conversation.")
         self.prompt.setTabChangesFocus(True)
+        self.thinking = QComboBox()
+        self.thinking.setAccessibleName("Thinking in this chat")
+        self.thinking.setToolTip("Whether, or how much, the model thinks before it answers.")
+        self._thinking_row = QWidget()
+        row = QHBoxLayout(self._thinking_row)
+        row.setContentsMargins(0, SMALL, 0, 0)
+        row.addWidget(ThemedLabel(theme, "Thinking", bold=True), 1)
+        row.addWidget(self.thinking)
         self.form = SamplingForm(theme)
         self.source = ThemedLabel(theme, "", "muted", -1)
         self.defaults = QPushButton("Use defaults")
@@ -44,12 +57,14 @@ class ChatOptions(QWidget):
         layout.setSpacing(SMALL)
         layout.addWidget(ThemedLabel(theme, "System prompt", bold=True))
         layout.addWidget(self.prompt)
+        layout.addWidget(self._thinking_row)
         layout.addSpacing(SMALL)
         layout.addWidget(ThemedLabel(theme, "Sampling", bold=True))
         layout.addWidget(self.form)
         layout.addSpacing(TIGHT)
         layout.addLayout(foot)
         self.prompt.textChanged.connect(self._apply)
+        self.thinking.activated.connect(self._apply_thinking)
         self.form.edited.connect(self._apply)
         self.defaults.clicked.connect(self._use_defaults)
 
@@ -74,7 +89,22 @@ class ChatOptions(QWidget):
             self.prompt.setPlainText(shown)
             self.prompt.blockSignals(False)
         self.form.set_sampling(sampling or settings.sampling)
-        self._show_source(prompt, sampling)
+        self._show_thinking()
+        self._show_source()
+
+    def _show_thinking(self) -> None:
+        """Offer what the model's chat template has a switch for; nothing where it has none."""
+        found = self._model.info.thinking if self._model.info else ()
+        self._thinking_row.setVisible(bool(found))
+        self.thinking.clear()
+        self.thinking.addItem("As the model does", None)
+        for each in found:
+            self.thinking.addItem(each.value.capitalize(), each)
+        self.thinking.setCurrentIndex(max(0, self.thinking.findData(self._desk.chat_thinking)))
+
+    def _apply_thinking(self) -> None:
+        self._desk.set_chat_thinking(self.thinking.currentData())
+        self._show_source()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -91,13 +121,15 @@ class ChatOptions(QWidget):
         values = self.form.sampling()
         sampling = None if values == settings.sampling else values
         self._desk.set_chat_options(prompt, sampling)
-        self._show_source(prompt, sampling)
+        self._show_source()
 
     def _use_defaults(self) -> None:
         self._desk.set_chat_options(None, None)
+        self._desk.set_chat_thinking(None)
         self.refresh()
 
-    def _show_source(self, prompt: str | None, sampling: SamplingParams | None) -> None:
-        own = prompt is not None or sampling is not None
+    def _show_source(self) -> None:
+        desk = self._desk
+        own = any(each is not None for each in (desk.chat_system_prompt, desk.chat_sampling, desk.chat_thinking))
         self.source.setText("Changed for this chat" if own else "As in the preferences")
         self.defaults.setEnabled(own)

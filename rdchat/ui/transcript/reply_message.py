@@ -5,7 +5,6 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.chat.thoughts import split_thoughts
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.endings import Ending, Remedy, ending
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
@@ -34,8 +33,9 @@ class ReplyMessage(MessageWidget):
 
     def show_message(self, message: Message) -> None:
         final = message.status is not MessageStatus.STREAMING
-        parts = split_thoughts(message.text, final)
-        self._show_thought(parts.thought, parts.open and not final)
+        parts = message.parts
+        thinking = parts.open and not final and bool(message.text)
+        self._show_thought(parts.thought, message.thinking.ms, thinking=thinking, cut_off=parts.open and final)
         self.body.set_text(parts.answer, final)
         self._ending = ending(message)
         super().show_message(message)
@@ -61,7 +61,7 @@ class ReplyMessage(MessageWidget):
             self._status.say("")
         self._status.setVisible(bool(self._status.text))
 
-    def _show_thought(self, thought: str, thinking: bool) -> None:
+    def _show_thought(self, thought: str, ms: float, *, thinking: bool, cut_off: bool) -> None:
         if not thought and not thinking:
             if self._thought:
                 self._thought.deleteLater()
@@ -72,7 +72,7 @@ class ReplyMessage(MessageWidget):
             self._thought.height_changed.connect(self._thought_folded)
             self._thought.body.marks.set_matcher(self.body.marks.matcher)
             self._thought.show()
-        self._thought.show_thought(thought, thinking)
+        self._thought.show_thought(thought, ms, thinking=thinking, cut_off=cut_off)
 
     def _thought_folded(self) -> None:
         self.work_added.emit()
@@ -126,7 +126,7 @@ class ReplyMessage(MessageWidget):
 
     def copied_text(self) -> str:
         """Return the answer as it was written, without the thoughts."""
-        return split_thoughts(self.message.text).answer
+        return self.message.parts.answer
 
     def message_actions(self, menu: QMenu) -> list[QAction]:
         again = QAction(self.tr("Regenerate reply"), menu)

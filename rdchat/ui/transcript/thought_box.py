@@ -1,9 +1,10 @@
 """What a model thought before it answered, folded away unless it is being written."""
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QCoreApplication, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QPalette
 from PySide6.QtWidgets import QToolButton, QWidget
 
+from rdchat.ui.look import formatting
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme, control_font
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
@@ -29,12 +30,19 @@ class ThoughtBox(QWidget):
         self._toggle.clicked.connect(self._choose)
         self.restyle()
 
-    def show_thought(self, text: str, thinking: bool) -> None:
-        """Show a thought; it is open while the model is `thinking`."""
+    def show_thought(self, text: str, ms: float = 0.0, *, thinking: bool, cut_off: bool = False) -> None:
+        """Show a thought.
+
+        Args:
+            text: The thought.
+            ms: How long it took; 0 where that is not known.
+            thinking: It is being written: it is open meanwhile.
+            cut_off: It never came to an answer: it stays open.
+        """
         self.body.set_text(text, not thinking)
         if not self._chosen:
-            self._unfolded = thinking
-        self._toggle.setText(self.tr("Thinking…") if thinking else self.tr("Thought for a while"))
+            self._unfolded = thinking or cut_off
+        self._toggle.setText(_title(ms, thinking=thinking, cut_off=cut_off))
         self._fold()
 
     @property
@@ -84,3 +92,17 @@ class ThoughtBox(QWidget):
             painter.setBrush(self._theme.colors.border)
             top = self._toggle.height() + SMALL
             painter.drawRoundedRect(SMALL - 2, top, 3, self.height() - top, 1.5, 1.5)
+
+
+def _title(ms: float, *, thinking: bool, cut_off: bool) -> str:
+    if thinking:
+        return _tr("Thinking…")
+    if cut_off:
+        return _tr("Did not finish thinking")
+    if not ms:
+        return _tr("Thoughts")
+    return _tr("Thought for {duration}").format(duration=formatting.whole_seconds(ms))
+
+
+def _tr(text: str) -> str:
+    return QCoreApplication.translate("ThoughtBox", text)

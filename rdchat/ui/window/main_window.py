@@ -66,7 +66,7 @@ class MainWindow(QMainWindow):
         )
         controller.desk.conversation_opened.connect(self.panel.show_last_reply)
         model = ModelButton(controller.model_slot, controller.preferences)
-        options = ChatOptions(controller.desk, controller.preferences, theme)
+        options = ChatOptions(controller.desk, controller.preferences, controller.model_slot, theme)
         self.header = Header(model, options, theme, actions)
         self.addToolBar(self.header)
         self._splitter = self._build_splitter()

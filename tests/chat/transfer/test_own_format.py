@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import Drafting, MessageStatus
+from rdchat.chat.conversation import Drafting, MessageStatus, Thinking
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.trace_format import encode
 from rdchat.chat.transfer.chat_reader import read_chat
@@ -43,6 +43,7 @@ def full_chat(store: ConversationStore) -> int:
         reply.id, "<think>\nwell\n</think>\n\nBecause </s> so.", MessageStatus.COMPLETE,
         finish_reason=FinishReason.LENGTH, statistics=STATISTICS,
         drafting=Drafting(Mode.DRAFTER, "", "drafters/tiny"), control_offsets=(33,),
+        thinking=Thinking(begun=True, ms=1500.0),
     )  # fmt: skip
     store.save_trace(reply.id, b"".join(encode(drafted_trace(3))), onward=False)
     store.add_message(chat.id, None, Role.USER, "Why not?")

@@ -595,3 +595,16 @@ def test_text_that_no_token_carried_is_in_the_reply(window: Window, engine: Scri
     engine.replies = [Reply(tokens=("Hel",), trailing_text="lo", finish_reason=FinishReason.LENGTH)]
     reply = window.ask("Hi")
     assert (reply.text, reply.finish_reason) == ("Hello", FinishReason.LENGTH)
+
+
+def test_a_reply_that_begins_in_a_thought_is_known_as_such_while_it_is_written(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    tokens = ("I wonder", ".</think>", "Hello", "!")
+    engine.replies[:] = [Reply(tokens=tokens, in_thought=True)]
+    reply = window.ask("Hi")
+    assert reply.thinking.begun
+    assert (reply.parts.thought, reply.parts.answer) == ("I wonder.", "Hello!")
+    begun, *_ = window.seen.changed
+    assert (begun.thinking.begun, begun.text) == (True, "")
+    assert window.store.message(reply.id).thinking == reply.thinking

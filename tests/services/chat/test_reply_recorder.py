@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
@@ -109,7 +109,9 @@ def test_a_store_that_is_locked_is_not_tried_with_every_token(
     reply = begin()
     attempts: list[str] = []
     save_text = store.save_text
-    monkeypatch.setattr(store, "save_text", lambda id_, text: (attempts.append(text), save_text(id_, text)))
+    monkeypatch.setattr(
+        store, "save_text", lambda id_, text, *more: (attempts.append(text), save_text(id_, text, *more))
+    )
     with held_by_another_process(store.path):
         for _ in range(30):
             clock.now += 0.1
@@ -186,3 +188,51 @@ def _fill_and_close(disk: SmallDisk, home: Path) -> None:
     disk.free()
     recorder.save()
     store.close()
+
+
+def test_the_time_of_thinking_is_kept_and_that_of_the_answer_not_counted(
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], LiveReply]
+) -> None:
+    reply = begin()
+    pieces = ("<thi", "nk>\n", "I wonder", " <b>much</b>", ".</think>", "\nHello", " you")
+    for piece in pieces:
+        clock.now += 1.0
+        recorder.add_text(reply, piece)
+    assert reply.message.thinking == Thinking(begun=False, ms=3000.0)
+    recorder.finish(reply, "".join(pieces), FinishReason.EOS)
+    assert stored(store, reply).thinking.ms == 3000.0
+
+
+def test_a_thought_that_the_template_began_is_timed_from_its_first_word_and_survives_a_crash(
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], LiveReply]
+) -> None:
+    reply = begin()
+    recorder.begin_in_thought(reply)
+    clock.now += 60.0  # reading the prompt
+    for piece in ("I", " wonder"):
+        recorder.add_text(reply, piece)
+        clock.now += 1.0
+    recorder.save()
+    assert stored(store, reply).thinking == Thinking(begun=True, ms=1000.0)
+    assert stored(store, reply).parts.thought == "I wonder"
+
+
+def test_a_continued_thought_does_not_count_the_pause(
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], LiveReply]
+) -> None:
+    reply = begin()
+    recorder.begin_in_thought(reply)
+    recorder.add_text(reply, "I")
+    clock.now += 1.0
+    recorder.add_text(reply, " wonder")
+    recorder.finish(reply, "I wonder", FinishReason.CANCELLED)
+    clock.now += 3600.0
+    again = recorder.begin(
+        GenerationRequest((ChatMessage(Role.ASSISTANT, "I wonder"),), SamplingParams(), 0, 77, continue_last=True),
+        store.reopen_message(reply.message.id),
+    )
+    for piece in (" on", ".</think>Hello"):
+        recorder.add_text(again, piece)
+        clock.now += 2.0
+    assert again.message.thinking == Thinking(begun=True, ms=3000.0)
+    assert again.message.parts.answer == "Hello"

@@ -3,7 +3,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.requests import Role, SamplingParams, Thinking
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions
 from tests.ui.conftest import Chat
@@ -12,7 +12,7 @@ from tests.ui.conftest import Chat
 @pytest.fixture
 def options(qtbot: QtBot, theme: Theme, chat: Chat) -> ChatOptions:
     chat.start()
-    options = ChatOptions(chat.controller.desk, chat.controller.preferences, theme)
+    options = ChatOptions(chat.controller.desk, chat.controller.preferences, chat.controller.model_slot, theme)
     qtbot.addWidget(options)
     anchor = QPushButton()
     qtbot.addWidget(anchor)
@@ -62,3 +62,45 @@ def test_another_chat_shows_its_own_values(chat: Chat, options: ChatOptions) -> 
     chat.controller.desk.open_conversation(chat.controller.desk.conversations()[0].id)
     options.refresh()
     assert options.form.temperature.value() == 0.1
+
+
+def test_a_model_without_a_switch_for_thinking_offers_none(options: ChatOptions) -> None:
+    assert not options.thinking.isVisible()
+
+
+def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the_engine(
+    qtbot: QtBot, theme: Theme, chat: Chat
+) -> None:
+    chat.engine.thinking = (Thinking.OFF, Thinking.ON)
+    chat.start()
+    desk = chat.controller.desk
+    options = ChatOptions(desk, chat.controller.preferences, chat.controller.model_slot, theme)
+    qtbot.addWidget(options)
+    anchor = QPushButton()
+    qtbot.addWidget(anchor)
+    anchor.show()
+    options.open_below(anchor)
+    assert [options.thinking.itemText(place) for place in range(3)] == ["As the model does", "Off", "On"]
+    chat.say("As it does")
+    assert chat.engine.requests[-1].thinking is None
+    qtbot.keyClick(options.thinking, Qt.Key.Key_Down)
+    assert desk.chat_thinking is Thinking.OFF
+    assert options.source.text() == "Changed for this chat"
+    chat.say("Without")
+    assert chat.engine.requests[-1].thinking is Thinking.OFF
+    desk.new_chat()
+    options.refresh()
+    assert options.thinking.currentText() == "As the model does"
+    desk.open_conversation(desk.conversations()[0].id)
+    options.refresh()
+    assert options.thinking.currentText() == "Off"
+    qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
+    assert desk.chat_thinking is None
+
+
+def test_a_choice_for_another_model_is_not_asked_of_one_that_has_no_such_switch(chat: Chat) -> None:
+    chat.start()
+    chat.controller.desk.set_chat_thinking(Thinking.HIGH)
+    chat.say("Hello")
+    assert chat.engine.requests[-1].thinking is None
+    assert chat.controller.desk.chat_thinking is Thinking.HIGH

@@ -7,7 +7,7 @@ from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QInputMethodEvent
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QMenu, QPlainTextEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.inference.api.events import FinishReason
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.thought_box import ThoughtBox
@@ -169,6 +169,59 @@ def test_a_thought_is_open_while_it_is_written_and_folds_afterwards(qtbot: QtBot
     wait_until_drawn(qtbot, view)
     assert not box.body.isVisible()
     assert widget_of(view, 2).body.toPlainText() == "Hello"
+
+
+def title(box: ThoughtBox) -> str:
+    return next(each.text() for each in box.findChildren(QAbstractButton) if each.parent() is box)
+
+
+@pytest.mark.parametrize(
+    ("ms", "said"),
+    [
+        (0.0, "Thoughts"),
+        (300.0, "Thought for less than a second"),
+        (12_400.0, "Thought for 12 s"),
+        (125_000.0, "Thought for 2 min 5 s"),
+    ],
+)
+def test_a_thought_says_how_long_it_took(show: Show, ms: float, said: str) -> None:
+    view = show([person(1, "Hi"), reply(2, "<think>hm</think>Hello", thinking=Thinking(ms=ms))])
+    assert title(view.findChild(ThoughtBox)) == said
+
+
+def test_a_thought_that_the_template_began_is_one_while_it_is_written(qtbot: QtBot, show: Show) -> None:
+    streaming = reply(2, "", MessageStatus.STREAMING, None, thinking=Thinking(begun=True))
+    view = show([person(1, "Hi"), streaming])
+    assert words(view, 2) == ["Waiting for the model…"]
+    assert view.findChild(ThoughtBox) is None
+    view.append_text(2, "I wonder")
+    wait_until_drawn(qtbot, view)
+    box = view.findChild(ThoughtBox)
+    assert (title(box), box.body.toPlainText(), widget_of(view, 2).body.toPlainText()) == ("Thinking…", "I wonder", "")
+    view.append_text(2, ".</think>\nHello")
+    wait_until_drawn(qtbot, view)
+    assert widget_of(view, 2).body.toPlainText() == "Hello"
+
+
+def test_a_thought_that_was_cut_off_stays_open_and_says_so(show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "<think>\nI wonder", finish_reason=FinishReason.LENGTH)])
+    box = view.findChild(ThoughtBox)
+    assert (title(box), box.body.isVisible()) == ("Did not finish thinking", True)
+
+
+def test_a_thought_that_the_model_ended_with_is_its_answer(show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "<think>\nHello")])
+    assert view.findChild(ThoughtBox) is None
+    assert widget_of(view, 2).body.toPlainText() == "Hello"
+
+
+def test_channels_of_gpt_oss_are_parted(qtbot: QtBot, show: Show) -> None:
+    text = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello"
+    view = show([person(1, "Hi"), reply(2, text)])
+    box = view.findChild(ThoughtBox)
+    qtbot.mouseClick(button(box, "Show the model's thoughts"), Qt.MouseButton.LeftButton)
+    wait_until_drawn(qtbot, view)
+    assert (box.body.toPlainText(), widget_of(view, 2).body.toPlainText()) == ("hm", "Hello")
 
 
 def test_a_thought_unfolds_on_request(qtbot: QtBot, show: Show) -> None:

@@ -7,8 +7,8 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.transfer.portable import PortableChat, PortableMessage, alternatives, shown_path
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.thoughts import split_thoughts
 
-_OPEN, _CLOSE = "<think>", "</think>"
 _ENDS = {
     FinishReason.LENGTH: "ended at the token limit",
     FinishReason.STOP_STRING: "ended at a stop string",
@@ -60,7 +60,7 @@ def _sampling(sampling: SamplingParams) -> str:
 
 def _message(chat: PortableChat, message: PortableMessage, *, details: bool) -> Iterator[str]:
     yield f"## {'You' if message.role is Role.USER else message.model or 'Reply'}"
-    thoughts, text = _thoughts(message.text) if message.role is Role.ASSISTANT else ("", message.text)
+    thoughts, text = _thoughts(message) if message.role is Role.ASSISTANT else ("", message.text)
     if thoughts:
         yield "\n".join(f"> {line}".rstrip() for line in ["**Thinking**", "", *thoughts.splitlines()])
     if text.strip():
@@ -73,12 +73,11 @@ def _message(chat: PortableChat, message: PortableMessage, *, details: bool) -> 
         yield f"*{figures[0].upper()}{figures[1:]}*"
 
 
-def _thoughts(text: str) -> tuple[str, str]:
-    """Return what the model thought before its answer, and the answer."""
-    if not text.lstrip().startswith(_OPEN):
-        return "", text
-    thoughts, _, answer = text.lstrip().removeprefix(_OPEN).partition(_CLOSE)
-    return thoughts.strip(), answer
+def _thoughts(message: PortableMessage) -> tuple[str, str]:
+    """Return what the model thought, and what it says."""
+    ended = message.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING}
+    parts = split_thoughts(message.text, begun=message.thinking.begun, ended=ended)
+    return parts.thought, parts.answer
 
 
 def _figures(chat: PortableChat, message: PortableMessage) -> Iterator[str]:

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from typing import IO, Any
 
 from rdchat import __version__
-from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.conversation import NO_THINKING, MessageStatus
 from rdchat.chat.storage.rows import conversation_from, message_from, seed_column
 from rdchat.chat.transfer.formats.fields import Json, items, mapping, name, words
 from rdchat.chat.transfer.formats.trace_json import packed_trace, plain_trace
@@ -96,7 +96,7 @@ def read(data: Any) -> PortableChat:
             _number(chat.get("updated_at")),
             None if prompt is None else words(prompt, "Its system prompt"),
             None if sampling is None else json.dumps(sampling),
-            *(None, None, None, None),
+            *(None, None, None, None, None),
         )
     )
     messages = tuple(
@@ -149,6 +149,7 @@ def _plain_message(message: PortableMessage) -> Json:
         "statistics": asdict(message.statistics) if message.statistics else None,
         "drafting": asdict(message.drafting) if message.drafting else None,
         "control_offsets": message.control_offsets or None,
+        "thinking": asdict(message.thinking) if message.thinking != NO_THINKING else None,
         "trace": plain_trace(message.trace) if message.trace else None,
     }
     return plain | {field: value for field, value in more.items() if value is not None}
@@ -175,6 +176,7 @@ def _message(data: Json, place: int, without: dict[str, int]) -> PortableMessage
             words(data.get("error"), "What a message failed of"),
             *(json.dumps(data[each]) if data.get(each) is not None else None for each in ("statistics", "drafting")),
             json.dumps(data.get("control_offsets")),
+            json.dumps(data["thinking"]) if data.get("thinking") is not None else None,
             0,
             1,
         )
@@ -197,6 +199,7 @@ def _message(data: Json, place: int, without: dict[str, int]) -> PortableMessage
         statistics=row.statistics,
         drafting=row.drafting,
         control_offsets=tuple(each for each in row.control_offsets if 0 <= each < len(row.text)),
+        thinking=row.thinking,
         trace=trace,
     )
 

@@ -1,0 +1,220 @@
+"""Parts a model's reply into what it thought and what it says, by the markers that model families write.
+
+The families are those of mlx-lm's tables (`tokenizer_utils._infer_thinking`, `chat_templates/muse_spark.py`) and of the
+chat templates of gpt-oss, Magistral, Seed-OSS, Command A Reasoning, Apertus and Solar Open.
+"""
+
+import re
+from dataclasses import dataclass
+
+THINK = ("<think>", "</think>")
+PAIRS = (
+    THINK,  # Qwen, DeepSeek, GLM, SmolLM3, MiniMax and most others
+    ("<longcat_think>", "</longcat_think>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|think:start|>", "<|think:end|>"),
+    ("[THINK]", "[/THINK]"),  # Magistral
+    ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A Reasoning
+    ("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
+    ("<|channel>thought", "<channel|>"),  # Gemma 4
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),  # Kimi K3
+    ("<|think|>", "<|end|>"),  # Solar Open
+    ("\u25c1think\u25b7", "\u25c1/think\u25b7"),  # Kimi VL
+)
+"""What begins and what ends a thought."""
+
+_FIRST_PAIRS = (("<thinking>", "</thinking>"), ("<thought>", "</thought>"))  # a later one is the answer's own markup
+_WRAPPERS = (  # around an answer that follows a thought
+    "<answer>", "</answer>", "<response>", "</response>", "<|START_RESPONSE|>", "<|END_RESPONSE|>",
+    "<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>",
+    "<|begin|>assistant<|content|>", "<|content|>",
+)  # fmt: skip
+_MESSAGE_ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")  # of gpt-oss and Muse Spark
+_HEADER_PARTS = ("<|start|>", "<|channel|>", "<|message|>")
+_THINKING_HEADERS = {"analysis", "self"}
+_LONGEST_HEADER = 200  # characters
+
+_CLOSINGS = dict((*PAIRS, *_FIRST_PAIRS))
+_FIRST_ONLY = {marker for pair in _FIRST_PAIRS for marker in pair}
+_LITERALS = sorted({*_CLOSINGS, *_CLOSINGS.values(), *_WRAPPERS, *_MESSAGE_ENDS, *_HEADER_PARTS}, key=len, reverse=True)
+_LONGEST = len(_LITERALS[0])
+_HINTS = ("think>", "thinking>", "thought>", "THINK]", "<|", "|>", "\u25b7")  # one in each marker that can be the first
+_FIRST_CHARACTERS = {literal[0] for literal in _LITERALS}
+
+_MARKER = re.compile("|".join(map(re.escape, _LITERALS)))
+_CHANNEL = re.compile(
+    r"(?:<\|start\|>assistant\s*)?<\|channel\|>\s*(\w+)[^<]{0,99}(?:<\|constrain\|>[^<]{0,99})?<\|message\|>"
+)
+_RECIPIENT = re.compile(r"(?:<\|start\|>assistant\s*)?\bto=(\w+)<\|message\|>\Z")
+_BLANK = re.compile(r"\s*+")
+_LINE_END = re.compile(r"[ \t]*\n?")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_FENCE_IN_LINES = re.compile(rf"^{_FENCE.pattern}", re.MULTILINE)
+_BEGUN = re.compile(rf"(?:{'|'.join(re.escape(opening) for opening, _ in PAIRS)})\s*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Thoughts:
+    """A reply in two parts.
+
+    Attributes:
+        thought: What it thought, without markers.
+        answer: The rest, without markers.
+        open: The text ends inside a thought.
+        spans: Where in the text the answer stands; ends excluded.
+    """
+
+    thought: str
+    answer: str
+    open: bool
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+def begins_thought(prompt: str) -> bool:
+    """Tell whether a prompt, or the end of one, opens a thought that the reply begins with."""
+    return _BEGUN.search(prompt[-64:]) is not None
+
+
+def may_part(text: str) -> bool:
+    """Tell whether a marker may end in a piece of a reply; where none does, it is inside or outside as before."""
+    return any(each in text for each in (">", "]", "\u25b7", "thought"))
+
+
+def split_thoughts(text: str, final: bool = True, *, begun: bool = False, ended: bool = False) -> Thoughts:
+    """Part a reply at its markers.
+
+    One that begins a thought counts at the start of a line, none counts in code. A closing one with none before it ends
+    a thought that the chat template began.
+
+    Args:
+        text: The reply as it was written.
+        final: It does not grow any more: else the start of a marker at its end is held back.
+        begun: The chat template began a thought.
+        ended: The model ended the reply itself: a thought that it did not close is its answer.
+    """
+    if not final:
+        text = text[: len(text) - _unfinished(text)]
+    if not begun and not (any(each in text for each in _FIRST_CHARACTERS) and any(hint in text for hint in _HINTS)):
+        return Thoughts("", text, False, ((0, len(text)),))
+    return _Parting(text, begun).result(ended)
+
+
+class _Parting:
+    """One pass over a text."""
+
+    def __init__(self, text: str, begun: bool) -> None:
+        self._text = text
+        self._thoughts: list[tuple[int, int]] = []
+        self._answers: list[tuple[int, int]] = []
+        self._end = 0  # of the last marker
+        self._inside = self._seen = begun  # a thought; a marker before
+        self._closing = None if begun else ""  # what ends the thought; None where that is not known
+        self._fence, self._fences_read = "", 0  # what fenced code in the answer is open, and how far that is known
+        for match in _MARKER.finditer(text):
+            if match.start() >= self._end:
+                self._pass(match[0], match.start(), match.end())
+
+    def _pass(self, marker: str, start: int, end: int) -> None:
+        if marker in _HEADER_PARTS:
+            self._pass_header(marker, start, end)
+        elif marker in _CLOSINGS:
+            self._pass_opening(marker, start, end)
+        elif marker in _MESSAGE_ENDS:
+            if self._seen and self._closing in {None, marker} and not self._is_quoted(start):
+                self._part(start, end, to_thought=False)
+        elif marker in _WRAPPERS:
+            if self._is_wrapper(marker, start, end):
+                self._part(start, end, to_thought=False)
+        elif self._inside:
+            if self._closing in {None, marker} and self._text[start - 1 : start] != "`":
+                self._part(start, end, to_thought=False)
+        elif not self._seen and marker not in _FIRST_ONLY and not self._is_quoted(start):
+            self._inside = True
+            self._part(start, end, to_thought=False)
+
+    def _pass_header(self, marker: str, start: int, end: int) -> None:
+        """Take the header of one of several messages: it says whether the message is a thought."""
+        if marker == "<|message|>":
+            header = _RECIPIENT.search(self._text, max(self._end, start - _LONGEST_HEADER), end)
+        else:
+            header = _CHANNEL.match(self._text, start)
+        if header is not None and (self._inside or not self._is_quoted(header.start())):
+            self._part(header.start(), header.end(), to_thought=header[1] in _THINKING_HEADERS)
+            self._closing = None
+
+    def _pass_opening(self, marker: str, start: int, end: int) -> None:
+        line = self._text.rfind("\n", max(self._end, start - _LONGEST_HEADER), start) + 1 or self._end
+        if self._inside:
+            if self._is_blank(self._end, start):
+                self._end = _LINE_END.match(self._text, end).end()  # type: ignore[union-attr]  # it matches nothing too
+            return  # else the model repeats what the template wrote
+        is_first = marker not in _FIRST_ONLY or self._is_blank(0, start)
+        if is_first and self._is_blank(line, start) and not self._is_quoted(start):
+            self._part(line, end, to_thought=True)
+            self._closing = _CLOSINGS[marker]
+
+    def _is_wrapper(self, marker: str, start: int, end: int) -> bool:
+        """Tell whether a marker begins or ends an answer as a whole."""
+        if self._inside or not (self._seen or marker.startswith("<|")):
+            return False
+        return self._is_blank(self._end, start) or self._is_blank(end, len(self._text))
+
+    def _is_blank(self, start: int, end: int) -> bool:
+        return _BLANK.fullmatch(self._text, start, end) is not None
+
+    def _part(self, start: int, end: int, *, to_thought: bool) -> None:
+        self._close(start)
+        line_end = _LINE_END.match(self._text, end)
+        self._end = line_end.end() if line_end else end
+        self._seen, self._inside = True, to_thought
+
+    def _close(self, place: int) -> None:
+        if place > self._end:
+            self._read_fences(place)
+            (self._thoughts if self._inside else self._answers).append((self._end, place))
+
+    def _is_quoted(self, place: int) -> bool:
+        """Whether a place in the answer is in code."""
+        self._read_fences(place)
+        return bool(self._fence) or self._text[place - 1 : place] == "`"
+
+    def _read_fences(self, place: int) -> None:
+        if self._inside or place <= self._fences_read:
+            return
+        start = max(self._fences_read, self._end)
+        first = [_FENCE.match(self._text, start, place)] if start == self._end else []
+        for match in (*first, *_FENCE_IN_LINES.finditer(self._text, start, place)):
+            if match is None or (match.start() == start and match is not first[0]):
+                continue
+            if not self._fence:
+                self._fence = match[1]
+            elif match[1].startswith(self._fence):
+                self._fence = ""
+        self._fences_read = place
+
+    def result(self, ended: bool) -> Thoughts:
+        unclosed = self._inside and not ended
+        if ended:
+            self._inside = False
+        self._close(len(self._text))
+        thoughts = (self._text[start:end].strip() for start, end in self._thoughts)
+        answer = "".join(self._text[start:end] for start, end in self._answers).lstrip()
+        return Thoughts("\n\n".join(filter(None, thoughts)), answer, unclosed, tuple(self._answers))
+
+
+def _unfinished(text: str) -> int:
+    """Length of a marker's beginning at the end of a text."""
+    end = text[-_LONGEST_HEADER:]
+    for start in ("<|start|>", "<|channel|>"):
+        place = end.find(start)
+        if place >= 0 and "<|message|>" not in end[place:] and end[place - 1 : place] != "`":
+            return len(end) - place
+    if len(text) < _LONGEST_HEADER and re.fullmatch(r"\s*(?:t|to|to=[\w<|]*)", text):
+        return len(text)
+    beginning = len(text) - _LONGEST
+    for place in range(max(0, beginning), len(text)):
+        if text[place] in _FIRST_CHARACTERS and any(
+            literal.startswith(text[place:]) and len(literal) > len(text) - place for literal in _LITERALS
+        ):
+            return len(text) - place
+    return 0

@@ -1,0 +1,124 @@
+"""What chat templates do with thoughts, tried on the forms that the families' templates have."""
+
+from pathlib import Path
+
+import pytest
+
+from rdchat.errors import InvalidSettingError
+from rdchat.inference.api.requests import ChatMessage, Role, Thinking
+from rdchat.inference.prompts.answers_only import answers_only
+from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
+from rdchat.thoughts import split_thoughts
+from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
+
+LOOP = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ TEXT }}<|im_end|>\n{% endfor %}"
+OPEN = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+QWEN = (
+    LOOP.replace("TEXT", "message.content.split('</think>')[-1].lstrip('\\n')")
+    + OPEN
+    + "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
+)
+DEEPSEEK = (
+    LOOP.replace("TEXT", "message.content.split('</think>')[-1]")
+    + OPEN
+    + "{% if thinking %}<think>{% else %}</think>{% endif %}"
+)
+GPT_OSS = (
+    "<|im_start|>system\nReasoning: {{ reasoning_effort | default('medium') }}<|im_end|>\n"
+    "{% for message in messages %}{% if message.role == 'assistant' and '<|channel|>' in message.content %}"
+    "{{ raise_exception('no channels in the content, put them into thinking') }}{% endif %}"
+    "<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}" + OPEN
+)
+KIMI = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{% if loop.last %}"
+    "<think>{{ message.reasoning_content }}</think>{% endif %}{{ message.content }}<|im_end|>\n{% endfor %}" + OPEN
+)
+SOLAR = (
+    LOOP.replace("TEXT", "message.content")
+    + OPEN
+    + "{% if reasoning_effort | default('high') in ['low', 'minimal'] %}no thoughts{% endif %}"
+)
+ENDLESS = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}"
+PLAIN = LOOP.replace("TEXT", "message.content") + OPEN
+KEEPS = PLAIN + "{# a thought ends with </think>, which stays #}"
+
+THOUGHT = "<think>\nI wonder.\n</think>\n\nHello."
+CHANNELS = "<|channel|>analysis<|message|>I wonder.<|end|><|start|>assistant<|channel|>final<|message|>Hello."
+
+
+def said(text: str, begun: bool = False, own: tuple[int, ...] = ()) -> ChatMessage:
+    return ChatMessage(Role.ASSISTANT, text, own, split_thoughts(text, begun=begun).spans)
+
+
+def ids(prompts: ModelPrompts, *messages: ChatMessage, thinking: Thinking | None = None) -> list[int]:
+    return prompts.encode(messages, None, 512, thinking=thinking)
+
+
+@pytest.fixture
+def prompts(
+    request: pytest.FixtureRequest, small_model: Path, tmp_path: Path, process: TokenizerProcess
+) -> ModelPrompts:
+    return prompts_of(with_template(small_model, tmp_path / "model", request.param), process)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "reply"),
+    [(QWEN, THOUGHT), (DEEPSEEK, THOUGHT), (GPT_OSS, CHANNELS), (KIMI, THOUGHT)],
+    indirect=["prompts"],
+    ids=["qwen", "deepseek", "gpt-oss", "kimi"],
+)
+def test_thoughts_are_not_sent_back_where_the_template_wants_none(prompts: ModelPrompts, reply: str) -> None:
+    bare = ids(prompts, user("Hi"), assistant("Hello."), user("And?"))
+    assert ids(prompts, user("Hi"), said(reply), user("And?")) == bare
+
+
+@pytest.mark.parametrize("prompts", [PLAIN, KEEPS], indirect=True, ids=["silent", "keeps"])
+def test_thoughts_stay_where_the_template_does_not_leave_them_out(prompts: ModelPrompts) -> None:
+    as_written = ids(prompts, user("Hi"), assistant(THOUGHT), user("And?"))
+    assert ids(prompts, user("Hi"), said(THOUGHT), user("And?")) == as_written
+
+
+@pytest.mark.parametrize("prompts", [QWEN], indirect=True)
+def test_a_reply_that_was_cut_off_in_its_thought_is_left_out(prompts: ModelPrompts) -> None:
+    joined = ids(prompts, user("Hi\n\nAnd?"))
+    assert ids(prompts, user("Hi"), said("<think>\nI wonder"), user("And?")) == joined
+    assert ids(prompts, user("Hi"), said("I wonder", begun=True), user("And?")) == joined
+
+
+def test_control_tokens_keep_their_places_in_the_answer() -> None:
+    text = "<think>a<x></think>\n\nOne <x>."
+    (message,) = answers_only([said(text, own=(0, 8, 11, 25))])
+    assert message.content == "One <x>."
+    assert message.content[message.own_control[0] :] == "<x>."
+
+
+@pytest.mark.parametrize(
+    ("prompts", "choices"),
+    [
+        (QWEN, ("off", "on")),
+        (DEEPSEEK, ("off", "on")),
+        (GPT_OSS, ("low", "medium", "high")),
+        (SOLAR, ("low", "high")),
+        (PLAIN, ()),
+        ("{{ enable_thinking }}{% for %}", ()),
+        (PLAIN + "{# enable_thinking and reasoning_effort are only spoken of #}", ()),
+        (f"{{% if enable_thinking %}}{ENDLESS}{{% endif %}}", ()),
+    ],
+    indirect=["prompts"],
+    ids=["qwen", "deepseek", "gpt-oss", "solar", "none", "broken", "mentioned", "endless"],
+)
+def test_a_switch_is_found_where_the_template_renders_it(
+    prompts: ModelPrompts, choices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rdchat.inference.prompts.model_prompts._TRY_S", 1.0)
+    assert prompts.thinking == choices
+
+
+@pytest.mark.parametrize("prompts", [QWEN], indirect=True)
+def test_a_choice_changes_the_prompt_and_none_leaves_it_as_it_was(prompts: ModelPrompts) -> None:
+    usual, on, off = (ids(prompts, user("Hi"), thinking=each) for each in (None, Thinking.ON, Thinking.OFF))
+    assert usual == off  # mlx-lm has it so where the vocabulary has no markers of thoughts
+    assert (on, len(on) < len(off)) == (off[: len(on)], True)
+    with pytest.raises(InvalidSettingError, match="no switch for thinking high") as refused:
+        ids(prompts, user("Hi"), thinking=Thinking.HIGH)
+    assert refused.value.hint == "It has: off, on."

@@ -1,0 +1,111 @@
+import pytest
+
+from rdchat.thoughts import PAIRS, begins_thought, split_thoughts
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "answer"),
+    [
+        ("Hello.", "", "Hello."),
+        ("<think>\nhm\n</think>\n\nHello.", "hm", "Hello."),
+        ("<think>hm</think>Hello.", "hm", "Hello."),
+        ("\n  <think>hm</think>Hello.", "hm", "Hello."),
+        ("the template began it\n</think>\nHello.", "the template began it", "Hello."),
+        ("<think></think>Hello.", "", "Hello."),
+        ("<think>a</think>\nOne.\n<think>b</think>\nTwo.", "a\n\nb", "One.\nTwo."),
+        ("Use the `<think>` tag, closed by `</think>`.", "", "Use the `<think>` tag, closed by `</think>`."),
+        ("```\n<think>\nx\n</think>\n```", "", "```\n<think>\nx\n</think>\n```"),
+        ("<think>never closed", "never closed", ""),
+    ],
+)
+def test_thoughts_are_parted_from_the_answer(text: str, thought: str, answer: str) -> None:
+    parts = split_thoughts(text)
+    assert (parts.thought, parts.answer) == (thought, answer)
+
+
+def test_no_half_tag_shows_while_a_reply_grows() -> None:
+    whole = "<think>\nI wonder.\n</think>\nYes, 1 < 2."
+    for end in range(len(whole)):
+        parts = split_thoughts(whole[:end], final=False)
+        assert "think" not in parts.thought + parts.answer
+        assert "</" not in parts.thought + parts.answer
+        assert parts.open == (len("<think>") <= end < whole.index("</think>") + len("</think>"))
+    parts = split_thoughts(whole)
+    assert (parts.thought, parts.answer, parts.open) == ("I wonder.", "Yes, 1 < 2.", False)
+
+
+def test_a_lone_bracket_at_the_end_of_a_finished_reply_stays() -> None:
+    assert split_thoughts("1 <").answer == "1 <"
+    assert split_thoughts("1 <", final=False).answer == "1 "
+
+
+GPT_OSS = (
+    "<|channel|>analysis<|message|>They greet.\nI greet back.<|end|>"
+    "<|start|>assistant<|channel|>final<|message|>Hello, 1 < 2."
+)
+WHOLE = [
+    *(f"{opening}\nI wonder.\n{closing}\n\nHello." for opening, closing in PAIRS),
+    GPT_OSS,
+    "to=self<|message|>hm<|eom|><|start|>assistant to=user<|message|>Hello.",
+    "<|START_THINKING|>hm<|END_THINKING|><|START_RESPONSE|>Hello.<|END_RESPONSE|>",
+    "<|open|>think<|sep|>hm<|close|>think<|sep|><|open|>response<|sep|>Hello.<|close|>response<|sep|>",
+    "<|think|>hm<|end|><|begin|>assistant<|content|>Hello.",
+    "<think>\nhm\n</think>\n<answer>\nHello.\n</answer>",
+]
+
+
+@pytest.mark.parametrize("whole", WHOLE)
+def test_every_familys_markers_part_a_reply_and_none_shows_while_it_grows(whole: str) -> None:
+    parts = split_thoughts(whole)
+    assert parts.answer.strip() in {"Hello.", "Hello, 1 < 2."}
+    assert parts.thought in {"I wonder.", "hm", "They greet.\nI greet back."}
+    assert not parts.open
+    assert "".join(whole[start:end] for start, end in parts.spans).strip() == parts.answer.strip()
+    for end in range(len(whole)):
+        growing = split_thoughts(whole[:end], final=False)
+        assert parts.thought.startswith(growing.thought.strip())
+        assert parts.answer.startswith(growing.answer.rstrip())
+
+
+def test_what_gpt_oss_says_before_a_call_is_part_of_its_answer() -> None:
+    text = "<|channel|>commentary<|message|>I look it up.<|end|><|start|>assistant" + GPT_OSS
+    assert split_thoughts(text).answer == "I look it up.Hello, 1 < 2."
+
+
+@pytest.mark.parametrize(("opening", "closing"), PAIRS)
+def test_a_thought_that_the_template_began_is_one_from_the_first_character(opening: str, closing: str) -> None:
+    assert begins_thought(f"user: hi\nassistant: {opening}\n")
+    assert not begins_thought(f"{opening}\n\n{closing}\n\n")
+    growing = split_thoughts("I wond", final=False, begun=True)
+    assert (growing.thought, growing.answer, growing.open) == ("I wond", "", True)
+    parts = split_thoughts(f"I wonder.\n{closing}\nHello.", begun=True)
+    assert (parts.thought, parts.answer, parts.open) == ("I wonder.", "Hello.", False)
+
+
+def test_the_opening_that_the_template_wrote_already_is_no_thought() -> None:
+    assert split_thoughts("<think>\nhm\n</think>\nHello.", begun=True).thought == "hm"
+
+
+@pytest.mark.parametrize(("text", "begun"), [("<think>\nHello.", False), ("Hello.", True)])
+def test_an_unclosed_thought_is_the_answer_where_the_model_ended_with_it(text: str, begun: bool) -> None:
+    ended = split_thoughts(text, begun=begun, ended=True)
+    assert (ended.thought, ended.answer, ended.open) == ("", "Hello.", False)
+    cut_off = split_thoughts(text, begun=begun)
+    assert (cut_off.thought, cut_off.answer, cut_off.open) == ("Hello.", "", True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<note>\n<thought>xml</thought>\n</note>",
+        "gpt-oss writes `<|channel|>analysis<|message|>` first.",
+        "```\n<|channel|>analysis<|message|>hm<|end|>\n```",
+        "Phi ends with <|end|> and more",
+        "<answer>42</answer>",
+        "An empty </response> stays.",
+        "Send it to=self please",
+    ],
+)
+def test_markup_of_the_answer_stays_in_it(text: str) -> None:
+    parts = split_thoughts(text)
+    assert (parts.thought, parts.answer) == ("", text)
