@@ -22,6 +22,7 @@ from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
+from rdchat.services.context.context_meter import ContextMeter, OpenPath
 from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
@@ -49,6 +50,7 @@ class ChatController(QObject):
         benchmark: Ways of drafting measured on many prompts.
         unsaved: Replies that the store does not take.
         titles: The model's titles of new chats.
+        meter: How much of the model's context the open chat takes.
     """
 
     notice_raised = Signal(Notice)
@@ -83,6 +85,7 @@ class ChatController(QObject):
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
         self._writer = ReplyWriter(engine, self.model_slot, self.drafting, self._recorder, self.traces, parent=self)
         self.titles = TitleWriter(store, engine, self._writer, self.preferences, titled=self.desk.refresh, parent=self)
+        self.meter = ContextMeter(engine, self.model_slot, self._open_path, self)
         self._closed = False
         self._connect()
 
@@ -103,6 +106,9 @@ class ChatController(QObject):
         self._writer.changed.connect(self.state_changed)
         self._writer.text_added.connect(self._on_text_added)
         self._writer.reply_ended.connect(self._on_reply_ended)
+        changes = (self.message_added, self.message_changed, self.transcript_changed, self.preferences.changed)
+        for changed in (*changes, self.desk.conversation_opened, self.desk.options_changed):
+            changed.connect(self.meter.refresh)
 
     # What is to be shown
 
@@ -142,6 +148,7 @@ class ChatController(QObject):
         what could not be saved, but waits for the thread no longer.
         """
         self.titles.close()
+        self.meter.close()
         self.desk.close()
         ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
@@ -240,10 +247,16 @@ class ChatController(QObject):
     def _write(self, reply: Message, *, continued: bool = False) -> None:
         """Have the reply that ends the path written, or written on."""
         told = self.messages if continued else self.messages[:-1]
-        own = self._chat.system_prompt
-        system_prompt = self.preferences.settings.system_prompt if own is None else own
         sampling = self._chat.sampling or self.preferences.settings.sampling
-        self._writer.write(history(told, system_prompt), sampling, reply, continued=continued)
+        self._writer.write(history(told, self._system_prompt), sampling, reply, continued=continued)
+
+    @property
+    def _system_prompt(self) -> str:
+        own = self._chat.system_prompt
+        return self.preferences.settings.system_prompt if own is None else own
+
+    def _open_path(self) -> OpenPath:
+        return OpenPath(self.messages, self._system_prompt)
 
     def _check_question(self, path: list[Message]) -> bool:
         told = history(path, "")

@@ -29,3 +29,14 @@ def history(path: Sequence[Message], system_prompt: str) -> tuple[ChatMessage, .
     if system_prompt.strip():
         turns.insert(0, ChatMessage(Role.SYSTEM, system_prompt))
     return tuple(turns)
+
+
+def told_with(path: Sequence[Message], system_prompt: str, typed: str) -> tuple[ChatMessage, ...]:
+    """Return what the model would be told of a path if a prompt were sent; a blank one adds nothing."""
+    turns = list(history(path, system_prompt))
+    if not typed.strip():
+        return tuple(turns)
+    if turns and turns[-1].role is Role.USER:
+        last = turns.pop()
+        typed = f"{last.content}\n\n{typed}"
+    return (*turns, ChatMessage(Role.USER, typed))

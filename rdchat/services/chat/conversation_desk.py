@@ -32,6 +32,7 @@ class ConversationDesk(QObject):
 
     conversations_changed = Signal()
     conversation_opened = Signal()
+    options_changed = Signal()
     conversation_removed = Signal(int)  # its id, before another one is opened in its place
     conversation_deleted = Signal(Conversation)
 
@@ -161,6 +162,7 @@ class ConversationDesk(QObject):
         stored = self.conversation is not None
         with self._storage.writing() if stored else self._storage.reading():
             self._chat.set_options(system_prompt, sampling)
+            self.options_changed.emit()
 
     def title_of(self, conversation_id: int) -> str:
         """Return the title of a conversation that is listed or open, without the store; others are "A chat"."""

@@ -88,6 +88,8 @@ class ConversationView(Ground):
     def _connect_commands(self) -> None:
         controller = self._controller
         self.composer.submitted.connect(controller.send)
+        self.composer.field.textChanged.connect(lambda: controller.meter.set_typed(self.composer.text))
+        controller.meter.changed.connect(lambda: self.composer.meter.show_use(controller.meter.use))
         self.composer.stop_requested.connect(controller.stop)
         controller.prompt_refused.connect(self.composer.give_back)
         self.welcome.example_chosen.connect(self._take_example)
