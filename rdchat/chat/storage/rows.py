@@ -6,7 +6,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rdchat.chat.conversation import Conversation, Drafting, Folder, Message, MessageStatus
+from rdchat.chat.conversation import ContextCut, Conversation, Drafting, Folder, Message, MessageStatus
 from rdchat.chat.plain_data import from_plain
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
@@ -24,7 +24,7 @@ FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
 
 MESSAGE_COLUMNS = (
     "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, statistics,"
-    " drafting, control_offsets"
+    " drafting, control_offsets, context_cut"
 )
 
 _ROLES = {Role.USER.value: Role.USER}
@@ -81,8 +81,9 @@ def message_from(row: Sequence[Any]) -> Message:
         statistics=_statistics(row[11]),
         drafting=_from_json(Drafting(), row[12]),
         control_offsets=_offsets(row[13]),
-        sibling=row[14],
-        siblings=row[15],
+        context_cut=_from_json(ContextCut(), row[14]),
+        sibling=row[15],
+        siblings=row[16],
     )
 
 

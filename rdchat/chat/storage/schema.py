@@ -146,7 +146,10 @@ CREATE INDEX conversations_in_folder ON conversations (folder_id);
 CREATE INDEX messages_by_model ON messages (model, conversation_id) WHERE model IS NOT NULL;
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+# JSON of a `ContextCut`: the model is not told this message and those before it; NULL where it is.
+_VERSION_6 = "ALTER TABLE messages ADD COLUMN context_cut TEXT;"
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 
 

@@ -65,5 +65,6 @@ def _message(row: Sequence[Any], places: dict[int, int]) -> PortableMessage:
         statistics=read.statistics,
         drafting=read.drafting,
         control_offsets=read.control_offsets,
+        context_cut=read.context_cut,
         trace=trace,
     )

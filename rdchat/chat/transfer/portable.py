@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rdchat.chat.conversation import Drafting, MessageStatus
+from rdchat.chat.conversation import ContextCut, Drafting, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams
@@ -22,7 +22,8 @@ class PortableMessage:
         role: `user` or `assistant`.
         text: Markdown as written.
         activated: The message with the highest one ends the path that is shown; only their order counts.
-        status, created_at, model, seed, finish_reason, error, statistics, drafting, control_offsets: As of `Message`.
+        status, created_at, model, seed, finish_reason, error, statistics, drafting, control_offsets,
+            context_cut: As of `Message`.
         trace: How the reply came about (`trace_format`); None where that was not recorded.
     """
 
@@ -39,6 +40,7 @@ class PortableMessage:
     statistics: Statistics | None = None
     drafting: Drafting | None = None
     control_offsets: tuple[int, ...] = ()
+    context_cut: ContextCut | None = None
     trace: bytes | None = None
 
 

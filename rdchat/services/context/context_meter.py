@@ -9,8 +9,9 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from rdchat.chat.conversation import Message
 from rdchat.errors import PromptTooLongError, RdchatError
 from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.background.latest_task import LatestTask
-from rdchat.services.chat.chat_history import told_with
+from rdchat.services.chat.chat_history import told
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
 
@@ -25,10 +26,12 @@ class OpenPath:
     Attributes:
         messages: From the root on.
         system_prompt: May be empty.
+        sampling: How the reply would be sampled.
     """
 
     messages: Sequence[Message]
     system_prompt: str
+    sampling: SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,9 @@ class ContextMeter(QObject):
         model: Tells which model is loaded.
         open_path: Returns what would be told of the open chat; called on the main thread.
         parent: The Qt parent.
+
+    Attributes:
+        open_path: As given.
     """
 
     changed = Signal()
@@ -73,12 +79,13 @@ class ContextMeter(QObject):
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._engine, self._model, self._open_path = engine, model, open_path
+        self._engine, self._model, self.open_path = engine, model, open_path
         self._typed = ""
         self._use: ContextUse | None = None
         self._counted: ModelInfo | None = None  # whose tokenizer counts now
         self._stale = False  # something changed while it was counted
         self._began, self._closed = 0.0, False
+        self._changes = self._seen = self._told = 0  # changes: all, up to the count under way, up to `use`
         self._task = LatestTask("tokens", self)
         self._timer = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self._timer.timeout.connect(self._count)
@@ -93,15 +100,29 @@ class ContextMeter(QObject):
         """The last count; None without a model, and for what its template refuses."""
         return self._use
 
+    @property
+    def current(self) -> bool:
+        """Whether `use` is a count of the chat as it is now, if perhaps not of what is typed now."""
+        return self._told == self._changes
+
+    @property
+    def typed(self) -> str:
+        """What is in the composer."""
+        return self._typed
+
     def set_typed(self, text: str) -> None:
         """Count with another text in the composer."""
         if text.strip() != self._typed:
             self._typed = text.strip()
-            self.refresh()
+            self._wait()
 
     @Slot()
     def refresh(self) -> None:
         """Count anew soon: the chat, its options or the model is another."""
+        self._changes += 1
+        self._wait()
+
+    def _wait(self) -> None:
         if not self._closed:
             self._timer.start()
 
@@ -125,14 +146,14 @@ class ContextMeter(QObject):
             return
         if info is None:
             return
-        path, typed, engine = self._open_path(), self._typed, self._engine
+        path, typed, engine = self.open_path(), self._typed, self._engine
         last_id = path.messages[-1].id if path.messages else None
         self._counted, self._began = info, time.monotonic()
+        self._seen = self._changes
 
         def count() -> ContextUse:
             try:
-                told = told_with(path.messages, path.system_prompt, typed)
-                tokens = engine.count_tokens(told)
+                tokens = engine.count_tokens(told(path.messages, path.system_prompt, typed))
             except PromptTooLongError:
                 return ContextUse(None, info.context_length, typed, last_id)
             return ContextUse(tokens, info.context_length, typed, last_id)
@@ -141,6 +162,7 @@ class ContextMeter(QObject):
 
     @Slot(object)
     def _take(self, use: ContextUse) -> None:
+        self._told = self._seen
         self._show(use if self._counted is self._model.info else None)
         self._go_on()
 
@@ -154,7 +176,7 @@ class ContextMeter(QObject):
         self._timer.setInterval(max(_QUIET_MS, round(took_ms * (_SHARE - 1))))
         if self._stale:
             self._stale = False
-            self.refresh()
+            self._wait()
 
     def _show(self, use: ContextUse | None) -> None:
         if use != self._use:

@@ -141,6 +141,7 @@ def _plain_message(message: PortableMessage) -> Json:
         "statistics": asdict(message.statistics) if message.statistics else None,
         "drafting": asdict(message.drafting) if message.drafting else None,
         "control_offsets": message.control_offsets or None,
+        "context_cut": asdict(message.context_cut) if message.context_cut else None,
         "trace": plain_trace(message.trace) if message.trace else None,
     }
     return plain | {field: value for field, value in more.items() if value is not None}
@@ -167,6 +168,7 @@ def _message(data: Json, place: int, without: dict[str, int]) -> PortableMessage
             words(data.get("error"), "What a message failed of"),
             *(json.dumps(data[each]) if data.get(each) is not None else None for each in ("statistics", "drafting")),
             json.dumps(data.get("control_offsets")),
+            None if data.get("context_cut") is None else json.dumps(data["context_cut"]),
             0,
             1,
         )
@@ -189,6 +191,7 @@ def _message(data: Json, place: int, without: dict[str, int]) -> PortableMessage
         statistics=row.statistics,
         drafting=row.drafting,
         control_offsets=tuple(each for each in row.control_offsets if 0 <= each < len(row.text)),
+        context_cut=row.context_cut,
         trace=trace,
     )
 
