@@ -1,6 +1,6 @@
 """Parameters of tests that run with every combination of several values: some of them each time, the rest as slow."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -22,3 +22,15 @@ def grid(*axes: Sequence[Any]) -> list[Any]:
         values = [axis[place] for axis, place in zip(axes, places, strict=True)]
         parameters.append(pytest.param(*values, marks=() if often else pytest.mark.slow))
     return parameters
+
+
+def share(values: Iterable[Any], one_in: int = 3) -> list[Any]:
+    """Return parameters, of which one in so many runs each time; the others are marked `slow`.
+
+    >>> [parameter.values for parameter in share("abcd", 2) if not parameter.marks]
+    [('a',), ('c',)]
+    """
+    return [
+        pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=pytest.mark.slow if place % one_in else ())
+        for place, each in enumerate(values)
+    ]

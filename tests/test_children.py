@@ -40,6 +40,7 @@ def program(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return sys.executable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["bundled"], indirect=True)
 def test_the_tokenizers_child_answers(program: str, small_model: Path) -> None:
     """Unbundled, the tests of prompts start it."""

@@ -98,6 +98,7 @@ def test_offscreen_needs_none() -> None:
     assert has_display({"QT_QPA_PLATFORM": "xcb;offscreen"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", [{"DISPLAY": NOWHERE}, {"QT_QPA_PLATFORM": "xcb"}], ids=str)
 def test_rdchat_says_so_instead_of_being_aborted(chosen: dict[str, str]) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.endswith("DISPLAY")}

@@ -8,10 +8,11 @@ from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, schema_versio
 from rdchat.errors import StorageError
 
 _OPEN_ONCE = "Open the app once, then try again."
+_HAS_UNLISTED = 5  # version of the schema
 _WAIT_S = 5.0  # the app writes for a moment now and then
 _QUESTIONS = """
     SELECT m.text FROM messages m JOIN conversations c ON c.id = m.conversation_id
-    WHERE m.role = 'user' AND m.parent_id IS NULL AND c.deleted_at IS NULL ORDER BY m.id
+    WHERE m.role = 'user' AND m.parent_id IS NULL AND c.deleted_at IS NULL{listed} ORDER BY m.id
 """  # only what came first in a chat: later questions need what came before them
 
 
@@ -37,7 +38,8 @@ def asked_questions(path: Path) -> list[str]:
                 raise _no_chats(path)
             if not _is_known(connection):
                 raise StorageError(f"The stored chats in {path} are damaged, or of a newer version.", _OPEN_ONCE)
-            texts = [str(row[0]).strip() for row in connection.execute(_QUESTIONS)]
+            listed = " AND c.unlisted = 0" if schema_version(connection) >= _HAS_UNLISTED else ""
+            texts = [str(row[0]).strip() for row in connection.execute(_QUESTIONS.format(listed=listed))]
         finally:
             connection.close()
     except sqlite3.Error as error:

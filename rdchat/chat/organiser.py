@@ -139,6 +139,12 @@ class ChatOrganiser:
                 [(each,) for each in conversation_ids],
             )
 
+    def drop_half_imports(self) -> None:
+        """Delete for good what an import that was killed left; no import may be under way."""
+        if self._database.rows("SELECT 1 FROM conversations WHERE unlisted = 2 LIMIT 1"):
+            with self._database.writing() as connection:
+                connection.execute("UPDATE conversations SET unlisted = 1 WHERE unlisted = 2")
+
     def expire(self) -> None:
         """Delete for good what has been in the bin for `KEPT_DAYS`."""
         limit = self._clock() - KEPT_DAYS * _DAY_S

@@ -91,6 +91,7 @@ def test_version_and_help_everywhere(arguments: list[str], capsys: pytest.Captur
     assert "rdchat" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written_is_one_line_and_exit_1(tmp_path: Path) -> None:
     (paths.models_dir() / "tiny").mkdir(parents=True)
     convert_gguf(write_gguf(tmp_path / "tiny.gguf"), paths.models_dir() / "tiny", lambda _progress: None)
@@ -200,6 +201,7 @@ def test_the_automatic_mode_is_the_default_and_says_the_same(
     assert report["token_ids"] == plain_report["token_ids"][:12]
 
 
+@pytest.mark.slow
 def test_profile_shows_where_the_time_went(small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     question = ["hello", "--model", str(small_model), "--mode", "lookup", "--temperature", "0", "--max-tokens", "12"]
     assert main(["ask", *question]) == 0
@@ -228,6 +230,7 @@ def test_same_seed_same_text_and_no_seed_is_drawn_and_told(
     assert drawn["token_ids"] != other["token_ids"]
 
 
+@pytest.mark.slow
 def test_options_reach_the_engine(small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     question = ("What?", "--model", str(small_model), "--max-tokens", "30")
     greedy = ask_json(capsys, *question, "--temperature", "0")
@@ -280,6 +283,7 @@ def test_prompt_longer_than_the_context_is_refused_with_figures(
     assert "tokens long; with the reply, model takes 512" in shown.err
 
 
+@pytest.mark.slow
 def test_ctrl_c_prints_what_there_is_and_exits_130(small_model: Path) -> None:
     command = [sys.executable, "-m", "rdchat", "ask", "hello", "--temperature", "0", "--model", str(small_model)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -292,6 +296,7 @@ def test_ctrl_c_prints_what_there_is_and_exits_130(small_model: Path) -> None:
     assert errors == b""
 
 
+@pytest.mark.slow
 def test_ctrl_c_under_json_gives_the_partial_object(small_model: Path) -> None:
     """It comes once the tokenizer's process is there: while the model is loaded, or soon after."""
     command = [sys.executable, "-m", "rdchat", "ask", "hello", "--json", "--model", str(small_model)]

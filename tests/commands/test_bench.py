@@ -249,6 +249,7 @@ def test_a_sweep_has_an_entry_for_each_cell(
     assert all(mode["ratio_to_mlx_lm"] is None for mode in report["modes"])
 
 
+@pytest.mark.slow
 def test_ctrl_c_reports_what_was_run(small_model: Path, tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text("".join(f'{{"prompt": "{number}"}}\n' for number in range(6)))
     command = [sys.executable, "-m", "rdchat", "bench", "--modes", "off", "--no-mlx-lm", "--json"]

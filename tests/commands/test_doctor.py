@@ -42,6 +42,7 @@ def run_doctor(*arguments: str, **environment: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.slow
 def test_json_holds_the_facts():
     done = run_doctor("--json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -61,6 +62,7 @@ def test_an_installed_model_is_found(default_model: Path, capsys: pytest.Capture
     assert report["model_path"] == str(default_model)
 
 
+@pytest.mark.slow
 def test_text_says_what_is_missing(tmp_path: Path):
     """Without a display, g++ or a folder to write to: a file is where the data folder should be."""
     (tmp_path / "file").touch()

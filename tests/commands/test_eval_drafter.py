@@ -39,6 +39,7 @@ def evaluate(*arguments: object) -> int:
     return main(["eval-drafter", *(str(argument) for argument in arguments), "--max-tokens", "12"])
 
 
+@pytest.mark.slow
 def test_json_holds_every_setup_and_group(drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--drafter", drafter, "--prompts", prompts, "--beam-width", 1, 3, "--beam-length", 3, 4, "--json")
     assert evaluate(*options) == 0
@@ -161,6 +162,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
+@pytest.mark.slow
 def test_a_measurement_goes_on_where_it_was_interrupted(
     drafter: Path,
     prompts: Path,

@@ -27,6 +27,7 @@ def run(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_closed_standard_input_is_no_file_of_the_models(small_model: Path) -> None:
     """A file of the model got its number, and was read where standard input was meant."""
     done = run(f"ask hi --max-tokens 2 --model {small_model} <&-")
@@ -108,6 +109,7 @@ def _made(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_doctor_names_a_damaged_drafter() -> None:
     bad = paths.data_dir() / "drafters" / "bad"
     bad.mkdir(parents=True)

@@ -77,6 +77,7 @@ def test_without_a_hub_there_is_one_line(
     check_refused(capsys, ["models", "search", "x"], "HF_ENDPOINT cannot be nowhere", 2)
 
 
+@pytest.mark.slow
 def test_ctrl_c_pauses_and_the_same_command_goes_on(
     hub: HubServer,
     capsys: pytest.CaptureFixture[str],
@@ -107,6 +108,7 @@ def test_ctrl_c_pauses_and_the_same_command_goes_on(
     assert hub.starts(files["model.safetensors"]) == [0, here]
 
 
+@pytest.mark.slow
 def test_a_damaged_model_is_listed_as_such_and_verify_says_what_to_do(
     model_files: dict[str, bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,6 +198,7 @@ def test_without_a_keychain_the_token_command_says_so(
     check_refused(capsys, ["models", "token"], "no keychain to keep the token in. Set HF_TOKEN", 1)
 
 
+@pytest.mark.slow
 def test_other_revisions_are_listed_and_deleted_by_name(
     hub: HubServer,
     model_files: dict[str, bytes],

@@ -53,6 +53,7 @@ def test_install_default_says_why_it_cannot() -> None:
     )
 
 
+@pytest.mark.slow
 def test_list_shows_own_models_and_the_hub_cache_but_nothing_else(model: Path, tmp_path: Path) -> None:
     hub = tmp_path / "hub"
     put_into_hub_cache(model, hub, "some-org/small-4bit")

@@ -82,6 +82,7 @@ def test_the_page_shows_every_part_and_takes_nothing_for_markup() -> None:
     assert "http" not in page
 
 
+@pytest.mark.slow
 def test_a_report_of_models_holds_no_names_and_no_paths(
     small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -178,6 +178,7 @@ def asked(model: LoadedModel) -> list[str]:
     return [model.decode(item.tokens[: item.answer_start]) for item in shards.read(0)]
 
 
+@pytest.mark.slow
 def test_hours_bound_the_whole_and_chats_stay_out_of_it_unless_they_are_asked_for(
     model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

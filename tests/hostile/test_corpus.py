@@ -62,11 +62,13 @@ def test_a_hostile_thing_ends_with_one_plain_line(commands: CommandRunner, case:
     assert not faults, outcome.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", _chosen(_IN_THE_WINDOW), ids=lambda case: case.id)
 def test_a_hostile_thing_does_not_take_the_window(window: WindowRunner, case: Case) -> None:
     assert not window.run(case).faults
 
 
+@pytest.mark.slow
 def test_a_killed_app_leaves_all_that_was_committed(tmp_path: Path) -> None:
     wanted = [kill for name, kill in kills(3, tmp_path) if "a steady engine" in name]
     assert [kill().faults for kill in wanted] == [(), ()]

@@ -96,6 +96,7 @@ def test_a_stalled_download_is_paused_at_once(hub: HubServer, downloads: Downloa
     downloads.wait_for(download, DownloadState.PAUSED)
 
 
+@pytest.mark.slow
 def test_so_many_go_on_at_once_and_the_others_wait(hub: HubServer, downloads: Downloads) -> None:
     names = [f"some-org/model-{number}" for number in range(LIMITS.at_once + 1)]
     for number, name in enumerate(names):
@@ -125,6 +126,7 @@ def test_two_revisions_of_one_model_take_turns(hub: HubServer, downloads: Downlo
     assert hub.sent[sha256(files[WEIGHTS])] == len(files[WEIGHTS])
 
 
+@pytest.mark.slow
 def test_a_discarded_download_leaves_nothing(hub: HubServer, downloads: Downloads) -> None:
     hub.add(NAME, small_files())
     hub.bytes_per_second = 300_000
@@ -135,6 +137,7 @@ def test_a_discarded_download_leaves_nothing(hub: HubServer, downloads: Download
     assert not cached().folder.exists()
 
 
+@pytest.mark.slow
 def test_a_discarded_download_leaves_another_revision_alone(hub: HubServer, downloads: Downloads) -> None:
     files = small_files()
     hub.add(NAME, files)
@@ -150,6 +153,7 @@ def test_a_discarded_download_leaves_another_revision_alone(hub: HubServer, down
     assert not list(cached().work.glob("*.part"))
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_process_is_told_and_resumed_from(hub: HubServer, downloads: Downloads) -> None:
     files = small_files()
     hub.add(NAME, files)
@@ -190,6 +194,7 @@ def test_what_fails_says_why(hub: HubServer, downloads: Downloads) -> None:
         downloads.process.start("../evil")
 
 
+@pytest.mark.slow
 def test_the_token_reaches_the_process_by_its_input_alone(
     hub: HubServer, downloads: Downloads, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.hub.downloading import small_files
 from tests.hub.hub_server import HubServer
 from tests.project.scripts import ROOT
@@ -18,6 +20,7 @@ def check(path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_what_the_hub_says_is_written_into_the_list(hub: HubServer, tmp_path: Path) -> None:
     path = Path(shutil.copy(LIST, tmp_path))
     models = json.loads(path.read_text())["models"]

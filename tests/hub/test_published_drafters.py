@@ -6,7 +6,7 @@ import pytest
 
 from rdchat.hub.drafters.card_figures import CardFigure, figures_in
 from rdchat.hub.drafters.published_drafters import (
-    PublishedDrafter,
+    FoundDrafter,
     PublishedKind,
     WantedModel,
     base_name,
@@ -54,7 +54,7 @@ def model(tmp_path: Path) -> WantedModel:
     return WantedModel("mlx-community/Qwen3-4B-4bit", folder)
 
 
-def last(api: HubApi, model: WantedModel) -> dict[str, PublishedDrafter]:
+def last(api: HubApi, model: WantedModel) -> dict[str, FoundDrafter]:
     *_, found = find_published(api, model)
     return {each.repository: each for each in found}
 

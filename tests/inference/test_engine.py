@@ -93,6 +93,7 @@ def test_mlx_is_imported_on_another_thread_and_used_on_this_one():
 """
 
 
+@pytest.mark.slow
 def test_a_test_run_ends_in_good_order_where_another_thread_imported_mlx(tmp_path: Path) -> None:
     (tmp_path / "test_two_threads.py").write_text(TWO_THREADS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "--rootdir", tmp_path, tmp_path]

@@ -42,6 +42,7 @@ for module in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_every_way_to_mlx_prepares_the_process_first() -> None:
     told = subprocess.run([sys.executable, "-c", FIRST_IMPORTS, *MODULES], capture_output=True, text=True, check=False)
     assert (told.stdout, told.stderr) == ("", "")

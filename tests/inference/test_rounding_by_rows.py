@@ -21,6 +21,7 @@ from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.rounding import most, row_errors, typical
 from rdchat.inference.target.verifier import Verifier
 from rdchat.services.engine.race import RaceResult, Replay
+from tests.grids import share
 from tests.inference.fakes import lenient, shared_family, shared_llama
 from tests.inference.near_ties import CASES, FAMILIES, near_ties
 from tests.inference.rounding import coarse_rounding_by_rows, rounding_by_rows
@@ -49,7 +50,7 @@ def test_products_round_by_rows_and_not_by_what_the_other_rows_hold(dtype: mx.Dt
         assert 0 < error < 50 * mx.finfo(dtype).eps * np.abs(first[one]).max()
 
 
-@pytest.mark.parametrize(("family", "dtype", "mode", "temperature"), CASES)
+@pytest.mark.parametrize(("family", "dtype", "mode", "temperature"), share(CASES))
 def test_drafted_replies_leave_plain_decoding_at_near_ties_alone(
     family: str, dtype: str, mode: Mode, temperature: float
 ) -> None:
@@ -57,6 +58,7 @@ def test_drafted_replies_leave_plain_decoding_at_near_ties_alone(
     assert not found.others(dtype), str(found)
 
 
+@pytest.mark.slow
 def test_near_ties_are_found() -> None:
     with coarse_rounding_by_rows():
         counts = [near_ties(shared_llama(), Mode.DRAFTER, 0.7, 40, seed) for seed in range(6)]

@@ -152,6 +152,7 @@ def test_installed_packages_need_nothing():
     assert done.stdout + done.stderr == ""
 
 
+@pytest.mark.slow
 @needs_debian
 def test_without_permission_it_prints_the_command():
     """As the user `nobody`, who may not use sudo; the script comes over standard input as nobody may not read it."""

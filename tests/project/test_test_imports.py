@@ -57,6 +57,7 @@ def test_scripts_import_no_tests() -> None:
     assert not found
 
 
+@pytest.mark.slow
 def test_nothing_imports_a_test_module() -> None:
     found = [
         (str(path.relative_to(ROOT)), name)

@@ -36,8 +36,8 @@ _PAGES = 2000  # copied between two looks at whether to go on
 _COPY_SHARE = 0.4  # of the time; the rest goes into packing
 _CHUNK = 1 << 20
 _COUNTS = (
-    "SELECT (SELECT count(*) FROM conversations WHERE deleted_at IS NULL), (SELECT count(*) FROM messages m"
-    " JOIN conversations c ON c.id = m.conversation_id WHERE c.deleted_at IS NULL)"
+    "SELECT (SELECT count(*) FROM conversations WHERE deleted_at IS NULL AND unlisted = 0), (SELECT count(*)"
+    " FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.deleted_at IS NULL AND c.unlisted = 0)"
 )
 
 

@@ -27,6 +27,7 @@ from rdchat.files.file_lock import FileLock
 _COMPANIONS = ("-wal", "-shm", "-journal")
 _CHECK_FOLDER = "Check the permissions of its folder."
 _WAIT_FOR_OTHERS_MS = 250  # another program, such as a backup, may read or write for a moment
+_LOG_PAGES = 1000  # SQLite's own limit, at which a commit writes the log back
 _WAIT_FOR_OURS_MS = 2000  # a process of ours writes for some 20 ms, but a busy machine may stop it in the midst
 _ROOM_BYTES = 1 << 20  # a disk with less is full: an error of SQLite's own shared memory file does not say so
 
@@ -134,6 +135,8 @@ class Database:
         if self._precedence is None:
             self._precedence = Precedence(self.path)
             self._wait_for_others(_WAIT_FOR_OURS_MS)
+            with self._in_words():  # the process does that: writing its log back took this one two seconds
+                self._connection.execute("PRAGMA wal_autocheckpoint = 0")
 
     def unshare(self) -> None:
         """End `share`. Idempotent."""
@@ -142,6 +145,8 @@ class Database:
             precedence_path(self.path).unlink(missing_ok=True)
             self._precedence = None
             self._wait_for_others(_WAIT_FOR_OTHERS_MS)
+            with self._in_words():
+                self._connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
 
     def _wait_for_others(self, limit_ms: int) -> None:
         with self._in_words():

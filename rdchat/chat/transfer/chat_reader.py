@@ -8,8 +8,13 @@ from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, MESSAGE_COLUMNS, conv
 from rdchat.chat.transfer.portable import PortableChat, PortableMessage, parents_first
 from rdchat.errors import StorageError
 
-_VISIBLE = "SELECT id FROM conversations WHERE deleted_at IS NULL ORDER BY updated_at DESC, id DESC"
-_CHAT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE id = ? AND deleted_at IS NULL"
+_VISIBLE = "SELECT id FROM conversations WHERE deleted_at IS NULL AND unlisted = 0 ORDER BY updated_at DESC, id DESC"
+_CHAT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE id = ? AND deleted_at IS NULL AND unlisted = 0"
+_FOLDER = """
+    SELECT around.name, folder.name FROM folders folder
+    LEFT JOIN folders around ON around.id = folder.parent_id AND around.deleted_at IS NULL
+    WHERE folder.id = ? AND folder.deleted_at IS NULL
+"""
 _MESSAGES = f"""
     SELECT {MESSAGE_COLUMNS}, activated, (SELECT trace FROM message_traces WHERE message_id = messages.id)
     FROM messages WHERE conversation_id = ? ORDER BY id
@@ -38,6 +43,9 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int) -> PortableC
         about.system_prompt,
         about.sampling,
         tuple(_messages(connection.execute(_MESSAGES, (conversation_id,)).fetchall())),
+        pinned=about.pinned_at is not None,
+        archived=about.archived,
+        folder=tuple(name for name in connection.execute(_FOLDER, (about.folder_id,)).fetchone() or () if name),
     )
 
 

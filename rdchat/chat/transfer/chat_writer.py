@@ -1,8 +1,7 @@
 """Chats into the store, off the main thread, while the app uses it.
 
-The chats of a file are written a few at a time, hidden as deleted ones are, so that the app waits for no long
-transaction; one short transaction at the end shows all of them. Where the process dies before that, the store throws
-them away when it is opened the next time: `deleted_at` 0 is older than anything that is kept for an undo.
+The chats of a file are written a few at a time, shown nowhere, so that the app waits for no long transaction; one short
+transaction at the end shows all of them. Where the process dies before that, the app erases them when it is started.
 """
 
 import sqlite3
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from rdchat.chat.storage.precedence import Precedence
 from rdchat.chat.storage.rows import json_column, offsets_column, seed_column, text_column
-from rdchat.chat.titles import NEW_CHAT, tidy_title, title_from_prompt
+from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
 from rdchat.chat.transfer.portable import PortableChat, PortableMessage
 from rdchat.inference.api.requests import Role
 
@@ -23,8 +22,8 @@ _MERGED_PAGES, _MOST_MERGES = 32, 12
 _MERGE = f"INSERT INTO messages_index (messages_index, rank) VALUES ('merge', {_MERGED_PAGES})"
 _UNKNOWN = -1.0  # a date that is none
 _CHAT = """
-    INSERT INTO conversations (title, created_at, updated_at, deleted_at, system_prompt, sampling)
-    VALUES (?, ?, ?, 0, ?, ?)
+    INSERT INTO conversations (title, created_at, updated_at, unlisted, system_prompt, sampling, pinned_at, archived_at)
+    VALUES (?, ?, ?, 2, ?, ?, ?, ?)
 """
 _MESSAGE = """
     INSERT INTO messages (conversation_id, parent_id, activated, role, status, created_at, model, seed, finish_reason,
@@ -45,6 +44,7 @@ class ChatWriter:
     def __init__(self, connection: sqlite3.Connection, precedence: Precedence | None = None) -> None:
         self._connection, self._precedence = connection, precedence
         self._began: float | None = None
+        self._folders: dict[int, tuple[str, ...]] = {}
         self.chats: list[int] = []
 
     def add(self, chat: PortableChat, fallback_date: float) -> int:
@@ -58,11 +58,15 @@ class ChatWriter:
         updated = chat.updated_at or max((m.created_at for m in chat.messages if m.created_at), default=created)
         self._begin()
         cursor = self._connection.execute(
-            _CHAT, (title_of(chat), created, updated, _text(chat.system_prompt), json_column(chat.sampling))
-        )
+            _CHAT,
+            (title_of(chat), created, updated, _text(chat.system_prompt), json_column(chat.sampling),
+             updated if chat.pinned and not chat.archived else None, updated if chat.archived else None),
+        )  # fmt: skip
         assert cursor.lastrowid is not None
         conversation = cursor.lastrowid
         self.chats.append(conversation)
+        if chat.folder:
+            self._folders[conversation] = chat.folder
         order = sorted(range(len(chat.messages)), key=lambda place: chat.messages[place].activated)
         activated = {place: number for number, place in enumerate(order, start=1)}
         ids: list[int] = []
@@ -74,10 +78,15 @@ class ChatWriter:
         return conversation
 
     def show(self) -> None:
-        """Show all chats, at once."""
+        """Show all chats, at once, in folders of the names that theirs had."""
         self._commit()
         self._begin()
-        self._each("UPDATE conversations SET deleted_at = NULL WHERE id = ?", self.chats)
+        for conversation, names in self._folders.items():
+            parent: int | None = None
+            for name in names:
+                parent = self._folder(name, parent)
+            self._connection.execute("UPDATE conversations SET folder_id = ? WHERE id = ?", (parent, conversation))
+        self._each("UPDATE conversations SET unlisted = 0 WHERE id = ?", self.chats)
         self._commit()
 
     def discard(self) -> None:
@@ -111,6 +120,19 @@ class ChatWriter:
         assert cursor.lastrowid is not None
         if message.trace is not None:
             self._connection.execute(_TRACE, (cursor.lastrowid, message.trace))
+        return cursor.lastrowid
+
+    def _folder(self, name: str, parent: int | None) -> int:
+        """Return the folder of a name in another one, or at the top; a new one where there is none."""
+        tidy = text_column(tidy_title(name)) or NEW_FOLDER
+        found = self._connection.execute(
+            "SELECT id FROM folders WHERE name = ? AND parent_id IS ? AND deleted_at IS NULL", (tidy, parent)
+        ).fetchone()
+        if found is not None:
+            return int(found[0])
+        values = (parent, tidy, time.time())
+        cursor = self._connection.execute("INSERT INTO folders (parent_id, name, created_at) VALUES (?, ?, ?)", values)
+        assert cursor.lastrowid is not None
         return cursor.lastrowid
 
     def _each(self, sql: str, ids: Iterable[int]) -> None:
@@ -161,7 +183,9 @@ class KnownChats:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._ids: dict[str, list[int]] = {}
-        for conversation, title in connection.execute("SELECT id, title FROM conversations WHERE deleted_at IS NULL"):
+        for conversation, title in connection.execute(
+            "SELECT id, title FROM conversations WHERE deleted_at IS NULL AND unlisted = 0"
+        ):
             self._ids.setdefault(title, []).append(conversation)
 
     def have(self, chat: PortableChat) -> bool:

@@ -55,6 +55,8 @@ class PortableChat:
         sampling: None takes the one of the preferences.
         messages: Each after the one it follows.
         without: What of the chat could not be taken, and how many of it: `{"image": 2}`.
+        pinned, archived: Whether it is.
+        folder: The name of its folder, behind that of the folder around it; empty for none.
     """
 
     title: str
@@ -64,6 +66,9 @@ class PortableChat:
     sampling: SamplingParams | None
     messages: tuple[PortableMessage, ...]
     without: Mapping[str, int] = field(default_factory=dict)
+    pinned: bool = False
+    archived: bool = False
+    folder: tuple[str, ...] = ()
 
 
 def shown_path(messages: Sequence[PortableMessage]) -> list[PortableMessage]:

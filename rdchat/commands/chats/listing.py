@@ -48,7 +48,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _chats(search: str) -> list[ListedChat]:
     condition, parameters = search_condition(search)
-    where = "deleted_at IS NULL" + (f" AND {condition}" if condition else "")
+    where = "deleted_at IS NULL AND unlisted = 0" + (f" AND {condition}" if condition else "")
     count = "(SELECT count(*) FROM messages WHERE conversation_id = conversations.id)"
     columns = f"{CONVERSATION_COLUMNS}, {count}"
     sql = f"SELECT {columns} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"  # noqa: S608  constants

@@ -90,7 +90,7 @@ class WantedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedDrafter:
+class FoundDrafter:
     """A repository that may draft for a model.
 
     Attributes:
@@ -133,7 +133,7 @@ def family_name(name: str) -> str:
 
 def find_published(
     api: HubApi, model: WantedModel, is_wanted: Callable[[], bool] = lambda: True
-) -> Iterator[tuple[PublishedDrafter, ...]]:
+) -> Iterator[tuple[FoundDrafter, ...]]:
     """Yield what was found: first by names, then again with each one's size and figures.
 
     Args:
@@ -156,10 +156,10 @@ def find_published(
         yield tuple(found)
 
 
-def _heads(api: HubApi, model: WantedModel) -> list[PublishedDrafter]:
+def _heads(api: HubApi, model: WantedModel) -> list[FoundDrafter]:
     """Return the heads that name the model. The hub is asked for one word each: how it joins several is its secret."""
     base = _PURPOSE.sub("", base_name(model.name))
-    found: dict[str, PublishedDrafter] = {}
+    found: dict[str, FoundDrafter] = {}
     for words, kind in _SEARCHES.items():
         for result in api.search(words, limit=_ASKED, mlx_only=False):
             name = result.repository.rsplit("/", 1)[-1]
@@ -174,7 +174,7 @@ def _names(name: str, base: str) -> bool:
     return re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", name, re.IGNORECASE) is not None
 
 
-def _smaller_models(api: HubApi, model: WantedModel, known: set[str]) -> list[PublishedDrafter]:
+def _smaller_models(api: HubApi, model: WantedModel, known: set[str]) -> list[FoundDrafter]:
     family, most = family_name(model.name), _SMALLER * model.weight_bytes
     if not family or not most:
         return []
@@ -190,11 +190,11 @@ def _smaller_models(api: HubApi, model: WantedModel, known: set[str]) -> list[Pu
     return [_published(result, PublishedKind.MODEL) for result in results[:_MOST_MODELS]]
 
 
-def _published(result: FoundModel, kind: PublishedKind) -> PublishedDrafter:
-    return PublishedDrafter(result.repository, kind, result.downloads, result.licence, gated=result.gated)
+def _published(result: FoundModel, kind: PublishedKind) -> FoundDrafter:
+    return FoundDrafter(result.repository, kind, result.downloads, result.licence, gated=result.gated)
 
 
-def _looked_at(api: HubApi, found: PublishedDrafter, digests: set[str]) -> PublishedDrafter:
+def _looked_at(api: HubApi, found: FoundDrafter, digests: set[str]) -> FoundDrafter:
     """Return it with what its list of files and its card say; what cannot be asked is left open."""
     size, same, problem, figures = None, False, "", tuple[CardFigure, ...]()
     try:
@@ -205,7 +205,7 @@ def _looked_at(api: HubApi, found: PublishedDrafter, digests: set[str]) -> Publi
                 figures = figures_in(api.card(found.repository, files.commit))
     except HubError as error:
         problem = error.message
-    return PublishedDrafter(
+    return FoundDrafter(
         found.repository, found.kind, found.downloads, found.licence, size, figures, same, problem, found.gated
     )
 

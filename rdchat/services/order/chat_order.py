@@ -54,6 +54,8 @@ class ChatOrder(QObject):
 
     def start(self) -> None:
         """Delete for good what has been in the bin for too long, now and each hour."""
+        with self._storage.writing():
+            self._organiser.drop_half_imports()
         self.tidy_bin()
         self._expiry.start()
 

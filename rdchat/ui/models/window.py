@@ -52,6 +52,7 @@ class ModelsWindow(QDialog):
         self.downloads.discover_requested.connect(lambda: self.show_page(self.discover))
         self._tabs.currentChanged.connect(self._pages.setCurrentIndex)
         self.discover.downloads_requested.connect(lambda: self.show_page(self.downloads))
+        self.discover.token_requested.connect(self.downloads.ask_for_token)
         bar = QHBoxLayout()
         bar.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)
         bar.addStretch()
@@ -63,8 +64,7 @@ class ModelsWindow(QDialog):
         layout.addLayout(bar)
         layout.addWidget(Separator(theme))
         layout.addWidget(self._pages, 1)
-        for key in QKeySequence.keyBindings(QKeySequence.StandardKey.Close):
-            QShortcut(key, self, self.close)
+        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
         self.resize(1000, 680)
 
     def _show_refused(self, words: str) -> None:

@@ -48,10 +48,15 @@ def kill_at(moment_s: float, database: Path, file: Path, start_process: StartPro
     with closing(ConversationStore.open(database)) as store:
         assert store.notice is None
         shown = store.conversations()
+        assert not store.organiser.bin()
+        store.organiser.drop_half_imports()  # as the app does at its start
+        for _ in store.organiser.erasing():
+            pass
         stored = store._database.rows("SELECT count(*) FROM messages")[0][0]
         assert stored == MESSAGES * len(shown), "nothing is left of what is not shown"
         for chat in shown:
             store.delete_conversation(chat.id)
+        store.organiser.erase_later([chat.id for chat in shown])
     return len(shown)
 
 

@@ -47,6 +47,9 @@ def full_chat(store: ConversationStore) -> int:
     store.save_trace(reply.id, b"".join(encode(drafted_trace(3))), onward=False)
     store.add_message(chat.id, None, Role.USER, "Why not?")
     store.select_sibling(question.id, 0)
+    around = store.organiser.create_folder("Work")
+    store.organiser.move(chat.id, store.organiser.create_folder("Mail", around.id).id)
+    store.organiser.set_pinned(chat.id, pinned=True)
     return chat.id
 
 
@@ -78,6 +81,9 @@ def test_a_chat_comes_back_whole(store: ConversationStore, full_chat: int, impor
     assert report.complete
     assert not report.without
     assert without_numbers(stored(store.path, report.chats[0])) == without_numbers(before)
+    assert before.pinned
+    assert before.folder == ("Work", "Mail")
+    assert len(store.organiser.folders()) == 2, "those of these names are taken"
     shown = [each.text for each in store.messages(report.chats[0])]
     assert shown == ["Why?\n\n# A heading", "<think>\nwell\n</think>\n\nBecause </s> so."]
 

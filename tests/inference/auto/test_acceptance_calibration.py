@@ -69,6 +69,7 @@ def test_the_automatic_mode_begins_with_it(tmp_path: Path) -> None:
     assert state.estimates(SamplingParams(temperature=1)) is not estimates, "warmer text is followed less"
 
 
+@pytest.mark.slow
 def test_drafts_are_compared_with_plain_replies(tmp_path: Path) -> None:
     model = tiny_llama()
     model.tokenizer.eos_token_ids = frozenset()

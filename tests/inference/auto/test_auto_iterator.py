@@ -32,7 +32,7 @@ from rdchat.inference.drafting.node_pool import NodePool
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from scripts.chips import Chip
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.auto.automatic_replies import RandomPlanner, automatic, iterator_of, state_of
 from tests.inference.auto.known_drafts import Known, reply_of, reply_with_drafts
 from tests.inference.auto.simulation import Drafting, Simulation
@@ -103,7 +103,7 @@ def test_nothing_is_queued_before_the_first_token_is_known(mode: Mode) -> None:
     assert end.statistics.target_calls == 8 or mode is Mode.AUTO
 
 
-@pytest.mark.parametrize("name", [*TREES, *CHAINS])
+@pytest.mark.parametrize("name", share([*TREES, *CHAINS]))
 def test_the_text_is_that_of_plain_decoding_in_other_families(name: str) -> None:
     check_same(shared_family(name), ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.LOOKUP,))
 
@@ -121,6 +121,7 @@ def test_max_tokens_cut_anywhere(length: int) -> None:
         check_same(shared_llama(), ask("abcabcabc", temperature=1, max_tokens=length), ALL, seed)
 
 
+@pytest.mark.slow
 def test_a_drafted_token_that_ends_the_reply_was_accepted_as_any_other() -> None:
     """It was taken for refused, and in time the surest tokens for unsure ones."""
     model, margins = tiny_llama(), (0.1, 0.7, 1.2, 1.7, 2.5, 3.5, 5.0, 7.0)
@@ -137,6 +138,7 @@ def test_a_drafted_token_that_ends_the_reply_was_accepted_as_any_other() -> None
     assert sum(now > then for now, then in zip(learnt, before, strict=True)) > 4
 
 
+@pytest.mark.slow
 def test_an_end_token_and_a_stop_string_cut_anywhere() -> None:
     model = shared_llama()
     text = plain(model, ask("abcabcabc", temperature=1, max_tokens=24)).text
@@ -214,6 +216,7 @@ def usual_laps(better: bool) -> tuple[tuple[str, bool], ...]:
         return tuple(watched(patch, better))
 
 
+@pytest.mark.slow
 def test_the_time_of_an_off_path_draft_is_not_taken_for_that_of_plain_steps() -> None:
     """The device works on it between two calls: it was the step after the next that took longer, and was learnt."""
     laps = usual_laps(better=False)
@@ -225,6 +228,7 @@ def test_the_time_of_an_off_path_draft_is_not_taken_for_that_of_plain_steps() ->
     assert sum(usual for what, usual in laps if what == "step") > 50
 
 
+@pytest.mark.slow
 def test_the_last_of_some_plain_steps_is_not_taken_for_one_that_waits_for_a_whole_call() -> None:
     """With no call queued behind it, it may have been computed already: drafts looked dear beside such steps."""
     laps = usual_laps(better=True)
@@ -233,6 +237,7 @@ def test_the_last_of_some_plain_steps_is_not_taken_for_one_that_waits_for_a_whol
     assert not any(last)
 
 
+@pytest.mark.slow
 def test_the_time_of_a_call_for_a_wrong_token_is_not_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """At temperature 2 plain steps looked a fifth dearer than they are, and useless rounds went on and on."""
     calls, quickly = 0, TokenChooser.choose_quickly

@@ -16,7 +16,7 @@ from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTHS,
 from rdchat.inference.auto.planner import Planner, in_words
 from rdchat.inference.drafting.draft_shape import DraftShape
 from scripts.chips import CHIPS, CPU, M1_MAX, M2, M2_ULTRA, M3_MAX, M4_PRO, STEEP, STEP_MS, Chip
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, source, worth
 
 QUALITIES = (0.05, 0.25, 0.4, 0.49)
@@ -84,7 +84,7 @@ def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: f
     assert speed > 0.97
 
 
-@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+@pytest.mark.parametrize("chip", share(CHIPS), ids=lambda chip: chip.name)
 def test_drafts_that_are_sure_at_times_bring_more_where_each_is_cut_to_what_pays(
     chip: Chip, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,7 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.target import LoadedModel
+from tests.grids import share
 from tests.inference.auto.measurements import finished
 from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, positions, random_drafter, tiny_llama
 from tests.inference.families import CHAINS, network_of
@@ -76,7 +77,7 @@ def test_a_depth_that_would_take_too_long_is_left_out(monkeypatch: pytest.Monkey
     assert len(turns) < 2 * (2 + len(measuring._ROWS)) + 8, "a turn for kernels to be compiled in, and one that counts"
 
 
-@pytest.mark.parametrize("name", sorted(CHAINS))
+@pytest.mark.parametrize("name", share(sorted(CHAINS)))
 def test_models_that_follow_chains_are_measured_too(name: str) -> None:
     family, options = CHAINS[name]
     model = loaded(network_of(family, {**options, "vocab_size": len(ALPHABET)}), context_length=200)
@@ -121,6 +122,7 @@ def test_a_slice_is_one_call_or_three_where_calls_are_slow(slow_ms: int, monkeyp
     assert most == (5 if slow_ms else 3)
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_read_by_the_next_session_and_measured_again_where_the_file_is_damaged() -> None:
     model = tiny_llama(context_length=200)
     drafter = random_drafter(model)

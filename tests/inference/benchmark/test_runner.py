@@ -158,6 +158,7 @@ def test_first_difference() -> None:
     assert first_difference([1, 2, 3], [1, 2]) == 2
 
 
+@pytest.mark.slow
 def test_each_precision_has_its_model_and_one_follows_the_other() -> None:
     opened: list[str] = []
 
@@ -259,6 +260,7 @@ def test_the_automatic_mode_measures_its_costs_first_and_says_what_it_chose(smal
     assert not plain.chosen
 
 
+@pytest.mark.slow
 def test_the_engine_measures_another_precision_and_goes_back(
     small_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

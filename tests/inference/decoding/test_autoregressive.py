@@ -51,6 +51,7 @@ def test_tokens_are_those_of_the_oracle(sampling: dict[str, float], window: int 
     assert list(end.token_ids) == oracle(model, request)
 
 
+@pytest.mark.slow
 def test_quick_choices_that_are_never_sure_are_soon_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """At a high temperature each queued call was for a wrong token: plain decoding took twice its time."""
     quick = 0

@@ -101,6 +101,7 @@ def test_the_next_recurrent_draft_is_queued_behind_the_call_before_the_host_wait
     assert end.token_ids == plain(model, request).token_ids
 
 
+@pytest.mark.slow
 def test_drafts_that_were_begun_ahead_are_those_of_a_round_that_begins_with_its_draft(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

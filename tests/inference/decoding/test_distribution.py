@@ -139,6 +139,7 @@ def test_replies_are_distributed_as_the_target_says(target: LoadedModel) -> None
         assert end.statistics.tokens_per_target_call == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "branch"), [(1, False), (4, True)])
 def test_drafted_replies_are_those_whose_distribution_is_right(
     target: LoadedModel, drafter: HeadModel, width: int, branch: bool
@@ -163,6 +164,7 @@ def with_one_noise_a_round(
     return self.choose(logits, mx.full(depths.shape, start)), mx.ones(depths.shape, mx.bool_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [without_noise, with_one_noise_a_round])
 def test_wrong_rules_of_acceptance_show(
     target: LoadedModel, drafter: HeadModel, monkeypatch: pytest.MonkeyPatch, rule: object

@@ -21,6 +21,7 @@ from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
+from tests.grids import share
 from tests.inference.fakes import END, ScriptedDrafter, ask, shared_family, shared_llama
 from tests.inference.families import CHAINS, TREES
 from tests.inference.plain_replies import ENDING_SEEDS, SAMPLINGS, drafted, plain
@@ -61,7 +62,7 @@ def test_drafts_do_not_change_the_text(sampling: dict[str, float], window: int |
     assert statistics.accepted + statistics.rounds >= statistics.generated_tokens - 1
 
 
-@pytest.mark.parametrize(("name", "temperature"), list(zip([*TREES, *CHAINS], cycle([0, 1]), strict=False)))
+@pytest.mark.parametrize(("name", "temperature"), share(zip([*TREES, *CHAINS], cycle([0, 1]), strict=False)))
 def test_drafts_do_not_change_the_text_of_other_families(name: str, temperature: float) -> None:
     """Sliding windows, chunks, latent attention, experts, and recurrent and convolutional state."""
     model = shared_family(name)
@@ -69,6 +70,7 @@ def test_drafts_do_not_change_the_text_of_other_families(name: str, temperature:
     check_same(model, ask(seed=5, max_tokens=20, temperature=temperature, top_p=1), width, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 7])
 def test_stop_strings_at_every_position_of_a_round(window: int | None) -> None:
     model = shared_llama(sliding_window=window)

@@ -15,6 +15,7 @@ from rdchat.inference.drafting.candidates import CandidateRanker
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.target.capability import Capability, DraftKind
+from tests.grids import grid
 from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, near, shared_near
 from tests.inference.fakes import ask, chains_only, loaded, positions, shared_llama, tiny_llama
 from tests.inference.families import CHAINS, network_of
@@ -23,8 +24,7 @@ from tests.inference.plain_replies import plain
 pytestmark = pytest.mark.across_rows
 
 
-@pytest.mark.parametrize("sampling", FILTERS, ids=str)
-@pytest.mark.parametrize("temperature", [0, 0.7, 1.3])
+@pytest.mark.parametrize(("sampling", "temperature"), grid(FILTERS, [0, 0.7, 1.3]), ids=str)
 def test_the_text_is_that_of_plain_decoding(temperature: float, sampling: dict[str, float]) -> None:
     """Each shape meets each temperature, and most filters."""
     target = shared_llama()
@@ -65,6 +65,7 @@ def test_one_model_in_both_parts_needs_no_second_copy() -> None:
     assert end.statistics.acceptance_rate == 1
 
 
+@pytest.mark.slow
 def test_runner_ups_are_accepted_and_leave_the_cache_in_step() -> None:
     target = shared_llama()
     pairs = {shape: Pair.of(target, shared_near(0.06)) for shape in (CHAIN, TREE)}
@@ -109,6 +110,7 @@ def test_new_settings_count_from_the_next_round_on() -> None:
     assert last.token_ids == plain(target, request).token_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stateful", [False, True])
 def test_a_draft_may_end_at_any_token_for_what_is_known_of_it(stateful: bool) -> None:
     name, options = CHAINS["qwen3_next"]

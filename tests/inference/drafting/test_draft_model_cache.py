@@ -13,6 +13,7 @@ from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.target.round_cache import RoundKVCache, RoundShape, RowBuffer
 from rdchat.inference.target.target import LoadedModel
+from tests.grids import grid
 from tests.inference.drafting.draft_pairs import CHAIN, SIZE, TREE, Pair, shared_near
 from tests.inference.fakes import ask, loaded, positions, shared_llama
 from tests.inference.plain_replies import ENDING_SEEDS, plain
@@ -30,6 +31,7 @@ def test_the_caches_are_in_step_after_a_cut_at_every_place_of_a_round(max_tokens
         pair.assert_in_step()
 
 
+@pytest.mark.slow
 def test_the_caches_are_in_step_after_an_end_token_and_after_a_stop_string() -> None:
     target = shared_llama()
     text = plain(target, ask(temperature=0.7)).text
@@ -45,8 +47,7 @@ def test_the_caches_are_in_step_after_an_end_token_and_after_a_stop_string() -> 
     assert ends >= {FinishReason.EOS, FinishReason.STOP_STRING}
 
 
-@pytest.mark.parametrize("events", range(20))
-@pytest.mark.parametrize("by", ["cancel", "close"])
+@pytest.mark.parametrize(("events", "by"), grid(range(20), ["cancel", "close"]))
 def test_the_caches_are_in_step_after_a_cancel_in_every_phase(by: str, events: int) -> None:
     target = shared_llama()
     pair = Pair.of(target, shared_near())
@@ -122,6 +123,7 @@ def test_a_further_turn_reads_only_what_is_new_and_an_edit_what_follows_it(
         pair.assert_in_step()
 
 
+@pytest.mark.slow
 def test_a_wrapped_window_in_the_draft_model_is_taken_back_exactly() -> None:
     target = shared_llama()
     pair = Pair.of(target, shared_llama(sliding_window=7))
@@ -145,6 +147,7 @@ def test_rows_of_a_window_survive_a_buffer_that_grows_within_a_round() -> None:
         assert np.array(keys)[0, 0, :, 0].tolist() == [*range(fed - 5, fed), 0, -1, fed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["mamba2", "lfm2"])
 def test_a_draft_model_with_recurrent_state_reads_accepted_tokens_again(family: str) -> None:
     target, draft = recurrent(family), recurrent(family)

@@ -332,6 +332,7 @@ except ModelError as error:
 """
 
 
+@pytest.mark.slow
 def test_the_most_that_a_config_may_hold_takes_little_memory(folder: Path) -> None:
     (folder / "config.json").write_text("[" + "[]," * 2_700_000 + "[]]")  # 8 MB
 

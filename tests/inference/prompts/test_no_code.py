@@ -41,6 +41,7 @@ def evil(model: Path, place: Path, code: str = "evil.EvilTokenizer") -> Path:
     return marker
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["evil.EvilTokenizer", "someone/repo--evil.EvilTokenizer"])
 def test_a_tokenizer_that_names_code_is_read_without_it(
     small_model: Path, tmp_path: Path, process: TokenizerProcess, code: str
@@ -82,6 +83,7 @@ def test_transformers_sees_no_code_and_no_word_of_it(small_model: Path, tmp_path
         assert set(json.loads((view / "config.json").read_text())) <= {"model_type", "tokenizer_class"}
 
 
+@pytest.mark.slow
 def test_every_call_into_transformers_and_mlx_lm_says_that_no_code_is_trusted() -> None:
     found = []
     for path in Path(rdchat.__file__).parent.rglob("*.py"):
@@ -96,6 +98,7 @@ def test_every_call_into_transformers_and_mlx_lm_says_that_no_code_is_trusted() 
         assert "trust_remote_code=True" not in call
 
 
+@pytest.mark.slow
 def test_the_child_takes_no_module_from_the_folder_it_is_started_in(
     small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.prompts import model_prompts
 from rdchat.inference.prompts.model_prompts import TemplateRefusedError, TokenizerProcess
 from rdchat.inference.prompts.tokenizer_files import tokenizer_view
+from tests.grids import share
 from tests.inference.prompts.folders import prompts_of, user, with_template
 
 HANGS = {
@@ -41,6 +42,7 @@ def quick_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_prompts, "_ENCODE_BYTES", 200 * 10**6)
 
 
+@pytest.mark.slow
 def test_a_conversation_that_is_too_long_to_be_sent_is_refused_and_the_child_goes_on(
     small_model: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,7 +58,7 @@ def test_a_conversation_that_is_too_long_to_be_sent_is_refused_and_the_child_goe
 
 
 @pytest.mark.usefixtures("quick_limits")
-@pytest.mark.parametrize("template", [pytest.param(each, id=name) for name, each in (HANGS | FLOODS).items()])
+@pytest.mark.parametrize("template", share((HANGS | FLOODS).values()), ids=list(HANGS | FLOODS))
 def test_a_template_without_end_is_ended_and_the_next_conversation_is_rendered(
     small_model: Path, tmp_path: Path, process: TokenizerProcess, template: str
 ) -> None:
@@ -78,6 +80,7 @@ def test_a_template_that_fails_says_why(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_whoever_waits_can_stop_a_template_at_once_and_nothing_is_left_running(
     small_model: Path, tmp_path: Path
 ) -> None:
@@ -102,6 +105,7 @@ def test_whoever_waits_can_stop_a_template_at_once_and_nothing_is_left_running(
     assert not child.is_running()
 
 
+@pytest.mark.slow
 def test_a_child_whose_parent_is_gone_ends() -> None:
     """It reads to the end of its input; a template that hangs then is ended by the child's own alarm."""
     process = TokenizerProcess()

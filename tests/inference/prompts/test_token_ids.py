@@ -53,6 +53,7 @@ def test_a_token_of_the_template_that_the_model_does_not_have_is_not_fed(small_m
 GROWTH = {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 9}] * 9}
 
 
+@pytest.mark.slow
 def test_a_normaliser_that_grows_its_input_ends_the_child_alone(
     small_model: Path, tmp_path: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_tokenizer_that_was_replaced_on_the_disk_is_read_anew(small_model: Pat
     assert len(after) > len(before)
 
 
+@pytest.mark.slow
 def test_only_the_latest_tokenizers_are_kept_and_others_read_again(small_model: Path, tmp_path: Path) -> None:
     process = TokenizerProcess()
     try:

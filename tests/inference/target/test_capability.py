@@ -14,6 +14,7 @@ from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 from rdchat.inference.target import capability as capability_module
 from rdchat.inference.target.capability import DraftKind, check_capability
 from rdchat.inference.target.hooks import ModelHooks
+from tests.grids import grid, share
 from tests.inference.families import CHAINS, TREES, VOCABULARY, network_of
 from tests.inference.rounding import rounding_by_rows
 
@@ -50,8 +51,7 @@ def test_hooks_change_nothing_outside_a_round(name: str, options: dict[str, Any]
     assert (np.array(network(tokens, cache=make_prompt_cache(network))) == before).all()
 
 
-@pytest.mark.parametrize("period", [2**13, 2**14, 2**15])
-@pytest.mark.parametrize("name", ["ministral3", "mistral4", "llama4"])
+@pytest.mark.parametrize(("name", "period"), grid(["ministral3", "mistral4", "llama4"], [2**13, 2**14, 2**15]))
 def test_attention_that_is_scaled_far_into_a_text_is_found_out(name: str, period: int) -> None:
     """With the period of a real model the scale is one and the same all over a short prompt."""
     _, options = CHAINS[name]
@@ -132,7 +132,7 @@ def test_a_model_that_cannot_be_fed_so_is_found_out_however_rows_round(
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), list(zip([n for n in (*TREES, *CHAINS) if n not in FAINT], cycle(NARROW), strict=False))
+    ("name", "dtype"), share(zip([n for n in (*TREES, *CHAINS) if n not in FAINT], cycle(NARROW), strict=False), 4)
 )
 def test_what_a_family_takes_is_the_same_where_rounding_depends_on_rows(name: str, dtype: str) -> None:
     """Fixed limits refused models whose rows are rounded by other kernels, or whose router picked other experts."""

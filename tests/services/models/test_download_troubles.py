@@ -30,6 +30,7 @@ def files_of(kind: str) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_cuts_stalls_and_waits_are_told_and_end_whole(hub: HubServer, downloads: FollowedDownloads) -> None:
     downloads.service.set_at_once(8)
     faults = {
@@ -118,6 +119,7 @@ def test_a_full_disk_is_told_and_gone_on_with(
         downloads.service.close()
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_told_and_another_one_goes_on(hub: HubServer, downloads: FollowedDownloads) -> None:
     files = small_files()
     hub.add(NAME, files)
@@ -136,6 +138,7 @@ def test_a_killed_process_is_told_and_another_one_goes_on(hub: HubServer, downlo
     assert hub.starts(files[WEIGHTS]) == [0, here]
 
 
+@pytest.mark.slow
 def test_what_another_program_downloads_is_waited_for(hub: HubServer, downloads: FollowedDownloads) -> None:
     files = small_files()
     hub.add(NAME, files)

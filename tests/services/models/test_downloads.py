@@ -82,6 +82,7 @@ def test_a_quitting_app_pauses_and_the_next_one_goes_on_by_itself(hub: HubServer
     assert hub.starts(files[WEIGHTS]) == [0, here]
 
 
+@pytest.mark.slow
 def test_a_paused_one_waits_for_the_person_also_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     files = small_files()
     hub.add(NAME, files)

@@ -119,6 +119,7 @@ def cmdline(process: psutil.Process) -> list[str]:
     return []
 
 
+@pytest.mark.slow
 def test_a_killed_app_goes_on(hub: HubServer, small_model: Path) -> None:
     kill_the_app(hub, small_model, FEW)
 
@@ -171,6 +172,7 @@ def goes_on(progress: DownloadProgress) -> bool:
     return bool(progress.fetched_bytes) or progress.state is DownloadState.FINISHED
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on(hub: HubServer, downloads: FollowedDownloads) -> None:
     kill_the_process(hub, downloads, FEW)
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,8 @@ def rivers(tmp_path: Path) -> Path:
 
 
 def test_imported_chats_are_listed_and_taken_away_again(desk: TransferDesk, window: Window, tmp_path: Path):
+    preferences = window.controller.preferences
+    preferences.change(replace(preferences.settings, titles_by_model=False))
     window.ask("Hi")
     with window.qtbot.waitSignal(desk.imported, timeout=WAIT_MS) as imported:
         desk.import_files([rivers(tmp_path)])

@@ -161,6 +161,7 @@ def test_verdicts_in_words() -> None:
     assert verdict_words(Verdict("org/model", "c", intact=("x",)))[0] == "Verified: 1 file has its checksum."
 
 
+@pytest.mark.slow
 def test_an_unfinished_download_goes_on(
     qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, desk: ModelsDesk
 ) -> None:

@@ -16,6 +16,7 @@ from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.sources import ModelSources
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.drafters.page import DraftersPage
@@ -41,7 +42,7 @@ def own(tmp_path: Path) -> InstalledDrafter:
 @pytest.fixture
 def desk(qtbot: QtBot, chat: Chat, no_keychain: None) -> Iterator[ModelsDesk]:
     controller = chat.controller
-    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting)
+    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, ModelSources())
     yield desk
     desk.close()
     desk.deleteLater()

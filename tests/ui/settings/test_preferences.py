@@ -115,7 +115,7 @@ def test_each_page_is_as_high_as_it_needs(preferences: Preferences) -> None:
     for place in range(preferences.tabs.count()):
         preferences.tabs.setCurrentIndex(place)
         heights.append(preferences.tabs.height())
-    assert heights[0] < heights[3] < heights[1]
+    assert heights[3] < heights[0] < heights[1]
 
 
 class _Folders(QObject):

@@ -58,6 +58,7 @@ def test_older_messages_load_on_scrolling_up_and_the_place_is_kept(qtbot: QtBot,
     assert len(widgets(view)) <= MOST
 
 
+@pytest.mark.slow
 def test_the_first_message_is_reached_and_the_way_back_too(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(200))
     bar = scroll_bar(view)
@@ -145,6 +146,7 @@ def test_another_conversation_replaces_everything(qtbot: QtBot, show: Show) -> N
     qtbot.waitUntil(lambda: not widgets(view))
 
 
+@pytest.mark.slow
 def test_text_of_a_message_that_is_not_shown_is_kept(qtbot: QtBot, show: Show) -> None:
     messages = [*dialogue(200), reply(401, "", MessageStatus.STREAMING, None)]
     view = show(messages)

@@ -30,6 +30,7 @@ NAME = "rdchat"
 FORMAT, VERSION = "rdchat chats", 1
 _ROLES = {each.value for each in (Role.USER, Role.ASSISTANT)}
 _SEEDS = 1 << 64
+_NESTED = 2  # folders in one another, at most
 
 
 def is_ours(data: Any) -> bool:
@@ -95,6 +96,7 @@ def read(data: Any) -> PortableChat:
             _number(chat.get("updated_at")),
             None if prompt is None else words(prompt, "Its system prompt"),
             None if sampling is None else json.dumps(sampling),
+            *(None, None, None, None),
         )
     )
     messages = tuple(
@@ -109,6 +111,9 @@ def read(data: Any) -> PortableChat:
         options.sampling,
         messages,
         without,
+        pinned=chat.get("pinned") is True,
+        archived=chat.get("archived") is True,
+        folder=tuple(words(each, "Its folder") for each in items(chat.get("folder") or [], "Its folder"))[:_NESTED],
     )
 
 
@@ -119,6 +124,9 @@ def _plain_chat(chat: PortableChat) -> Json:
         "updated_at": chat.updated_at,
         "system_prompt": chat.system_prompt,
         "sampling": asdict(chat.sampling) if chat.sampling else None,
+        **({"pinned": True} if chat.pinned else {}),
+        **({"archived": True} if chat.archived else {}),
+        **({"folder": list(chat.folder)} if chat.folder else {}),
         "messages": [_plain_message(message) for message in chat.messages],
     }
 

@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
-from rdchat.hub.drafters.published_drafters import PublishedDrafter, WantedModel, find_published
+from rdchat.hub.drafters.published_drafters import FoundDrafter, PublishedKind, WantedModel, find_published
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.tokens import Tokens
@@ -43,7 +43,7 @@ class HubDrafters(QObject):
         self._search = 0
         self.model = ""
         self.searching = False
-        self.found: tuple[PublishedDrafter, ...] = ()
+        self.found: tuple[FoundDrafter, ...] = ()
         self.problem = self.hint = ""
         self.finished: set[str] = set()
         self._told.connect(self._take, Qt.ConnectionType.QueuedConnection)
@@ -66,8 +66,9 @@ class HubDrafters(QObject):
 
     def download(self, repository: str) -> None:
         """Fetch what was found, or go on with it; `changed` follows."""
+        models = {found.repository for found in self.found if found.kind is PublishedKind.MODEL}
         try:
-            self._downloads.start(repository)
+            self._downloads.start(repository, is_model=repository in models)
         except RdchatError as error:
             self.problem, self.hint = error.message, error.hint
             self.changed.emit()
@@ -121,7 +122,7 @@ class HubDrafters(QObject):
             self.changed.emit()
 
     @Slot(int, object)
-    def _take(self, number: int, what: tuple[PublishedDrafter, ...] | RdchatError | None) -> None:
+    def _take(self, number: int, what: tuple[FoundDrafter, ...] | RdchatError | None) -> None:
         if number != self._search:
             return
         if isinstance(what, RdchatError):

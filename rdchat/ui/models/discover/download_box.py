@@ -146,7 +146,7 @@ class DownloadBox(QWidget):
 
     def _start(self) -> None:
         try:
-            self._downloads.start(self._repository, gguf=self._gguf)
+            self._downloads.start(self._repository, gguf=self._gguf, is_model=self._slot is not None)
         except RdchatError as error:
             self._say(str(error), "danger")
             return

@@ -8,7 +8,7 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from rdchat.hub.downloads.download_progress import DownloadProgress
-from rdchat.hub.drafters.published_drafters import PublishedDrafter, PublishedKind, WantedModel
+from rdchat.hub.drafters.published_drafters import FoundDrafter, PublishedKind, WantedModel
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.drafters.hub_drafters import HubDrafters
@@ -44,7 +44,7 @@ class PublishedSection(QWidget):
         self.busy = QProgressBar(textVisible=False, maximum=0)
         self.busy.setFixedHeight(4)
         self.busy.setAccessibleName("Asking the hub")
-        self.list = RowList[PublishedDrafter, PublishedRow](self._make, self._update)
+        self.list = RowList[FoundDrafter, PublishedRow](self._make, self._update)
         top = QHBoxLayout()
         top.setSpacing(SMALL)
         top.addWidget(ThemedLabel(theme, "Published", points_more=1, bold=True), 1)
@@ -90,7 +90,7 @@ class PublishedSection(QWidget):
             words = _FOUND if found else _NONE.format(host=hub.host, name=name)
         self.words.setText(words)
 
-    def _make(self, found: PublishedDrafter) -> PublishedRow:
+    def _make(self, found: FoundDrafter) -> PublishedRow:
         row = PublishedRow(found, self._theme)
         row.download_requested.connect(self._hub.download)
         row.page_requested.connect(lambda name: QDesktopServices.openUrl(QUrl(self._hub.page(name))))
@@ -98,7 +98,7 @@ class PublishedSection(QWidget):
         row.race_requested.connect(self._race)
         return row
 
-    def _update(self, row: PublishedRow, found: PublishedDrafter) -> None:
+    def _update(self, row: PublishedRow, found: FoundDrafter) -> None:
         name, loaded = found.repository, self._shelf.chosen is not None and self._shelf.chosen.loaded
         problem = next((each.problem for each in self._shelf.unfit if each.drafter == name), "")
         is_model = found.kind is PublishedKind.MODEL
@@ -108,13 +108,13 @@ class PublishedSection(QWidget):
         download: DownloadProgress | None = self._hub.download_of(name)
         row.show_found(found, download, here=here, problem="" if is_model else problem, loaded=loaded, used=used)
 
-    def _use(self, found: PublishedDrafter) -> None:
+    def _use(self, found: FoundDrafter) -> None:
         if found.kind is PublishedKind.MODEL:
             self._shelf.use_draft_model(found.repository)
         else:
             self._shelf.use(found.repository)
 
-    def _race(self, found: PublishedDrafter) -> None:
+    def _race(self, found: FoundDrafter) -> None:
         settings = self._shelf.settings
         if found.kind is PublishedKind.MODEL:
             self.race_requested.emit(replace(settings, mode=Mode.SPECULATIVE, draft_model=found.repository))

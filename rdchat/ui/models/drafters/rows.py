@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QProgressBar, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
-from rdchat.hub.drafters.published_drafters import PublishedDrafter
+from rdchat.hub.drafters.published_drafters import FoundDrafter
 from rdchat.services.models.drafters.drafter_shelf import ShelfEntry
 from rdchat.ui.look.formatting import counted, decimal, memory, percent
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, wrapped
@@ -127,7 +127,7 @@ class PublishedRow(_Row):
     use_requested = Signal(object)
     race_requested = Signal(object)
 
-    def __init__(self, found: PublishedDrafter, theme: Theme) -> None:
+    def __init__(self, found: FoundDrafter, theme: Theme) -> None:
         super().__init__(theme)
         self._found = found
         self.bar = QProgressBar(textVisible=False, maximum=1000)
@@ -145,7 +145,7 @@ class PublishedRow(_Row):
 
     def show_found(
         self,
-        found: PublishedDrafter,
+        found: FoundDrafter,
         download: DownloadProgress | None,
         *,
         here: bool,
@@ -206,7 +206,7 @@ def _own_figures(figures: dict[str, float]) -> str:
     return f"{decimal(figures[setup])} tokens a call at the end of its training ({setup})"
 
 
-def _published_facts(found: PublishedDrafter) -> list[str]:
+def _published_facts(found: FoundDrafter) -> list[str]:
     parts = [found.kind.words]
     if found.size is not None:
         parts.append(memory(found.size))
@@ -219,7 +219,7 @@ def _published_facts(found: PublishedDrafter) -> list[str]:
     return [*parts, counted(found.downloads, "download")]
 
 
-def _publishers_figures(found: PublishedDrafter) -> str:
+def _publishers_figures(found: FoundDrafter) -> str:
     """Return a few figures of its card, in its words."""
     if not found.figures:
         return ""

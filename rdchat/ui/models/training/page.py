@@ -62,8 +62,7 @@ class TrainingPage(QWidget):
         self.progress.discard_requested.connect(self.ask_to_discard)
         self.result.discard_requested.connect(self.ask_to_discard)
         self.result.race_requested.connect(self._race)
-        for key in QKeySequence.keyBindings(QKeySequence.StandardKey.Back):
-            QShortcut(key, self, self.leave)
+        QShortcut(QKeySequence.StandardKey.Back, self, self.leave)
         theme.changed.connect(self.back.restyle)
         training.changed.connect(self._show_state)
         shelf.changed.connect(self._show_state)

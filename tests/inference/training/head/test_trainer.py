@@ -16,6 +16,7 @@ from rdchat.inference.training.head.trainer import Recipe
 from tests.inference.training.head.learning_task import WIDTH, Task, quick
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [0, 18])
 def test_a_rule_is_learnt(candidates: int) -> None:
     task = Task(quick(candidates=candidates))

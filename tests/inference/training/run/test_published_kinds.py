@@ -55,6 +55,7 @@ def train(model: LoadedModel, settings: TrainingSettings, until: Phase = Phase.D
     return list(dict.fromkeys(met))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_training_ends_in_a_drafter_of_the_model_s_own(
     kind: TrainedKind, model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

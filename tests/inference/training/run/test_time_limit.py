@@ -76,6 +76,7 @@ class Training:
         return len(ShardFolder(self.plan.folder / "shards", self.model.info.vocabulary_size))
 
 
+@pytest.mark.slow
 def test_data_gets_what_the_phases_behind_it_leave(tmp_path: Path) -> None:
     training = Training(tmp_path, seconds=SECONDS)
     events = training.run()
@@ -86,6 +87,7 @@ def test_data_gets_what_the_phases_behind_it_leave(tmp_path: Path) -> None:
     assert next(training.clock) < SECONDS
 
 
+@pytest.mark.slow
 def test_an_interruption_does_not_set_the_clock_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "whole").mkdir()
     whole = Training(tmp_path / "whole", seconds=SECONDS)

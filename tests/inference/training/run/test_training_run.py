@@ -123,6 +123,7 @@ def test_every_event_says_where_its_phase_stands(finished: Finished) -> None:
     assert len(trained[0].accuracy) == len(trained[-1].accuracy) == 4
 
 
+@pytest.mark.slow
 def test_the_log_holds_every_event_and_drops_a_line_that_was_cut_short(
     model: LoadedModel, settings: TrainingSettings
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_weight_takes_two_bytes(finished: Finished) -> None:
     assert {array.dtype for array in floats} == {mx.float16}
 
 
+@pytest.mark.slow
 def test_more_tokens_make_more_data(model: LoadedModel, finished: Finished, tmp_path: Path) -> None:
     """A training that was finished before must not be handed out again for what was asked this time."""
     more = replace(finished.copied_to(tmp_path), tokens=2500)
@@ -151,12 +153,14 @@ def test_more_tokens_make_more_data(model: LoadedModel, finished: Finished, tmp_
     check_same(whole, more)
 
 
+@pytest.mark.slow
 def test_fewer_tokens_take_the_first_ones(model: LoadedModel, settings: TrainingSettings, finished: Finished) -> None:
     train(model, replace(settings, tokens=2500), until=Phase.PREPARE)
     assert Phase.DATA not in phases(train(model, settings))
     check_same(finished.settings, settings)
 
 
+@pytest.mark.slow
 def test_answers_that_ship_are_taken_before_any_is_made(
     model: LoadedModel, settings: TrainingSettings, finished: Finished, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -176,6 +180,7 @@ def all_conversations(folder: Path) -> list[TrainingConversation]:
     return [item for number in range(len(shards)) for item in shards.read(number)]
 
 
+@pytest.mark.slow
 def test_another_recipe_begins_its_training_anew(model: LoadedModel, finished: Finished, tmp_path: Path) -> None:
     """Its checkpoints are no use: the learning rate would jump, or sizes would not fit."""
     settings = finished.copied_to(tmp_path)
@@ -190,6 +195,7 @@ def checkpoint(model: LoadedModel, settings: TrainingSettings) -> Path:
     return next(make_plan(model, settings, resume=True).folder.glob("recipe-*/training.safetensors"))
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_costs_the_steps_and_no_more(
     model: LoadedModel, settings: TrainingSettings, finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +207,7 @@ def test_a_damaged_checkpoint_costs_the_steps_and_no_more(
     check_same(finished.settings, settings)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_head_is_not_taken_for_one_of_this(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +218,7 @@ def test_a_checkpoint_of_another_head_is_not_taken_for_one_of_this(
     assert phases(train(model, settings))[-1] is Phase.DONE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("phase", "kept"), [(Phase.DATA, "wave.safetensors"), (Phase.TRAIN, "*/training.safetensors")])
 def test_a_pause_keeps_what_was_done_since_it_was_saved_last(
     phase: Phase, kept: str, model: LoadedModel, settings: TrainingSettings, finished: Finished
@@ -264,6 +272,7 @@ def test_two_processes_cannot_train_into_one_folder(model: LoadedModel, settings
     next(DrafterTraining(model, plan).run())
 
 
+@pytest.mark.slow
 def test_evaluation_goes_on_where_it_stopped(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +285,7 @@ def test_evaluation_goes_on_where_it_stopped(
     assert len(decoded) == total - 1 > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", [Phase.DATA, Phase.PREPARE, Phase.TRAIN])
 def test_a_disk_that_fills_up_is_named_and_once_there_is_room_all_goes_on(
     phase: Phase, model: LoadedModel, settings: TrainingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -294,6 +304,7 @@ def test_a_disk_that_fills_up_is_named_and_once_there_is_room_all_goes_on(
     assert load_drafter(settings.out, model).target is not None
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_an_older_drafter_whole(model: LoadedModel, finished: Finished, tmp_path: Path) -> None:
     settings = finished.copied_to(tmp_path)
     before = weights(settings)
@@ -325,6 +336,7 @@ def test_a_loss_that_is_no_number_ends_the_training(
     assert not settings.out.exists()
 
 
+@pytest.mark.slow
 def test_a_model_that_ends_its_answers_at_once(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     mute = lenient_llama()
     monkeypatch.setattr("rdchat.inference.training.data.sequences.sample", lambda *_: END)

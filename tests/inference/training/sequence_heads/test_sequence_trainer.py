@@ -22,6 +22,7 @@ def check_same(first: SequenceTrainer, second: SequenceTrainer) -> None:
         assert mx.array_equal(expected, found).item(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rule_is_learnt(kind: TrainedKind) -> None:
     """The target does not know it, so its answers' own tokens are put in its place as the teacher."""
@@ -39,6 +40,7 @@ def test_a_rule_is_learnt(kind: TrainedKind) -> None:
     assert min(after) > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "stop"), [*zip(KINDS, (1, 16), strict=True)])
 def test_a_resumed_training_ends_in_the_same_weights(kind: TrainedKind, stop: int, tmp_path: Path) -> None:
     """Dropout, drawn candidates and roots, the optimiser's moments, the order of samples and windows included."""

@@ -230,6 +230,7 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     assert asked.args == ["org/secret"]
 
 
+@pytest.mark.slow
 def test_a_model_is_downloaded_in_place_and_loaded(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage, models: ModelsWindow, chat: Chat
 ) -> None:

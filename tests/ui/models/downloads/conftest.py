@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
+from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models import ModelsWindow
 from tests.hub.hub_server import HubServer
@@ -20,7 +22,7 @@ def desk(hub: HubServer, chat: Chat) -> Iterator[ModelsDesk]:
     """What the window works with, as the app builds it."""
     chat.start()
     controller = chat.controller
-    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting)
+    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, ModelSources())
     yield desk
     desk.close()
 
@@ -28,7 +30,7 @@ def desk(hub: HubServer, chat: Chat) -> Iterator[ModelsDesk]:
 @pytest.fixture
 def models(qtbot: QtBot, theme: Theme, desk: ModelsDesk) -> ModelsWindow:
     """The window with its downloads in front."""
-    window = ModelsWindow(desk, theme)
+    window = ModelsWindow(desk, theme, DroppedModel(ModelSources(), desk.slot, desk))
     qtbot.addWidget(window)
     window.show_page(window.downloads)
     qtbot.waitExposed(window)

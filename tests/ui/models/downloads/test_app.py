@@ -63,6 +63,7 @@ def press(qtbot: QtBot, banner: Banner, text: str) -> None:
     qtbot.mouseClick(button, LEFT)
 
 
+@pytest.mark.slow
 def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
     qapp: QApplication, qtbot: QtBot, hub: HubServer
 ) -> None:
