@@ -68,6 +68,7 @@ def chat(qtbot: QtBot, tmp_path: Path) -> Iterator[Chat]:
     yield Chat(controller, engine, client, store, qtbot)
     engine.gate.open()
     engine.load_gate.open()
+    engine.count_gate.open()
     controller.close()
     store.close()
 
