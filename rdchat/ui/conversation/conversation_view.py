@@ -97,6 +97,7 @@ class ConversationView(Ground):
         self.transcript.cut_undo_requested.connect(controller.context.undo)
         self.composer.stop_requested.connect(controller.stop)
         controller.prompt_refused.connect(self.composer.give_back)
+        controller.text_given_back.connect(self.composer.set_text)
         self.welcome.example_chosen.connect(self._take_example)
         self.failed.retry_requested.connect(controller.model_slot.retry)
         self.failed.default_requested.connect(lambda: controller.load_model(None))
@@ -236,6 +237,8 @@ class ConversationView(Ground):
             return
         banner = ContextBanner(self._theme, state[0], state[1])
         banner.leave_out_requested.connect(context.leave_out)
+        banner.summarise_requested.connect(context.summarise)
+        banner.anew_requested.connect(context.start_anew)
         banner.stop_requested.connect(context.stop)
         self.banners.show_banner(banner, "context")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import Drafting, MessageStatus
+from rdchat.chat.conversation import ContextCut, Drafting, MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.trace_format import encode
 from rdchat.chat.transfer.chat_reader import read_chat
@@ -45,6 +45,7 @@ def full_chat(store: ConversationStore) -> int:
         drafting=Drafting(Mode.DRAFTER, "", "drafters/tiny"), control_offsets=(33,),
     )  # fmt: skip
     store.save_trace(reply.id, b"".join(encode(drafted_trace(3))), onward=False)
+    store.set_context_cut(reply.id, ContextCut("So far, so good.", "tiny"))
     store.add_message(chat.id, None, Role.USER, "Why not?")
     store.select_sibling(question.id, 0)
     around = store.organiser.create_folder("Work")
