@@ -9,6 +9,7 @@ from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.look.labels import wrapped
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 
+_BESIDE = 80  # pixels: the icon, the button that closes and the margins
 _DOING = {
     Doing.LEAVING_OUT: "Looking for what fits…",
     Doing.SUMMARISING: "The model is summarising the oldest turns…",
@@ -64,8 +65,9 @@ class ContextBanner(Banner):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        needed = sum(button.sizeHint().width() + SMALL for button in self._choices if not button.isHidden())
-        in_row = needed <= self.width() - 90  # the icon, the button that closes and the margins
+        widths = [button.sizeHint().width() for button in self._choices if not button.isHidden()]
+        needed = sum(widths) + SMALL * (len(widths) - 1)
+        in_row = needed <= self.width() - _BESIDE
         directions = QBoxLayout.Direction
         self._buttons.setDirection(directions.LeftToRight if in_row else directions.TopToBottom)
 
@@ -76,5 +78,5 @@ def _words(outgrown: Outgrown, doing: Doing) -> tuple[str, str]:
     far = f"It takes far more than {outgrown.limit:,} tokens"
     detail = far if outgrown.tokens is None else f"It takes {outgrown.tokens:,} of {outgrown.limit:,} tokens"
     if outgrown.can_cut:
-        return "This chat is longer than the model's context", f"{detail}. Nothing is left out unless you choose so."
+        return "This chat is longer than the model's context", f"{detail}. Nothing is left out by itself."
     return "This message is longer than the model's context", f"{detail}. Shorten it, or choose another model."
