@@ -117,6 +117,7 @@ class ChatController(QObject):
         self.context.cut_changed.connect(self.transcript_changed)
         self.context.reply_wanted.connect(self.continue_reply)
         self.context.notice_raised.connect(self.notice_raised)
+        self.desk.conversation_opened.connect(self.context.stop)
         self.context.chat_wanted.connect(self._go_on_anew)
 
     # What is to be shown

@@ -141,3 +141,18 @@ def test_a_new_chat_takes_along_what_is_typed(
     assert str(chat.controller.desk.chat_system_prompt).endswith("They said words.")
     assert first is not None
     assert len(chat.store.messages(first.id)) == 6
+
+
+def test_a_banner_that_is_put_away_comes_back_where_it_is_sent_all_the_same(
+    qtbot: QtBot, window: MainWindow, chat: Chat, banner: ContextBanner
+) -> None:
+    composer, banners = window.conversation.composer, window.conversation.banners
+    banner.dismissed.emit()
+    banner.closed.emit()
+    qtbot.keyClicks(composer.field, "and more")
+    meter = chat.controller.context.meter
+    qtbot.waitUntil(lambda: meter.use is not None and meter.use.typed == meter.typed)
+    assert banners.banner("context") is None
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert isinstance(banners.banner("context"), ContextBanner)
+    assert composer.note.text()
