@@ -23,7 +23,7 @@ from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
-from rdchat.services.context.chat_context import TOO_LONG, ChatContext
+from rdchat.services.context.chat_context import GOES_ON, TOO_LONG, ChatContext
 from rdchat.services.context.context_meter import OpenPath
 from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.engine_client import EngineClient
@@ -63,6 +63,7 @@ class ChatController(QObject):
     reply_text_added = Signal(int, str)
     transcript_changed = Signal()
     prompt_refused = Signal(str, str)
+    text_given_back = Signal(str)
     state_changed = Signal()
     load_progressed = Signal(LoadProgress)
     prefill_progressed = Signal(PrefillProgress)
@@ -117,6 +118,8 @@ class ChatController(QObject):
         self.context.cut_changed.connect(self.transcript_changed)
         self.context.reply_wanted.connect(self.continue_reply)
         self.context.notice_raised.connect(self.notice_raised)
+        self.desk.conversation_opened.connect(self.context.stop)
+        self.context.chat_wanted.connect(self._go_on_anew)
 
     # What is to be shown
 
@@ -267,6 +270,15 @@ class ChatController(QObject):
         system_prompt = self.preferences.settings.system_prompt if own is None else own
         sampling = self._chat.sampling or self.preferences.settings.sampling
         return OpenPath(self.messages, system_prompt, sampling)
+
+    @Slot(str, str)
+    def _go_on_anew(self, system_prompt: str, asked: str) -> None:
+        """Open a chat that begins with a summary of the open one."""
+        title = self.desk.conversation.title if self.desk.conversation else ""
+        self.desk.begin_chat(f"{title} (continued)", system_prompt, self._chat.sampling)
+        self.notice_raised.emit(GOES_ON)
+        if asked:
+            self.text_given_back.emit(asked)
 
     def _check_question(self, path: list[Message]) -> bool:
         turns = told(path, "")

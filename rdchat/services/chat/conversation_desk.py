@@ -91,6 +91,13 @@ class ConversationDesk(QObject):
         self._chat.start_new()
         self.conversation_opened.emit()
 
+    def begin_chat(self, title: str, system_prompt: str, sampling: SamplingParams | None) -> None:
+        """Open a new chat with options of its own, stored at once."""
+        with self._storage.writing():
+            self._chat.begin(title, system_prompt, sampling)
+        self.refresh()
+        self.conversation_opened.emit()
+
     def open_conversation(self, conversation_id: int) -> None:
         with self._storage.reading():
             self._chat.open(conversation_id)

@@ -34,6 +34,12 @@ class OpenChat:
         self.sampling: SamplingParams | None = None
         self.thinking: Thinking | None = None
 
+    def begin(self, title: str, system_prompt: str, sampling: SamplingParams | None) -> None:
+        """Store a new chat without a message, with options of its own."""
+        self.start_new()
+        self.conversation = self._store.create_conversation(title)
+        self.set_options(system_prompt, sampling)
+
     def open(self, conversation_id: int) -> None:
         conversation, path = self._store.conversation(conversation_id), self._store.messages(conversation_id)
         self.path = path

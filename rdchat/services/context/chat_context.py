@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -10,16 +11,22 @@ from rdchat.chat.context_cuts import uncut
 from rdchat.chat.conversation import ContextCut, Notice
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.requests import Role
 from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.chat.chat_history import with_summary
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.context.context_meter import ContextMeter, OpenPath
-from rdchat.services.context.cutting import Wanted, place_to_cut
+from rdchat.services.context.cutting import Count, SummaryPlan, Wanted, place_to_cut, plan_summary
+from rdchat.services.context.summariser import Summariser
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
 
 _REPLY_SHARE = 4  # of the context is kept for the reply: one part in so many, or what a reply may have
 TOO_LONG = "This is more than the model takes. Choose above what it is not told, or shorten your message."
+GOES_ON = Notice(
+    "This chat goes on from a summary of the last one", "The summary is in its system prompt, among the chat's options."
+)
 _ALONE = Notice(
     "The last message alone is longer than the model takes",
     "Nothing was left out. Shorten it, or choose a model with a longer context.",
@@ -31,6 +38,8 @@ class Doing(Enum):
 
     NOTHING = auto()
     LEAVING_OUT = auto()
+    SUMMARISING = auto()
+    STARTING_ANEW = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +74,7 @@ class ChatContext(QObject):
 
     changed = Signal()
     cut_changed = Signal()  # the path's messages have another cut
+    chat_wanted = Signal(str, str)  # a new one: its system prompt with the summary, and what is to be asked there
     reply_wanted = Signal(int)  # a reply that failed, as the chat was too long, and now fits
     notice_raised = Signal(Notice)
 
@@ -84,9 +94,13 @@ class ChatContext(QObject):
         self._doing = Doing.NOTHING
         self._path_end: int | None = None  # of the chat that it is done for
         self._task = LatestTask("cut", self)
-        self._task.done.connect(self._on_place)
+        self._task.done.connect(self._on_planned)
         self._task.failed.connect(self._on_failed)
         self.meter.changed.connect(self.changed)
+        self._plan: SummaryPlan | None = None
+        self._summariser = Summariser(engine, self)
+        self._summariser.written.connect(self._on_summary)
+        self._summariser.failed.connect(self._on_no_summary)
         model.load_started.connect(self.stop)
         model.unload_started.connect(self.stop)
 
@@ -113,12 +127,25 @@ class ChatContext(QObject):
     @Slot()
     def leave_out(self) -> None:
         """Tell the model only as many of the last turns as it takes; the others stay in the chat, marked."""
+        self._start(Doing.LEAVING_OUT, place_to_cut)
+
+    @Slot()
+    def summarise(self) -> None:
+        """Tell the model a summary in the place of the oldest turns; they stay in the chat, marked."""
+        self._start(Doing.SUMMARISING, partial(plan_summary, whole=False))
+
+    @Slot()
+    def start_anew(self) -> None:
+        """Begin another chat with a summary of this one, which stays as it is."""
+        self._start(Doing.STARTING_ANEW, partial(plan_summary, whole=True))
+
+    def _start(self, doing: Doing, plan: Callable[[Wanted, Count], object]) -> None:
         info = self._model.info
         if info is None or self._doing is not Doing.NOTHING:
             return
         wanted, count = self._wanted(info), self._engine.count_tokens
-        self._begin(Doing.LEAVING_OUT)
-        self._task.start(lambda _tell: place_to_cut(wanted, count))
+        self._begin(doing)
+        self._task.start(lambda _tell: plan(wanted, count))
 
     def undo(self, message_id: int) -> None:
         """Tell the model again what a cut left out."""
@@ -128,6 +155,7 @@ class ChatContext(QObject):
     def stop(self) -> None:
         """Do nothing more about it; the chat stays as it is."""
         self._task.stop()
+        self._summariser.stop()
         self._begin(Doing.NOTHING)
 
     def close(self) -> None:
@@ -147,16 +175,45 @@ class ChatContext(QObject):
             self.changed.emit()
 
     @Slot(object)
-    def _on_place(self, message_id: int | None) -> None:
-        same, typed = self._path_end == self._end(), self.meter.typed
-        self._begin(Doing.NOTHING)
-        if not same:
-            return
-        if message_id is None:
+    def _on_planned(self, plan: SummaryPlan | int | None) -> None:
+        if self._path_end != self._end():
+            self._begin(Doing.NOTHING)
+        elif isinstance(plan, SummaryPlan):
+            self._plan = plan
+            self._summariser.start(plan.pieces, plan.most)
+        elif plan is None:
+            self._begin(Doing.NOTHING)
             self.notice_raised.emit(_ALONE)
-            return
-        self._cut(message_id, ContextCut())
+        else:
+            self._finish(plan, ContextCut())
+
+    @Slot(str)
+    def _on_summary(self, summary: str) -> None:
+        plan, info = self._plan, self._model.info
+        if plan is None or self._path_end != self._end():
+            self._begin(Doing.NOTHING)
+        elif self._doing is Doing.STARTING_ANEW:
+            asked = self.meter.typed or self._unanswered()
+            self._begin(Doing.NOTHING)
+            self.chat_wanted.emit(with_summary(self.meter.open_path().system_prompt, summary), asked)
+        else:
+            self._finish(plan.message_id, ContextCut(summary, info.name if info else ""))
+
+    @Slot(Notice)
+    def _on_no_summary(self, why: Notice) -> None:
+        self._begin(Doing.NOTHING)
+        self.notice_raised.emit(why)
+
+    def _finish(self, message_id: int, cut: ContextCut) -> None:
+        typed = self.meter.typed
+        self._begin(Doing.NOTHING)
+        self._cut(message_id, cut)
         self._ask_again(typed)
+
+    def _unanswered(self) -> str:
+        """Return the question that ends the path, where it has no reply."""
+        said = [message for message in self._chat.path if message.text.strip()]
+        return said[-1].text if said and said[-1].role is Role.USER else ""
 
     @Slot(RdchatError)
     def _on_failed(self, error: RdchatError) -> None:

@@ -10,6 +10,7 @@ from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.services.chat.chat_history import told
 
 Count = Callable[[Sequence[ChatMessage]], int]
+_LONGEST_SUMMARY = 768  # tokens, a model's thoughts included
 _LEAST_PIECE = 200  # characters: a context that holds no more summarises nothing
 
 SUMMARY_WISH = (
@@ -36,6 +37,37 @@ class Wanted:
     typed: str
     limit: int
     reserve: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryPlan:
+    """What is to be summarised.
+
+    Attributes:
+        message_id: The last message of it.
+        pieces: Its text.
+        most: Tokens that the summary may have.
+    """
+
+    message_id: int
+    pieces: Sequence[str]
+    most: int
+
+
+def plan_summary(wanted: Wanted, count: Count, *, whole: bool) -> SummaryPlan | None:
+    """Return what is to be summarised so that the chat fits, or the `whole` of it; None where nothing can be.
+
+    A question without an answer is never a part of it.
+
+    Raises:
+        PromptTooLongError: If the context is too small for it.
+    """
+    most = min(_LONGEST_SUMMARY, wanted.limit // 4)
+    last = _last_answered(wanted.path) if whole else place_to_cut(wanted, count, most)
+    text = "" if last is None else text_before(wanted.path, last)
+    if last is None or not text:
+        return None
+    return SummaryPlan(last, pieces_of(text, count, wanted.limit - 2 * most), most)
 
 
 def place_to_cut(wanted: Wanted, count: Count, summary_tokens: int = 0) -> int | None:
@@ -96,7 +128,9 @@ def pieces_of(text: str, count: Count, room: int) -> list[str]:
         while _count(count, summary_request(text[:size], "")) > room:
             size = size * 4 // 5
             if size < _LEAST_PIECE:
-                raise PromptTooLongError("The model's context is too small to summarise this chat.")
+                raise PromptTooLongError(
+                    "The model's context is too small for a summary.", "Leave out the oldest turns."
+                )
         pieces.append(text[:size])
         text = text[size:]
     return pieces
@@ -114,6 +148,11 @@ def _places(wanted: Wanted) -> list[int]:
     places = range(len(path) - len(uncut(path)), len(path))
     asked = bool(wanted.typed.strip())
     return [place for place in places if (path[place + 1].role is Role.USER if place + 1 < len(path) else asked)]
+
+
+def _last_answered(path: Sequence[Message]) -> int | None:
+    replies = (m.id for m in reversed(path) if m.role is Role.ASSISTANT and m.text.strip())
+    return next(replies, None)
 
 
 def _tokens(wanted: Wanted, place: int, count: Count) -> int:

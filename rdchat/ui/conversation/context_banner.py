@@ -1,14 +1,20 @@
 """The banner of a chat that is longer than the model's context: what happened, and the choice."""
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QPushButton
 
 from rdchat.services.context.chat_context import Doing, Outgrown
 from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.look.labels import wrapped
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 
-_DOING = {Doing.LEAVING_OUT: "Looking for what fits…"}
+_BESIDE = 80  # pixels: the icon, the button that closes and the margins
+_DOING = {
+    Doing.LEAVING_OUT: "Looking for what fits…",
+    Doing.SUMMARISING: "The model is summarising the oldest turns…",
+    Doing.STARTING_ANEW: "The model is summarising this chat for a new one…",
+}
 
 
 class ContextBanner(Banner):
@@ -21,38 +27,47 @@ class ContextBanner(Banner):
     """
 
     leave_out_requested = Signal()
+    summarise_requested = Signal()
+    anew_requested = Signal()
     stop_requested = Signal()
 
     def __init__(self, theme: Theme, outgrown: Outgrown, doing: Doing) -> None:
-        super().__init__(theme, *_words(outgrown, doing), icon="warning", color="warning")
+        free = doing is Doing.NOTHING
+        sign = ("warning", "warning") if free else ("waiting", "muted")
+        super().__init__(theme, *_words(outgrown, doing), *sign)
         self._buttons = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._buttons.setContentsMargins(0, TIGHT, 0, 0)
         self._buttons.setSpacing(SMALL)
         self.words.addLayout(self._buttons)
         self.leave_out = self._add("Leave out the oldest", "They stay in the chat, marked; the model is not told them")
         self.leave_out.clicked.connect(self.leave_out_requested)
+        self.summarise = self._add("Summarise them", "They stay in the chat, marked; the model gets a summary instead")
+        self.summarise.clicked.connect(self.summarise_requested)
+        self.anew = self._add("Start anew", "Begins another chat with a summary; this one stays as it is")
+        self.anew.clicked.connect(self.anew_requested)
         self.stop = self._add("Stop", "Leaves the chat as it is")
         self.stop.clicked.connect(self.stop_requested)
         self._buttons.addStretch(1)
-        free = doing is Doing.NOTHING
         self.stop.setVisible(not free)
         for button in self._choices:
             button.setVisible(free and outgrown.can_cut)
 
     @property
     def _choices(self) -> list[QPushButton]:
-        return [self.leave_out]
+        return [self.leave_out, self.summarise, self.anew]
 
     def _add(self, text: str, tip: str) -> QPushButton:
         button = QPushButton(text)
-        button.setToolTip(tip)
-        self._buttons.addWidget(button)
+        button.setToolTip(wrapped(tip))
+        button.setAccessibleDescription(tip)
+        self._buttons.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
         return button
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        needed = sum(button.sizeHint().width() + SMALL for button in self._choices)
-        in_row = needed <= self.width() - 90  # the icon, the button that closes and the margins
+        widths = [button.sizeHint().width() for button in self._choices if not button.isHidden()]
+        needed = sum(widths) + SMALL * (len(widths) - 1)
+        in_row = needed <= self.width() - _BESIDE
         directions = QBoxLayout.Direction
         self._buttons.setDirection(directions.LeftToRight if in_row else directions.TopToBottom)
 
@@ -63,5 +78,5 @@ def _words(outgrown: Outgrown, doing: Doing) -> tuple[str, str]:
     far = f"It takes far more than {outgrown.limit:,} tokens"
     detail = far if outgrown.tokens is None else f"It takes {outgrown.tokens:,} of {outgrown.limit:,} tokens"
     if outgrown.can_cut:
-        return "This chat is longer than the model's context", f"{detail}. Nothing is left out unless you choose so."
+        return "This chat is longer than the model's context", f"{detail}. Nothing is left out by itself."
     return "This message is longer than the model's context", f"{detail}. Shorten it, or choose another model."

@@ -34,6 +34,7 @@ class ConversationView(Ground):
         self._controller = controller
         self._read_despite: Failure | None = None  # the person reads on although this model did not load
         self._outgrown: tuple[Outgrown | None, Doing] | None = None  # as the banner says it
+        self._put_away = False  # the banner was closed by hand
         self._drafts: dict[int | None, str] = {}
         self._draft_of: int | None = None
         self.transcript = transcript
@@ -96,7 +97,8 @@ class ConversationView(Ground):
         controller.context.changed.connect(self._show_outgrown)
         self.transcript.cut_undo_requested.connect(controller.context.undo)
         self.composer.stop_requested.connect(controller.stop)
-        controller.prompt_refused.connect(self.composer.give_back)
+        controller.prompt_refused.connect(self._show_refused)
+        controller.text_given_back.connect(self.composer.set_text)
         self.welcome.example_chosen.connect(self._take_example)
         self.failed.retry_requested.connect(controller.model_slot.retry)
         self.failed.default_requested.connect(lambda: controller.load_model(None))
@@ -231,13 +233,27 @@ class ConversationView(Ground):
             return
         self._outgrown = state
         if state[0] is None:
+            self._put_away = False
             self.banners.close_banner("context")
             self.composer.show_note("")  # that it was not sent, as it was too long
             return
+        if self._put_away and state[1] is Doing.NOTHING:
+            return
         banner = ContextBanner(self._theme, state[0], state[1])
+        banner.dismissed.connect(self._put_outgrown_away)
         banner.leave_out_requested.connect(context.leave_out)
+        banner.summarise_requested.connect(context.summarise)
+        banner.anew_requested.connect(context.start_anew)
         banner.stop_requested.connect(context.stop)
         self.banners.show_banner(banner, "context")
+
+    def _put_outgrown_away(self) -> None:
+        self._put_away = True  # until the chat fits, or it is sent all the same
+
+    def _show_refused(self, text: str, reason: str) -> None:
+        self._put_away, self._outgrown = False, None
+        self._show_outgrown()
+        self.composer.give_back(text, reason)
 
     def _show_larger_model(self, larger: LargerModel) -> None:
         offered = larger.offered

@@ -175,8 +175,9 @@ def load_words(progress: LoadProgress) -> str:
 
 
 def prefill_words(progress: PrefillProgress) -> str:
-    """Return `Reading the prompt: 512 of 2,048 tokens`."""
-    return f"Reading the prompt: {progress.processed:,} of {progress.total:,} tokens"
+    """Return `Reading the prompt: 512 of 2,048 tokens`, and how many of them are kept from before."""
+    kept = f", {progress.cached:,} kept from before" if progress.cached else ""
+    return f"Reading the prompt: {progress.processed:,} of {progress.total:,} tokens{kept}"
 
 
 def day_words(when: float | None, now: float | None = None) -> str:

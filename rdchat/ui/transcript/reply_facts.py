@@ -33,6 +33,7 @@ def summary(message: Message) -> list[str]:
         formatting.counted(statistics.rounds, "round") if statistics.rounds else "",
         f"first token {formatting.duration(statistics.ttft_ms)}" if statistics.ttft_ms else "",
         f"prefill {formatting.duration(statistics.prefill_ms)}" if statistics.prefill_ms else "",
+        _kept(statistics),
         f"drafter {drafter_name(drafting)}" if drafting and drafting.mode in _NAMED else "",
         _LAST_PART if drafting and drafting.last_part else "",
     ]
@@ -173,6 +174,12 @@ def _mode_words(drafting: Drafting) -> str:
         return "Drafting off"
     kind = drafting.kind if drafting.mode is Mode.DRAFTER else None
     return f"{drafting.mode.words}, {kind.words}" if kind else drafting.mode.words
+
+
+def _kept(statistics: Statistics) -> str:
+    """Say how much of the prompt was not read again: after an edit, all that stands before it."""
+    kept, prompt = statistics.cached_prompt_tokens, statistics.prompt_tokens
+    return f"{kept:,} of {prompt:,} prompt tokens kept" if kept else ""
 
 
 def _with_unit(figure: str, unit: str) -> str:

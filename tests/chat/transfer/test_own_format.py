@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import Drafting, MessageStatus, Thinking
+from rdchat.chat.conversation import ContextCut, Drafting, MessageStatus, Thinking
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.trace_format import encode
 from rdchat.chat.transfer.chat_reader import read_chat
@@ -46,6 +46,7 @@ def full_chat(store: ConversationStore) -> int:
         thinking=Thinking(begun=True, ms=1500.0),
     )  # fmt: skip
     store.save_trace(reply.id, b"".join(encode(drafted_trace(3))), onward=False)
+    store.set_context_cut(reply.id, ContextCut("So far, so good.", "tiny"))
     store.add_message(chat.id, None, Role.USER, "Why not?")
     store.select_sibling(question.id, 0)
     around = store.organiser.create_folder("Work")

@@ -1,22 +1,28 @@
+from collections.abc import Sequence
+
+import pytest
+
 from rdchat.chat.context_cuts import cut_of
-from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.conversation import ContextCut, MessageStatus
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.services.context.chat_context import TOO_LONG, Doing
+from rdchat.services.context.cutting import pieces_of, summary_request
 from rdchat.services.engine.engine_events import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window
 
 LONG = "word " * 9  # 10 tokens; "Hello, you!" has 3
+LONGER = "word " * 99
 
 
-def fill(window: Window, engine: ScriptedEngine) -> None:
-    """Load a model of 48 tokens and have it answer three questions of 13 tokens, so that a fourth is too much."""
-    engine.context_length = 48
+def fill(window: Window, engine: ScriptedEngine, context: int = 48, question: str = LONG) -> None:
+    """Load a model of few tokens and have it answer three questions, so that a fourth is too much."""
+    engine.context_length = context
     window.controller.load_model("/models/short")
     window.wait_for(EngineState.IDLE)
     for _ in range(3):
-        window.ask(LONG)
+        window.ask(question)
 
 
 def outgrow(window: Window, typed: str = LONG) -> None:
@@ -113,3 +119,72 @@ def test_a_copy_keeps_the_cut(window: Window, engine: ScriptedEngine) -> None:
     copy = cut_of(window.store.messages(copy_id))
     assert copy is not None
     assert copy.context_cut == cut_of(window.controller.messages).context_cut  # type: ignore[union-attr]
+
+
+def test_a_summary_stands_for_the_oldest_turns(window: Window, engine: ScriptedEngine) -> None:
+    fill(window, engine, 400, LONGER)
+    outgrow(window, LONGER)
+    engine.replies = [Reply(tokens=("<think>", "hm", "</think>", "They said", " words."))]
+    context = window.controller.context
+    context.summarise()
+    window.qtbot.waitUntil(lambda: cut_of(window.controller.messages) is not None, timeout=WAIT_MS)
+    cut = cut_of(window.controller.messages)
+    assert cut is not None
+    assert cut.context_cut == ContextCut("They said words.", "/models/short")
+    assert "Person: word" in engine.requests[3].messages[0].content
+    window.controller.context.meter.set_typed("")
+    assert len(window.texts) == 6, "what it replaces stays in the chat"
+    window.ask("And now?")
+    assert asked(engine)[0].endswith("They said words.")
+    assert engine.requests[-1].messages[0].role is Role.SYSTEM
+
+
+def test_a_summary_that_is_stopped_or_empty_leaves_the_chat_as_it_was(window: Window, engine: ScriptedEngine) -> None:
+    fill(window, engine, 400, LONGER)
+    outgrow(window, LONGER)
+    engine.replies = [Reply(tokens=("<think>", "hm"))]
+    context = window.controller.context
+    context.summarise()
+    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
+    assert window.seen.notices[-1].title == "The model wrote no summary"
+    engine.gate.shut()
+    context.summarise()
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+    context.stop()
+    engine.gate.open()
+    window.qtbot.wait(100)
+    assert (context.doing, cut_of(window.controller.messages)) == (Doing.NOTHING, None)
+
+
+def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, engine: ScriptedEngine) -> None:
+    fill(window, engine, 400, LONGER)
+    outgrow(window, LONGER)
+    engine.replies = [Reply(tokens=("All", " of it."))]
+    old = window.controller.desk.conversation
+    assert old is not None
+    with window.qtbot.waitSignal(window.controller.text_given_back, timeout=WAIT_MS) as given:
+        window.controller.context.start_anew()
+    new = window.controller.desk.conversation
+    assert new is not None
+    assert given.args == [LONGER.strip()]
+    assert new.title == f"{old.title} (continued)"
+    assert window.store.conversation(new.id).system_prompt == window.controller.desk.chat_system_prompt
+    assert str(new.system_prompt).endswith("All of it.")
+    assert len(window.store.messages(old.id)) == 6
+    window.ask("And now?")
+    assert asked(engine)[-1] == "And now?"
+    assert asked(engine)[0].endswith("All of it.")
+
+
+def test_a_text_longer_than_the_context_is_summarised_in_pieces() -> None:
+    def count(messages: Sequence[ChatMessage]) -> int:
+        return sum(len(message.content.split()) for message in messages)
+
+    text = " ".join(f"w{number}" for number in range(1000))
+    asking = count(summary_request("", ""))
+    pieces = pieces_of(text, count, asking + 300)
+    assert "".join(pieces) == text
+    assert len(pieces) > 3
+    assert all(count(summary_request(piece, "")) <= asking + 300 for piece in pieces)
+    with pytest.raises(PromptTooLongError):
+        pieces_of(text, count, asking)

@@ -6,6 +6,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.ui.conversation.context_banner import ContextBanner
 from rdchat.ui.transcript.cut_mark import CutMark
 from rdchat.ui.window.main_window import MainWindow
+from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
 
 LONG = "word " * 9  # 10 tokens; the reply has 3
@@ -93,3 +94,65 @@ def test_a_message_that_is_too_long_alone_offers_nothing_to_leave_out(
     alone = shown(qtbot, window, chat)
     assert not alone.leave_out.isVisible()
     assert alone.accessibleName().startswith("This message is longer")
+
+
+@pytest.fixture
+def larger(qtbot: QtBot, window: MainWindow, chat: Chat) -> ContextBanner:
+    """As `banner`, with a context that has room for a summary."""
+    chat.engine.context_length = 400
+    chat.start()
+    for _ in range(3):
+        chat.say("word " * 99)
+    window.conversation.composer.field.setPlainText("word " * 99)
+    chat.engine.replies = [Reply(tokens=("They", " said words."))]
+    return shown(qtbot, window, chat)
+
+
+def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat, larger: ContextBanner) -> None:
+    press(qtbot, larger.summarise)
+    qtbot.waitUntil(lambda: mark(window) is not None)
+    cut = mark(window)
+    assert cut is not None
+    assert cut.summary is not None
+    assert cut.summary.toPlainText().strip() == "They said words."
+    assert cut.summary.isVisible()
+    assert cut.label.text() == "The model gets a summary of the 6 messages above"
+    assert len(chat.controller.messages) == 6
+
+
+def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat, larger: ContextBanner) -> None:
+    chat.engine.gate.shut()
+    press(qtbot, larger.summarise)
+    qtbot.waitUntil(lambda: chat.engine.gate.is_waiting)
+    busy = shown(qtbot, window, chat)
+    assert busy.accessibleName() == "The model is summarising the oldest turns…"
+    press(qtbot, busy.stop)
+    assert shown(qtbot, window, chat).leave_out.isVisible()
+
+
+def test_a_new_chat_takes_along_what_is_typed(
+    qtbot: QtBot, window: MainWindow, chat: Chat, larger: ContextBanner
+) -> None:
+    typed = window.conversation.composer.text
+    first = chat.controller.desk.conversation
+    press(qtbot, larger.anew)
+    qtbot.waitUntil(lambda: chat.controller.desk.conversation != first)
+    assert window.conversation.composer.text == typed.strip()
+    assert str(chat.controller.desk.chat_system_prompt).endswith("They said words.")
+    assert first is not None
+    assert len(chat.store.messages(first.id)) == 6
+
+
+def test_a_banner_that_is_put_away_comes_back_where_it_is_sent_all_the_same(
+    qtbot: QtBot, window: MainWindow, chat: Chat, banner: ContextBanner
+) -> None:
+    composer, banners = window.conversation.composer, window.conversation.banners
+    banner.dismissed.emit()
+    banner.closed.emit()
+    qtbot.keyClicks(composer.field, "and more")
+    meter = chat.controller.context.meter
+    qtbot.waitUntil(lambda: meter.use is not None and meter.use.typed == meter.typed)
+    assert banners.banner("context") is None
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert isinstance(banners.banner("context"), ContextBanner)
+    assert composer.note.text()

@@ -2,8 +2,10 @@ from dataclasses import replace
 
 from rdchat.chat.conversation import Drafting
 from rdchat.inference.api.drafter_facts import HeadKind
+from rdchat.inference.api.events import PrefillProgress
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.look import definitions
+from rdchat.ui.look.formatting import prefill_words
 from rdchat.ui.transcript.reply_facts import Fact, facts, summary
 from tests.ui.transcript.conftest import reply
 from tests.ui.transcript.samples import DRAFTED
@@ -21,8 +23,18 @@ def test_a_line_says_the_most_telling_first() -> None:
         "30 rounds",
         "first token 120 ms",
         "prefill 80 ms",
+        "8 of 40 prompt tokens kept",
         "drafter my drafter",
     ]
+
+
+def test_after_an_edit_it_is_said_how_much_of_the_prompt_was_kept() -> None:
+    edited = replace(DRAFTED, prompt_tokens=1300, cached_prompt_tokens=1200)
+    assert "1,200 of 1,300 prompt tokens kept" in summary(reply(2, "Hi", statistics=edited))
+    assert (
+        prefill_words(PrefillProgress(1, 1250, 1300, 1200))
+        == "Reading the prompt: 1,250 of 1,300 tokens, 1,200 kept from before"
+    )
 
 
 def test_plain_decoding_has_no_figures_of_drafts() -> None:
