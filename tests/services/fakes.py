@@ -21,7 +21,7 @@ from rdchat.inference.api.events import (
     TokenEvent,
 )
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, Thinking
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, ThinkingChoice
 
 MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)
 _TIMEOUT_S = 20.0
@@ -112,7 +112,7 @@ class ScriptedEngine:
     threads: set[int] = field(default_factory=set)
     loaded: ModelInfo | None = None
     warning: str = ""
-    thinking: tuple[Thinking, ...] = ()
+    thinking: tuple[ThinkingChoice, ...] = ()
 
     def load(
         self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False

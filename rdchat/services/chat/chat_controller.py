@@ -241,12 +241,10 @@ class ChatController(QObject):
     def _write(self, reply: Message, *, continued: bool = False) -> None:
         """Have the reply that ends the path written, or written on."""
         told = self.messages if continued else self.messages[:-1]
-        own = self._chat.system_prompt
+        own, thinking = self._chat.system_prompt, self._chat.thinking
         system_prompt = self.preferences.settings.system_prompt if own is None else own
         sampling = self._chat.sampling or self.preferences.settings.sampling
-        self._writer.write(
-            history(told, system_prompt), sampling, reply, continued=continued, thinking=self._chat.thinking
-        )
+        self._writer.write(history(told, system_prompt), sampling, reply, continued=continued, thinking=thinking)
 
     def _check_question(self, path: list[Message]) -> bool:
         told = history(path, "")
@@ -287,8 +285,7 @@ class ChatController(QObject):
 
     @Slot(Message)
     def _on_reply_ended(self, ended: Message) -> None:
-        if self._chat.has(ended.id):
-            self.message_changed.emit(self._chat.replace(ended))
+        self._on_reply_changed(ended)
         self.desk.refresh()
 
     @Slot(ModelInfo)
