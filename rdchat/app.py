@@ -3,9 +3,8 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication, QMessageBox
@@ -14,12 +13,16 @@ from rdchat import __version__, display, host, paths
 from rdchat.chat.backup.restore import finish as finish_restore
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
+from rdchat.engine_side import (
+    drafters_made_for,
+    fitting_drafters,
+    installed_drafters,
+    installed_models,
+    library_models,
+    machine_memory,
+    problem_of_model,
+)
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
-from rdchat.inference.api.drafter_facts import InstalledDrafter
-from rdchat.inference.api.installed_model import InstalledModel
-from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
-from rdchat.inference.api.memory_facts import MachineMemory
-from rdchat.inference.api.model_room import ModelRoom
 from rdchat.inference.api.protocol import Engine
 from rdchat.services.app.garbage_collector import GarbageCollector
 from rdchat.services.app.installed_models import InstalledModels
@@ -28,7 +31,6 @@ from rdchat.services.app.single_instance import SingleInstance
 from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.models.discover.machine_room import MachineRoom
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.transfer.remote_requests import RemoteRequests
 from rdchat.services.transfer.transfer_desk import TransferDesk
@@ -78,9 +80,7 @@ class App:
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
             self.window.windows.offer(self._installed, drafters_made_for)
-            self._room = MachineRoom(model_room)
-            self.window.windows.offer_room(self._room)
-            self.window.conversation.offer_larger_model(self._room)
+            self.window.conversation.offer_larger_model(self.window.windows.memory)
             header = self.window.header
             banners = self.window.conversation.banners
             self._downloads = DownloadSign(self.window.windows, header, header.options, banners, theme)
@@ -102,7 +102,6 @@ class App:
         ended = self.controller.close()
         self._installed.close()
         self._drafters.close()
-        self._room.close()
         try:
             self._store.close()
         except StorageError as error:
@@ -173,75 +172,6 @@ def local_engine() -> Engine:
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  not before the window is shown
 
     return LocalEngine()
-
-
-def installed_models() -> tuple[InstalledModel, ...]:
-    """Look for models on this machine; not on the main thread, since it imports and reads."""
-    from rdchat.inference.models.installed_models import installed_models as find  # noqa: PLC0415  not before the window
-
-    return find()
-
-
-def installed_drafters(model: Path | None) -> tuple[InstalledDrafter, ...]:
-    """Look for drafters on this machine; not on the main thread, and once MLX is there."""
-    from rdchat.inference.drafting.folders.installed_drafters import installed_drafters as find  # noqa: PLC0415
-
-    return find(model)
-
-
-def library_models(chosen: str) -> Iterator[LibraryModel]:
-    """Look for models on this machine with all that headers tell; not on the main thread, since it reads."""
-    from rdchat.inference.library.facts_child import facts_reader  # noqa: PLC0415  not before the window
-    from rdchat.inference.library.model_library import library_models as find  # noqa: PLC0415
-
-    with facts_reader() as reader:
-        yield from find(chosen, reader.read)
-
-
-def machine_memory() -> MachineMemory | None:
-    """Ask the device for its memory; None before the engine has begun."""
-    if not _engine_has_begun():
-        return None
-    from rdchat.inference.target.device import machine_memory as ask  # noqa: PLC0415
-
-    return ask()
-
-
-def fitting_drafters(model: Path) -> tuple[FittingDrafter, ...] | None:
-    """Look which drafter heads fit a model; None before the engine has begun."""
-    if not _engine_has_begun():
-        return None
-    from rdchat.inference.library.fitting_drafters import fitting_drafters as find  # noqa: PLC0415
-
-    return find(model)
-
-
-def drafters_made_for(model: str) -> tuple[InstalledDrafter, ...]:
-    """Look for the drafters of a model that is not loaded; not on the main thread, and once MLX is there."""
-    from rdchat.inference.drafting.folders.installed_drafters import drafters_made_for as find  # noqa: PLC0415
-
-    return find(model)
-
-
-def _engine_has_begun() -> bool:
-    """Tell whether the engine thread has imported MLX and mlx-lm whole: two threads that do may block each other."""
-    return hasattr(sys.modules.get("rdchat.inference.local_engine"), "LocalEngine")
-
-
-def problem_of_model(path: str) -> str:
-    """Look why a folder or file cannot be loaded; not on the main thread, since it reads."""
-    from rdchat.inference.library.model_library import problem_of  # noqa: PLC0415  not before the window
-
-    return problem_of(path)
-
-
-def model_room() -> ModelRoom | None:
-    """Ask the device how much memory models could take; None before the engine has begun."""
-    if not _engine_has_begun():
-        return None
-    from rdchat.inference.target.device import model_room as find  # noqa: PLC0415
-
-    return find()
 
 
 def open_store() -> ConversationStore | None:

@@ -10,7 +10,7 @@ from rdchat.inference.api.bench_results import BenchRunner
 from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo, ModeOption
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Mode
 
 
 class StandInEngine:
@@ -36,6 +36,9 @@ class StandInEngine:
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         return DraftOptions(Path(), tuple(ModeOption(mode, True) for mode in Mode))
+
+    def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
+        return sum(len(message.content) // 4 for message in messages)
 
     def idle(self) -> bool:
         return False

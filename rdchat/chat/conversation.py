@@ -104,6 +104,19 @@ NO_THINKING = Thinking()
 
 
 @dataclass(frozen=True, slots=True)
+class ContextCut:
+    """The model is not told a message and those before it. The last cut of a path counts.
+
+    Attributes:
+        summary: What it is told in their place; empty for nothing.
+        model: Wrote the summary.
+    """
+
+    summary: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of the active path of a conversation.
 
@@ -123,6 +136,7 @@ class Message:
         drafting: How it was drafted; None where that was not kept.
         control_offsets: Where in `text` the model wrote control tokens; elsewhere such text is text.
         thinking: How it was thought about.
+        context_cut: Leaves this message and those before it out of what the model is told; None where it does not.
         sibling: Place among the alternatives with the same parent and role, from 0 in order of creation.
         siblings: Number of those alternatives, itself included.
     """
@@ -142,6 +156,7 @@ class Message:
     drafting: Drafting | None = None
     control_offsets: tuple[int, ...] = ()
     thinking: Thinking = NO_THINKING
+    context_cut: ContextCut | None = None
     sibling: int = 0
     siblings: int = 1
 

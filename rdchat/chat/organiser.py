@@ -25,11 +25,11 @@ _NESTED = "A folder in a folder cannot hold others.", "Move it out first."
 # a column that says how a message stands among others is not copied as it is: `parent_id`, `conversation_id`
 _COPIED = (
     "activated, role, CASE status WHEN 'streaming' THEN 'interrupted' ELSE status END, created_at, model, seed,"
-    " finish_reason, error, statistics, text, drafting, control_offsets, thinking"
+    " finish_reason, error, statistics, text, drafting, control_offsets, thinking, context_cut"
 )
 _COPIES = (
     "activated, role, status, created_at, model, seed, finish_reason, error, statistics, text, drafting,"
-    " control_offsets, thinking"
+    " control_offsets, thinking, context_cut"
 )
 
 

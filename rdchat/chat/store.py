@@ -5,7 +5,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rdchat.chat.conversation import NO_THINKING, Conversation, Drafting, Message, MessageStatus, Notice, Thinking
+from rdchat.chat.conversation import (
+    NO_THINKING,
+    ContextCut,
+    Conversation,
+    Drafting,
+    Message,
+    MessageStatus,
+    Notice,
+    Thinking,
+)
 from rdchat.chat.organiser import ChatOrganiser
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import LATEST_BELOW, MESSAGE, PATH, SIBLINGS, from_root, mend_tree
@@ -259,6 +268,12 @@ class ConversationStore:
                 (message_id,),
             )
             self._touch(connection, message_id)
+        return self.message(message_id)
+
+    def set_context_cut(self, message_id: int, cut: ContextCut | None) -> Message:
+        """Leave a message and those before it out of what the model is told, or with None no longer."""
+        with self._database.writing() as connection:
+            connection.execute("UPDATE messages SET context_cut = ? WHERE id = ?", (json_column(cut), message_id))
         return self.message(message_id)
 
     def save_trace(self, message_id: int, trace: bytes, *, onward: bool) -> None:

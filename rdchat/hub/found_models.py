@@ -26,6 +26,7 @@ class FoundModel:
         family: The architecture, such as `llama`; empty where the hub does not say.
         quantization: Such as `4-bit`; empty where nothing says.
         weight_bytes: Of its safetensors; None where the hub does not say.
+        float_bits: Of most of their floats: 16 or 32.
     """
 
     repository: str
@@ -37,6 +38,7 @@ class FoundModel:
     family: str
     quantization: str
     weight_bytes: int | None
+    float_bits: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ def found_model(model: Any) -> FoundModel:
         licence=licence[:60],
         family=str(config.get("model_type") or "")[:60],
         quantization=_quantization(config, model.id),
-        weight_bytes=_weight_bytes(model.safetensors),
+        weight_bytes=_weight_bytes(counts := _tensor_counts(model.safetensors)),
+        float_bits=_float_bits(counts),
     )
 
 
@@ -81,8 +84,15 @@ def _quantization(config: dict[str, Any], name: str) -> str:
     return (named[3] or f"{named[1] or named[2]}-bit") if named else ""
 
 
-def _weight_bytes(safetensors: Any) -> int | None:
+def _tensor_counts(safetensors: Any) -> dict[str, int]:
+    """Return how many numbers of each type the tensors hold."""
     counts = getattr(safetensors, "parameters", None)
-    if not isinstance(counts, dict) or not counts:
-        return None
-    return sum(int(count) * _BITS.get(str(dtype), 8) // 8 for dtype, count in counts.items())
+    return {str(dtype): int(count) for dtype, count in counts.items()} if isinstance(counts, dict) else {}
+
+
+def _weight_bytes(counts: dict[str, int]) -> int | None:
+    return sum(count * _BITS.get(dtype, 8) // 8 for dtype, count in counts.items()) if counts else None
+
+
+def _float_bits(counts: dict[str, int]) -> int:
+    return 32 if 2 * counts.get("F32", 0) > max(counts.get("F16", 0), counts.get("BF16", 0)) else 16

@@ -15,11 +15,12 @@ from rdchat.inference.api.bench_results import BenchRunner
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo
 from rdchat.inference.api.library_model import TriedOut, Verifies
 from rdchat.inference.api.protocol import TokenIterator
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.library.tried_models import remember_tried
 from rdchat.inference.models.loading import load_model
+from rdchat.inference.prompts.token_counter import TokenCounter
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.device import unwire_memory
@@ -42,6 +43,7 @@ class LocalEngine:
     def __init__(self) -> None:
         self._session: ChatSession | None = None
         self._chosen: _Chosen | None = None
+        self._counter: TokenCounter | None = None  # read by other threads
 
     def load(
         self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
@@ -62,6 +64,12 @@ class LocalEngine:
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         return self._loaded().draft_options(settings, drafters)
+
+    def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
+        counter = self._counter
+        if counter is None:
+            raise _no_model()
+        return counter.count(messages)
 
     def idle(self) -> bool:
         return self._session is not None and self._session.idle()
@@ -102,11 +110,12 @@ class LocalEngine:
         session.warm_up()
         _remember(loaded)
         self._session = session
+        self._counter = TokenCounter(loaded.prompts, loaded.info.context_length)
         return loaded.info
 
     def _loaded(self) -> ChatSession:
         if self._session is None:
-            raise ModelError("No model is loaded.", "Pick one from the menu above the chat.")
+            raise _no_model()
         return self._session
 
     def close(self) -> None:
@@ -115,10 +124,14 @@ class LocalEngine:
         mx.clear_streams()  # and the thread's compiled functions, as MLX asks of every thread but the main one
 
     def _unload(self) -> None:
-        self._session = None
+        self._session = self._counter = None
         unwire_memory()
         mx.clear_cache()
         give_freed_memory_back()
+
+
+def _no_model() -> ModelError:
+    return ModelError("No model is loaded.", "Pick one from the menu above the chat.")
 
 
 def _held_bytes() -> int:

@@ -64,6 +64,9 @@ class CharacterPrompts:
             raise TemplateRefusedError(str(error)) from error
         return self._tokenizer.encode(text + (unfinished.content if unfinished else ""))
 
+    def count(self, messages: Sequence[ChatMessage], limit: int, waiting: Callable[[], None]) -> int:
+        return len(self.encode(messages, None, limit, waiting))
+
     def encode_text(self, text: str) -> list[int]:
         return self._tokenizer.encode(text)
 

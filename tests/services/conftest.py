@@ -66,6 +66,7 @@ def make_client(
     yield make
     engine.gate.open()
     engine.load_gate.open()
+    engine.count_gate.open()
     for client in clients:
         assert client.shutdown()
     running = [thread for thread in gc.get_objects() if isinstance(thread, QThread) and thread.isRunning()]
@@ -99,6 +100,7 @@ def window_on(
     yield make
     engine.gate.open()
     engine.load_gate.open()
+    engine.count_gate.open()
     for window in windows:
         assert window.controller.close()
         window.store.close()

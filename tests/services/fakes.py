@@ -21,7 +21,7 @@ from rdchat.inference.api.events import (
     TokenEvent,
 )
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, ThinkingChoice
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Mode, ThinkingChoice
 
 MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)
 _TIMEOUT_S = 20.0
@@ -113,6 +113,10 @@ class ScriptedEngine:
     loaded: ModelInfo | None = None
     warning: str = ""
     thinking: tuple[ThinkingChoice, ...] = ()
+    context_length: int = MODEL.context_length
+    count_error: Exception | None = None
+    count_gate: Gate = field(default_factory=Gate)
+    counting_threads: set[int] = field(default_factory=set)
 
     def load(
         self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
@@ -129,7 +133,12 @@ class ScriptedEngine:
         if anyway:
             self.loaded_anyway.append(model)
         self.loaded = replace(
-            MODEL, name=model or "tiny", path=Path(model or "tiny"), warning=self.warning, thinking=self.thinking
+            MODEL,
+            name=model or "tiny",
+            path=Path(model or "tiny"),
+            warning=self.warning,
+            thinking=self.thinking,
+            context_length=self.context_length,
         )
         return self.loaded
 
@@ -157,6 +166,14 @@ class ScriptedEngine:
         asked = drafters[: self.fits_told]
         fits = tuple(self.fits.get(drafter, DrafterFit(drafter, problem="It is for another.")) for drafter in asked)
         return replace(self.options, model=self.loaded.path, drafters=fits)
+
+    def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
+        """Count words, and one token more for each message."""
+        self.counting_threads.add(threading.get_ident())
+        self.count_gate.wait()
+        if self.count_error:
+            raise self.count_error
+        return sum(len(message.content.split()) + 1 for message in messages)
 
     def idle(self) -> bool:
         self.threads.add(threading.get_ident())

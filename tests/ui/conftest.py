@@ -15,6 +15,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
@@ -67,14 +68,21 @@ def chat(qtbot: QtBot, tmp_path: Path) -> Iterator[Chat]:
     yield Chat(controller, engine, client, store, qtbot)
     engine.gate.open()
     engine.load_gate.open()
+    engine.count_gate.open()
     controller.close()
     store.close()
 
 
 @pytest.fixture
-def window(qtbot: QtBot, theme: Theme, chat: Chat) -> MainWindow:
+def sources() -> ModelSources:
+    """A machine without models, of which nobody knows the memory."""
+    return ModelSources()
+
+
+@pytest.fixture
+def window(qtbot: QtBot, theme: Theme, chat: Chat, sources: ModelSources) -> MainWindow:
     """The whole window, shown, with nothing loaded yet."""
-    window = MainWindow(chat.controller, theme, TranscriptView(theme))
+    window = MainWindow(chat.controller, theme, TranscriptView(theme), sources)
     qtbot.addWidget(window)
     window.resize(1200, 800)
     window.show()

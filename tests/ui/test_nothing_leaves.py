@@ -8,17 +8,16 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.models.discover.machine_room import MachineRoom
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.window.about import about_box
 from rdchat.ui.window.main_window import MainWindow
 from tests.connections import Refused, all_refused
 from tests.hub.surroundings import no_keychain
 from tests.services.fakes import Reply
+from tests.services.models.macs import sources
 from tests.ui.conftest import Chat
-from tests.ui.models.rooms import room
 
-__all__ = ["no_keychain", "room"]
+__all__ = ["no_keychain", "sources"]
 
 LURES = (
     "![a](https://lure.example/a.png) <img src='https://lure.example/b.png'> https://lure.example/c\n\n"
@@ -41,10 +40,9 @@ def show(qtbot: QtBot, window: QWidget) -> None:
 
 
 def test_a_whole_chat_and_every_window_ask_nobody(
-    qtbot: QtBot, refused: Refused, window: MainWindow, chat: Chat, room: MachineRoom
+    qtbot: QtBot, refused: Refused, window: MainWindow, chat: Chat
 ) -> None:
-    window.windows.offer_room(room)
-    window.conversation.offer_larger_model(room)
+    window.conversation.offer_larger_model(window.windows.memory)
     chat.engine.replies = [Reply(tokens=(LURES,))]
     chat.start()
     for question in ("Hello", LURES):
@@ -72,12 +70,9 @@ def test_a_whole_chat_and_every_window_ask_nobody(
     windows.close()
 
 
-def test_a_search_asks_the_hub_and_nobody_else(
-    qtbot: QtBot, refused: Refused, window: MainWindow, room: MachineRoom
-) -> None:
+def test_a_search_asks_the_hub_and_nobody_else(qtbot: QtBot, refused: Refused, window: MainWindow) -> None:
     """What the other test finds none of is found here."""
-    window.windows.offer_room(room)
-    window.conversation.offer_larger_model(room)
+    window.conversation.offer_larger_model(window.windows.memory)
     models = window.windows.models
     models.show_page(models.discover)
     field = models.discover.bar.field

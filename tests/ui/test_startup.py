@@ -20,3 +20,15 @@ def test_the_models_window_is_imported_without_the_hubs_client() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert (done.stdout.strip(), done.stderr) == ("set()", "")
+
+
+def test_before_the_engine_has_begun_nothing_else_imports_mlx() -> None:
+    """Two threads that import mlx-lm at once may block each other."""
+    code = (
+        "import sys, rdchat.engine_side as side\n"
+        "from pathlib import Path\n"
+        "told = [side.machine_memory(), side.installed_drafters(Path()), side.drafters_made_for('x')]\n"
+        "print(told, side.fitting_drafters(Path()), {'mlx', 'mlx_lm'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout.strip(), done.stderr) == ("[None, None, None] None set()", "")

@@ -6,7 +6,16 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rdchat.chat.conversation import NO_THINKING, Conversation, Drafting, Folder, Message, MessageStatus, Thinking
+from rdchat.chat.conversation import (
+    NO_THINKING,
+    ContextCut,
+    Conversation,
+    Drafting,
+    Folder,
+    Message,
+    MessageStatus,
+    Thinking,
+)
 from rdchat.chat.plain_data import from_plain
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
@@ -24,7 +33,7 @@ FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
 
 MESSAGE_COLUMNS = (
     "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, statistics,"
-    " drafting, control_offsets, thinking"
+    " drafting, control_offsets, thinking, context_cut"
 )
 
 _ROLES = {Role.USER.value: Role.USER}
@@ -84,8 +93,9 @@ def message_from(row: Sequence[Any]) -> Message:
         drafting=_from_json(Drafting(), row[12]),
         control_offsets=_offsets(row[13]),
         thinking=_from_json(NO_THINKING, row[14], _is_countable) or NO_THINKING,
-        sibling=row[15],
-        siblings=row[16],
+        context_cut=_from_json(ContextCut(), row[15]),
+        sibling=row[16],
+        siblings=row[17],
     )
 
 

@@ -153,7 +153,10 @@ ALTER TABLE messages ADD COLUMN thinking TEXT;
 ALTER TABLE conversations ADD COLUMN thinking TEXT;
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
+# JSON of a `ContextCut`: the model is not told this message and those before it; NULL where it is.
+_VERSION_7 = "ALTER TABLE messages ADD COLUMN context_cut TEXT;"
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6, _VERSION_7)
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 
 

@@ -75,5 +75,6 @@ def _message(row: Sequence[Any], places: dict[int, int]) -> PortableMessage:
         drafting=read.drafting,
         control_offsets=read.control_offsets,
         thinking=read.thinking,
+        context_cut=read.context_cut,
         trace=trace,
     )

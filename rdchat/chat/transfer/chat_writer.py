@@ -28,8 +28,8 @@ _CHAT = """
 """
 _MESSAGE = """
     INSERT INTO messages (conversation_id, parent_id, activated, role, status, created_at, model, seed, finish_reason,
-        error, statistics, drafting, control_offsets, thinking, text)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        error, statistics, drafting, control_offsets, thinking, context_cut, text)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _TRACE = "INSERT INTO message_traces (message_id, trace) VALUES (?, ?)"
 
@@ -117,7 +117,8 @@ class ChatWriter:
              message.status, _UNKNOWN if message.created_at is None else message.created_at, message.model,
              seed_column(message.seed), message.finish_reason, text_column(message.error),
              json_column(message.statistics), json_column(message.drafting),
-             offsets_column(message.control_offsets), thinking_column(message.thinking), text_column(message.text)),
+             offsets_column(message.control_offsets), thinking_column(message.thinking),
+             json_column(message.context_cut), text_column(message.text)),
         )  # fmt: skip
         assert cursor.lastrowid is not None
         if message.trace is not None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import IO, Any
+from typing import Any
 
 from rdchat import host
 from rdchat.errors import RdchatError
@@ -22,6 +22,7 @@ from rdchat.hub.downloads.download_progress import (
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.known_files import check_names
 from rdchat.hub.tokens import Tokens
+from rdchat.log import log_lines
 
 _END_S = 3.0  # in which it ends by itself once its input does
 _LOG = logging.getLogger(__name__)
@@ -202,7 +203,7 @@ class DownloadProcess:
         self._process = process
         self._reader = threading.Thread(target=self._read, args=(process,), name="downloads", daemon=True)
         self._reader.start()
-        threading.Thread(target=_log_lines, args=(process.stderr,), name="downloads' log", daemon=True).start()
+        threading.Thread(target=log_lines, args=(_LOG, process.stderr), name="downloads' log", daemon=True).start()
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -238,10 +239,3 @@ class DownloadProcess:
         words = f"The downloading process ended unexpectedly (status {process.returncode})."
         for download in ended:
             self._fail(download, words, "Resume the download: it goes on from where it was.")
-
-
-def _log_lines(stream: IO[bytes] | None) -> None:
-    if stream is not None:
-        with stream:
-            for line in stream:
-                _LOG.warning("%s", line.decode(errors="replace").rstrip()[:1000])

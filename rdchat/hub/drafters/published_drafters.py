@@ -5,7 +5,7 @@ By names alone, as a search of the hub goes: whether something fits is judged by
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -131,27 +131,21 @@ def family_name(name: str) -> str:
     return base[: size.start()] if size else ""
 
 
-def find_published(
-    api: HubApi, model: WantedModel, is_wanted: Callable[[], bool] = lambda: True
-) -> Iterator[tuple[FoundDrafter, ...]]:
+def find_published(api: HubApi, model: WantedModel) -> Iterator[tuple[FoundDrafter, ...]]:
     """Yield what was found: first by names, then again with each one's size and figures.
 
     Args:
         api: The hub.
         model: What is to be drafted for.
-        is_wanted: Asked between two requests; what is not wanted any more ends.
 
     Raises:
         NetworkError: If the hub cannot be asked, or refuses.
     """
     found = _heads(api, model)
-    if is_wanted():
-        found += _smaller_models(api, model, {each.repository for each in found})
+    found += _smaller_models(api, model, {each.repository for each in found})
     yield tuple(found)
     digests = _digests(model.place)
     for place, each in enumerate(found):
-        if not is_wanted():
-            return
         found[place] = _looked_at(api, each, digests)
         yield tuple(found)
 

@@ -11,7 +11,7 @@ from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.bench_results import BenchRunner
 from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest
 
 
 class StoppedError(Exception):
@@ -46,7 +46,7 @@ class TokenIterator(Protocol):
 
 
 class Engine(Protocol):
-    """The engine as its thread drives it. Every method but `TokenIterator.cancel` runs on that one thread."""
+    """The engine as its thread drives it. Its methods run on that one thread, but for `count_tokens`."""
 
     def load(
         self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
@@ -87,6 +87,14 @@ class Engine(Protocol):
             settings: Those.
             drafters: Folders and hub ids of drafters, to tell whether they fit the model. Where there are many it may
                 tell of the first ones only, and of more when it is asked again.
+        """
+
+    def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
+        """Return how many tokens the loaded model is given of a conversation, from any thread, also beside a reply.
+
+        Raises:
+            PromptTooLongError: If they are far more than the context.
+            ModelError: If no model is loaded, or its chat template refuses the conversation.
         """
 
     def idle(self) -> bool:

@@ -63,11 +63,13 @@ class RequestHandler:
         marks: tuple[str, str],
         limit: int,
         begins: bool,
+        count: bool,
     ) -> dict[str, Any]:
-        """Return the token ids of a conversation; see `PromptTokenizer`."""
+        """Return the token ids of a conversation, or with `count` their number; see `PromptTokenizer`."""
         tokenizer = self._tokenizers[folder]
         rendered = "" if turns is None else tokenizer.render(turns, variables)
-        return {"ids": tokenizer.encode(rendered + text, Marks(*marks), limit, begins=begins)}
+        ids = tokenizer.encode(rendered + text, Marks(*marks), limit, begins=begins)
+        return {"count": len(ids)} if count else {"ids": ids}
 
 
 def _try_out(tokenizer: Any) -> None:

@@ -1,6 +1,8 @@
 """Token ids of a conversation: the model's chat template and tokenizer, run in a watched child process."""
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -8,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError
-from rdchat.inference.api.requests import ChatMessage, ThinkingChoice
+from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
 from rdchat.inference.prompts.answers_only import answers_only
 from rdchat.inference.prompts.control_text import ControlTokens, Marks
 from rdchat.inference.prompts.frames import FrameTooLongError
@@ -19,6 +21,7 @@ _TRY_S = 5.0
 _ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
 _BYTES_PER_BYTE, _MOST_ENCODE_BYTES = 1000, 4 * 2**30  # what a tokenizer takes for each byte of a text, and at most
 _KEPT = 4  # tokenizers: a target's and its draft model's, and those of the models before
+_TICK_S = 0.02  # between two looks at the caller's patience
 _TEMPLATE_HINT = "Pick an instruction-tuned model, or start a new chat without a system prompt."
 _LENGTH_HINT = "Shorten the prompt, start a new chat, or pick a model with a longer context."
 _MODEL_HINT = "Fetch the model again, or pick another one."
@@ -68,6 +71,9 @@ class PromptEncoder(Protocol):
             PromptTooLongError: If it has far more tokens than `limit`; a few more are for the caller to count.
         """
 
+    def count(self, messages: Sequence[ChatMessage], limit: int, waiting: Waiting) -> int:
+        """Return how many ids `encode` would give, from any thread; raises what `encode` raises."""
+
     def encode_text(self, text: str) -> list[int]:
         """Return the ids of a text as it stands inside a message."""
 
@@ -85,14 +91,35 @@ class TemplateThinking:
     choices: Mapping[ThinkingChoice, Mapping[str, Any]] = field(default_factory=dict)
 
 
+def encoded[T](encode: Callable[[Sequence[ChatMessage]], T], messages: Sequence[ChatMessage]) -> T:
+    """Return what `encode` makes of a conversation, where need be without a system role.
+
+    Templates such as Gemma's know none: what it says is put before the first question then.
+
+    Raises:
+        TemplateRefusedError: If the template takes neither.
+    """
+    try:
+        return encode(messages)
+    except TemplateRefusedError:
+        if messages[0].role is not Role.SYSTEM or len(messages) < 2:
+            raise
+        merged = ChatMessage(messages[1].role, f"{messages[0].content}\n\n{messages[1].content}")
+        return encode((merged, *messages[2:]))
+
+
 class TokenizerProcess:
-    """The child process and the tokenizers that it has read: the latest few, others are read again when asked for."""
+    """The child process and the tokenizers that it has read: the latest few, others are read again when asked for.
+
+    Threads take turns: tokens are counted while a reply waits for its prompt.
+    """
 
     def __init__(self) -> None:
         self.child = WatchedProcess("tokenizers")
         self._control: dict[Path, dict[str, int]] = {}  # the latest last
         self._thinking: dict[Path, TemplateThinking] = {}
         self._read_by = 0  # the start of the child that has read them
+        self._busy = threading.RLock()
 
     def start(self) -> None:
         """Start the child, which takes a second or two; the first request waits for it."""
@@ -109,6 +136,10 @@ class TokenizerProcess:
         Raises:
             ModelError: If it cannot be read, or takes too long or too much memory.
         """
+        with self._turn(waiting):
+            return self._read(folder, waiting, anew)
+
+    def _read(self, folder: Path, waiting: Waiting, anew: bool) -> dict[str, int]:
         self.start()
         if self._read_by != self.child.starts:
             self._control.clear()
@@ -125,18 +156,31 @@ class TokenizerProcess:
             self._read_by = self.child.starts
         return self._control[folder]
 
-    def encode(self, folder: Path, request: dict[str, Any], size: int, waiting: Waiting) -> list[int]:
-        """Return the ids of a request to `RequestHandler.encode`, `size` bytes of text; see `PromptEncoder.encode`."""
-        self.read(folder, waiting)
+    def encode(self, folder: Path, request: dict[str, Any], size: int, waiting: Waiting) -> dict[str, Any]:
+        """Return the answer of `RequestHandler.encode`, `size` bytes of text; see `PromptEncoder.encode`."""
         request = {"do": "encode", "folder": str(folder), **request}
         seconds = _ENCODE_S * (1 + size / 2**20)
         memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MOST_ENCODE_BYTES)
-        ids: list[int] = self._ask(request, seconds, memory, f"The chat template of {folder.name}", waiting)["ids"]
-        return ids
+        with self._turn(waiting):  # with reading: another thread's request may end the child, which then has read none
+            self._read(folder, waiting, anew=False)
+            return self._ask(request, seconds, memory, f"The chat template of {folder.name}", waiting)
+
+    @contextmanager
+    def _turn(self, waiting: Waiting) -> Iterator[None]:
+        while not self._busy.acquire(timeout=_TICK_S):
+            waiting()
+        try:
+            yield
+        finally:
+            self._busy.release()
 
     def thinking(self, folder: Path, variables: dict[str, Any], waiting: Waiting = lambda: None) -> TemplateThinking:
         """Tell what a folder's chat template does with thoughts; nothing where it cannot be tried."""
-        self.read(folder, waiting)
+        with self._turn(waiting):
+            return self._thoughts_of(folder, variables, waiting)
+
+    def _thoughts_of(self, folder: Path, variables: dict[str, Any], waiting: Waiting) -> TemplateThinking:
+        self._read(folder, waiting, anew=False)
         if folder not in self._thinking:
             request = {"do": "thinking", "folder": str(folder), "variables": variables}
             try:
@@ -201,6 +245,26 @@ class ModelPrompts:
         waiting: Waiting = lambda: None,
         thinking: ThinkingChoice | None = None,
     ) -> list[int]:
+        ids: list[int] = self._ask(messages, unfinished, limit, waiting, thinking)["ids"]
+        return ids
+
+    def count(self, messages: Sequence[ChatMessage], limit: int, waiting: Waiting = lambda: None) -> int:
+        return int(self._ask(messages, None, limit, waiting, count=True)["count"])
+
+    def encode_text(self, text: str) -> list[int]:
+        ids: list[int] = self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)["ids"]
+        return ids
+
+    def _ask(
+        self,
+        messages: Sequence[ChatMessage],
+        unfinished: ChatMessage | None,
+        limit: int,
+        waiting: Waiting,
+        thinking: ThinkingChoice | None = None,
+        *,
+        count: bool = False,
+    ) -> dict[str, Any]:
         if any(message.answer is not None for message in messages) and self._template(waiting).drops:
             messages = answers_only(messages)
         chosen = {} if thinking is None else self._variables(thinking, waiting)
@@ -209,11 +273,11 @@ class ModelPrompts:
         rest = self._marked(unfinished, marks) if unfinished else ""
         if not self._tokenizer.has_chat_template:  # a base model: it writes on
             text = "\n\n".join([*(turn["content"] for turn in turns), *([rest] if rest else [])])
-            return self._encode(None, text, marks, limit, waiting, begins=True)
+            return self._encode(None, text, marks, limit, waiting, begins=True, count=count)
         if (render := _own_renderer(self._tokenizer)) is not None:
             text = str(render(turns, add_generation_prompt=True, tokenize=False))
-            return self._encode(None, text + rest, marks, limit, waiting)
-        return self._encode(turns, rest, marks, limit, waiting, chosen=chosen)
+            return self._encode(None, text + rest, marks, limit, waiting, count=count)
+        return self._encode(turns, rest, marks, limit, waiting, chosen=chosen, count=count)
 
     @property
     def thinking(self) -> tuple[ThinkingChoice, ...]:
@@ -237,9 +301,6 @@ class ModelPrompts:
             )
         return found[thinking]
 
-    def encode_text(self, text: str) -> list[int]:
-        return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
-
     def _marked(self, message: ChatMessage, marks: Marks) -> str:
         return self._tokens.mark(message.content, message.own_control, marks)
 
@@ -253,7 +314,8 @@ class ModelPrompts:
         *,
         begins: bool = False,
         chosen: Mapping[str, Any] = MappingProxyType({}),
-    ) -> list[int]:
+        count: bool = False,
+    ) -> dict[str, Any]:
         size = len(text.encode()) + sum(len(turn["content"].encode()) for turn in turns or ())
         request = {
             "turns": turns,
@@ -262,6 +324,7 @@ class ModelPrompts:
             "marks": [marks.before, marks.after],
             "limit": limit,
             "begins": begins,
+            "count": count,
         }
         return self.process.encode(self._folder, request, size, waiting)
 

@@ -4,7 +4,6 @@ import mlx.core as mx
 
 from rdchat import host, memory
 from rdchat.inference.api.memory_facts import MachineMemory, MemoryRoom
-from rdchat.inference.api.model_room import ModelRoom
 
 
 def on_gpu() -> bool:
@@ -55,11 +54,6 @@ def machine_memory() -> MachineMemory:
     metal = "max_recommended_working_set_size" in info and "free_memory" not in info
     limit = room.limit_bytes + (active if metal else held)  # Metal's limit is less what is active alone
     return MachineMemory(on_gpu(), total, MemoryRoom(limit, room.free_bytes + held), held)
-
-
-def model_room() -> ModelRoom:
-    """Return the memory that one model could take, as the memory gate counts it if nothing else ran."""
-    return ModelRoom(total_memory_bytes(), on_gpu(), memory.total_bytes())
 
 
 def wire_memory() -> None:

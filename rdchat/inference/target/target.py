@@ -1,6 +1,6 @@
 """The target: an unmodified mlx-lm model with its tokenizer, and what the decoding loops need to know of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,8 +8,8 @@ import mlx.nn as nn
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
-from rdchat.inference.prompts.model_prompts import PromptEncoder, TemplateRefusedError
+from rdchat.inference.api.requests import ChatMessage, ThinkingChoice
+from rdchat.inference.prompts.model_prompts import PromptEncoder, encoded
 from rdchat.inference.target.capability import Capability
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.prefill_pace import PrefillPace
@@ -87,14 +87,7 @@ class LoadedModel:
         """
         unfinished = messages[-1] if continue_last else None
         turns = messages[:-1] if continue_last else messages
-        try:
-            ids = self._encode(turns, unfinished, waiting, thinking)
-        except TemplateRefusedError:
-            if messages[0].role is not Role.SYSTEM or len(turns) < 2:
-                raise
-            # templates such as Gemma's know no system role: put it before the first question
-            merged = ChatMessage(turns[1].role, f"{turns[0].content}\n\n{turns[1].content}")
-            ids = self._encode((merged, *turns[2:]), unfinished, waiting, thinking)
+        ids = encoded(lambda those: self._encode(those, unfinished, waiting, thinking), turns)
         if not ids:
             raise ModelError(
                 "The model's chat template makes nothing of this conversation.", "Pick an instruction-tuned model."
@@ -103,7 +96,7 @@ class LoadedModel:
 
     def _encode(
         self,
-        turns: tuple[ChatMessage, ...],
+        turns: Sequence[ChatMessage],
         unfinished: ChatMessage | None,
         waiting: Callable[[], None],
         thinking: ThinkingChoice | None,

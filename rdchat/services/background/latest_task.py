@@ -1,81 +1,100 @@
-"""Slow work beside the main thread, of which only the latest counts."""
+"""Slow work beside the main thread of which only the latest counts."""
 
-import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from rdchat.errors import RdchatError
+from rdchat.services.background.work_queue import outcome_of
 
-_LOG = logging.getLogger(__name__)
+Tell = Callable[[object], None]
 
 
 class LatestTask(QObject):
-    """Does what is asked for on threads of Python's; what was asked for before tells nothing any more.
+    """Does what is asked for on a thread of Python's, in place of what was asked for before. Lives on the main thread.
 
-    Lives on the main thread, where `done` and `failed` are emitted.
+    Nothing is told any more of work that was replaced or stopped. It ends when it next tells something, or else by
+    itself: a request to the hub cannot be cut short.
 
     Args:
         name: Of the threads.
         parent: The Qt parent.
     """
 
-    done = Signal(object)
+    told = Signal(object)  # what the work says in between
+    done = Signal(object)  # what it returned
     failed = Signal(RdchatError)
-    _ended = Signal(int, object)
+    _came = Signal(int, str, object)
 
     def __init__(self, name: str, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._name = name
         self._number = 0
         self._running = False
+        self._closed = False
         self._threads: list[threading.Thread] = []
-        self._ended.connect(self._take, Qt.ConnectionType.QueuedConnection)
+        self._came.connect(self._take, Qt.ConnectionType.QueuedConnection)
 
     @property
     def running(self) -> bool:
         """Whether something is being done whose end is to be told."""
         return self._running
 
-    def start(self, work: Callable[[], object]) -> None:
-        """Do this instead of what is being done; `done` follows with what it returns, or `failed`."""
+    def start(self, work: Callable[[Tell], object]) -> None:
+        """Do this instead of what is being done; `done` or `failed` follows.
+
+        Args:
+            work: Is given a function that tells something in between, and that does not return once the work is not
+                wanted any more: what it raises then is to be let through.
+        """
+        if self._closed:
+            return
         self._number += 1
         self._running = True
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        thread = threading.Thread(target=self._work, args=(self._number, work), name=self._name, daemon=True)
+        thread = threading.Thread(target=self._run, args=(self._number, work), name=self._name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def cancel(self) -> None:
-        """Let nothing follow from what is being done; a request under way ends by itself."""
+    def stop(self) -> None:
+        """Let nothing follow from what is being done."""
         self._number += 1
         self._running = False
 
-    def close(self, timeout_s: float = 0.5) -> None:
-        """Tell nothing more, and wait a moment for what is being done: a hub may take its time."""
-        self.cancel()
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Tell nothing more, and wait for what is being done, but not for ever: a disk or a hub may hang."""
+        self._closed = True
+        self.stop()
+        end = time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join(timeout_s)
+            thread.join(max(end - time.monotonic(), 0))
 
-    def _work(self, number: int, work: Callable[[], object]) -> None:
-        try:
-            result = work()
-        except RdchatError as error:
-            result = error
-        except Exception:
-            _LOG.exception("%s failed", self._name)
-            result = RdchatError("Something went wrong that rdchat did not foresee.", "The log says more.")
-        with suppress(RuntimeError):  # the app has ended meanwhile
-            self._ended.emit(number, result)
+    def _run(self, number: int, work: Callable[[Tell], object]) -> None:
+        def tell(something: object) -> None:
+            if number != self._number:
+                raise _NotWantedError
+            self._came.emit(number, "told", something)
 
-    @Slot(int, object)
-    def _take(self, number: int, result: object) -> None:
+        with suppress(RuntimeError, _NotWantedError):  # RuntimeError: the app has ended meanwhile
+            outcome = outcome_of(lambda: work(tell), self._name)
+            self._came.emit(number, "ended", outcome)
+
+    @Slot(int, str, object)
+    def _take(self, number: int, what: str, value: object) -> None:
         if number != self._number:
             return
+        if what == "told":
+            self.told.emit(value)
+            return
         self._running = False
-        if isinstance(result, RdchatError):
-            self.failed.emit(result)
+        if isinstance(value, RdchatError):
+            self.failed.emit(value)
         else:
-            self.done.emit(result)
+            self.done.emit(value)
+
+
+class _NotWantedError(BaseException):
+    """Ends work that was replaced or stopped; no work that catches its own errors catches this one."""

@@ -1,6 +1,7 @@
 """The one coordinator of messages, replies and engine, and the parts of it that widgets are given."""
 
 import logging
+from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -11,7 +12,7 @@ from rdchat.errors import StorageError
 from rdchat.inference.api.events import LoadProgress, ModelInfo, PrefillProgress
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Dtype, Role
-from rdchat.services.chat.chat_history import history
+from rdchat.services.chat.chat_history import told
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.open_chat import OpenChat
@@ -22,6 +23,8 @@ from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
+from rdchat.services.context.chat_context import TOO_LONG, ChatContext
+from rdchat.services.context.context_meter import OpenPath
 from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
@@ -49,6 +52,7 @@ class ChatController(QObject):
         benchmark: Ways of drafting measured on many prompts.
         unsaved: Replies that the store does not take.
         titles: The model's titles of new chats.
+        context: How much of the model's context the open chat takes, and what is done where it is too much.
     """
 
     notice_raised = Signal(Notice)
@@ -83,6 +87,9 @@ class ChatController(QObject):
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
         self._writer = ReplyWriter(engine, self.model_slot, self.drafting, self._recorder, self.traces, parent=self)
         self.titles = TitleWriter(store, engine, self._writer, self.preferences, titled=self.desk.refresh, parent=self)
+        self.context = ChatContext(
+            self._chat, self._storage, engine, self.model_slot, open_path=self._open_path, parent=self
+        )
         self._closed = False
         self._connect()
 
@@ -104,6 +111,12 @@ class ChatController(QObject):
         self._writer.text_added.connect(self._on_text_added)
         self._writer.reply_changed.connect(self._on_reply_changed)
         self._writer.reply_ended.connect(self._on_reply_ended)
+        changes = (self.message_added, self.message_changed, self.transcript_changed, self.preferences.changed)
+        for changed in (*changes, self.desk.conversation_opened, self.desk.options_changed):
+            changed.connect(self.context.meter.refresh)
+        self.context.cut_changed.connect(self.transcript_changed)
+        self.context.reply_wanted.connect(self.continue_reply)
+        self.context.notice_raised.connect(self.notice_raised)
 
     # What is to be shown
 
@@ -143,6 +156,7 @@ class ChatController(QObject):
         what could not be saved, but waits for the thread no longer.
         """
         self.titles.close()
+        self.context.close()
         self.desk.close()
         ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
@@ -164,7 +178,8 @@ class ChatController(QObject):
     def send(self, text: str) -> None:
         """Add a prompt and have it answered, or say why not with `prompt_refused`."""
         conversation_id = self._chat.conversation.id if self._chat.conversation else None
-        if reason := self._writer.reason_to_refuse(text, conversation_id):
+        reason = self._writer.reason_to_refuse(text, conversation_id)
+        if reason := reason or (TOO_LONG if self.context.refuses(text) else ""):
             self.prompt_refused.emit(text, reason)
             return
         try:
@@ -216,8 +231,8 @@ class ChatController(QObject):
         is_ended = self._chat.ends_with(message_id) and message_id != self.streaming_message_id
         if not is_ended or not self._check_model():
             return
-        told = self.messages
-        if not told[-1].text.strip() and not self._check_question(told[:-1]):
+        path = self.messages
+        if not path[-1].text.strip() and not self._check_question(path[:-1]):
             return
         self._writer.stop()
         with self._storage.writing():
@@ -240,15 +255,22 @@ class ChatController(QObject):
 
     def _write(self, reply: Message, *, continued: bool = False) -> None:
         """Have the reply that ends the path written, or written on."""
-        told = self.messages if continued else self.messages[:-1]
-        own, thinking = self._chat.system_prompt, self._chat.thinking
+        path = self.messages if continued else self.messages[:-1]
+        if continued:
+            path[-1] = replace(path[-1], context_cut=None)  # what is written on is told
+        asked = self._open_path()
+        turns = told(path, asked.system_prompt)
+        self._writer.write(turns, asked.sampling, reply, continued=continued, thinking=self._chat.thinking)
+
+    def _open_path(self) -> OpenPath:
+        own = self._chat.system_prompt
         system_prompt = self.preferences.settings.system_prompt if own is None else own
         sampling = self._chat.sampling or self.preferences.settings.sampling
-        self._writer.write(history(told, system_prompt), sampling, reply, continued=continued, thinking=thinking)
+        return OpenPath(self.messages, system_prompt, sampling)
 
     def _check_question(self, path: list[Message]) -> bool:
-        told = history(path, "")
-        if told and told[-1].role is Role.USER:
+        turns = told(path, "")
+        if turns and turns[-1].role is Role.USER:
             return True
         self.notice_raised.emit(Notice("There is no question to answer", "Type one below, or start a new chat."))
         return False

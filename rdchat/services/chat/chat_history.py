@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 
+from rdchat.chat.context_cuts import cut_of, uncut
 from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import ChatMessage, Role
+
+_SUMMARY_WORDS = "This is a summary of the conversation so far; what follows goes on from it."
 
 
 def history(path: Sequence[Message], system_prompt: str) -> tuple[ChatMessage, ...]:
@@ -37,3 +40,28 @@ def _answer(message: Message) -> tuple[tuple[int, int], ...] | None:
         return None
     spans = message.parts.spans
     return None if spans == ((0, len(message.text)),) else spans
+
+
+def told(path: Sequence[Message], system_prompt: str, typed: str = "") -> tuple[ChatMessage, ...]:
+    """Return what the model is told of a path: what is not left out, with a summary where one stands for the rest.
+
+    Args:
+        path: Messages from the root to the last one that the model is to see.
+        system_prompt: Comes first where it is not blank; a summary is a part of it.
+        typed: A prompt that is not sent yet; blank for none.
+    """
+    cut = cut_of(path)
+    summary = cut.context_cut.summary if cut and cut.context_cut else ""
+    turns = list(history(uncut(path), with_summary(system_prompt, summary)))
+    if not typed.strip():
+        return tuple(turns)
+    if turns and turns[-1].role is Role.USER:
+        typed = f"{turns.pop().content}\n\n{typed}"
+    return (*turns, ChatMessage(Role.USER, typed))
+
+
+def with_summary(system_prompt: str, summary: str) -> str:
+    """Return a system prompt that tells what was said before."""
+    if not summary.strip():
+        return system_prompt
+    return f"{system_prompt}\n\n{_SUMMARY_WORDS}\n\n{summary}".strip()

@@ -32,6 +32,7 @@ class ConversationDesk(QObject):
 
     conversations_changed = Signal()
     conversation_opened = Signal()
+    options_changed = Signal()
     conversation_removed = Signal(int)  # its id, before another one is opened in its place
     conversation_deleted = Signal(Conversation)
 
@@ -166,6 +167,7 @@ class ConversationDesk(QObject):
         stored = self.conversation is not None
         with self._storage.writing() if stored else self._storage.reading():
             self._chat.set_options(system_prompt, sampling)
+            self.options_changed.emit()
 
     def set_chat_thinking(self, thinking: ThinkingChoice | None) -> None:
         """Choose whether or how much the model is to think in the open chat; None leaves it to the model."""

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rdchat.chat.conversation import Conversation, Message, MessageStatus
+from rdchat.chat.conversation import ContextCut, Conversation, Message, MessageStatus
 from rdchat.chat.settings import Settings
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
@@ -78,6 +78,12 @@ class OpenChat:
                 self.path[place] = replace(message, sibling=old.sibling, siblings=old.siblings)
                 return self.path[place]
         return message
+
+    def set_cut(self, message_id: int, cut: ContextCut | None) -> None:
+        """Leave a message and those before it out of what the model is told, or with None no longer."""
+        place = next(place for place, message in enumerate(self.path) if message.id == message_id)
+        self._store.set_context_cut(message_id, cut)
+        self.path[place] = replace(self.path[place], context_cut=cut)
 
     def last_statistics(self) -> Statistics:
         return next((message.statistics for message in reversed(self.path) if message.statistics), Statistics())

@@ -12,7 +12,7 @@ from rdchat import host
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.protocol import Engine
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest
 from rdchat.services.engine.engine_events import (
     BenchEnd,
     BenchUpdate,
@@ -161,6 +161,13 @@ class EngineClient(QObject):
         """
         if self._is_alive():
             self._options_requested.emit(settings, tuple(drafters))
+
+    def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
+        """Count the tokens of a conversation on the calling thread, never the main one: it may take seconds.
+
+        Raises what `Engine.count_tokens` raises.
+        """
+        return self._worker.count_tokens(messages)
 
     def benchmark(self, request_id: int, plan: BenchPlan) -> None:
         """Run a benchmark after what was asked for before; `bench_finished` or `reply_failed` ends it."""

@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager, closing
 from PySide6.QtCore import QObject, Qt, QThread, Signal, Slot
 
 from rdchat import paths
-from rdchat.errors import DoesNotFitError, RdchatError
+from rdchat.errors import DoesNotFitError, ModelError, RdchatError
 from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest
 from rdchat.services.engine.engine_events import (
     BenchEnd,
     BenchUpdate,
@@ -108,6 +108,13 @@ class EngineWorker(QObject):
             self._post(self._engine().draft_options(settings, drafters))
         except RdchatError as error:
             _LOG.info("No draft options: %s", error)
+
+    def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
+        """Count on the calling thread; see `Engine.count_tokens`."""
+        made = self._made
+        if made is None or isinstance(made, RdchatError):
+            raise ModelError("No model is loaded.")
+        return made.count_tokens(messages)
 
     def _carry_out(self, request_id: int, work: Callable[[], EngineEvent], broke_off: str) -> None:
         try:

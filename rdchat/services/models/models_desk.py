@@ -9,10 +9,11 @@ from rdchat.hub.tokens import Tokens
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.models.device_memory import DeviceMemory
+from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.discover.here import HereRepositories
 from rdchat.services.models.discover.hub_details import HubDetails
 from rdchat.services.models.discover.hub_search import HubSearch
-from rdchat.services.models.discover.machine_room import MachineRoom, whole_memory
 from rdchat.services.models.downloading.downloads import LIMITS, Downloads
 from rdchat.services.models.downloading.hub_account import HubAccount
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
@@ -40,7 +41,7 @@ class ModelsDesk(QObject):
         removal: Deletes models and puts them back.
         search: Of the hub.
         details: One model of the hub.
-        room: How much memory models could take.
+        memory: The machine's.
         here: Which repositories of the hub are on this machine.
         shelf: The drafters on this machine.
         hub_drafters: Those that are published.
@@ -56,7 +57,7 @@ class ModelsDesk(QObject):
         sources: ModelSources,
         parent: QObject | None = None,
         *,
-        room: MachineRoom | None = None,
+        memory: DeviceMemory | None = None,
     ) -> None:
         super().__init__(parent)
         self.slot, self.preferences, self.drafting = slot, preferences, drafting
@@ -71,7 +72,9 @@ class ModelsDesk(QObject):
         self.removal = Removal(self)
         self.search = HubSearch(self.tokens, self)
         self.details = HubDetails(self.tokens, self)
-        self.room = room or MachineRoom(whole_memory, self)
+        self.memory = memory or DeviceMemory(sources.memory, self)
+        for happened in (slot.loaded, slot.failed, slot.unloaded):
+            happened.connect(self.memory.ask)
         self.here = HereRepositories(self)
         self.shelf = DrafterShelf(slot, drafting, preferences, self)
         self.hub_drafters = HubDrafters(self.tokens, self.downloads, self)
@@ -79,6 +82,12 @@ class ModelsDesk(QObject):
         self.training = TrainingControl(self)
         self.estimator = Estimator(self)
         self.downloads.restore()
+
+    @property
+    def machine(self) -> Machine | None:
+        """What models of the hub are judged by; None before the engine has begun."""
+        memory = self.memory.now
+        return None if memory is None else Machine(memory, self.slot.dtype)
 
     def close(self) -> None:
         """End what goes on; downloads are paused and go on when the app is started again."""
@@ -91,7 +100,7 @@ class ModelsDesk(QObject):
         self.estimator.close()
         self.training.close()
         self.shelf.close()
-        for part in (self.library, self.verification, self.removal):
+        for part in (self.library, self.memory, self.verification, self.removal):
             part.close()
 
     def _apply(self, settings: Settings) -> None:

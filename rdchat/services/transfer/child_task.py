@@ -6,13 +6,14 @@ import subprocess
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import IO, Any
+from typing import Any
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from rdchat import host
 from rdchat.chat.transfer.reports import Progress
 from rdchat.chat.transfer.tasks import Task
+from rdchat.log import log_lines
 
 _LOG = logging.getLogger(__name__)
 _END_S = 5.0  # in which a task that is cancelled takes back what it wrote
@@ -75,7 +76,7 @@ class ChildTask(QObject):
                     process.stdin.flush()
                     if self._cancelled:
                         process.stdin.close()
-            threading.Thread(target=_log_lines, args=(process.stderr,), name="transfer's log", daemon=True).start()
+            threading.Thread(target=log_lines, args=(_LOG, process.stderr), name="transfer's log", daemon=True).start()
             outcome = self._read(process) or outcome
         except OSError as error:
             outcome = {"failed": {"message": f"The task cannot be begun: {error.strerror}.", "hint": "Try again."}}
@@ -111,10 +112,3 @@ class ChildTask(QObject):
             self._over = True
             self._thread.join()  # it has told all, and ends
             self.ended.emit(said)
-
-
-def _log_lines(stream: IO[bytes] | None) -> None:
-    if stream is not None:
-        with stream:
-            for line in stream:
-                _LOG.warning("%s", line.decode(errors="replace").rstrip()[:1000])

@@ -9,7 +9,6 @@ from PySide6.QtWidgets import (
     QDialog,
     QFrame,
     QHBoxLayout,
-    QMessageBox,
     QProgressBar,
     QPushButton,
     QScrollArea,
@@ -33,6 +32,7 @@ from rdchat.ui.benchmark.plan_form import PlanForm
 from rdchat.ui.benchmark.results_view import ResultsView
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.questions import ask
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 
@@ -157,16 +157,15 @@ class BenchmarkWindow(QDialog):
 
     def ask_to_stop(self, question: str, answer: str, then: Callable[[], object]) -> None:
         """Ask whether to stop the benchmark that runs, and where that is wanted go on with `then`."""
-        box = QMessageBox(QMessageBox.Icon.Question, "rdchat", question, parent=self)
-        box.setInformativeText("It is still running. What it has found out so far stays here until rdchat is quit.")
-        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        stop = box.addButton(answer, QMessageBox.ButtonRole.AcceptRole)
-        box.setDefaultButton(box.addButton("Keep running", QMessageBox.ButtonRole.RejectRole))
-        stop.clicked.connect(self._benchmark.stop)
-        stop.clicked.connect(then)
+        words = "It is still running. What it has found out so far stays here until rdchat is quit."
+
+        def stop() -> None:
+            self._benchmark.stop()
+            then()
+
+        box = ask(self, question, words, answer, stop, leave="Keep running")
         self._benchmark.ended.connect(box.reject)
         self._benchmark.failed.connect(box.reject)
-        box.open()
 
     def reject(self) -> None:
         """Close on Esc as on the window's button."""

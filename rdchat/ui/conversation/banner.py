@@ -22,6 +22,9 @@ class Banner(QWidget):
         detail: More of it, in secondary text.
         icon: Name of a line icon.
         color: Name of the icon's colour.
+
+    Attributes:
+        words: The text; more can be put below it.
     """
 
     closed = Signal()
@@ -34,14 +37,14 @@ class Banner(QWidget):
         self._picture = QLabel()
         title = ThemedLabel(theme, text, bold=bool(detail))
         title.setWordWrap(True)
-        words = QVBoxLayout()
-        words.setSpacing(2)
-        words.addWidget(title)
+        self.words = QVBoxLayout()
+        self.words.setSpacing(2)
+        self.words.addWidget(title)
         if detail:
             more = ThemedLabel(theme, detail, "muted", -1)
             more.setWordWrap(True)
             more.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-            words.addWidget(more)
+            self.words.addWidget(more)
         self._close = QToolButton()
         self._close.setAutoRaise(True)
         self._close.setToolTip("Close")
@@ -52,7 +55,7 @@ class Banner(QWidget):
         self._row.setContentsMargins(MEDIUM, SMALL, SMALL, SMALL)
         self._row.setSpacing(SMALL)
         self._row.addWidget(self._picture)
-        self._row.addLayout(words, 1)
+        self._row.addLayout(self.words, 1)
         self._row.addWidget(self._close)
         theme.changed.connect(self._draw_icons)
         self._draw_icons()

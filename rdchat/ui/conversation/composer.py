@@ -19,6 +19,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractButton, QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 
+from rdchat.ui.conversation.context_ring import ContextRing
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
@@ -163,6 +164,7 @@ class Composer(QWidget):
         self._state = ComposerState.LOADING
         self.field = PromptField(theme)
         self.button = RoundButton(theme)
+        self.meter = ContextRing(theme)
         self.note = ThemedLabel(theme, "", "muted", -1)
         self.note.setWordWrap(True)
         self.note.setAlignment(Qt.AlignmentFlag.AlignHCenter)
@@ -172,6 +174,7 @@ class Composer(QWidget):
         inside.setContentsMargins(MEDIUM, SMALL, SMALL, SMALL)
         inside.setSpacing(SMALL)
         inside.addWidget(self.field, 1, Qt.AlignmentFlag.AlignVCenter)
+        inside.addWidget(self.meter, 0, Qt.AlignmentFlag.AlignBottom)
         inside.addWidget(self.button, 0, Qt.AlignmentFlag.AlignBottom)
         self._frame.setMaximumWidth(TEXT_WIDTH + 2 * LARGE)
         middle = QHBoxLayout()

@@ -6,11 +6,13 @@ from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.context.chat_context import Doing, Outgrown
 from rdchat.services.engine.engine_events import EngineState, Failure
+from rdchat.services.models.device_memory import DeviceMemory
 from rdchat.services.models.discover.larger_model import LargerModel
-from rdchat.services.models.discover.machine_room import MachineRoom
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer, ComposerState
+from rdchat.ui.conversation.context_banner import ContextBanner
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.welcome import ModelFailedView, WelcomeView
 from rdchat.ui.look import formatting
@@ -31,6 +33,7 @@ class ConversationView(Ground):
         super().__init__(theme, "surface", parent)
         self._controller = controller
         self._read_despite: Failure | None = None  # the person reads on although this model did not load
+        self._outgrown: tuple[Outgrown | None, Doing] | None = None  # as the banner says it
         self._drafts: dict[int | None, str] = {}
         self._draft_of: int | None = None
         self.transcript = transcript
@@ -56,9 +59,9 @@ class ConversationView(Ground):
         self._show_conversation()
         self._show_state()
 
-    def offer_larger_model(self, room: MachineRoom) -> None:
+    def offer_larger_model(self, memory: DeviceMemory) -> None:
         """Say in one line that the default model is small, while there is a larger one that this memory holds."""
-        larger = LargerModel(self._controller.model_slot, self._controller.preferences, room, self)
+        larger = LargerModel(self._controller.model_slot, self._controller.preferences, memory, self)
         larger.changed.connect(lambda: self._show_larger_model(larger))
 
     def _connect_transcript(self) -> None:
@@ -88,6 +91,10 @@ class ConversationView(Ground):
     def _connect_commands(self) -> None:
         controller = self._controller
         self.composer.submitted.connect(controller.send)
+        self.composer.field.textChanged.connect(lambda: controller.context.meter.set_typed(self.composer.text))
+        controller.context.meter.changed.connect(lambda: self.composer.meter.show_use(controller.context.meter.use))
+        controller.context.changed.connect(self._show_outgrown)
+        self.transcript.cut_undo_requested.connect(controller.context.undo)
         self.composer.stop_requested.connect(controller.stop)
         controller.prompt_refused.connect(self.composer.give_back)
         self.welcome.example_chosen.connect(self._take_example)
@@ -216,12 +223,28 @@ class ConversationView(Ground):
         banner.add_action("Undo", self._controller.desk.undo)
         self.banners.show_banner(banner, "undo", UNDO_MS)
 
+    def _show_outgrown(self) -> None:
+        """Offer the choice while the chat does not fit, once for each state of it."""
+        context = self._controller.context
+        state = (context.outgrown, context.doing)
+        if state == self._outgrown:
+            return
+        self._outgrown = state
+        if state[0] is None:
+            self.banners.close_banner("context")
+            self.composer.show_note("")  # that it was not sent, as it was too long
+            return
+        banner = ContextBanner(self._theme, state[0], state[1])
+        banner.leave_out_requested.connect(context.leave_out)
+        banner.stop_requested.connect(context.stop)
+        self.banners.show_banner(banner, "context")
+
     def _show_larger_model(self, larger: LargerModel) -> None:
         offered = larger.offered
         if offered is None:
             self.banners.close_banner("larger model")
             return
-        size = formatting.memory(offered.weight_bytes)
+        size = formatting.file_size(offered.weight_bytes)
         banner = Banner(
             self._theme, f"The default model is small. {offered.name} fits {formatting.MACHINE}: {size}.", icon="model"
         )

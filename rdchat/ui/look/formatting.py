@@ -116,6 +116,44 @@ def memory(size_bytes: int) -> str:
     return f"{size_bytes / 1e9:.2f} GB"
 
 
+def file_size(count: float) -> str:
+    """Return bytes on a disk, in powers of ten as Finder counts: `12 KB`, `512 MB`, `1.24 GB`, `12.4 GB`."""
+    figure, unit = _in_unit(count, count)
+    return f"{figure} {unit}"
+
+
+def part_size(part: float, whole: float) -> str:
+    """Return how much of something is here, in the unit of the whole: `0.31 of 1.24 GB`."""
+    figure, unit = _in_unit(whole, whole)
+    return f"{_in_unit(part, whole)[0]} of {figure} {unit}"
+
+
+def _in_unit(size: float, of: float) -> tuple[str, str]:
+    if of < 999_500:
+        return f"{max(round(size / 1e3), 1 if size else 0)}", "KB"
+    if of < 999_500_000:
+        return f"{size / 1e6:.0f}", "MB"
+    return f"{size / 1e9:.{2 if of < 9.995e9 else 1}f}", "GB"
+
+
+def byte_rate(bytes_per_second: float) -> str:
+    """Return `850 KB/s` or `24.1 MB/s`."""
+    if bytes_per_second < 999_500:
+        return f"{bytes_per_second / 1e3:.0f} KB/s"
+    return f"{bytes_per_second / 1e6:.1f} MB/s"
+
+
+def time_left(seconds: float) -> str:
+    """Return `12 s left`, `4 min left` or `2 h 5 min left`."""
+    if seconds < 59.5:
+        return f"{max(1, round(seconds))} s left"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min left"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min left" if hours < 24 else "more than a day left"
+
+
 def count(number: int) -> str:
     return f"{number:,}" if number else NONE
 

@@ -1,12 +1,13 @@
 """The person's token of the hub: which one is in use, another one checked and kept, or forgotten."""
 
-from PySide6.QtCore import Qt, QUrl
-from PySide6.QtGui import QDesktopServices, QHideEvent, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from rdchat.hub.tokens import TokenSource, hub_token_file
 from rdchat.services.models.downloading.hub_account import AccountStatus, HubAccount
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.opening import open_page
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
 _WIDTH = 480
@@ -96,7 +97,7 @@ class TokenDialog(QDialog):
         self.field.clear()
 
     def _open_page(self) -> None:
-        QDesktopServices.openUrl(QUrl(self._account.status.token_page))
+        open_page(self._account.status.token_page)
 
     def _give(self) -> None:
         self._account.give(self.field.text())

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeySequence, QShortcut
+from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -29,6 +29,7 @@ from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
 from rdchat.ui.look.formatting import DEFAULT_MODEL
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.opening import SHOW_FOLDER, show_folder
 from rdchat.ui.look.theme import LARGE, LARGEST_TEXT, MEDIUM, SMALL, SMALLEST_TEXT, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm
 
@@ -191,16 +192,15 @@ class Preferences(QDialog):
 
     def _build_files(self) -> QWidget:
         page, form = _page()
-        show = "Show in Finder" if QGuiApplication.platformName() == "cocoa" else "Open folder"
         for name, path, what in (
             ("Conversations", paths.data_dir(), "Conversations and these preferences."),
             ("Log", paths.log_path(), "What to look at, or send along, when something went wrong."),
             ("Models", paths.models_dir(), "Models that rdchat fetched or converted; they can be made again."),
         ):
             label = ElidedLabel(self._theme, str(path), mode=Qt.TextElideMode.ElideMiddle)
-            button = QPushButton(show)
+            button = QPushButton(SHOW_FOLDER)
             button.setAutoDefault(False)
-            button.setAccessibleName(f"{show}: {name}")
+            button.setAccessibleName(f"{SHOW_FOLDER}: {name}")
             button.clicked.connect(lambda _checked=False, path=path: show_folder(path))
             row = QHBoxLayout()
             row.addWidget(label, 1)
@@ -233,13 +233,6 @@ class Preferences(QDialog):
             self._typing.stop()
             self._save_text()
         super().done(result)
-
-
-def show_folder(path: Path) -> None:
-    """Open the folder, or the one a file lies in, in the system's file manager."""
-    folder = path if path.is_dir() else path.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder)))
 
 
 def _page() -> tuple[QWidget, QFormLayout]:

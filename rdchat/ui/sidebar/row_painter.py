@@ -11,6 +11,7 @@ from rdchat.chat.organiser import KEPT_DAYS
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.formatting import counted, day_words
 from rdchat.ui.look.icons import line_pixmap
+from rdchat.ui.look.row_ground import RADIUS, paint_row_ground
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 from rdchat.ui.sidebar.rows import ROW
 
@@ -18,7 +19,6 @@ _Index = QModelIndex | QPersistentModelIndex
 _ONE_LINE, _TWO_LINES = 30, 48  # heights
 _INDENT, _ICON, _ARROW = 16, 16, 12
 _DAY_S = 86_400.0
-_RADIUS = 7
 
 
 class RowPainter(QStyledItemDelegate):
@@ -55,7 +55,7 @@ class RowPainter(QStyledItemDelegate):
             painter.setFont(control_font(-1.5, bold=True))
             painter.drawText(area.adjusted(SMALL + 2, 0, 0, -3), _BOTTOM, row.words)
         else:
-            self._paint_ground(painter, area, option.state)
+            paint_row_ground(painter, area, option.state, self._theme.colors)
             if isinstance(row, FolderRow):
                 self._paint_folder(painter, area, row)
             elif isinstance(row, ChatRow):
@@ -63,22 +63,8 @@ class RowPainter(QStyledItemDelegate):
         if index.row() == self.drop_row:
             painter.setPen(self._theme.colors.accent)
             painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRoundedRect(area, _RADIUS, _RADIUS)
+            painter.drawRoundedRect(area, RADIUS, RADIUS)
         painter.restore()
-
-    def _paint_ground(self, painter: QPainter, area: QRect, state: QStyle.StateFlag) -> None:
-        colors, flag = self._theme.colors, QStyle.StateFlag
-        painter.setPen(Qt.PenStyle.NoPen)
-        if state & flag.State_Selected:
-            painter.setBrush(colors.selection)
-            painter.drawRoundedRect(area, _RADIUS, _RADIUS)
-        elif state & flag.State_MouseOver:
-            painter.setBrush(colors.raised)
-            painter.drawRoundedRect(area, _RADIUS, _RADIUS)
-        if state & flag.State_HasFocus and state & flag.State_KeyboardFocusChange:
-            painter.setPen(colors.accent)
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRoundedRect(area, _RADIUS, _RADIUS)
 
     def _paint_folder(self, painter: QPainter, area: QRect, row: FolderRow) -> None:
         colors, ratio = self._theme.colors, painter.device().devicePixelRatioF()

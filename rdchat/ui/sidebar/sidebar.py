@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt, QTimer
 from PySide6.QtGui import QAction, QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QMessageBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow
@@ -16,6 +16,7 @@ from rdchat.services.order.chat_order import Place, named
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.icons import line_icon
 from rdchat.ui.look.labels import Ground, ThemedLabel
+from rdchat.ui.look.questions import ask
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.sidebar.filters import FilterButton, FilterLine
 from rdchat.ui.sidebar.list_view import SidebarListView
@@ -128,16 +129,8 @@ class Sidebar(Ground):
             question = f"Delete the folder {named(what.name)} for good?"
         else:
             question = f"Delete {counted(len(chats) + len(folders), 'item')} for good?"
-        box = QMessageBox(QMessageBox.Icon.Question, "rdchat", question, parent=self.window())
-        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setInformativeText("This cannot be undone.")
-        erase = box.addButton("Delete", QMessageBox.ButtonRole.DestructiveRole)
-        cancel = box.addButton("Cancel", QMessageBox.ButtonRole.RejectRole)
-        box.setDefaultButton(cancel)
-        box.setEscapeButton(cancel)
-        erase.clicked.connect(lambda: self._order.erase(chats, folders))
-        box.open()
+        words = "This cannot be undone."
+        ask(self.window(), question, words, "Delete", lambda: self._order.erase(chats, folders), removes=True)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if watched is self.search and isinstance(event, QKeyEvent) and event.type() is QEvent.Type.KeyPress:

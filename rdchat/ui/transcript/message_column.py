@@ -7,7 +7,8 @@ from PySide6.QtGui import QKeyEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from rdchat.chat.conversation import Message
-from rdchat.ui.look.theme import LARGE, SMALL, TEXT_WIDTH, Theme
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, Theme
+from rdchat.ui.transcript.cut_mark import CutMark
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 _NEAR_END = 12  # pixels from the end that still count as being there
@@ -27,6 +28,8 @@ class MessageColumn(QScrollArea):
         self._placing = False
         self._column = QWidget(self)
         self._widgets: dict[int, MessageWidget] = {}  # in the order of the messages
+        self._mark: CutMark | None = None
+        self._marked: int | None = None  # the message above it
         self.setWidget(self._column)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -41,6 +44,8 @@ class MessageColumn(QScrollArea):
         self.setPalette(palette)
         self.viewport().setPalette(palette)
         self._column.setPalette(palette)
+        if self._mark is not None:
+            self._mark.restyle()
 
     # --- which messages are shown
 
@@ -63,12 +68,24 @@ class MessageColumn(QScrollArea):
             if order:
                 QWidget.setTabOrder(order, widget)
             order = widget
+            if self._mark is not None and widget.message.id == self._marked:
+                QWidget.setTabOrder(order, self._mark.button)
+                order = self._mark.button
         return bool(kept)
 
     def _add(self, message: Message) -> MessageWidget:
         widget = self._make(message, self._column)
         widget.caret_moved.connect(lambda rect: self._show_caret(widget, rect))
         return widget
+
+    def set_mark(self, message_id: int | None, mark: CutMark | None) -> None:
+        """Show a mark below a message in the place of an earlier one; None for none."""
+        if self._mark is not None:
+            self._mark.hide()
+            self._mark.deleteLater()
+        self._mark, self._marked = mark, message_id
+        if mark is not None:
+            mark.setParent(self._column)
 
     def widget_of(self, message_id: int) -> MessageWidget | None:
         return self._widgets.get(message_id)
@@ -109,7 +126,7 @@ class MessageColumn(QScrollArea):
         column = max(120, min(TEXT_WIDTH, self.width() - 2 * LARGE))
         left = (self.width() - column) // 2  # the scroll bar stands in the margin: nothing moves when it comes
         y = LARGE
-        for widget in self._widgets.values():
+        for message_id, widget in self._widgets.items():
             height = widget.layout_for(column)
             rect = QRect(left, y, column, height)
             if widget.geometry() != rect:
@@ -117,6 +134,10 @@ class MessageColumn(QScrollArea):
             if widget.isHidden():
                 widget.show()  # only now: shown where it is made, it would take the mouse for its own
             y += height + SMALL
+            if self._mark is not None and message_id == self._marked:
+                y = self._place_mark(self._mark, left, y, column)
+        if self._mark is not None:
+            self._mark.setVisible(self._marked in self._widgets)
         self._column.resize(self.viewport().width(), max(y + SMALL, self.viewport().height()))
         bar = self.verticalScrollBar()
         if self._follows:
@@ -125,6 +146,11 @@ class MessageColumn(QScrollArea):
             bar.setValue(anchor.y() - offset)
         self._placing = False
         self.scrolled.emit()
+
+    def _place_mark(self, mark: CutMark, left: int, y: int, width: int) -> int:
+        height = mark.layout_for(width)
+        mark.setGeometry(left, y, width, height)
+        return y + height + MEDIUM
 
     def _anchor(self) -> MessageWidget | None:
         top = self.verticalScrollBar().value()

@@ -8,11 +8,13 @@ from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from rdchat.chat.context_cuts import cut_of
 from rdchat.chat.conversation import Message
 from rdchat.chat.search_words import WordMatcher
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import JumpButton
 from rdchat.ui.look.theme import MEDIUM, Theme
+from rdchat.ui.transcript.cut_mark import CutMark
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.text_body import Work
 from rdchat.ui.transcript.message_column import MessageColumn
@@ -37,6 +39,7 @@ class TranscriptView(QWidget):
     continue_requested = Signal(int)
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
+    cut_undo_requested = Signal(int)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -48,6 +51,7 @@ class TranscriptView(QWidget):
         self._window = MessageWindow()
         self._drawn_at, self._pause = 0.0, _FRAME_S
         self._matcher = WordMatcher("")
+        self._cut: Message | None = None  # the last message that the model is not told
         self._found: int | None = None  # the message whose words are gone through
         self._column = MessageColumn(self._make_widget, theme, self)
         self._jump = JumpButton(theme, self)
@@ -194,8 +198,23 @@ class TranscriptView(QWidget):
     # --- the window of widgets
 
     def _show_window(self) -> None:
+        self._show_cut()
         self._column.show_messages(self._messages[self._window.start : self._window.end])
         self._column.place()
+
+    def _show_cut(self) -> None:
+        """Draw a line below the last message that the model is not told."""
+        cut = cut_of(self._messages)
+        if cut is self._cut:
+            return
+        self._cut = cut
+        if cut is None or cut.context_cut is None:
+            self._column.set_mark(None, None)
+            return
+        above = self._places[cut.id] + 1
+        mark = CutMark(cut.context_cut, above, theme=self._theme, library=self._library)
+        mark.undo_requested.connect(lambda: self.cut_undo_requested.emit(cut.id))
+        self._column.set_mark(cut.id, mark)
 
     def _make_widget(self, message: Message, parent: QWidget) -> MessageWidget:
         kind = PersonMessage if message.role is Role.USER else ReplyMessage

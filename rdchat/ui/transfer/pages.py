@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QCheckBox, QGridLayout, QRadioButton, QTextBrowser
 
 from rdchat.chat.backup.backup_file import BackupFacts
 from rdchat.chat.transfer.reports import ImportReport
-from rdchat.ui.look.formatting import counted, memory
+from rdchat.ui.look.formatting import counted, file_size
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.transfer.sheet import Page
@@ -188,9 +188,4 @@ def backup_words(facts: BackupFacts) -> str:
     if facts.made_at is not None:
         date = datetime.fromtimestamp(facts.made_at)
         has += f", of {date.day} {date:%B %Y} at {date:%H:%M}"
-    return f"It has {has} ({size_words(facts.bytes)})."
-
-
-def size_words(size: int) -> str:
-    """Return `85 KB`, or more as `memory` does."""
-    return f"{max(1, round(size / 1e3))} KB" if size < 999_500 else memory(size)
+    return f"It has {has} ({file_size(facts.bytes)})."

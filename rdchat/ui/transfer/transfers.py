@@ -14,9 +14,9 @@ from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.transfer.remote_requests import RemoteRequests
 from rdchat.services.transfer.transfer_desk import TransferDesk
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.look.formatting import counted
+from rdchat.ui.look.formatting import counted, file_size
+from rdchat.ui.look.opening import show_folder
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.settings.preferences import show_folder
 from rdchat.ui.transfer.dialogs import backup_dialog, export_dialog, import_dialog, restore_dialog
 from rdchat.ui.transfer.pages import (
     ExportPage,
@@ -25,7 +25,6 @@ from rdchat.ui.transfer.pages import (
     ReportPage,
     RestorePage,
     import_title,
-    size_words,
 )
 from rdchat.ui.transfer.sheet import Page, ProgressPage, Sheet
 from rdchat.ui.window.main_window import MainWindow
@@ -211,7 +210,7 @@ class Transfers(QObject):
     def _on_backed_up(self, facts: BackupFacts) -> None:
         self._end()
         path = Path(facts.path)
-        what = f"{counted(facts.chats, 'chat')}, {size_words(facts.bytes)}: {path}"
+        what = f"{counted(facts.chats, 'chat')}, {file_size(facts.bytes)}: {path}"
         self._banner("Backed up", what, "Show", lambda: show_folder(path.parent))
 
     @Slot(BackupFacts)

@@ -16,9 +16,10 @@ from rdchat.services.models.sources import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.icons import app_icon
+from rdchat.ui.look.opening import show_folder
 from rdchat.ui.look.theme import DEFAULT_TEXT, LARGEST_TEXT, PANEL_WIDTH, SIDEBAR_WIDTH, SMALLEST_TEXT, Theme
 from rdchat.ui.settings.chat_options import ChatOptions
-from rdchat.ui.settings.preferences import Preferences, show_folder
+from rdchat.ui.settings.preferences import Preferences
 from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.transcript import TranscriptView

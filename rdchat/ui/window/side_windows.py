@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.requests import DraftSettings, Role
 from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.models.device_memory import DeviceMemory
 from rdchat.services.models.installed.dropped_model import DroppedModel
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.focus import show_in_front
@@ -17,7 +18,6 @@ from rdchat.ui.window.model_drops import ModelDrops
 
 if TYPE_CHECKING:
     from rdchat.services.background.folder_search import FolderSearch
-    from rdchat.services.models.discover.machine_room import MachineRoom
     from rdchat.services.models.drafters.drafter_shelf import MadeFor
     from rdchat.services.models.models_desk import ModelsDesk
     from rdchat.ui.benchmark import BenchmarkWindow
@@ -39,19 +39,16 @@ class Windows:
 
     Attributes:
         drops: Takes models that are dropped on the main window.
+        memory: The machine's.
     """
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget, sources: ModelSources) -> None:
         self._controller, self._theme, self._parent, self._sources = controller, theme, parent, sources
         self._chat_of_tokens: int | None = None
         self.on_models_desk: Callable[[ModelsDesk], object] = lambda _desk: None
-        self._room: MachineRoom | None = None
+        self.memory = DeviceMemory(sources.memory, parent)
         self.drops = ModelDrops(DroppedModel(sources, controller.model_slot, parent), parent)
         self._installed: tuple[FolderSearch, MadeFor] | None = None
-
-    def offer_room(self, room: "MachineRoom") -> None:
-        """Have the models window judge by this memory what fits."""
-        self._room = room
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
@@ -147,7 +144,7 @@ class Windows:
             controller.drafting,
             self._sources,
             self._parent,
-            room=self._room,
+            memory=self.memory,
         )
         if self._installed is not None:
             desk.shelf.offer(*self._installed)
@@ -190,6 +187,7 @@ class Windows:
     def close(self) -> None:
         """End what the windows do behind the app's back."""
         self.drops.close()
+        self.memory.close()
         if "models_desk" in self.__dict__:
             self.models_desk.close()
 

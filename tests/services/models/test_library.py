@@ -108,10 +108,7 @@ def test_what_stands_in_the_way_is_told(qtbot: QtBot, disk: Disk, library: Libra
     qtbot.waitUntil(lambda: not library.problem)
 
 
-def test_memory_and_drafters_are_asked_for(qtbot: QtBot, library: Library) -> None:
-    with qtbot.waitSignal(library.memory_changed):
-        library.ask_memory()
-    assert library.memory == MEMORY
+def test_drafters_are_asked_for(qtbot: QtBot, library: Library) -> None:
     model = library_model("org/one")
     with qtbot.waitSignal(library.drafters_found) as told:
         library.match(model)

@@ -78,7 +78,7 @@ def models_window(qtbot: QtBot, theme: Theme, desk: ModelsDesk, machine: Machine
     qtbot.addWidget(window)
     window.show_page(window.installed)
     qtbot.waitExposed(window)
-    qtbot.waitUntil(lambda: desk.library.looked and desk.library.memory is not None)
+    qtbot.waitUntil(lambda: desk.library.looked and desk.memory.now is not None)
     return window
 
 

@@ -28,7 +28,7 @@ def test_the_loaded_model_is_shown_first(page: InstalledPage) -> None:
     assert page.details.name.text() == "tiny"
     assert page.details.state.text() == "Loaded"
     assert page.bar.load.text() == "Unload"
-    assert page.pane.words.text() == "3 models, 5.1 GB"
+    assert page.pane.words.text() == "3 models, 5.14 GB"
     assert page.pane.list.hasFocus()
 
 
@@ -97,17 +97,17 @@ def test_whether_it_fits_is_said_with_the_figures_behind_it(
     pick(page, "org/Beta-1B-4bit")
     assert memory.context.currentText() == "131,072"
     machine.memory = replace(MEMORY, room=replace(MEMORY.room, limit_bytes=2**29))
-    desk.library.ask_memory()
+    desk.memory.ask()
     qtbot.waitUntil(lambda: "more than this machine gives" in memory.verdict.text())
 
 
 def test_before_the_engine_has_begun_memory_is_not_known(
     qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk
 ) -> None:
-    desk.library.memory = None
+    desk.memory.found = ()
     pick(page, "org/Beta-1B-4bit")
     assert page.details.memory.verdict.text() == "Asking the device for its memory…"
-    desk.library.ask_memory()
+    desk.memory.ask()
     qtbot.waitUntil(lambda: page.details.memory.verdict.text().startswith("Fits"))
 
 

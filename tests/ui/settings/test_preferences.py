@@ -11,8 +11,9 @@ from rdchat.chat.settings_store import SettingsStore
 from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api.requests import Dtype, SamplingParams
 from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.look.opening import show_folder
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.settings.preferences import Preferences, show_folder
+from rdchat.ui.settings.preferences import Preferences
 from tests.ui.conftest import Chat
 
 

@@ -8,16 +8,15 @@ from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings_store import SettingsStore
-from rdchat.inference.api.model_room import ModelRoom
+from rdchat.services.models.device_memory import DeviceMemory
 from rdchat.services.models.discover.larger_model import LargerModel
-from rdchat.services.models.discover.machine_room import MachineRoom
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.window.main_window import MainWindow
 from tests.hub.surroundings import no_keychain
+from tests.services.models.macs import mac, sources
 from tests.ui.conftest import Chat
-from tests.ui.models.rooms import room
 
-__all__ = ["no_keychain", "room"]
+__all__ = ["no_keychain", "sources"]
 
 WORDS = "The default model is small. Qwen3 8B fits this machine: 4.60 GB."
 
@@ -40,9 +39,8 @@ def press(qtbot: QtBot, banner: Banner, name: str) -> None:
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
 
-def test_the_default_model_is_said_to_be_small(qtbot: QtBot, window: MainWindow, chat: Chat, room: MachineRoom) -> None:
-    window.windows.offer_room(room)
-    window.conversation.offer_larger_model(room)
+def test_the_default_model_is_said_to_be_small(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    window.conversation.offer_larger_model(window.windows.memory)
     assert offered(window) is None
     chat.start()
     wait_for_offer(qtbot, window)
@@ -51,11 +49,10 @@ def test_the_default_model_is_said_to_be_small(qtbot: QtBot, window: MainWindow,
 
 
 def test_its_button_opens_discover_at_the_model(
-    qtbot: QtBot, window: MainWindow, chat: Chat, room: MachineRoom, no_keychain: None, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, window: MainWindow, chat: Chat, no_keychain: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    window.windows.offer_room(room)
-    window.conversation.offer_larger_model(room)
+    window.conversation.offer_larger_model(window.windows.memory)
     chat.start()
     press(qtbot, wait_for_offer(qtbot, window), "Get a larger one…")
     models = window.windows.models
@@ -69,9 +66,8 @@ def test_its_button_opens_discover_at_the_model(
     window.windows.close()
 
 
-def test_put_away_it_stays_away(qtbot: QtBot, window: MainWindow, chat: Chat, room: MachineRoom) -> None:
-    window.windows.offer_room(room)
-    window.conversation.offer_larger_model(room)
+def test_put_away_it_stays_away(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    window.conversation.offer_larger_model(window.windows.memory)
     chat.start()
     press(qtbot, wait_for_offer(qtbot, window), "Close this notice")
     assert offered(window) is None
@@ -89,9 +85,8 @@ def test_it_is_remembered_that_it_was_put_away(chat: Chat) -> None:
     assert SettingsStore(path).settings.larger_model_declined
 
 
-def test_another_model_ends_it_for_good(qtbot: QtBot, window: MainWindow, chat: Chat, room: MachineRoom) -> None:
-    window.windows.offer_room(room)
-    window.conversation.offer_larger_model(room)
+def test_another_model_ends_it_for_good(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    window.conversation.offer_larger_model(window.windows.memory)
     chat.start()
     wait_for_offer(qtbot, window)
     chat.controller.load_model("better")
@@ -103,9 +98,9 @@ def test_another_model_ends_it_for_good(qtbot: QtBot, window: MainWindow, chat: 
 
 
 def test_a_machine_that_no_larger_model_fits_is_offered_none(qtbot: QtBot, chat: Chat) -> None:
-    tiny = MachineRoom(lambda: ModelRoom(2**30, keeps_quantised=True, total_bytes=2 * 2**30))
+    tiny = DeviceMemory(lambda: mac(2).memory)
     larger = LargerModel(chat.controller.model_slot, chat.controller.preferences, tiny)
     chat.start()
-    qtbot.waitUntil(lambda: tiny.room is not None)
+    qtbot.waitUntil(lambda: tiny.now is not None)
     assert larger.offered is None
     tiny.close()

@@ -153,6 +153,7 @@ def _plain_message(message: PortableMessage) -> Json:
         "drafting": asdict(message.drafting) if message.drafting else None,
         "control_offsets": message.control_offsets or None,
         "thinking": asdict(message.thinking) if message.thinking != NO_THINKING else None,
+        "context_cut": asdict(message.context_cut) if message.context_cut else None,
         "trace": plain_trace(message.trace) if message.trace else None,
     }
     return plain | {field: value for field, value in more.items() if value is not None}
@@ -180,6 +181,7 @@ def _message(data: Json, place: int, without: dict[str, int]) -> PortableMessage
             *(json.dumps(data[each]) if data.get(each) is not None else None for each in ("statistics", "drafting")),
             json.dumps(data.get("control_offsets")),
             json.dumps(data["thinking"]) if data.get("thinking") is not None else None,
+            None if data.get("context_cut") is None else json.dumps(data["context_cut"]),
             0,
             1,
         )
@@ -203,6 +205,7 @@ def _message(data: Json, place: int, without: dict[str, int]) -> PortableMessage
         drafting=row.drafting,
         control_offsets=tuple(each for each in row.control_offsets if 0 <= each < len(row.text)),
         thinking=row.thinking,
+        context_cut=row.context_cut,
         trace=trace,
     )
 

@@ -1,52 +1,101 @@
-"""Whether a model of the hub fits this machine: the memory gate's arithmetic, by what a search tells of a model.
+"""Whether a model of the hub fits this machine: the gate's own arithmetic (`memory_facts`) over what is known before.
 
-The gate (`inference/models/loading.py`) knows the weights' headers and the configuration; a search tells the weights'
-bytes alone. So the KV cache for 4,096 tokens, which the gate counts exactly, is an allowance here.
+The gate reads the headers of the weights and the configuration. The hub tells the bytes of the weights and their
+quantisation; so the size of the KV cache is an allowance here, and the rest comes out as the gate has it.
 """
 
 import re
-from enum import Enum, auto
+from dataclasses import dataclass, replace
 
-from rdchat.inference.api.model_room import ModelRoom
+from rdchat.hub.found_models import FoundModel
+from rdchat.hub.known_files import RepositoryFiles
+from rdchat.inference.api.memory_facts import (
+    GATE_TOKENS,
+    Fit,
+    MachineMemory,
+    MemoryNeed,
+    ModelSizes,
+    fit_of,
+    memory_need,
+)
+from rdchat.inference.api.requests import Dtype
 
-TIGHT_SHARE = 0.9  # of the room: beyond, the gate warns
-_CACHE_BYTES = 500_000_000  # 4,096 tokens in 16 bits: 0.47 GB with Llama 3.2 3B, 0.6 with Qwen3 8B ...
-_CACHE_SHARE = 0.02  # ... and of the weights: 1.3 GB with Llama 3.3 70B, whose weights are 40 GB in 4 bits
-_FLOAT32_BITS = 32
+_CACHE_VALUES = 61_000  # a token: 57,000 with Llama 3.2 3B, 74,000 with Qwen3 8B ...
+_CACHE_VALUES_PER_WEIGHT = 1.4e-6  # ... and 164,000 with Llama 3.3 70B
 _OVERHEAD_BITS = 0.5  # of a quantised weight: a scale and a bias in 16 bits each, for a group of 64
 _BITS = re.compile(r"(\d+)-bit|mxfp(\d)|nvfp(\d)")
+_GGUF_BITS = {
+    "q4_0": 4.5,
+    "q4_1": 5.0,
+    "q8_0": 8.5,
+    "q6_k": 6.5625,
+    "f16": 16.0,
+    "f32": 32.0,
+}  # of a weight in the file
+_CONVERTED = {"q4_0": (4, 5), "q4_1": (4, 5), "q8_0": (8, 9), "f32": (None, 32)}  # bits; and with scale and bias
+_GGUF_TYPE = re.compile(r"(" + "|".join(_GGUF_BITS) + r")\.gguf$", re.IGNORECASE)
 
 
-class Fit(Enum):
-    """How a model's needs stand to what there is."""
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What models are judged by.
 
-    UNKNOWN = auto()
-    FITS = auto()
-    TIGHT = auto()
-    TOO_LARGE = auto()
+    Attributes:
+        memory: Of this machine.
+        dtype: The precision that models are loaded in.
+    """
+
+    memory: MachineMemory
+    dtype: Dtype = Dtype.AUTO
+
+    def need(self, sizes: ModelSizes, drafter_bytes: int = 0) -> MemoryNeed:
+        """Return what a model needs here before it is loaded, together with so many bytes of a drafter."""
+        return replace(memory_need(sizes, self.dtype, self.memory.on_gpu), drafter_bytes=drafter_bytes)
+
+    def fit(self, sizes: ModelSizes | None, drafter_bytes: int = 0) -> Fit | None:
+        """Return whether a model fits together with a drafter; None where nobody knows its sizes."""
+        return None if sizes is None else fit_of(self.need(sizes, drafter_bytes), self.memory.room)
 
 
-def needed_bytes(weight_bytes: int, quantization: str, room: ModelRoom) -> int:
-    """Return the memory that a model needs here, with a KV cache for 4,096 tokens.
+def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> ModelSizes:
+    """Return what is known of a model's sizes by its safetensors.
 
     Args:
-        weight_bytes: Of its files.
-        quantization: Such as `4-bit`; empty where the weights are floats, which are taken to have 16 bits.
-        room: On a CPU weights become float32.
+        weight_bytes: Of the tensors.
+        quantization: Such as `4-bit`; empty where the weights are floats.
+        float_bits: Of most of the floats.
     """
-    weights = float(weight_bytes)
-    if not room.keeps_quantised:
-        found = _BITS.fullmatch(quantization)
-        bits = float(next(filter(None, found.groups()))) + _OVERHEAD_BITS if found else 16.0
-        weights *= _FLOAT32_BITS / bits
-    return int(weights * (1 + _CACHE_SHARE)) + _CACHE_BYTES
+    found = _BITS.fullmatch(quantization)
+    bits = int(next(filter(None, found.groups()))) if found else None
+    parameters = int(weight_bytes * 8 / (bits + _OVERHEAD_BITS if bits else float_bits))
+    return _sizes(weight_bytes, parameters, bits, Dtype.FLOAT32 if float_bits == 32 else Dtype.BFLOAT16)
 
 
-def fit_of(weight_bytes: int | None, quantization: str, room: ModelRoom | None, beside_bytes: int = 0) -> Fit:
-    """Return whether a model fits, together with so many bytes of a drafter."""
-    if weight_bytes is None or room is None:
-        return Fit.UNKNOWN
-    needed = needed_bytes(weight_bytes, quantization, room) + beside_bytes
-    if needed > room.limit_bytes:
-        return Fit.TOO_LARGE
-    return Fit.TIGHT if needed > TIGHT_SHARE * room.limit_bytes else Fit.FITS
+def sizes_found(model: FoundModel) -> ModelSizes | None:
+    """Return what is known of the sizes of a model that was found; None where the hub does not say."""
+    if model.weight_bytes is None:
+        return None
+    return sizes_of(model.weight_bytes, model.quantization, model.float_bits)
+
+
+def sizes_of_files(model: FoundModel, files: RepositoryFiles) -> ModelSizes:
+    """Return what is known of the sizes of a model once its files are known."""
+    gguf = next((file for file in files.files if file.name.lower().endswith(".gguf")), None)
+    if gguf is not None:
+        return sizes_of_gguf(gguf.name, gguf.size)
+    weights = {file.digest: file.size for file in files.files if file.name.endswith(".safetensors")}
+    return sizes_of(sum(weights.values()), model.quantization, model.float_bits)
+
+
+def sizes_of_gguf(name: str, file_bytes: int) -> ModelSizes:
+    """Return what is known of the model that a GGUF file is converted into, by the type that its name ends with."""
+    named = _GGUF_TYPE.search(name)
+    kind = named[1].lower() if named else "f16"
+    parameters = int(file_bytes * 8 / _GGUF_BITS[kind])
+    bits, stored = _CONVERTED.get(kind, (None, 16))
+    return _sizes(parameters * stored // 8, parameters, bits, Dtype.FLOAT32 if kind == "f32" else Dtype.FLOAT16)
+
+
+def _sizes(stored_bytes: int, parameters: int, bits: int | None, float_type: Dtype) -> ModelSizes:
+    cache_values = _CACHE_VALUES + int(parameters * _CACHE_VALUES_PER_WEIGHT)
+    return ModelSizes(parameters, stored_bytes, bits, float_type, cache_values, GATE_TOKENS)

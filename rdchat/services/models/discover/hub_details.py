@@ -17,6 +17,8 @@ from rdchat.services.background.latest_task import LatestTask
 from rdchat.services.models.discover.card_text import plain_card
 from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of
 
+_END_S = 0.5  # in which a question under way may end: a hub may take its time
+
 
 @dataclass(frozen=True, slots=True)
 class ModelDetails:
@@ -87,10 +89,10 @@ class HubDetails(QObject):
             repository: The hub id.
             facts: What a search told of it.
         """
-        self._card_task.cancel()
+        self._card_task.stop()
         self._hub_model = None
         self._set(ModelDetails(repository, facts=facts))
-        self._facts_task.start(lambda: self._looked_at(repository))
+        self._facts_task.start(lambda _tell: self._looked_at(repository))
 
     def retry(self) -> None:
         """Look at it once more."""
@@ -99,8 +101,8 @@ class HubDetails(QObject):
 
     def clear(self) -> None:
         """Look at nothing."""
-        self._facts_task.cancel()
-        self._card_task.cancel()
+        self._facts_task.stop()
+        self._card_task.stop()
         self.model = None
         self.changed.emit()
 
@@ -108,18 +110,18 @@ class HubDetails(QObject):
         """Take another one of the GGUF files."""
         if self.model is not None and self._hub_model is not None and gguf != self.model.gguf:
             details, hub_model = self.model, self._hub_model
-            self._facts_task.start(lambda: (hub_model, _with_files(details, hub_model, gguf)))
+            self._facts_task.start(lambda _tell: (hub_model, _with_files(details, hub_model, gguf)))
 
     def look_again(self) -> None:
         """See anew whether the model is on this machine."""
         if self.model is not None and self._hub_model is not None:
             details, hub_model = self.model, self._hub_model
-            self._facts_task.start(lambda: (hub_model, _with_files(details, hub_model, details.gguf)))
+            self._facts_task.start(lambda _tell: (hub_model, _with_files(details, hub_model, details.gguf)))
 
     def close(self) -> None:
         """Ask nothing more."""
-        self._facts_task.close()
-        self._card_task.close()
+        self._facts_task.close(_END_S)
+        self._card_task.close(_END_S)
 
     def _looked_at(self, repository: str) -> tuple[HubModel, ModelDetails]:
         """Ask the hub, and look on the disk; not on the main thread."""
@@ -140,7 +142,7 @@ class HubDetails(QObject):
         self._set(details)
         if first:
             repository, commit = details.repository, self._hub_model.commit
-            self._card_task.start(lambda: self._read_card(repository, commit))
+            self._card_task.start(lambda _tell: self._read_card(repository, commit))
 
     def _read_card(self, repository: str, commit: str) -> str:
         """Ask the hub for a card; not on the main thread."""

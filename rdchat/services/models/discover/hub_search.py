@@ -15,6 +15,7 @@ from rdchat.services.models.discover.hub_trouble import HubTrouble, trouble_of
 STEPS = (60, 200, 500)  # so many results are asked for, one after the other
 _TYPING_MS = 300  # a pause in typing asks; not every letter
 _SECOND_MS = 1000
+_END_S = 0.5  # in which a question under way may end: a hub may take its time
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class HubSearch(QObject):
         if query == self.state.query and not at_once:
             return
         words_only = replace(self.state.query, words=query.words) == query
-        self._task.cancel()
+        self._task.stop()
         self._waiting.stop()
         self._step = 0
         empty = not query.words.strip()
@@ -123,11 +124,11 @@ class HubSearch(QObject):
         """Ask nothing more."""
         self._typing.stop()
         self._waiting.stop()
-        self._task.close()
+        self._task.close(_END_S)
 
     def _ask(self) -> None:
         query, limit = self.state.query, STEPS[self._step]
-        self._task.start(lambda: self._found(query, limit))
+        self._task.start(lambda _tell: self._found(query, limit))
 
     def _found(self, query: HubQuery, limit: int) -> tuple[FoundModel, ...]:
         """Ask the hub; not on the main thread."""

@@ -6,7 +6,8 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.discover.machine_room import MachineRoom
+from rdchat.services.models.device_memory import DeviceMemory
+from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.discover.newcomers import Suggestion, for_machine
 
 
@@ -16,21 +17,21 @@ class LargerModel(QObject):
     Args:
         slot: The model that answers.
         preferences: Which models were loaded before, and whether the person declined.
-        room: This machine's memory.
+        memory: This machine's memory.
         parent: The Qt parent.
     """
 
     changed = Signal()
 
     def __init__(
-        self, slot: ModelSlot, preferences: SettingsControl, room: MachineRoom, parent: QObject | None = None
+        self, slot: ModelSlot, preferences: SettingsControl, memory: DeviceMemory, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._slot, self._preferences, self._room = slot, preferences, room
+        self._slot, self._preferences, self._memory = slot, preferences, memory
         self._offered: Suggestion | None = None
         slot.loaded.connect(self._look)
         slot.load_started.connect(self._decide)
-        room.changed.connect(self._decide)
+        memory.changed.connect(self._decide)
 
     @property
     def offered(self) -> Suggestion | None:
@@ -44,8 +45,8 @@ class LargerModel(QObject):
 
     def _look(self) -> None:
         """Find out about the memory; not before the default model is there, as that imports MLX."""
-        if self._wanted and self._room.room is None:
-            self._room.look()
+        if self._wanted and self._memory.now is None:
+            self._memory.ask()
         self._decide()
 
     @property
@@ -55,8 +56,8 @@ class LargerModel(QObject):
         return only_default and not settings.larger_model_declined
 
     def _decide(self) -> None:
-        room = self._room.room
-        fitting = for_machine(room) if room is not None and self._wanted else ()
+        memory = self._memory.now
+        fitting = for_machine(Machine(memory, self._slot.dtype)) if memory is not None and self._wanted else ()
         offered = fitting[0] if fitting else None
         if offered != self._offered:
             self._offered = offered

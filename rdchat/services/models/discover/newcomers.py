@@ -10,8 +10,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from rdchat.inference.api.model_room import ModelRoom
-from rdchat.services.models.discover.fit import Fit, fit_of
+from rdchat.inference.api.memory_facts import Fit, ModelSizes
+from rdchat.services.models.discover.fit import Machine, sizes_of
 
 _ALMOST = 0.97  # a Mac of 16 GB may tell of a little less
 
@@ -101,9 +101,14 @@ class Suggestion:
         """As a search would name it; all suggestions are quantised."""
         return "8-bit" if self.repository.endswith("8bit") else "4-bit"
 
-    def fit(self, room: ModelRoom | None) -> Fit:
+    @property
+    def sizes(self) -> ModelSizes:
+        """What its need of memory is reckoned from."""
+        return sizes_of(self.weight_bytes, self.quantization)
+
+    def fit(self, machine: Machine) -> Fit | None:
         """Return whether it fits a machine together with its drafter."""
-        return fit_of(self.weight_bytes, self.quantization, room, self.drafter.weight_bytes or 0)
+        return machine.fit(self.sizes, self.drafter.weight_bytes or 0)
 
 
 @cache
@@ -113,18 +118,18 @@ def suggestions() -> tuple[Suggestion, ...]:
     return tuple(_suggestion(fields) for fields in json.loads(text)["models"])
 
 
-def for_machine(room: ModelRoom) -> tuple[Suggestion, ...]:
+def for_machine(machine: Machine) -> tuple[Suggestion, ...]:
     """Return what was chosen for a machine of this memory and fits it, the first choice first.
 
     Where nothing of that does, it is what was chosen for the next smaller machines.
     """
-    fitting = [each for each in suggestions() if each.fit(room) in {Fit.FITS, Fit.TIGHT} and _is_for(each, room)]
+    fitting = [each for each in suggestions() if each.fit(machine) in {Fit.FITS, Fit.TIGHT} and _is_for(each, machine)]
     best = max((each.memory_gb for each in fitting), default=0)
     return tuple(each for each in fitting if each.memory_gb == best)
 
 
-def _is_for(suggestion: Suggestion, room: ModelRoom) -> bool:
-    return suggestion.memory_gb * 2**30 * _ALMOST <= room.total_bytes or suggestion.memory_gb == 8
+def _is_for(suggestion: Suggestion, machine: Machine) -> bool:
+    return suggestion.memory_gb * 2**30 * _ALMOST <= machine.memory.total_bytes or suggestion.memory_gb == 8
 
 
 def _suggestion(fields: dict[str, Any]) -> Suggestion:

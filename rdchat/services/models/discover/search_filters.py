@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rdchat.hub.found_models import FoundModel
-from rdchat.inference.api.model_room import ModelRoom
-from rdchat.services.models.discover.fit import Fit, fit_of
+from rdchat.inference.api.memory_facts import Fit
+from rdchat.services.models.discover.fit import Machine, sizes_found
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class SearchFilters:
         """Whether anything is asked for."""
         return self != SearchFilters()
 
-    def wanted(self, model: FoundModel, room: ModelRoom | None) -> bool:
+    def wanted(self, model: FoundModel, machine: Machine | None) -> bool:
         """Tell whether a model has all of it."""
         named = (
             (self.quantization, model.quantization),
@@ -40,8 +40,7 @@ class SearchFilters:
             return False
         if self.most_bytes is not None and (model.weight_bytes is None or model.weight_bytes > self.most_bytes):
             return False
-        fits = {Fit.FITS, Fit.TIGHT}
-        return not self.fitting or fit_of(model.weight_bytes, model.quantization, room) in fits
+        return not self.fitting or (machine is not None and machine.fit(sizes_found(model)) in {Fit.FITS, Fit.TIGHT})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Downloads as widgets see them: what goes on in the downloading process, told on the main thread."""
 
+import logging
 from contextlib import suppress
 from dataclasses import replace
 
@@ -12,10 +13,11 @@ from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadProgr
 from rdchat.hub.downloads.wanted_downloads import WantedDownload, write_wanted
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.tokens import Tokens
-from rdchat.services.background.work_thread import WorkThread
+from rdchat.services.background.work_queue import WorkQueue
 from rdchat.services.models.downloading.download_totals import DownloadTotals, totals_of
 from rdchat.services.models.downloading.left_over import LeftOver, free_bytes, left_over
 
+_LOG = logging.getLogger(__name__)
 LIMITS = DownloadLimits(tries=60, lock_wait_s=1e9)
 """The window has time: it goes on trying for an hour without a network, and waits for other programs' downloads."""
 _DISK_LOOK_MS = 3000
@@ -50,7 +52,7 @@ class Downloads(QObject):
         self._told.connect(self._take, Qt.ConnectionType.QueuedConnection)
         self._process = DownloadProcess(self._tell, tokens, limits)
         self._reserve_bytes = limits.reserve_bytes
-        self._work = WorkThread("downloads' disk", self)
+        self._work = WorkQueue("downloads' disk", self)
         self._shown: dict[str, DownloadProgress] = {}
         self._no_models: set[str] = set()
         self._remembered: tuple[WantedDownload, ...] | None = None
@@ -117,6 +119,10 @@ class Downloads(QObject):
         """Return where each download stands, in the order in which they were begun."""
         return tuple(self._shown.values())
 
+    def last_of(self, repository: str) -> DownloadProgress | None:
+        """Return where the last download of a repository stands; None where there was none."""
+        return next((each for each in reversed(self.progress()) if each.repository == repository), None)
+
     def is_model(self, download: str) -> bool:
         """Tell whether it answers by itself once it is here."""
         return download not in self._no_models
@@ -137,7 +143,7 @@ class Downloads(QObject):
         """List what earlier runs left unfinished, and go on with what went on then. Once; later calls do nothing."""
         if not self._restored:
             self._restored = True
-            self._work.run(left_over, self._take_left_over)
+            self._work.do(left_over, self._take_left_over)
 
     def watch_disk(self, watched: bool) -> None:
         """Look how much of the disk is free, every few seconds while somebody watches or something is downloaded."""
@@ -215,9 +221,12 @@ class Downloads(QObject):
         )
         if wanted != self._remembered:
             self._remembered = wanted
-            self._work.run(lambda: write_wanted(paths.downloads_path(), wanted))
+            self._work.do(lambda: write_wanted(paths.downloads_path(), wanted))
 
-    def _take_left_over(self, left: tuple[LeftOver, ...]) -> None:
+    def _take_left_over(self, left: tuple[LeftOver, ...] | RdchatError) -> None:
+        if isinstance(left, RdchatError):
+            _LOG.warning("What earlier runs left cannot be listed: %s", left)
+            return
         went_on = []
         for each in left:
             wanted = each.wanted
@@ -240,9 +249,9 @@ class Downloads(QObject):
             (self._disk_timer.start if wanted else self._disk_timer.stop)()
 
     def _look_at_disk(self) -> None:
-        self._work.run(free_bytes, self._take_free_bytes)
+        self._work.do(free_bytes, self._take_free_bytes)
 
-    def _take_free_bytes(self, free: int | None) -> None:
-        if free != self.free_bytes:
+    def _take_free_bytes(self, free: int | RdchatError | None) -> None:
+        if not isinstance(free, RdchatError) and free != self.free_bytes:
             self.free_bytes = free
             self.disk_looked.emit()

@@ -8,7 +8,7 @@ from rdchat.errors import RdchatError
 from rdchat.hub.endpoint import Endpoint, find_endpoint
 from rdchat.hub.hub_errors import AccessRefusedError
 from rdchat.hub.tokens import FoundToken, HubAccess, Token, Tokens, TokenSource
-from rdchat.services.background.work_thread import WorkThread
+from rdchat.services.background.work_queue import WorkQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +49,32 @@ class HubAccount(QObject):
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._tokens = tokens
-        self._work = WorkThread("hub account", self)
+        self._work = WorkQueue("hub account", self)
         self.status = AccountStatus()
 
     def look(self) -> None:
         """Find out which token is in use; the keychain may ask the person."""
         endpoint = self._begin("Looking for the token…")
         if endpoint is not None:
-            self._work.run(lambda: self._found(endpoint), self._end)
+            self._work.do(lambda: self._found(endpoint), self._end)
 
     def check(self) -> None:
         """Ask the hub whose token is in use."""
         endpoint = self._begin("Asking {host}…")
         if endpoint is not None:
-            self._work.run(lambda: self._named(endpoint), self._end)
+            self._work.do(lambda: self._named(endpoint), self._end)
 
     def give(self, text: str) -> None:
         """Have the hub check a token and keep it; `accepted` follows where it knows the token."""
         endpoint = self._begin("Asking {host}…")
         if endpoint is not None:
-            self._work.run(lambda: self._given(endpoint, text), self._end_giving)
+            self._work.do(lambda: self._given(endpoint, text), self._end_giving)
 
     def forget(self) -> None:
         """Forget the token that was given for this hub."""
         endpoint = self._begin("Forgetting the token…")
         if endpoint is not None:
-            self._work.run(lambda: self._forgotten(endpoint), self._end)
+            self._work.do(lambda: self._forgotten(endpoint), self._end)
 
     def close(self) -> None:
         """Wait for nothing: a keychain may ask the person for long."""
@@ -100,13 +100,15 @@ class HubAccount(QObject):
         self.changed.emit()
         return endpoint
 
-    def _end(self, status: AccountStatus) -> None:
-        self.status = status
+    def _end(self, told: AccountStatus | RdchatError) -> None:
+        if isinstance(told, RdchatError):
+            told = replace(self.status, busy="", problem=str(told))
+        self.status = told
         self.changed.emit()
 
-    def _end_giving(self, status: AccountStatus) -> None:
-        self._end(status)
-        if not status.problem:
+    def _end_giving(self, told: AccountStatus | RdchatError) -> None:
+        self._end(told)
+        if not self.status.problem:
             self.accepted.emit()
 
     # On the thread

@@ -12,13 +12,13 @@ from rdchat.inference.api.drafter_facts import InstalledDrafter, TargetMatch
 from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.folder_search import FolderSearch
-from rdchat.services.background.side_thread import SideThread
+from rdchat.services.background.work_queue import WorkQueue
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.drafters.own_card import figures_of
 
-MadeFor = Callable[[str], tuple[InstalledDrafter, ...]]
+MadeFor = Callable[[str], tuple[InstalledDrafter, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class DrafterShelf(QObject):
     ) -> None:
         super().__init__(parent)
         self._slot, self._drafting, self._preferences = slot, drafting, preferences
-        self._side = SideThread("drafters", self)
+        self._side = WorkQueue("drafters", self)
         self._models: FolderSearch | None = None
         self._made_for: FolderSearch | None = None
         self._figures: dict[str, dict[str, float]] = {}  # by drafter
@@ -102,7 +102,8 @@ class DrafterShelf(QObject):
 
         Args:
             models: Finds `InstalledModel`s.
-            made_for: Returns the drafters that were made for a model that is not loaded; may read files.
+            made_for: Returns the drafters that were made for a model that is not loaded; may read files. None before
+                the engine has begun.
         """
         self._models, self._made_for = models, FolderSearch(made_for, self)
         models.changed.connect(self.models_changed)
@@ -114,6 +115,9 @@ class DrafterShelf(QObject):
         if self._models is not None:
             self._models.look()
         self._drafting.look_for_drafters()
+        self._look_for_chosen()
+
+    def _look_for_chosen(self) -> None:
         if self._other is not None and self._made_for is not None and self._other.model is not None:
             self._made_for.look(self._other.model)
 
@@ -146,8 +150,7 @@ class DrafterShelf(QObject):
         if model is not None and not self._is_loaded(model.model):
             folder = model.model if Path(model.model).is_absolute() else ""
             self._other = ChosenModel(model.name, model.model, folder)
-            if self._made_for is not None:
-                self._made_for.look(model.model)
+            self._look_for_chosen()
         self.problem = ""
         self._refresh()
 
@@ -254,6 +257,7 @@ class DrafterShelf(QObject):
         if self._other is not None and self._is_loaded(self._other.model or ""):
             self._other = None
             self.models_changed.emit()
+        self._look_for_chosen()  # before the engine had begun nobody could tell
         self._refresh()
 
     @Slot()

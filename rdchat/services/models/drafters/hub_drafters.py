@@ -1,10 +1,6 @@
 """What the hub has to draft for a model, asked when a person wants to know."""
 
-import logging
-import threading
-from contextlib import suppress
-
-from PySide6.QtCore import QObject, Qt, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
@@ -12,9 +8,10 @@ from rdchat.hub.drafters.published_drafters import FoundDrafter, PublishedKind, 
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.tokens import Tokens
+from rdchat.services.background.latest_task import LatestTask, Tell
 from rdchat.services.models.downloading.downloads import Downloads
 
-_LOG = logging.getLogger(__name__)
+_END_S = 0.5  # in which a question under way may end: a hub may take its time
 
 
 class HubDrafters(QObject):
@@ -30,23 +27,25 @@ class HubDrafters(QObject):
         searching: Whether the hub is being asked.
         found: What was found so far.
         finished: What was downloaded since the window was first opened.
+        downloads: Fetch what is wanted.
         problem, hint: Why the hub could not be asked, or nothing be downloaded.
     """
 
     changed = Signal()
     downloaded = Signal(str)  # the hub id
-    _told = Signal(int, object)
 
     def __init__(self, tokens: Tokens, downloads: Downloads, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._tokens, self._downloads = tokens, downloads
-        self._search = 0
+        self._tokens, self.downloads = tokens, downloads
+        self._task = LatestTask("hub drafters", self)
         self.model = ""
         self.searching = False
         self.found: tuple[FoundDrafter, ...] = ()
         self.problem = self.hint = ""
         self.finished: set[str] = set()
-        self._told.connect(self._take, Qt.ConnectionType.QueuedConnection)
+        self._task.told.connect(self._take)
+        self._task.done.connect(self._on_done)
+        self._task.failed.connect(self._on_failed)
         downloads.progressed.connect(self._on_download)
 
     @property
@@ -68,50 +67,32 @@ class HubDrafters(QObject):
         """Fetch what was found, or go on with it; `changed` follows."""
         models = {found.repository for found in self.found if found.kind is PublishedKind.MODEL}
         try:
-            self._downloads.start(repository, is_model=repository in models)
+            self.downloads.start(repository, is_model=repository in models)
         except RdchatError as error:
             self.problem, self.hint = error.message, error.hint
             self.changed.emit()
 
-    def download_of(self, repository: str) -> DownloadProgress | None:
-        """Return where the last download of a repository stands; None where there was none."""
-        mine = [each for each in self._downloads.progress() if each.repository == repository]
-        return mine[-1] if mine else None
-
     def search(self, model: WantedModel) -> None:
         """Ask the hub; `changed` follows as things are found."""
-        self._search += 1
-        number = self._search
         self.model, self.searching, self.found, self.problem, self.hint = model.name, True, (), "", ""
-        threading.Thread(target=self._ask, args=(number, model), name="hub drafters", daemon=True).start()
+        self._task.start(lambda tell: self._ask(model, tell))
         self.changed.emit()
 
     def forget(self) -> None:
         """Stop, and forget what was found: it was for another model."""
-        self._search += 1
+        self._task.stop()
         self.model, self.searching, self.found, self.problem, self.hint = "", False, (), "", ""
         self.changed.emit()
 
     def close(self) -> None:
         """Stop; a request that is under way is let go."""
-        self._search += 1
+        self._task.close(_END_S)
 
-    def _ask(self, number: int, model: WantedModel) -> None:
-        try:
-            api = HubApi(self._tokens.access(find_endpoint()))
-            for found in find_published(api, model, lambda: self._search == number):
-                self._tell(number, found)
-        except RdchatError as error:
-            self._tell(number, error)
-        except Exception as error:
-            _LOG.exception("Looking for drafters on the hub failed")
-            self._tell(number, RdchatError(f"The search failed: {type(error).__name__}.", "The log says more."))
-        else:
-            self._tell(number, None)
-
-    def _tell(self, number: int, what: object) -> None:
-        with suppress(RuntimeError):  # the app has ended meanwhile
-            self._told.emit(number, what)
+    def _ask(self, model: WantedModel, tell: Tell) -> None:
+        """Ask the hub; not on the main thread."""
+        api = HubApi(self._tokens.access(find_endpoint()))
+        for found in find_published(api, model):
+            tell(found)
 
     @Slot(DownloadProgress)
     def _on_download(self, progress: DownloadProgress) -> None:
@@ -121,14 +102,17 @@ class HubDrafters(QObject):
                 self.downloaded.emit(progress.repository)
             self.changed.emit()
 
-    @Slot(int, object)
-    def _take(self, number: int, what: tuple[FoundDrafter, ...] | RdchatError | None) -> None:
-        if number != self._search:
-            return
-        if isinstance(what, RdchatError):
-            self.searching, self.problem, self.hint = False, what.message, what.hint
-        elif what is None:
-            self.searching = False
-        else:
-            self.found = what
+    @Slot(object)
+    def _take(self, found: tuple[FoundDrafter, ...]) -> None:
+        self.found = found
+        self.changed.emit()
+
+    @Slot()
+    def _on_done(self) -> None:
+        self.searching = False
+        self.changed.emit()
+
+    @Slot(RdchatError)
+    def _on_failed(self, error: RdchatError) -> None:
+        self.searching, self.problem, self.hint = False, error.message, error.hint
         self.changed.emit()

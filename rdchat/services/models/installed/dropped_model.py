@@ -3,7 +3,7 @@
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.errors import RdchatError
-from rdchat.services.background.background_task import BackgroundTask
+from rdchat.services.background.latest_task import LatestTask
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.sources import ModelSources
 
@@ -16,8 +16,8 @@ class DroppedModel(QObject):
     def __init__(self, sources: ModelSources, slot: ModelSlot, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._problem, self._slot = sources.problem, slot
-        self._task = BackgroundTask("dropped model", self)
-        self._task.finished.connect(self._take)
+        self._task = LatestTask("dropped model", self)
+        self._task.done.connect(self._take)
         self._task.failed.connect(self._on_failed)
 
     def take(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""The models on this machine and what they need of its memory, looked at beside the window's own work."""
+"""The models on this machine, looked for beside the window's own work."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -8,8 +8,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from rdchat.errors import RdchatError
 from rdchat.inference.api.drafter_facts import InstalledDrafter
 from rdchat.inference.api.library_model import FittingDrafter, LibraryModel
-from rdchat.inference.api.memory_facts import MachineMemory
-from rdchat.services.background.background_task import BackgroundTask
+from rdchat.services.background.latest_task import LatestTask
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.sources import ModelSources
@@ -21,22 +20,20 @@ _SMALLER = 0.7  # of the target's parameters: what a draft model has at most
 
 
 class Library(QObject):
-    """The list of models, the machine's memory, and which drafters fit a model. Lives on the main thread.
+    """The list of models, and which drafters fit a model. Lives on the main thread.
 
     Args:
-        sources: Read models and ask the device.
+        sources: Read models.
         slot: The model that answers.
         preferences: Name the person's own folder.
         parent: The Qt parent.
 
     Attributes:
         models: What was found last.
-        memory: The machine's memory; None before the engine has begun.
         problem: Why models could not be looked for, a sentence; empty where they could.
     """
 
     changed = Signal()
-    memory_changed = Signal()
     drafters_found = Signal(LibraryModel, tuple)
 
     def __init__(
@@ -45,23 +42,17 @@ class Library(QObject):
         super().__init__(parent)
         self._sources, self._slot, self._preferences = sources, slot, preferences
         self.models: tuple[LibraryModel, ...] = ()
-        self.memory: MachineMemory | None = None
         self.problem = ""
         self._looked = self._again = False
-        self._search, self._asking, self._matching = (
-            BackgroundTask(name, self) for name in ("library", "memory", "drafters")
-        )
+        self._search, self._matching = (LatestTask(name, self) for name in ("library", "drafters"))
         self._search.told.connect(self._take_some)
-        self._search.finished.connect(self._take_all)
+        self._search.done.connect(self._take_all)
         self._search.failed.connect(self._on_failed)
-        self._asking.finished.connect(self._take_memory)
-        self._matching.finished.connect(self._take_drafters)
+        self._matching.done.connect(self._take_drafters)
         self._matching.failed.connect(self._match_now)
         self._to_match: LibraryModel | None = None
         self._match_timer = QTimer(self, interval=_MATCH_MS, singleShot=True)
         self._match_timer.timeout.connect(self._match_now)
-        for happened in (slot.loaded, slot.failed, slot.unloaded):
-            happened.connect(self.ask_memory)
         slot.loaded.connect(self._on_loaded)
 
     @property
@@ -82,12 +73,6 @@ class Library(QObject):
         self._again = False
         find, chosen = self._sources.models, self._preferences.settings.models_folder
         self._search.start(lambda tell: _gathered(find, chosen, tell))
-
-    @Slot()
-    def ask_memory(self) -> None:
-        """Ask for the machine's memory; `memory_changed` follows."""
-        if not self._asking.running:
-            self._asking.start(lambda _tell: self._sources.memory())
 
     def match(self, model: LibraryModel) -> None:
         """Look which drafter heads fit a model; `drafters_found` follows, for the last of those asked about quickly."""
@@ -148,7 +133,7 @@ class Library(QObject):
 
     def close(self) -> None:
         """End what goes on."""
-        for task in (self._search, self._asking, self._matching):
+        for task in (self._search, self._matching):
             task.close()
 
     def _show(self, models: tuple[LibraryModel, ...]) -> None:
@@ -174,12 +159,6 @@ class Library(QObject):
     def _on_failed(self, error: RdchatError) -> None:
         self._looked, self.problem = True, str(error)
         self.changed.emit()
-
-    @Slot(object)
-    def _take_memory(self, memory: MachineMemory | None) -> None:
-        if memory is not None and memory != self.memory:
-            self.memory = memory
-            self.memory_changed.emit()
 
     @Slot(object)
     def _take_drafters(self, told: tuple[LibraryModel, tuple[FittingDrafter, ...] | None]) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import hub_cache, repository_of
 from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, restore, trashed_models
 from rdchat.inference.api.library_model import LibraryModel
-from rdchat.services.background.background_task import BackgroundTask
+from rdchat.services.background.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from rdchat.hub.deleting import DeletionPlan
@@ -75,11 +75,7 @@ class Removal(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.trash: tuple[TrashedModel, ...] = ()
-        self._then: Callable[[object], None] = lambda _result: None
-        self._waiting: list[tuple[Callable[[], object], Callable[[object], None]]] = []
-        self._task = BackgroundTask("removal", self)
-        self._task.finished.connect(self._on_finished)
-        self._task.failed.connect(self._on_failed)
+        self._work = WorkQueue("removal", self)
 
     def ask(self, model: LibraryModel) -> None:
         """Look what deleting a model would do; `asked` or `failed` follows."""
@@ -104,21 +100,12 @@ class Removal(QObject):
 
     def close(self) -> None:
         """Wait for what goes on: a deletion that is cut short can be put back."""
-        self._waiting = []
-        self._task.close()
+        self._work.close()
 
-    def _do(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
-        self._waiting.append((work, then))
-        if not self._task.running:
-            self._go_on()
+    def _do[T](self, work: Callable[[], T], then: Callable[[T], object]) -> None:
+        self._work.do(work, lambda told: self.failed.emit(told) if isinstance(told, RdchatError) else then(told))
 
-    def _go_on(self) -> None:
-        if self._waiting:
-            work, self._then = self._waiting.pop(0)
-            self._task.start(lambda _tell: work())
-
-    def _on_removed(self, model: LibraryModel, trashed: object) -> None:
-        assert trashed is None or isinstance(trashed, TrashedModel)
+    def _on_removed(self, model: LibraryModel, trashed: TrashedModel | None) -> None:
         self.removed.emit(Removed(model, trashed))
         self.look()
 
@@ -126,23 +113,10 @@ class Removal(QObject):
         self.restored.emit(trashed)
         self.look()
 
-    def _show(self, trash: object) -> None:
-        assert isinstance(trash, tuple)
+    def _show(self, trash: tuple[TrashedModel, ...]) -> None:
         if trash != self.trash:
             self.trash = trash
             self.trash_changed.emit()
-
-    @Slot(object)
-    def _on_finished(self, result: object) -> None:
-        self._then(result)
-        if not self._task.running:
-            self._go_on()
-
-    @Slot(RdchatError)
-    def _on_failed(self, error: RdchatError) -> None:
-        self.failed.emit(error)
-        if not self._task.running:
-            self._go_on()
 
 
 def _question(model: LibraryModel) -> RemovalQuestion:

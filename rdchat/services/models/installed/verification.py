@@ -12,7 +12,7 @@ from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.known_files import is_repository
 from rdchat.hub.tokens import Tokens
 from rdchat.inference.api.library_model import LibraryModel
-from rdchat.services.background.background_task import BackgroundTask
+from rdchat.services.background.latest_task import LatestTask
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
@@ -45,9 +45,9 @@ class Verification(QObject):
         self._tokens = tokens
         self.model: LibraryModel | None = None
         self.done_bytes = 0
-        self._task = BackgroundTask("verification", self)
+        self._task = LatestTask("verification", self)
         self._task.told.connect(self._on_bytes)
-        self._task.finished.connect(self._on_finished)
+        self._task.done.connect(self._on_finished)
         self._task.failed.connect(self._on_failed)
 
     def start(self, model: LibraryModel) -> None:

@@ -5,10 +5,10 @@ import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import IO
 
 from rdchat import host
 from rdchat.inference.api.training import TrainingNews, TrainingTask
+from rdchat.log import log_lines
 
 _END_S = 3.0  # in which it saves and ends once its input does
 _LOG = logging.getLogger(__name__)
@@ -33,7 +33,8 @@ class TrainingProcess:
         self._send(task.to_json())
         self._reader = threading.Thread(target=self._read, name="training", daemon=True)
         self._reader.start()
-        threading.Thread(target=_log_lines, args=(self._process.stderr,), name="training's log", daemon=True).start()
+        log = (_LOG, self._process.stderr)
+        threading.Thread(target=log_lines, args=log, name="training's log", daemon=True).start()
 
     @property
     def pid(self) -> int:
@@ -77,10 +78,3 @@ class TrainingProcess:
             with suppress(OSError):
                 self._process.stdin.close()
         self._tell(status)
-
-
-def _log_lines(stream: IO[bytes] | None) -> None:
-    if stream is not None:
-        with stream:
-            for line in stream:
-                _LOG.warning("%s", line.decode(errors="replace").rstrip()[:1000])

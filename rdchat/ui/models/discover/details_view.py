@@ -3,18 +3,20 @@
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
 
-from rdchat.inference.api.model_room import ModelRoom
+from rdchat.inference.api.memory_facts import ModelSizes
+from rdchat.services.models.discover.fit import Machine, sizes_found, sizes_of_files
 from rdchat.services.models.discover.hub_details import ModelDetails
 from rdchat.services.models.discover.newcomers import Suggestion
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.opening import open_page
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.models.discover import words
 from rdchat.ui.models.discover.card_view import CardView
 from rdchat.ui.models.discover.download_box import DownloadBox
 from rdchat.ui.models.discover.files_box import FilesBox
 from rdchat.ui.models.discover.link_button import LinkButton
-from rdchat.ui.models.discover.notice_view import NoticeView, open_page
+from rdchat.ui.models.discover.notice_view import NoticeView
 from rdchat.ui.models.discover.suggestion_box import SuggestionBox
 
 _GATED = "Gated: its authors give access on its page, and the hub wants a token."
@@ -134,7 +136,7 @@ class DetailsView(QStackedWidget):
     def show_model(
         self,
         model: ModelDetails,
-        room: ModelRoom | None,
+        machine: Machine | None,
         suggestion: Suggestion | None,
         here: frozenset[str],
     ) -> None:
@@ -142,7 +144,7 @@ class DetailsView(QStackedWidget):
 
         Args:
             model: That.
-            room: This machine's memory; None where it is not known yet.
+            machine: What it is judged by; None where that is not known yet.
             suggestion: The model's entry in the list for newcomers.
             here: Hub ids of what is on this machine.
         """
@@ -157,7 +159,7 @@ class DetailsView(QStackedWidget):
             self._card = None
             self.card.show_card("")
             self.cut.hide()
-        self._show_facts(model, room, suggestion)
+        self._show_facts(model, machine, suggestion)
         self._show_download(model)
         self.suggestion.show_suggestion(suggestion, here)
         self.files.show_files(model.files)
@@ -171,7 +173,7 @@ class DetailsView(QStackedWidget):
                 button.setFocus(Qt.FocusReason.ShortcutFocusReason)
                 return
 
-    def _show_facts(self, model: ModelDetails, room: ModelRoom | None, suggestion: Suggestion | None) -> None:
+    def _show_facts(self, model: ModelDetails, machine: Machine | None, suggestion: Suggestion | None) -> None:
         publisher, name = words.split_name(model.repository)
         self.name.setText(name)
         self.publisher.setText(publisher)
@@ -180,28 +182,17 @@ class DetailsView(QStackedWidget):
         self.made.setText(words.make_words(facts) if facts else "")
         self.made.setVisible(facts is not None)
         self.popularity.setText(words.popularity(facts) if facts else "Asking the hub…")
-        weights, quantization = self._weights(model, suggestion)
+        sizes = _sizes(model, suggestion)
         beside = (suggestion.drafter.weight_bytes or 0) if suggestion else 0
-        text, fit = words.memory_words(weights, quantization, room, beside)
+        text, fit = words.memory_words(sizes, machine, beside)
         self.fit.setText(text)
-        self.fit.set_color(words.FIT_COLORS[fit])
-        self.fit.setVisible(bool(text) and (facts is not None or weights is not None))
+        self.fit.set_color(words.FIT_COLORS[fit] if fit else "muted")
+        self.fit.setVisible(bool(text) and (facts is not None or sizes is not None))
         gated = facts is not None and facts.gated
         self.access.setVisible(gated)
         self.token.setVisible(gated)
         self.problem.setText(f"{model.problem} {model.hint}".strip())
         self.problem.setVisible(bool(model.problem))
-
-    def _weights(self, model: ModelDetails, suggestion: Suggestion | None) -> tuple[int | None, str]:
-        """Return the bytes of a model's weights, by its files where they are known, and its quantisation."""
-        quantization = model.facts.quantization if model.facts else ""
-        if model.files is not None:
-            endings = (".safetensors", ".gguf")
-            weights = {file.digest: file.size for file in model.files.files if file.name.lower().endswith(endings)}
-            return sum(weights.values()), quantization
-        if model.facts is not None and model.facts.weight_bytes is not None:
-            return model.facts.weight_bytes, quantization
-        return (suggestion.weight_bytes, suggestion.quantization) if suggestion else (None, "")
 
     def _show_download(self, model: ModelDetails) -> None:
         names = [file.name for file in model.ggufs]
@@ -233,3 +224,11 @@ class DetailsView(QStackedWidget):
 
     def _ask_for_token(self) -> None:
         self.token_requested.emit(self._model.repository if self._model else "")
+
+
+def _sizes(model: ModelDetails, suggestion: Suggestion | None) -> ModelSizes | None:
+    """Return what a model's need of memory is reckoned from: its files where they are known."""
+    if model.facts is not None and model.files is not None:
+        return sizes_of_files(model.facts, model.files)
+    found = sizes_found(model.facts) if model.facts is not None else None
+    return found or (suggestion.sizes if suggestion else None)

@@ -11,13 +11,7 @@ from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.link_button import LinkButton
-
-_STATES = {
-    DownloadState.WAITING: "Waiting for other downloads",
-    DownloadState.ASKING: "Asking the hub for its files…",
-    DownloadState.CHECKING: "Checking what is here…",
-    DownloadState.PAUSED: "Paused",
-}
+from rdchat.ui.models.downloads.words import state_words
 
 
 class DownloadBox(QWidget):
@@ -85,16 +79,11 @@ class DownloadBox(QWidget):
         self.setEnabled(True)
         self._refresh()
 
-    def _progress(self) -> DownloadProgress | None:
-        """Return where the last download of it stands."""
-        found = [each for each in self._downloads.progress() if each.repository == self._repository]
-        return found[-1] if found else None
-
     def _refresh(self) -> None:
-        progress = self._progress()
+        progress = self._downloads.last_of(self._repository)
         finished = self._here or (progress is not None and progress.state is DownloadState.FINISHED)
         going = progress is not None and not progress.state.has_ended and not finished
-        size = f" {formatting.memory(self._size)}" if self._size else ""
+        size = f" {formatting.file_size(self._size)}" if self._size else ""
         newer = " the newer version," if self._older_here else ""
         self.button.setText(
             f"Download{newer}{size}" if not (progress and progress.state is DownloadState.PAUSED) else "Resume"
@@ -129,10 +118,8 @@ class DownloadBox(QWidget):
         self.bar.setValue(round(1000 * progress.done_bytes / total) if total else 0)
         if progress.notes:
             self._say(progress.notes[0], "warning")
-        elif progress.state is DownloadState.DOWNLOADING:
-            self._say(progress_words(progress))
         else:
-            self._say(_STATES.get(progress.state, ""))
+            self._say(state_words(progress))
 
     def _say(self, text: str, color: str = "muted") -> None:
         self.words.set_color(color)
@@ -157,19 +144,3 @@ class DownloadBox(QWidget):
         if self._slot is not None:
             self._slot.load(self._model)
             self._refresh()
-
-
-def progress_words(progress: DownloadProgress) -> str:
-    """Return `1.20 GB of 4.61 GB, 24 MB/s, 2 min left`."""
-    words = f"{formatting.memory(progress.done_bytes)} of {formatting.memory(progress.total_bytes)}"
-    if progress.bytes_per_second and progress.seconds_left is not None:
-        words += f", {formatting.memory(round(progress.bytes_per_second))}/s"
-        words += f", {_time_words(progress.seconds_left)} left"
-    return words
-
-
-def _time_words(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

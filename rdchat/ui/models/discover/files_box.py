@@ -5,9 +5,9 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.ui.look import formatting
+from rdchat.ui.look.formatting import file_size
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.models.discover import words
 from rdchat.ui.models.discover.link_button import LinkButton
 
 _MOST_FILES, _MOST_LEFT_OUT = 200, 30
@@ -65,7 +65,7 @@ class FilesBox(QWidget):
         grid.setHorizontalSpacing(MEDIUM)
         grid.setVerticalSpacing(2)
         for place, file in enumerate(sorted(files.files, key=lambda file: -file.size)[:_MOST_FILES]):
-            size = ThemedLabel(self._theme, _file_size(file.size), "muted", -1, tabular=True)
+            size = ThemedLabel(self._theme, file_size(file.size), "muted", -1, tabular=True)
             size.setAlignment(Qt.AlignmentFlag.AlignRight)
             name = ElidedLabel(self._theme, file.name, points_more=-1, mode=Qt.TextElideMode.ElideMiddle)
             grid.addWidget(size, place, 0)
@@ -84,9 +84,3 @@ class FilesBox(QWidget):
         label.setWordWrap(True)
         label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         return label
-
-
-def _file_size(count: int) -> str:
-    return (
-        words.size(count) if count >= 1_000_000 else f"{max(count, 1) / 1000:.0f} kB" if count >= 500 else f"{count} B"
-    )

@@ -1,13 +1,12 @@
 """What stands in a list's or a card's place: what goes on, or what went wrong and what to do about it."""
 
-from PySide6.QtCore import Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from rdchat.services.models.discover.hub_trouble import HubTrouble
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.opening import open_page
 from rdchat.ui.look.theme import LARGE, SMALL, Theme
-from rdchat.ui.transcript.markdown.blocks import is_openable
 
 
 class NoticeView(QWidget):
@@ -79,9 +78,3 @@ class NoticeView(QWidget):
         self.words.setVisible(bool(more))
         for button in (self.page, self.token, self.retry, self.clear):
             button.hide()
-
-
-def open_page(address: str) -> None:
-    """Open a web page in the browser, after a click."""
-    if is_openable(address):
-        QDesktopServices.openUrl(QUrl(address))

@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSplitter, QStackedWidget, QVBoxLayou
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download_progress import DownloadProgress
 from rdchat.hub.endpoint import find_endpoint
+from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.discover.hub_search import STEPS, HubQuery
 from rdchat.services.models.discover.newcomers import for_machine, suggestions
 from rdchat.services.models.discover.search_filters import SearchFilters, choices_among
@@ -43,6 +44,7 @@ class DiscoverPage(QWidget):
         self._desk, self._theme = desk, theme
         self._filters = SearchFilters()
         self._chosen: Row | None = None
+        self._machine: Machine | None = None  # what is shown was judged by it
         self.bar = SearchBar(theme)
         self.list = ResultsView(theme)
         self.notice = NoticeView(theme)
@@ -111,8 +113,8 @@ class DiscoverPage(QWidget):
         self.details.retry_requested.connect(desk.details.retry)
         search.changed.connect(self._show_results)
         desk.details.changed.connect(self._show_details)
-        desk.room.changed.connect(self._show_all)
-        desk.slot.loaded.connect(self._look_at_room)
+        desk.memory.changed.connect(self._judge_anew)
+        desk.slot.loaded.connect(self._judge_anew)
         desk.here.changed.connect(self._show_all)
         desk.downloads.finished.connect(self._on_finished)
 
@@ -129,14 +131,15 @@ class DiscoverPage(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._desk.here.look()
-        self._look_at_room()
+        self._desk.memory.ask()
+        self._judge_anew()
         if not self._chosen:
             self.bar.field.setFocus()
 
-    def _look_at_room(self) -> None:
-        """Find out about the memory, which the device cannot tell before the engine has begun."""
-        if self.isVisible() and self._desk.room.room is None:
-            self._desk.room.look()
+    def _judge_anew(self) -> None:
+        """Say by the memory that there is now what fits."""
+        if self.isVisible() and self._desk.machine != self._machine:
+            self._show_all()
 
     def _search(self, query: HubQuery, *, at_once: bool = False) -> None:
         self._desk.search.search(query, at_once=at_once)
@@ -150,17 +153,18 @@ class DiscoverPage(QWidget):
         self._show_details()
 
     def _show_results(self) -> None:
-        state, room, here = self._desk.search.state, self._desk.room.room, self._desk.here.repositories
+        state, here = self._desk.search.state, self._desk.here.repositories
+        machine = self._machine = self._desk.machine
         searching = bool(state.query.words.strip())
         self.bar.show_filters(searching)
         if not searching:
-            first = for_machine(room) if room is not None else ()
-            self.list.rows.set_rows(newcomer_rows(suggestions(), first, room, here))
+            first = for_machine(machine) if machine is not None else ()
+            self.list.rows.set_rows(newcomer_rows(suggestions(), first, machine, here))
             self._left.setCurrentWidget(self.list)
         else:
             self.bar.show_choices(choices_among(state.found))
-            shown = [model for model in state.found if self._filters.wanted(model, room)]
-            self.list.rows.set_rows(found_rows(shown, room, here))
+            shown = [model for model in state.found if self._filters.wanted(model, machine)]
+            self.list.rows.set_rows(found_rows(shown, machine, here))
             if shown:
                 self._left.setCurrentWidget(self.list)
             else:
@@ -235,7 +239,7 @@ class DiscoverPage(QWidget):
             self.details.show_nothing()
             return
         suggestion = next((each for each in suggestions() if each.repository == model.repository), None)
-        self.details.show_model(model, self._desk.room.room, suggestion, self._desk.here.repositories)
+        self.details.show_model(model, self._desk.machine, suggestion, self._desk.here.repositories)
 
     def _on_finished(self, progress: DownloadProgress) -> None:
         self._desk.here.look()

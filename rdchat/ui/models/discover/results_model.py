@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 
 from rdchat.hub.found_models import FoundModel
-from rdchat.inference.api.model_room import ModelRoom
-from rdchat.services.models.discover.fit import Fit, fit_of
+from rdchat.inference.api.memory_facts import Fit
+from rdchat.services.models.discover.fit import Machine, sizes_found
 from rdchat.services.models.discover.newcomers import Suggestion
 from rdchat.ui.models.discover import words
 
@@ -92,7 +92,7 @@ class ResultsModel(QAbstractListModel):
         return row if role == ROW else None
 
 
-def found_rows(found: Sequence[FoundModel], room: ModelRoom | None, here: frozenset[str]) -> list[Row]:
+def found_rows(found: Sequence[FoundModel], machine: Machine | None, here: frozenset[str]) -> list[Row]:
     """Return the rows of what a search found."""
     return [
         Row(
@@ -100,7 +100,7 @@ def found_rows(found: Sequence[FoundModel], room: ModelRoom | None, here: frozen
             words.split_name(model.repository)[1],
             words.row_facts(model),
             words.download_count(model.downloads),
-            _marks(fit_of(model.weight_bytes, model.quantization, room), model.repository in here, model.gated),
+            _marks(machine.fit(sizes_found(model)) if machine else None, model.repository in here, model.gated),
             model,
         )
         for model in found
@@ -108,7 +108,7 @@ def found_rows(found: Sequence[FoundModel], room: ModelRoom | None, here: frozen
 
 
 def newcomer_rows(
-    suggestions: Sequence[Suggestion], first: Sequence[Suggestion], room: ModelRoom | None, here: frozenset[str]
+    suggestions: Sequence[Suggestion], first: Sequence[Suggestion], machine: Machine | None, here: frozenset[str]
 ) -> list[Row]:
     """Return the list for newcomers, what fits this machine best first."""
     rows: list[Row] = []
@@ -119,17 +119,17 @@ def newcomer_rows(
         for each in suggestions:
             if each.memory_gb == memory:
                 gated = each.checked is not None and each.checked.gated
-                marks = _marks(each.fit(room), each.repository in here, gated)
+                marks = _marks(each.fit(machine) if machine else None, each.repository in here, gated)
                 rows.append(Row(each.repository, each.name, words.suggestion_facts(each), "", marks))
     return rows
 
 
-def _marks(fit: Fit, here: bool, gated: bool) -> tuple[tuple[str, str], ...]:
+def _marks(fit: Fit | None, here: bool, gated: bool) -> tuple[tuple[str, str], ...]:
     marks = []
     if here:
         marks.append(("Here", "success"))
     if gated:
         marks.append(("Gated", "muted"))
-    if words.FIT_MARKS[fit]:
+    if fit in words.FIT_MARKS:
         marks.append((words.FIT_MARKS[fit], "warning" if fit is Fit.TIGHT else "muted"))
     return tuple(marks)

@@ -2,8 +2,9 @@
 
 from PySide6.QtCore import QModelIndex, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPainter
-from PySide6.QtWidgets import QFrame, QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QFrame, QListView, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
+from rdchat.ui.look.row_ground import paint_row_ground
 from rdchat.ui.look.theme import SMALL, Theme, control_font
 from rdchat.ui.models.discover.results_model import ROW, Index, ResultsModel, Row
 
@@ -29,7 +30,7 @@ class ResultDelegate(QStyledItemDelegate):
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         if row.repository:
-            self._paint_ground(painter, option, area)
+            paint_row_ground(painter, area, option.state, self._theme.colors)
             self._paint_row(painter, row, area.adjusted(SMALL + 2, 6, -SMALL, -6))
         else:
             painter.setPen(self._theme.colors.muted)
@@ -37,20 +38,6 @@ class ResultDelegate(QStyledItemDelegate):
             text = painter.fontMetrics().elidedText(row.title, Qt.TextElideMode.ElideRight, area.width() - SMALL)
             painter.drawText(area.adjusted(SMALL + 2, 0, 0, -4), Qt.AlignmentFlag.AlignBottom, text)
         painter.restore()
-
-    def _paint_ground(self, painter: QPainter, option: QStyleOptionViewItem, area: QRect) -> None:
-        colors, state = self._theme.colors, option.state
-        painter.setPen(Qt.PenStyle.NoPen)
-        if state & QStyle.StateFlag.State_Selected:
-            painter.setBrush(colors.selection)
-            painter.drawRoundedRect(area, 7, 7)
-        elif state & QStyle.StateFlag.State_MouseOver:
-            painter.setBrush(colors.raised)
-            painter.drawRoundedRect(area, 7, 7)
-        if state & QStyle.StateFlag.State_HasFocus and state & QStyle.StateFlag.State_KeyboardFocusChange:
-            painter.setPen(colors.accent)
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRoundedRect(area, 7, 7)
 
     def _paint_row(self, painter: QPainter, row: Row, text: QRect) -> None:
         colors = self._theme.colors

@@ -7,11 +7,11 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from rdchat.services.models.discover.newcomers import Source, Suggestion
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.opening import open_page
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover import words
 from rdchat.ui.models.discover.download_box import DownloadBox
 from rdchat.ui.models.discover.link_button import LinkButton
-from rdchat.ui.models.discover.notice_view import open_page
 
 
 class SuggestionBox(QWidget):

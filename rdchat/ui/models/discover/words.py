@@ -3,15 +3,15 @@
 from datetime import date
 
 from rdchat.hub.found_models import FoundModel
-from rdchat.inference.api.model_room import ModelRoom
-from rdchat.services.models.discover.fit import Fit, fit_of, needed_bytes
+from rdchat.inference.api.memory_facts import GATE_TOKENS, Fit, ModelSizes, gigabytes
+from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.discover.newcomers import Checked, SuggestedDrafter, Suggestion
 from rdchat.ui.look import formatting
 
 DOT = "  ·  "
 _NBSP = "\N{NO-BREAK SPACE}"
-FIT_MARKS = {Fit.UNKNOWN: "", Fit.FITS: "", Fit.TIGHT: "Tight", Fit.TOO_LARGE: "Too large"}
-FIT_COLORS = {Fit.UNKNOWN: "muted", Fit.FITS: "success", Fit.TIGHT: "warning", Fit.TOO_LARGE: "danger"}
+FIT_MARKS = {Fit.TIGHT: "Tight", Fit.TOO_LARGE: "Too large"}
+FIT_COLORS = {Fit.FITS: "success", Fit.TIGHT: "warning", Fit.TOO_LARGE: "danger"}
 
 
 def split_name(repository: str) -> tuple[str, str]:
@@ -31,7 +31,7 @@ def compact(number: int) -> str:
 
 def size(count: int | None) -> str:
     """Return `4.61 GB`; empty where nobody knows."""
-    return formatting.memory(count) if count else ""
+    return formatting.file_size(count) if count else ""
 
 
 def day(changed: str) -> str:
@@ -63,22 +63,20 @@ def make_words(model: FoundModel) -> str:
     return DOT.join(part for part in parts if part)
 
 
-def memory_words(
-    weight_bytes: int | None, quantization: str, room: ModelRoom | None, beside: int = 0
-) -> tuple[str, Fit]:
-    """Return whether a model fits, with the figures, and the same as a `Fit`."""
-    fit = fit_of(weight_bytes, quantization, room, beside)
-    if weight_bytes is None or room is None:
-        return ("The hub does not say how large its weights are." if room is not None else ""), fit
-    needed = formatting.memory(needed_bytes(weight_bytes, quantization, room) + beside)
-    there = formatting.memory(room.limit_bytes)
-    also = " and its drafter" if beside else ""
-    figures = f"about {needed} with 4,096 tokens of context{also}, of {there} that models may take"
+def memory_words(sizes: ModelSizes | None, machine: Machine | None, drafter_bytes: int = 0) -> tuple[str, Fit | None]:
+    """Return whether a model fits, with the figures, and the same as a `Fit`; None where nobody knows."""
+    if sizes is None or machine is None:
+        return ("The hub does not say how large its weights are." if machine is not None else ""), None
+    room, fit = machine.memory.room, machine.fit(sizes, drafter_bytes)
+    also = " and its drafter" if drafter_bytes else ""
+    needed = f"about {gigabytes(machine.need(sizes, drafter_bytes).total_bytes)}"
+    figures = f"{needed} with {GATE_TOKENS:,} tokens of context{also}, of {gigabytes(room.limit_bytes)}"
     if fit is Fit.TOO_LARGE:
-        return f"Too large for {formatting.MACHINE}: {figures}.", fit
+        return f"Too large for {formatting.MACHINE}: {figures} that models may take.", fit
     if fit is Fit.TIGHT:
-        return f"Tight on {formatting.MACHINE}: {figures}.", fit
-    return f"Fits {formatting.MACHINE}: {figures}.", fit
+        free = f", {gigabytes(room.free_bytes)} of it free now" if room.free_bytes < room.limit_bytes else ""
+        return f"Tight on {formatting.MACHINE}: {figures} that models may take{free}.", fit
+    return f"Fits {formatting.MACHINE}: {figures} that models may take.", fit
 
 
 def suggestion_facts(suggestion: Suggestion) -> str:

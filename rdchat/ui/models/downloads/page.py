@@ -6,12 +6,13 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QSt
 
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
 from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.look.formatting import file_size
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.downloads.empty_view import EmptyView
 from rdchat.ui.models.downloads.row import DownloadRow
-from rdchat.ui.models.downloads.words import size_words, totals_words
+from rdchat.ui.models.downloads.words import totals_words
 from rdchat.ui.models.token_dialog import TokenDialog
 
 _ROWS_AT_ONCE = 5  # are built, before anything else has its turn: each takes some milliseconds
@@ -156,9 +157,9 @@ class DownloadsPage(QWidget):
         said = totals_words(totals)
         self.totals.setText(said)
         self.totals.setVisible(bool(said))
-        disk = f"{size_words(free)} free on the disk that takes models." if free is not None else ""
+        disk = f"{file_size(free)} free on the disk that takes models." if free is not None else ""
         if lacking := downloads.lacking_bytes:
-            disk = f"{disk} {size_words(lacking)} more are needed for what is being downloaded."
+            disk = f"{disk} {file_size(lacking)} more are needed for what is being downloaded."
         elif said:
             disk = f"{disk} {_QUITTING}".strip()
         self.disk.setText(disk)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QPainter, QPaintEvent
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
@@ -11,14 +11,14 @@ from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.downloading.download_totals import model_name
 from rdchat.services.models.downloading.downloads import Downloads
 from rdchat.ui.look.buttons import IconButton, TextButton
-from rdchat.ui.look.formatting import counted
+from rdchat.ui.look.formatting import counted, file_size
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.opening import SHOW_FOLDER, open_page, show_folder
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.downloads import words
 from rdchat.ui.models.downloads.file_list import FileList
 from rdchat.ui.models.downloads.thin_bar import ThinBar
-from rdchat.ui.settings.preferences import show_folder
 
 _ICON = 18
 _ICONS = {
@@ -175,8 +175,7 @@ class DownloadRow(QWidget):
         finished, stopped = state is DownloadState.FINISHED, state in (DownloadState.PAUSED, DownloadState.FAILED)
         main = {DownloadState.PAUSED: "Resume", DownloadState.FAILED: "Try again"}.get(state, "Pause")
         self.main.setText("Load" if finished else main)
-        reveal = "Show in Finder" if QGuiApplication.platformName() == "cocoa" else "Open folder"
-        self.other.setText(reveal if finished else "Remove" if stopped else "Cancel")
+        self.other.setText(SHOW_FOLDER if finished else "Remove" if stopped else "Cancel")
         self.main.setVisible(not finished or self._downloads.is_model(self.id))
         self.clear.setVisible(finished)
         for button in (self.main, self.other):
@@ -217,7 +216,7 @@ class DownloadRow(QWidget):
         elif not self._progress.done_bytes:
             self._discard()
         elif self.question.isHidden():
-            size = words.size_words(self._progress.done_bytes)
+            size = file_size(self._progress.done_bytes)
             self.asked.setText(f"{size} of it is here. Keep that, to go on another time?")
             self.remove.setText(f"Remove {size}")
             self.question.show()
@@ -247,7 +246,7 @@ class DownloadRow(QWidget):
         self._downloads.clear(self.id)
 
     def _open_page(self) -> None:
-        QDesktopServices.openUrl(QUrl(self._progress.page))
+        open_page(self._progress.page)
 
     def _keep(self) -> None:
         self._cancelled = False

@@ -4,17 +4,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QMessageBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf, ShelfEntry
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.opening import show_folder
+from rdchat.ui.look.questions import ask
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.models.drafters.row_list import RowList
 from rdchat.ui.models.drafters.rows import InstalledRow
-from rdchat.ui.settings.preferences import show_folder
 
 _MOST_REASONS = 20
 _NONE = "No drafter for {name} is here yet. Look for a published one below, or train one."
@@ -98,16 +99,17 @@ class InstalledSection(QWidget):
 
     def ask_to_delete(self, entry: ShelfEntry) -> None:
         """Ask whether to move a drafter to the Trash."""
-        box = QMessageBox(QMessageBox.Icon.Question, "rdchat", f"Delete {entry.found.name}?", parent=self)
         used = "It is in use: replies are then drafted without it. " if entry.used else ""
-        box.setInformativeText(f"{used}It goes to the Trash.")
-        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        delete = box.addButton("Delete", QMessageBox.ButtonRole.DestructiveRole)
-        keep = box.addButton("Keep", QMessageBox.ButtonRole.RejectRole)
-        box.setDefaultButton(keep)
-        box.setEscapeButton(keep)
-        delete.clicked.connect(lambda: self._shelf.delete(entry))
-        box.open()
+        words = f"{used}It goes to the Trash."
+        ask(
+            self,
+            f"Delete {entry.found.name}?",
+            words,
+            "Delete",
+            lambda: self._shelf.delete(entry),
+            leave="Keep",
+            removes=True,
+        )
 
     def _say(self, label: ThemedLabel, words: str) -> None:
         label.setText(words)

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import QUrl, Signal
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from rdchat.hub.downloads.download_progress import DownloadProgress
@@ -13,6 +12,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.drafters.hub_drafters import HubDrafters
 from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.opening import open_page
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.drafters.row_list import RowList
@@ -93,7 +93,7 @@ class PublishedSection(QWidget):
     def _make(self, found: FoundDrafter) -> PublishedRow:
         row = PublishedRow(found, self._theme)
         row.download_requested.connect(self._hub.download)
-        row.page_requested.connect(lambda name: QDesktopServices.openUrl(QUrl(self._hub.page(name))))
+        row.page_requested.connect(lambda name: open_page(self._hub.page(name)))
         row.use_requested.connect(self._use)
         row.race_requested.connect(self._race)
         return row
@@ -105,7 +105,7 @@ class PublishedSection(QWidget):
         here = name in self._shelf.here or name in self._hub.finished
         settings = self._shelf.settings
         used = loaded and name == (settings.draft_model if is_model else settings.drafter)
-        download: DownloadProgress | None = self._hub.download_of(name)
+        download: DownloadProgress | None = self._hub.downloads.last_of(name)
         row.show_found(found, download, here=here, problem="" if is_model else problem, loaded=loaded, used=used)
 
     def _use(self, found: FoundDrafter) -> None:

@@ -8,9 +8,10 @@ from PySide6.QtWidgets import QHBoxLayout, QMenu, QProgressBar, QPushButton, QTo
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
 from rdchat.hub.drafters.published_drafters import FoundDrafter
 from rdchat.services.models.drafters.drafter_shelf import ShelfEntry
-from rdchat.ui.look.formatting import counted, decimal, memory, percent
+from rdchat.ui.look.formatting import counted, decimal, file_size
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, wrapped
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
+from rdchat.ui.models.downloads.words import state_words
 
 _LOAD_FIRST = "Load this model first."
 _MOST_FIGURES = 3
@@ -209,7 +210,7 @@ def _own_figures(figures: dict[str, float]) -> str:
 def _published_facts(found: FoundDrafter) -> list[str]:
     parts = [found.kind.words]
     if found.size is not None:
-        parts.append(memory(found.size))
+        parts.append(file_size(found.size))
     if found.same_tokenizer:
         parts.append("same tokenizer")
     if found.licence:
@@ -234,11 +235,4 @@ def _download_words(download: DownloadProgress) -> str:
         return f"{download.problem} {download.hint}".strip()
     if download.notes:
         return " ".join(download.notes)
-    if download.state is DownloadState.DOWNLOADING and download.total_bytes:
-        return f"Downloading, {percent(download.done_bytes / download.total_bytes)}"
-    return {
-        DownloadState.WAITING: "Waiting for other downloads",
-        DownloadState.ASKING: "Asking the hub",
-        DownloadState.CHECKING: "Checking",
-        DownloadState.PAUSED: "Paused",
-    }.get(download.state, "")
+    return state_words(download)

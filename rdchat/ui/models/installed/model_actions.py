@@ -13,11 +13,12 @@ from rdchat.services.models.installed.removal import RemovalQuestion, Removed, r
 from rdchat.services.models.installed.verification import Verified, reason_not_to_verify
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look import formatting
+from rdchat.ui.look.formatting import file_size
+from rdchat.ui.look.opening import show_folder
+from rdchat.ui.look.questions import ask
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.model_rows import ModelListView, key_of
-from rdchat.ui.models.installed.questions import ask
-from rdchat.ui.models.installed.words import Row, deletion_words, file_size, short_name, targets_of, verdict_words
-from rdchat.ui.settings.preferences import show_folder
+from rdchat.ui.models.installed.words import Row, deletion_words, short_name, targets_of, verdict_words
 
 _NOTHING = "No model is chosen."
 
@@ -115,7 +116,7 @@ class ModelActions(QObject):
             self.load()
 
     def _load(self, model: LibraryModel) -> None:
-        memory, slot = self._desk.library.memory, self._desk.slot
+        memory, slot = self._desk.memory.now, self._desk.slot
         if memory is not None and model.sizes is not None:
             need = memory_need(model.sizes, slot.dtype, memory.on_gpu)
             if fit_of(need, memory.room) is Fit.TOO_LARGE:
@@ -141,6 +142,7 @@ class ModelActions(QObject):
                 f"This frees {file_size(row.size)} of the disk. It cannot be undone.",
                 "Delete for good",
                 lambda: self._desk.removal.delete_for_good(row),
+                removes=True,
             )
         elif row is not None and not reason_not_to_delete(row):
             self._desk.removal.ask(row)
@@ -152,7 +154,8 @@ class ModelActions(QObject):
         words = deletion_words(question, loaded, drafts_for)
         name = short_name(model)
         title = f"Delete the download of {name}?" if model.is_unfinished else f"Delete {name}?"
-        ask(self._window, title, words, "Unload and delete" if loaded else "Delete", lambda: self._remove(question))
+        answer = "Unload and delete" if loaded else "Delete"
+        ask(self._window, title, words, answer, lambda: self._remove(question), removes=True)
 
     def _remove(self, question: RemovalQuestion) -> None:
         if self._is_in_use(question.model):

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFrame, QListView, QStyle, QStyledItemDelegate, QS
 from rdchat.hub.trash import TrashedModel
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.row_ground import paint_row_ground
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme, control_font
 from rdchat.ui.models.installed.words import Row, row_line, short_name
 
@@ -139,7 +140,7 @@ class RowDelegate(QStyledItemDelegate):
         selected = bool(option.state & QStyle.StateFlag.State_Selected)
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        self._paint_ground(painter, area, option.state)
+        paint_row_ground(painter, area, option.state, self._theme.colors)
         text = area.adjusted(SMALL + 2, 5, -SMALL, -5)
         text.setRight(text.right() - self._paint_mark(painter, text, row, bool(index.data(_LOADED))))
         deleted = isinstance(row, TrashedModel)
@@ -148,20 +149,6 @@ class RowDelegate(QStyledItemDelegate):
         )
         self._line(painter, text, row_line(row), top=False, color=colors.muted, bold=False)
         painter.restore()
-
-    def _paint_ground(self, painter: QPainter, area: QRect, state: QStyle.StateFlag) -> None:
-        colors = self._theme.colors
-        painter.setPen(Qt.PenStyle.NoPen)
-        if state & QStyle.StateFlag.State_Selected:
-            painter.setBrush(colors.selection)
-            painter.drawRoundedRect(area, 7, 7)
-        elif state & QStyle.StateFlag.State_MouseOver:
-            painter.setBrush(colors.raised)
-            painter.drawRoundedRect(area, 7, 7)
-        if state & QStyle.StateFlag.State_HasFocus and state & QStyle.StateFlag.State_KeyboardFocusChange:
-            painter.setPen(colors.accent)
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRoundedRect(area, 7, 7)
 
     def _paint_mark(self, painter: QPainter, text: QRect, row: Row, loaded: bool) -> int:
         """Draw the mark at the right; return the width that it takes."""

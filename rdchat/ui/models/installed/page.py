@@ -14,7 +14,7 @@ from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.details import ModelDetails
 from rdchat.ui.models.installed.list_pane import ListPane
 from rdchat.ui.models.installed.model_actions import ModelActions
-from rdchat.ui.models.installed.words import Row, file_size
+from rdchat.ui.models.installed.words import Row
 
 _MEMORY_MS = 5000  # between two looks at what other apps leave
 _LIST_WIDTH, _SMALLEST_LIST = 300, 230
@@ -42,7 +42,7 @@ class InstalledPage(QWidget):
         self._empty.setContentsMargins(2 * LARGE, 0, 2 * LARGE, 0)
         self.actions_ = ModelActions(desk, self.bar, self)
         self._memory_timer = QTimer(self, interval=_MEMORY_MS)
-        self._memory_timer.timeout.connect(desk.library.ask_memory)
+        self._memory_timer.timeout.connect(desk.memory.ask)
         self._lay_out()
         self._connect()
         self._show_list()
@@ -70,7 +70,7 @@ class InstalledPage(QWidget):
     def _connect(self) -> None:
         desk, rows = self._desk, self.pane.list
         desk.library.changed.connect(self._show_list)
-        desk.library.memory_changed.connect(lambda: self.details.memory.show_memory(desk.library.memory))
+        desk.memory.changed.connect(lambda: self.details.memory.show_memory(desk.memory.now))
         desk.library.drafters_found.connect(self._show_drafters)
         desk.removal.trash_changed.connect(self._show_list)
         slot = desk.slot
@@ -98,7 +98,7 @@ class InstalledPage(QWidget):
         """Look again each time: other programs download and delete as well."""
         super().showEvent(event)
         self._desk.library.look()
-        self._desk.library.ask_memory()
+        self._desk.memory.ask()
         self._memory_timer.start()
         self._desk.removal.look()
         if not event.spontaneous():
@@ -136,7 +136,7 @@ class InstalledPage(QWidget):
             self.pane.say("No model has these words.")
         else:
             size = sum(model.disk_bytes for model in models)
-            self.pane.say(f"{formatting.counted(len(models), 'model')}, {file_size(size)}")
+            self.pane.say(f"{formatting.counted(len(models), 'model')}, {formatting.file_size(size)}")
         self._empty.setText(_EMPTY if library.looked and not models else _NOTHING)
 
     def _show_loaded(self) -> None:
@@ -157,7 +157,7 @@ class InstalledPage(QWidget):
             loaded, info = library.is_loaded(row), self._desk.slot.info
             state = "Loaded" if loaded else "Loading…" if library.is_loading(row) else ""
             self.details.show_model(row, state)
-            self.details.memory.show_memory(library.memory)
+            self.details.memory.show_memory(self._desk.memory.now)
             weights = info.weights_bytes if loaded and info is not None else None
             self.details.memory.show_model(row, self._desk.slot.dtype, weights)
             if row.can_be_loaded:

@@ -9,6 +9,7 @@ from rdchat.inference.api.library_model import LibraryModel, Verifies
 from rdchat.inference.api.memory_facts import Fit, MachineMemory, MemoryNeed, fit_of, gigabytes
 from rdchat.services.models.installed.removal import RemovalQuestion
 from rdchat.ui.look import formatting
+from rdchat.ui.look.formatting import file_size
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
@@ -35,13 +36,6 @@ class Judgement:
     words: str
     detail: str
     color: str
-
-
-def file_size(count: int) -> str:
-    """Return bytes on a disk in powers of ten, as Finder counts: `93 MB`, `4.2 GB`."""
-    if count < 999_500:
-        return f"{count / 1e3:.0f} KB"
-    return f"{count / 1e6:.0f} MB" if count < 999_500_000 else f"{count / 1e9:.1f} GB"
 
 
 def short_name(row: Row) -> str:

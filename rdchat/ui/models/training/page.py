@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QMessageBox, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import DRAFTER
@@ -13,6 +13,7 @@ from rdchat.services.models.training.estimator import Estimator
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.labels import ElidedLabel, Separator
+from rdchat.ui.look.questions import ask
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.training.order_view import OrderView
 from rdchat.ui.models.training.progress_view import ProgressView
@@ -75,15 +76,8 @@ class TrainingPage(QWidget):
 
     def ask_to_discard(self) -> None:
         """Ask whether to end the training and remove what it made."""
-        box = QMessageBox(QMessageBox.Icon.Question, "rdchat", "Discard this training?", parent=self)
-        box.setInformativeText("The drafter and the data that was made for it are removed. This cannot be undone.")
-        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        discard = box.addButton("Discard", QMessageBox.ButtonRole.DestructiveRole)
-        keep = box.addButton("Keep", QMessageBox.ButtonRole.RejectRole)
-        box.setDefaultButton(keep)
-        box.setEscapeButton(keep)
-        discard.clicked.connect(self._training.discard)
-        box.open()
+        words = "The drafter and the data that was made for it are removed. This cannot be undone."
+        ask(self, "Discard this training?", words, "Discard", self._training.discard, leave="Keep", removes=True)
 
     def _show_state(self) -> None:
         state, order, chosen = self._training.state, self._training.order, self._shelf.chosen

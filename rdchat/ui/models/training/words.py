@@ -2,7 +2,7 @@
 
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.api.training import TrainingEstimate, TrainingOrder
-from rdchat.ui.look.formatting import counted, memory
+from rdchat.ui.look.formatting import counted, file_size, memory
 
 KIND_NAMES = {
     TrainedKind.RECURRENT: "Recurrent (recommended)",
@@ -71,12 +71,12 @@ def amount(order: TrainingOrder) -> str:
 
 def estimate_rows(order: TrainingOrder, estimate: TrainingEstimate) -> list[tuple[str, str, str]]:
     """Return name, figure and explanation of what a training takes."""
-    both = estimate.memory_bytes + estimate.model_bytes
+    both, disk = estimate.memory_bytes + estimate.model_bytes, file_size(estimate.disk_bytes)
     exact = order.hours is not None
     return [
         ("Time", about(estimate.seconds) if exact else f"About {about(estimate.seconds)}", _TIME[exact]),
         ("Answers", tokens_about(estimate.tokens).capitalize(), "What the model writes for the drafter to learn from."),
-        ("Disk", f"Up to {memory(estimate.disk_bytes)}", "Of training data, until the training is done or discarded."),
+        ("Disk", f"Up to {disk}", "Of training data, until the training is done or discarded."),
         (
             "Memory",
             f"Up to {memory(both)}",
@@ -90,9 +90,8 @@ def estimate_line(estimate: TrainingEstimate) -> str:
     """Return the same in one line: `About 2 h, 410,000 tokens, up to 2.40 GB of disk and 5.20 GB of memory`."""
     both = memory(estimate.memory_bytes + estimate.model_bytes)
     tokens = tokens_about(estimate.tokens).removeprefix("about ")
-    return (
-        f"About {about(estimate.seconds)}, {tokens}, up to {memory(estimate.disk_bytes)} of disk and {both} of memory."
-    )
+    disk = file_size(estimate.disk_bytes)
+    return f"About {about(estimate.seconds)}, {tokens}, up to {disk} of disk and {both} of memory."
 
 
 _TIME = {

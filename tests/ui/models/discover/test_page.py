@@ -87,7 +87,7 @@ def test_typing_finds_and_a_click_tells(qtbot: QtBot, hub: HubServer, page: Disc
     assert any(word.startswith("Fits this") for word in words)
     qtbot.waitUntil(lambda: page.details.card.body.toPlainText() == "Small\nA plot and a link", timeout=WAIT_MS)
     qtbot.mouseClick(page.details.files.fold, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: {"model.safetensors", "config.json", "400 kB"} <= set(said(page)))
+    qtbot.waitUntil(lambda: {"model.safetensors", "config.json", "400 KB"} <= set(said(page)))
     assert "Left out, as rdchat reads only data that it knows, never code or pickles: run.py." in said(page)
 
 
@@ -239,9 +239,9 @@ def test_a_model_is_downloaded_in_place_and_loaded(
     hub.bytes_per_second = 400_000
     click(qtbot, page, QWEN)
     box = page.details.download
-    assert box.button.text() == "Download 0 MB"
+    assert box.button.text() == "Download 403 KB"
     qtbot.mouseClick(box.button, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: " of 0 MB" in box.words.text(), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: " of 403 KB" in box.words.text(), timeout=WAIT_MS)
     assert box.bar.isVisible()
     with qtbot.waitSignal(page.downloads_requested):
         qtbot.mouseClick(box.more, Qt.MouseButton.LeftButton)

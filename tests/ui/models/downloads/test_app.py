@@ -24,12 +24,6 @@ LEFT = Qt.MouseButton.LeftButton
 WAIT_MS = 30_000
 
 
-@pytest.fixture(autouse=True)
-def no_drafters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for none: that imports MLX."""
-    monkeypatch.setattr("rdchat.app.installed_drafters", lambda _model: ())
-
-
 @contextmanager
 def running(qapp: QApplication, qtbot: QtBot) -> Iterator[tuple[App, ScriptedEngine]]:
     """Run the app with the scripted engine, and quit it as a person does."""

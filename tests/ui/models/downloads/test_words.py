@@ -5,6 +5,7 @@ import pytest
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState, FileProgress
 from rdchat.hub.hub_errors import Lack
 from rdchat.services.models.downloading.download_totals import DownloadTotals, totals_of
+from rdchat.ui.look import formatting
 from rdchat.ui.models.downloads import words
 
 GB = 10**9
@@ -22,12 +23,12 @@ def progress(
     [(7, "1 KB"), (93e6, "93 MB"), (999.6e6, "1.00 GB"), (1.24e9, "1.24 GB"), (39.7e9, "39.7 GB")],
 )
 def test_sizes(size: float, shown: str) -> None:
-    assert words.size_words(size) == shown
+    assert formatting.file_size(size) == shown
 
 
 def test_a_part_has_the_unit_of_the_whole() -> None:
-    assert words.part_words(0.31e9, 1.24e9) == "0.31 of 1.24 GB"
-    assert words.part_words(5e6, 93e6) == "5 of 93 MB"
+    assert formatting.part_size(0.31e9, 1.24e9) == "0.31 of 1.24 GB"
+    assert formatting.part_size(5e6, 93e6) == "5 of 93 MB"
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_a_part_has_the_unit_of_the_whole() -> None:
     ],
 )
 def test_time_left(seconds: float, shown: str) -> None:
-    assert words.left_words(seconds) == shown
+    assert formatting.time_left(seconds) == shown
 
 
 @pytest.mark.parametrize(

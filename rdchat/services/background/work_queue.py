@@ -1,4 +1,4 @@
-"""A thread for what may wait for a disk or a network, one thing after the other."""
+"""A thread for what may wait for a disk, a keychain or a network: one thing after the other, and each counts."""
 
 import logging
 import queue
@@ -14,11 +14,11 @@ from rdchat.errors import RdchatError
 _LOG = logging.getLogger(__name__)
 
 
-class SideThread(QObject):
-    """Does work on a thread of Python's, and hands its outcome to the main thread. Lives there.
+class WorkQueue(QObject):
+    """Does work on a thread of Python's, and hands each outcome over on the main thread. Lives there.
 
     Args:
-        name: Of the thread.
+        name: Of the thread, which begins with the first piece of work.
         parent: The Qt parent.
     """
 
@@ -56,7 +56,7 @@ class SideThread(QObject):
     def _run(self) -> None:
         while (task := self._work.get()) is not None:
             work, then = task
-            outcome = _outcome(work)
+            outcome = outcome_of(work, self._name)
             with suppress(RuntimeError):  # the app has ended meanwhile
                 self._ended.emit(then, outcome)
 
@@ -66,13 +66,15 @@ class SideThread(QObject):
             then(outcome)
 
 
-def _outcome(work: Callable[[], Any]) -> Any:
+def outcome_of[T](work: Callable[[], T], name: str) -> T | RdchatError:
+    """Return what some work returns, or why it failed; what was not foreseen is logged under the work's name."""
     try:
         return work()
     except RdchatError as error:
         return error
     except OSError as error:
+        _LOG.warning("%s failed", name, exc_info=True)
         return RdchatError(f"{error.filename or 'A file'} cannot be used: {error.strerror}.", "Check its folder.")
     except Exception as error:
-        _LOG.exception("Work beside the window failed")
+        _LOG.exception("%s failed unexpectedly", name)
         return RdchatError(f"Something went wrong: {type(error).__name__}.", "The log says more.")

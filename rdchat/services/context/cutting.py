@@ -1,0 +1,128 @@
+"""Where a chat that outgrew the model's context is cut, and the text that a summary is made of. Plain functions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rdchat.chat.context_cuts import cut_of, uncut
+from rdchat.chat.conversation import ContextCut, Message
+from rdchat.errors import PromptTooLongError
+from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.services.chat.chat_history import told
+
+Count = Callable[[Sequence[ChatMessage]], int]
+_LEAST_PIECE = 200  # characters: a context that holds no more summarises nothing
+
+SUMMARY_WISH = (
+    "Summarise the conversation below for yourself, so that you can go on with it without having read it. Keep names,"
+    " numbers, decisions, open questions and what the person wants. Write only the summary, in the conversation's own"
+    " language."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A chat that is to be cut.
+
+    Attributes:
+        path: Its messages from the root on.
+        system_prompt: May be empty.
+        typed: What will be asked next; blank where the path ends with a question.
+        limit: The model's context, in tokens.
+        reserve: Tokens that the next reply should have room for.
+    """
+
+    path: Sequence[Message]
+    system_prompt: str
+    typed: str
+    limit: int
+    reserve: int
+
+
+def place_to_cut(wanted: Wanted, count: Count, summary_tokens: int = 0) -> int | None:
+    """Return the id of the first message behind which the rest fits; None where even the last question does not.
+
+    Turns are left out whole. Where even the last question leaves less than the reserve, it is kept as long as the model
+    takes it.
+
+    Args:
+        wanted: What is to fit.
+        count: Returns the tokens of a conversation.
+        summary_tokens: Are taken by a summary of what is left out.
+    """
+    places = _places(wanted)
+    room = wanted.limit - wanted.reserve - summary_tokens
+    low, high = 0, len(places)
+    while low < high:
+        middle = (low + high) // 2
+        if _tokens(wanted, places[middle], count) <= room:
+            high = middle
+        else:
+            low = middle + 1
+    if low < len(places):
+        return wanted.path[places[low]].id
+    if places and _tokens(wanted, places[-1], count) + summary_tokens < wanted.limit:
+        return wanted.path[places[-1]].id
+    return None
+
+
+def text_before(path: Sequence[Message], message_id: int) -> str:
+    """Return what is said up to a message as plain text, with an earlier summary in the place of what it stands for."""
+    end = next(place for place, message in enumerate(path) if message.id == message_id) + 1
+    before = path[:end]
+    earlier = cut_of(before)
+    summary = earlier.context_cut.summary if earlier and earlier.context_cut else ""
+    parts = [f"Summary of what came before: {summary}"] if summary else []
+    for message in uncut(before):
+        said = message.text if message.role is Role.USER else message.parts.answer
+        if said.strip():
+            parts.append(f"{'Person' if message.role is Role.USER else 'Assistant'}: {said.strip()}")
+    return "\n\n".join(parts)
+
+
+def pieces_of(text: str, count: Count, room: int) -> list[str]:
+    """Cut a text into pieces that can be summarised one after the other.
+
+    Args:
+        text: Not blank.
+        count: Returns the tokens of a conversation.
+        room: Tokens that a piece may take with the words that ask for its summary.
+
+    Raises:
+        PromptTooLongError: If the context is too small for it.
+    """
+    pieces = []
+    size = len(text)
+    while text:
+        while _count(count, summary_request(text[:size], "")) > room:
+            size = size * 4 // 5
+            if size < _LEAST_PIECE:
+                raise PromptTooLongError("The model's context is too small to summarise this chat.")
+        pieces.append(text[:size])
+        text = text[size:]
+    return pieces
+
+
+def summary_request(piece: str, earlier: str) -> tuple[ChatMessage, ...]:
+    """Return the conversation that asks for the summary of a piece, with that of the pieces before it."""
+    before = f"Summary of what came before: {earlier}\n\n" if earlier else ""
+    return (ChatMessage(Role.USER, f"{SUMMARY_WISH}\n\n---\n{before}{piece}\n---"),)
+
+
+def _places(wanted: Wanted) -> list[int]:
+    """Return where the path can be cut: behind messages that a question follows, and behind the last cut."""
+    path = wanted.path
+    places = range(len(path) - len(uncut(path)), len(path))
+    asked = bool(wanted.typed.strip())
+    return [place for place in places if (path[place + 1].role is Role.USER if place + 1 < len(path) else asked)]
+
+
+def _tokens(wanted: Wanted, place: int, count: Count) -> int:
+    path = [replace(wanted.path[place], context_cut=ContextCut()), *wanted.path[place + 1 :]]
+    return _count(count, told(path, wanted.system_prompt, wanted.typed))
+
+
+def _count(count: Count, messages: Sequence[ChatMessage]) -> int:
+    try:
+        return count(messages)
+    except PromptTooLongError:
+        return 2**62

@@ -1,0 +1,82 @@
+"""A small ring in the composer: how much of the model's context the chat takes with what is typed."""
+
+from PySide6.QtCore import QRectF, QSize, Qt
+from PySide6.QtGui import QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from rdchat.services.context.context_meter import ContextUse
+from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.theme import TIGHT, Theme, control_font
+
+_RING, _STROKE, _HEIGHT = 14, 2.5, 30  # as high as the button beside it
+_NEARLY = 0.8  # of the context: its colour warns
+_WHOLE_CIRCLE = 360 * 16  # Qt's angles
+
+
+class ContextRing(QWidget):
+    """A ring and a share in per cent; the tokens are its tooltip. Without a count it takes no room."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._use: ContextUse | None = None
+        self.setFont(control_font(-1, tabular=True))
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.hide()
+        theme.changed.connect(self.update)
+
+    @property
+    def words(self) -> str:
+        """What stands beside the ring."""
+        if self._use is None:
+            return ""
+        if not self._use.fits:
+            return "Too long"
+        share = self._share
+        return "<1%" if 0 < share < 0.01 else f"{min(int(share * 100), 99)}%"
+
+    def show_use(self, use: ContextUse | None) -> None:
+        """Show a count, or nothing where there is none."""
+        self._use = use
+        self.setVisible(use is not None and use.tokens != 0)
+        if use is not None:
+            self.setAccessibleName(context_words(use))
+            self.setToolTip(wrapped(context_words(use)))
+        self.updateGeometry()
+        self.update()
+
+    @property
+    def _share(self) -> float:
+        if self._use is None:
+            return 0.0
+        return 1.0 if self._use.tokens is None else self._use.tokens / self._use.limit
+
+    def sizeHint(self) -> QSize:
+        return QSize(_RING + TIGHT + self.fontMetrics().horizontalAdvance(self.words) + 2, _HEIGHT)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        colors, share = self._theme.colors, self._share
+        fits = self._use is not None and self._use.fits
+        ink = colors.danger if not fits else colors.warning if share >= _NEARLY else colors.accent
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        ring = QRectF(0, (_HEIGHT - _RING) / 2, _RING, _RING).adjusted(*_inside())
+        painter.setPen(QPen(colors.border, _STROKE))
+        painter.drawEllipse(ring)
+        painter.setPen(QPen(ink, _STROKE, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap))
+        painter.drawArc(ring, 90 * 16, -round(min(share, 1.0) * _WHOLE_CIRCLE))
+        painter.setPen(colors.muted if fits and share < _NEARLY else ink)
+        words = self.rect().adjusted(_RING + TIGHT, 0, 0, 0)
+        painter.drawText(words, Qt.AlignmentFlag.AlignVCenter, self.words)
+
+
+def context_words(use: ContextUse) -> str:
+    """Say a count in a sentence."""
+    if use.tokens is None:
+        return f"This chat has far more than the {use.limit:,} tokens that the model takes."
+    typed = "This chat, with what you typed, takes" if use.typed else "This chat takes"
+    return f"{typed} {use.tokens:,} of the {use.limit:,} tokens of the model's context; the reply needs some too."
+
+
+def _inside() -> tuple[float, float, float, float]:
+    return _STROKE / 2, _STROKE / 2, -_STROKE / 2, -_STROKE / 2

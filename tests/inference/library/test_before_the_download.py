@@ -1,0 +1,142 @@
+"""What is said of a model of the hub is what the gate and the Installed page say of it once it is here."""
+
+import json
+import struct
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as GgmlType
+
+from rdchat.hub.found_models import found_model
+from rdchat.hub.known_files import HubFile, RepositoryFiles
+from rdchat.inference.api.memory_facts import MachineMemory, MemoryRoom, ModelSizes
+from rdchat.inference.api.requests import Dtype
+from rdchat.inference.library.folder_facts import read_facts
+from rdchat.services.models.discover.fit import Machine, sizes_found, sizes_of_files
+
+GB = 2**30
+LAYERS, HIDDEN, INNER, KV, VOCABULARY = 36, 4096, 12288, 1024, 151936  # Qwen3 8B
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": LAYERS,
+    "intermediate_size": INNER,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "rms_norm_eps": 1e-6,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 40960,
+}
+PARTS = {
+    "self_attn.q_proj": ("attn_q", HIDDEN, HIDDEN),
+    "self_attn.k_proj": ("attn_k", KV, HIDDEN),
+    "self_attn.v_proj": ("attn_v", KV, HIDDEN),
+    "self_attn.o_proj": ("attn_output", HIDDEN, HIDDEN),
+    "mlp.gate_proj": ("ffn_gate", INNER, HIDDEN),
+    "mlp.up_proj": ("ffn_up", INNER, HIDDEN),
+    "mlp.down_proj": ("ffn_down", HIDDEN, INNER),
+}
+MATRICES = {"model.embed_tokens": ("token_embd", VOCABULARY, HIDDEN), "lm_head": ("output", VOCABULARY, HIDDEN)} | {
+    f"model.layers.{layer}.{name}": (f"blk.{layer}.{short}", rows, columns)
+    for layer in range(LAYERS)
+    for name, (short, rows, columns) in PARTS.items()
+}
+WIDTHS = {"F32": 4, "BF16": 2, "F16": 2, "U32": 4}
+
+
+def write_folder(folder: Path, bits: int | None, floats: str) -> tuple[Path, dict[str, int]]:
+    """Write a model's headers with nothing behind them but a hole, and return how many numbers of each type it has."""
+    shapes: dict[str, tuple[str, list[int]]] = {}
+    for name, (_, rows, columns) in MATRICES.items():
+        if bits is None:
+            shapes[f"{name}.weight"] = floats, [rows, columns]
+        else:
+            shapes[f"{name}.weight"] = "U32", [rows, columns * bits // 32]
+            shapes |= {f"{name}.{part}": (floats, [rows, columns // 64]) for part in ("scales", "biases")}
+    header: dict[str, object] = {}
+    counts, end = Counter[str](), 0
+    for name, (kind, (rows, columns)) in shapes.items():
+        size = rows * columns * WIDTHS[kind]
+        header[name] = {"dtype": kind, "shape": [rows, columns], "data_offsets": [end, end + size]}
+        counts[kind] += rows * columns
+        end += size
+    folder.mkdir()
+    written = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(written)) + written)
+        file.truncate(8 + len(written) + end)
+    quantized = {} if bits is None else {"quantization": {"group_size": 64, "bits": bits}}
+    (folder / "config.json").write_text(json.dumps(CONFIG | quantized))
+    (folder / "tokenizer.json").write_text("{}")
+    return folder / "model.safetensors", dict(counts)
+
+
+def write_gguf(path: Path, kind: GgmlType) -> Path:
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(40960)
+    writer.add_block_count(LAYERS)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_head_count(32)
+    writer.add_head_count_kv(8)
+    writer.add_key_length(128)
+    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    end = 0
+    for name, rows, columns in MATRICES.values():
+        size = rows * columns // block * block_bytes
+        writer.add_tensor_info(f"{name}.weight", (rows, columns), np.dtype(np.float16), size, raw_dtype=kind)
+        end += size
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size + end + 4096)
+    return path
+
+
+def agree(before: ModelSizes | None, here: ModelSizes | None) -> None:
+    """The needs differ by little in every precision, on both devices; so do Macs' verdicts not at all."""
+    assert before is not None
+    assert here is not None
+    for on_gpu in (True, False):
+        for dtype in (Dtype.AUTO, Dtype.FLOAT16, Dtype.EIGHT_BIT, Dtype.FOUR_BIT):
+            for memory in (8, 16, 24, 36, 64, 128):
+                room = MemoryRoom(int(memory * GB * 0.7), memory * GB // 2)
+                machine = Machine(MachineMemory(on_gpu, memory * GB, room, 0), dtype)
+                told, needed = machine.need(before), machine.need(here)
+                assert told.total_bytes == pytest.approx(needed.total_bytes, rel=0.03), (on_gpu, dtype)
+                assert machine.fit(before) is machine.fit(here), (on_gpu, dtype, memory)
+
+
+@pytest.mark.parametrize(("bits", "floats"), [(None, "BF16"), (None, "F32"), (4, "BF16"), (8, "F16")])
+def test_safetensors(tmp_path: Path, bits: int | None, floats: str) -> None:
+    weights, counts = write_folder(tmp_path / "model", bits, floats)
+    told = {
+        "id": f"org/model-{bits}bit" if bits else "org/model",
+        "config": {"model_type": "llama"},
+        "safetensors": SimpleNamespace(parameters=counts),
+    }
+    unknown = dict.fromkeys(("tags", "downloads", "likes", "last_modified", "gated"))
+    found = found_model(SimpleNamespace(**told, **unknown))
+    here = read_facts(tmp_path / "model")
+    assert not here.problem
+    agree(sizes_found(found), here.sizes)
+    files = (HubFile("model.safetensors", weights.stat().st_size, "a" * 64), HubFile("config.json", 400, "b" * 40))
+    agree(sizes_of_files(found, RepositoryFiles("org/model", "main", "c" * 40, files, ())), here.sizes)
+
+
+@pytest.mark.parametrize("kind", [GgmlType.Q4_0, GgmlType.Q8_0, GgmlType.Q6_K, GgmlType.F16])
+def test_gguf(tmp_path: Path, kind: GgmlType) -> None:
+    path = write_gguf(tmp_path / f"model-{kind.name}.gguf", kind)
+    here = read_facts(path)
+    assert not here.problem
+    unknown = dict.fromkeys(("tags", "downloads", "likes", "last_modified", "gated", "config", "safetensors"))
+    found = found_model(SimpleNamespace(id="org/model-GGUF", **unknown))
+    assert sizes_found(found) is None
+    files = (HubFile(path.name, path.stat().st_size, "a" * 64),)
+    agree(sizes_of_files(found, RepositoryFiles("org/model-GGUF", "main", "c" * 40, files, ())), here.sizes)

@@ -1,0 +1,74 @@
+import threading
+
+from rdchat.errors import ModelError, PromptTooLongError
+from rdchat.services.context.context_meter import ContextMeter, ContextUse
+from rdchat.services.engine.engine_events import EngineState
+from tests.services.fakes import MODEL, ScriptedEngine
+from tests.services.window import WAIT_MS, Window, pause_midway
+
+
+def wait_for(window: Window, tokens: int | None) -> ContextUse:
+    meter = window.controller.context.meter
+    window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.tokens == tokens, timeout=WAIT_MS)
+    assert meter.use is not None
+    return meter.use
+
+
+def test_the_chat_is_counted_with_what_is_typed_on_a_thread_of_its_own(window: Window, engine: ScriptedEngine) -> None:
+    wait_for(window, 0)
+    window.ask("one two")  # 3 tokens; "Hello, you!" has 3
+    wait_for(window, 6)
+    window.controller.context.meter.set_typed("three four five")
+    use = wait_for(window, 10)
+    assert (use.limit, use.typed, use.fits) == (MODEL.context_length, "three four five", True)
+    window.controller.desk.set_chat_options("Be brief", None)
+    wait_for(window, 13)
+    assert not engine.counting_threads & (engine.threads | {threading.get_ident()})
+
+
+def test_it_counts_while_a_reply_is_written_and_stops_none(window: Window, engine: ScriptedEngine) -> None:
+    pause_midway(window, engine)
+    window.controller.context.meter.set_typed("a b c")
+    wait_for(window, 8)  # "Hi", "Hello," and what is typed
+    assert window.controller.state is EngineState.WRITING
+    engine.gate.open()
+    window.wait_for(EngineState.IDLE)
+    assert window.texts[-1] == "Hello, you!"
+    wait_for(window, 9)
+
+
+def test_a_count_that_takes_long_is_not_joined_by_others(window: Window, engine: ScriptedEngine) -> None:
+    wait_for(window, 0)
+    engine.count_gate.shut()
+    meter: ContextMeter = window.controller.context.meter
+    meter.set_typed("a")
+    window.qtbot.waitUntil(lambda: engine.count_gate.is_waiting, timeout=WAIT_MS)
+    counting = threading.active_count()
+    meter.set_typed("a b")
+    window.qtbot.wait(300)
+    assert threading.active_count() == counting
+    engine.count_gate.open()
+    wait_for(window, 3)
+
+
+def test_more_than_the_context_is_said_without_a_number(window: Window, engine: ScriptedEngine) -> None:
+    engine.count_error = PromptTooLongError("Too long.")
+    window.controller.context.meter.set_typed("x")
+    assert not wait_for(window, None).fits
+
+
+def test_a_template_that_refuses_leaves_no_count(window: Window, engine: ScriptedEngine) -> None:
+    wait_for(window, 0)
+    engine.count_error = ModelError("The template refuses.")
+    with window.qtbot.waitSignal(window.controller.context.meter.changed, timeout=WAIT_MS):
+        window.controller.context.meter.set_typed("x")
+    assert window.controller.context.meter.use is None
+
+
+def test_another_model_counts_anew(window: Window, engine: ScriptedEngine) -> None:
+    wait_for(window, 0)
+    engine.context_length = 64
+    window.controller.load_model("/models/other")
+    assert window.controller.context.meter.use is None
+    window.qtbot.waitUntil(lambda: window.controller.context.meter.use is not None, timeout=WAIT_MS)
+    assert window.controller.context.meter.use == ContextUse(0, 64, "", None)

@@ -1,0 +1,95 @@
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.conversation.context_banner import ContextBanner
+from rdchat.ui.transcript.cut_mark import CutMark
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+LONG = "word " * 9  # 10 tokens; the reply has 3
+
+
+@pytest.fixture
+def banner(qtbot: QtBot, window: MainWindow, chat: Chat) -> ContextBanner:
+    """The banner over a chat of three turns, whose fourth question is typed and too much."""
+    chat.engine.context_length = 48
+    chat.start()
+    for _ in range(3):
+        chat.say(LONG)
+    qtbot.keyClicks(window.conversation.composer.field, LONG)
+    return shown(qtbot, window, chat)
+
+
+def shown(qtbot: QtBot, window: MainWindow, chat: Chat) -> ContextBanner:
+    banners, meter = window.conversation.banners, chat.controller.context.meter
+    qtbot.waitUntil(
+        lambda: (
+            meter.use is not None
+            and meter.use.typed == meter.typed
+            and isinstance(banners.banner("context"), ContextBanner)
+        )
+    )
+    banner = banners.banner("context")
+    assert isinstance(banner, ContextBanner)
+    return banner
+
+
+def press(qtbot: QtBot, button: QPushButton) -> None:
+    button.setFocus()
+    qtbot.keyClick(button, Qt.Key.Key_Space)
+
+
+def mark(window: MainWindow) -> CutMark | None:
+    marks = [each for each in window.conversation.transcript.findChildren(CutMark) if not each.isHidden()]
+    return marks[0] if marks else None
+
+
+def test_return_sends_nothing_and_says_what_to_do(qtbot: QtBot, window: MainWindow, banner: ContextBanner) -> None:
+    composer = window.conversation.composer
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert composer.text == LONG.strip()
+    assert composer.note.text().startswith("This is more than the model takes")
+
+
+def test_the_oldest_turns_are_left_out_marked_and_told_again(
+    qtbot: QtBot, window: MainWindow, chat: Chat, banner: ContextBanner
+) -> None:
+    press(qtbot, banner.leave_out)
+    qtbot.waitUntil(lambda: mark(window) is not None)
+    cut = mark(window)
+    assert cut is not None
+    assert cut.label.text() == "The model is not told the 2 messages above"
+    qtbot.waitUntil(lambda: window.conversation.banners.banner("context") is None)
+    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: len(chat.controller.messages) == 8 and not chat.writing)
+    assert len(chat.engine.requests[-1].messages) == 5
+    cut = mark(window)
+    assert cut is not None
+    qtbot.mouseClick(cut.button, Qt.MouseButton.LeftButton)
+    assert mark(window) is None
+    qtbot.keyClicks(window.conversation.composer.field, "and")
+    shown(qtbot, window, chat)
+
+
+def test_the_mark_goes_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat, banner: ContextBanner) -> None:
+    press(qtbot, banner.leave_out)
+    qtbot.waitUntil(lambda: mark(window) is not None)
+    first = chat.controller.desk.conversation
+    assert first is not None
+    chat.controller.desk.new_chat()
+    assert mark(window) is None
+    chat.controller.desk.open_conversation(first.id)
+    assert mark(window) is not None
+
+
+def test_a_message_that_is_too_long_alone_offers_nothing_to_leave_out(
+    qtbot: QtBot, window: MainWindow, chat: Chat
+) -> None:
+    chat.engine.context_length = 20
+    chat.start()
+    qtbot.keyClicks(window.conversation.composer.field, "word " * 30)
+    alone = shown(qtbot, window, chat)
+    assert not alone.leave_out.isVisible()
+    assert alone.accessibleName().startswith("This message is longer")

@@ -1,0 +1,35 @@
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from rdchat.services.context.context_meter import ContextUse
+from rdchat.ui.conversation.context_ring import ContextRing
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+
+def test_the_ring_follows_what_is_typed(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.engine.context_length = 20
+    chat.start()
+    composer = window.conversation.composer
+    assert not composer.meter.isVisible()
+    qtbot.keyClicks(composer.field, "one two three four")
+    qtbot.waitUntil(lambda: composer.meter.words == "25%")
+    assert composer.meter.isVisible()
+    assert "5 of the 20 tokens" in composer.meter.accessibleName()
+    qtbot.keyClicks(composer.field, " word" * 16)
+    qtbot.waitUntil(lambda: composer.meter.words == "Too long")
+    qtbot.keyClick(composer.field, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
+    qtbot.keyClick(composer.field, Qt.Key.Key_Delete)
+    qtbot.waitUntil(lambda: not composer.meter.isVisible())
+
+
+def test_a_share_is_never_rounded_to_all_or_nothing(qtbot: QtBot, theme: Theme) -> None:
+    ring = ContextRing(theme)
+    qtbot.addWidget(ring)
+    for tokens, words in ((3, "<1%"), (999, "99%"), (1000, "Too long"), (None, "Too long")):
+        ring.show_use(ContextUse(tokens, 1000, "x", None))
+        assert ring.words == words
+    ring.show_use(None)
+    assert ring.words == ""
+    assert ring.isHidden()
