@@ -6,8 +6,7 @@ from enum import StrEnum
 from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Mode, Role, SamplingParams
-from rdchat.inference.api.requests import Thinking as ThinkingChoice
+from rdchat.inference.api.requests import Mode, Role, SamplingParams, ThinkingChoice
 from rdchat.thoughts import Thoughts, split_thoughts
 
 

@@ -33,8 +33,7 @@ from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Role, SamplingParams
-from rdchat.inference.api.requests import Thinking as ThinkingChoice
+from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 
 _WRITE_CHECK = """
     SAVEPOINT write_check;

@@ -24,7 +24,7 @@ from rdchat.inference.api.requests import (
     Mode,
     Role,
     SamplingParams,
-    Thinking,
+    ThinkingChoice,
     check_seed,
     fresh_seed,
 )
@@ -45,7 +45,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add_load_anyway(parser)
     parser.add_argument(
         "--thinking",
-        choices=[each.value for each in Thinking],
+        choices=[each.value for each in ThinkingChoice],
         help="where the model has such a switch: whether it thinks",
     )
     parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
@@ -208,7 +208,7 @@ class _Answer:
             session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
             session.drafters.load(self._draft, progress.show)
         tell_warning(loaded.info)
-        thinking = Thinking(args.thinking) if args.thinking else None
+        thinking = ThinkingChoice(args.thinking) if args.thinking else None
         request = GenerationRequest(messages, self._sampling, self._seed, draft=self._draft, thinking=thinking)
         iterator = session.generate(request)
         with ctrl_c_calls(lambda: self._cancel(iterator)):

@@ -18,6 +18,7 @@ from rdchat.cli import main
 from rdchat.inference.models.gguf_import import convert_gguf
 from tests.commands.running import check_refused, printed_json
 from tests.inference.gguf_samples import write_gguf
+from tests.inference.prompts.folders import with_template
 
 QUESTION = "Explain in three sentences why the sky is blue."
 JSON_FIELDS = {
@@ -271,6 +272,26 @@ def test_text_streams_to_standard_output_and_nothing_else_does(
     assert len(from_file.out) > 4
     assert from_file.out.endswith("\n")
     assert from_file.err == ""
+
+
+def test_thinking_that_the_template_has_no_switch_for_is_refused(
+    small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ask", "Hello", "--thinking", "on", "--model", str(small_model)]) in {1, 2}
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "has no switch for thinking on" in shown.err
+
+
+def test_thinking_reaches_the_template(small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    template = "{% if enable_thinking %}think {% endif %}{% for message in messages %}{{ message.content }}{% endfor %}"
+    folder = with_template(small_model, tmp_path / "model", template)
+    tokens = []
+    for chosen in ("on", "off"):
+        main(["ask", "Hello", "--thinking", chosen, "--json", "--max-tokens", "1", "--model", str(folder)])
+        tokens.append(json.loads(capsys.readouterr().out)["stats"]["prompt_tokens"])
+    on, off = tokens
+    assert on > off
 
 
 def test_prompt_longer_than_the_context_is_refused_with_figures(

@@ -19,7 +19,7 @@ from rdchat.inference.api.requests import (
     Mode,
     Role,
     SamplingParams,
-    Thinking,
+    ThinkingChoice,
 )
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter
@@ -55,7 +55,7 @@ class CharacterPrompts:
         unfinished: ChatMessage | None,
         limit: int,
         waiting: Callable[[], None],
-        thinking: Thinking | None = None,
+        thinking: ThinkingChoice | None = None,
     ) -> list[int]:
         turns = [{"role": message.role.value, "content": message.content} for message in messages]
         try:

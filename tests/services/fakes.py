@@ -21,7 +21,7 @@ from rdchat.inference.api.events import (
     TokenEvent,
 )
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Mode, Thinking
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Mode, ThinkingChoice
 
 MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)
 _TIMEOUT_S = 20.0
@@ -112,7 +112,7 @@ class ScriptedEngine:
     threads: set[int] = field(default_factory=set)
     loaded: ModelInfo | None = None
     warning: str = ""
-    thinking: tuple[Thinking, ...] = ()
+    thinking: tuple[ThinkingChoice, ...] = ()
     context_length: int = MODEL.context_length
     count_error: Exception | None = None
     count_gate: Gate = field(default_factory=Gate)

@@ -19,8 +19,7 @@ from rdchat.chat.conversation import (
 from rdchat.chat.plain_data import from_plain
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Role, SamplingParams
-from rdchat.inference.api.requests import Thinking as ThinkingChoice
+from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

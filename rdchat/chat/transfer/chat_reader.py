@@ -46,6 +46,7 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int) -> PortableC
         pinned=about.pinned_at is not None,
         archived=about.archived,
         folder=tuple(name for name in connection.execute(_FOLDER, (about.folder_id,)).fetchone() or () if name),
+        thinking_choice=about.thinking_choice,
     )
 
 

@@ -22,8 +22,9 @@ _MERGED_PAGES, _MOST_MERGES = 32, 12
 _MERGE = f"INSERT INTO messages_index (messages_index, rank) VALUES ('merge', {_MERGED_PAGES})"
 _UNKNOWN = -1.0  # a date that is none
 _CHAT = """
-    INSERT INTO conversations (title, created_at, updated_at, unlisted, system_prompt, sampling, pinned_at, archived_at)
-    VALUES (?, ?, ?, 2, ?, ?, ?, ?)
+    INSERT INTO conversations (title, created_at, updated_at, unlisted, system_prompt, sampling, thinking, pinned_at,
+        archived_at)
+    VALUES (?, ?, ?, 2, ?, ?, ?, ?, ?)
 """
 _MESSAGE = """
     INSERT INTO messages (conversation_id, parent_id, activated, role, status, created_at, model, seed, finish_reason,
@@ -60,7 +61,8 @@ class ChatWriter:
         cursor = self._connection.execute(
             _CHAT,
             (title_of(chat), created, updated, _text(chat.system_prompt), json_column(chat.sampling),
-             updated if chat.pinned and not chat.archived else None, updated if chat.archived else None),
+             chat.thinking_choice, updated if chat.pinned and not chat.archived else None,
+             updated if chat.archived else None),
         )  # fmt: skip
         assert cursor.lastrowid is not None
         conversation = cursor.lastrowid

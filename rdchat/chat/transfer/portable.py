@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from rdchat.chat.conversation import NO_THINKING, ContextCut, Drafting, MessageStatus, Thinking
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 
 
 class DamagedChatError(ValueError):
@@ -58,6 +58,7 @@ class PortableChat:
         without: What of the chat could not be taken, and how many of it: `{"image": 2}`.
         pinned, archived: Whether it is.
         folder: The name of its folder, behind that of the folder around it; empty for none.
+        thinking_choice: As of `Conversation`.
     """
 
     title: str
@@ -70,6 +71,7 @@ class PortableChat:
     pinned: bool = False
     archived: bool = False
     folder: tuple[str, ...] = ()
+    thinking_choice: ThinkingChoice | None = None
 
 
 def shown_path(messages: Sequence[PortableMessage]) -> list[PortableMessage]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
-from rdchat.inference.api.requests import Mode, Thinking
+from rdchat.inference.api.requests import Mode, ThinkingChoice
 
 
 class FinishReason(StrEnum):
@@ -49,7 +49,7 @@ class ModelInfo:
     weights_bytes: int
     load_ms: float
     warning: str = ""
-    thinking: tuple[Thinking, ...] = ()
+    thinking: tuple[ThinkingChoice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

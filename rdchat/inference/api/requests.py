@@ -72,7 +72,7 @@ class Dtype(StrEnum):
     FOUR_BIT = "4bit"
 
 
-class Thinking(StrEnum):
+class ThinkingChoice(StrEnum):
     """Whether or how much a model is to think before it answers, where its chat template has a switch for it."""
 
     OFF = "off"
@@ -225,7 +225,7 @@ class GenerationRequest:
     request_id: int = 0
     continue_last: bool = False
     draft: DraftSettings = field(default_factory=DraftSettings)
-    thinking: Thinking | None = None
+    thinking: ThinkingChoice | None = None
 
     def __post_init__(self) -> None:
         last = Role.ASSISTANT if self.continue_last else Role.USER

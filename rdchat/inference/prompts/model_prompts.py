@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError
-from rdchat.inference.api.requests import ChatMessage, Role, Thinking
+from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
 from rdchat.inference.prompts.answers_only import answers_only
 from rdchat.inference.prompts.control_text import ControlTokens, Marks
 from rdchat.inference.prompts.frames import FrameTooLongError
@@ -54,7 +54,7 @@ class PromptEncoder(Protocol):
         unfinished: ChatMessage | None,
         limit: int,
         waiting: Waiting,
-        thinking: Thinking | None = None,
+        thinking: ThinkingChoice | None = None,
     ) -> list[int]:
         """Return the ids of a conversation, open for a reply.
 
@@ -88,7 +88,7 @@ class TemplateThinking:
     """
 
     drops: bool = False
-    choices: Mapping[Thinking, Mapping[str, Any]] = field(default_factory=dict)
+    choices: Mapping[ThinkingChoice, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def encoded[T](encode: Callable[[Sequence[ChatMessage]], T], messages: Sequence[ChatMessage]) -> T:
@@ -189,7 +189,7 @@ class TokenizerProcess:
                 self._thinking[folder] = TemplateThinking()
             else:
                 told = answer["choices"]
-                found = {each: told[each.value] for each in Thinking if each.value in told}
+                found = {each: told[each.value] for each in ThinkingChoice if each.value in told}
                 self._thinking[folder] = TemplateThinking(answer["drops"], found)
         return self._thinking[folder]
 
@@ -243,7 +243,7 @@ class ModelPrompts:
         unfinished: ChatMessage | None,
         limit: int,
         waiting: Waiting = lambda: None,
-        thinking: Thinking | None = None,
+        thinking: ThinkingChoice | None = None,
     ) -> list[int]:
         ids: list[int] = self._ask(messages, unfinished, limit, waiting, thinking)["ids"]
         return ids
@@ -261,7 +261,7 @@ class ModelPrompts:
         unfinished: ChatMessage | None,
         limit: int,
         waiting: Waiting,
-        thinking: Thinking | None = None,
+        thinking: ThinkingChoice | None = None,
         *,
         count: bool = False,
     ) -> dict[str, Any]:
@@ -280,7 +280,7 @@ class ModelPrompts:
         return self._encode(turns, rest, marks, limit, waiting, chosen=chosen, count=count)
 
     @property
-    def thinking(self) -> tuple[Thinking, ...]:
+    def thinking(self) -> tuple[ThinkingChoice, ...]:
         """What can be chosen of thinking; empty where the chat template has no switch."""
         return tuple(self._template().choices)
 
@@ -292,7 +292,7 @@ class ModelPrompts:
     def _usual_variables(self) -> dict[str, Any]:
         return {"enable_thinking": bool(self._tokenizer.has_thinking)}  # as mlx-lm has it
 
-    def _variables(self, thinking: Thinking, waiting: Waiting) -> Mapping[str, Any]:
+    def _variables(self, thinking: ThinkingChoice, waiting: Waiting) -> Mapping[str, Any]:
         found = self._template(waiting).choices
         if thinking not in found:
             raise InvalidSettingError(

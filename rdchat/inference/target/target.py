@@ -8,7 +8,7 @@ import mlx.nn as nn
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import ChatMessage, Thinking
+from rdchat.inference.api.requests import ChatMessage, ThinkingChoice
 from rdchat.inference.prompts.model_prompts import PromptEncoder, encoded
 from rdchat.inference.target.capability import Capability
 from rdchat.inference.target.hooks import ModelHooks
@@ -70,7 +70,7 @@ class LoadedModel:
         messages: tuple[ChatMessage, ...],
         continue_last: bool,
         waiting: Callable[[], None] = lambda: None,
-        thinking: Thinking | None = None,
+        thinking: ThinkingChoice | None = None,
     ) -> list[int]:
         """Apply the chat template and tokenise.
 
@@ -99,7 +99,7 @@ class LoadedModel:
         turns: Sequence[ChatMessage],
         unfinished: ChatMessage | None,
         waiting: Callable[[], None],
-        thinking: Thinking | None,
+        thinking: ThinkingChoice | None,
     ) -> list[int]:
         ids = self.prompts.encode(turns, unfinished, self.info.context_length, waiting, thinking)
         if ids and not 0 <= min(ids) <= max(ids) < self.info.vocabulary_size:

@@ -319,8 +319,7 @@ class ChatController(QObject):
 
     @Slot(Message)
     def _on_reply_ended(self, ended: Message) -> None:
-        if self._chat.has(ended.id):
-            self.message_changed.emit(self._chat.replace(ended))
+        self._on_reply_changed(ended)
         self.desk.refresh()
 
     @Slot(ModelInfo)

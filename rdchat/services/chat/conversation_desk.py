@@ -8,7 +8,7 @@ from rdchat.chat.conversation import Conversation
 from rdchat.chat.storage.search_reader import SearchAnswer, SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import SamplingParams, Thinking
+from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 from rdchat.services.chat.conversation_list import ConversationList
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import StorageWatch
@@ -83,7 +83,7 @@ class ConversationDesk(QObject):
         return self._chat.sampling
 
     @property
-    def chat_thinking(self) -> Thinking | None:
+    def chat_thinking(self) -> ThinkingChoice | None:
         """Whether or how much the model is to think in the open chat; None leaves it to the model."""
         return self._chat.thinking
 
@@ -176,7 +176,7 @@ class ConversationDesk(QObject):
             self._chat.set_options(system_prompt, sampling)
             self.options_changed.emit()
 
-    def set_chat_thinking(self, thinking: Thinking | None) -> None:
+    def set_chat_thinking(self, thinking: ThinkingChoice | None) -> None:
         """Choose whether or how much the model is to think in the open chat; None leaves it to the model."""
         stored = self.conversation is not None
         with self._storage.writing() if stored else self._storage.reading():

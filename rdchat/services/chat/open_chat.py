@@ -7,7 +7,7 @@ from rdchat.chat.settings import Settings
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Role, SamplingParams, Thinking, fresh_seed, reply_seed
+from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice, fresh_seed, reply_seed
 
 
 class OpenChat:
@@ -32,7 +32,7 @@ class OpenChat:
         self.path: list[Message] = []
         self.system_prompt: str | None = None
         self.sampling: SamplingParams | None = None
-        self.thinking: Thinking | None = None
+        self.thinking: ThinkingChoice | None = None
 
     def begin(self, title: str, system_prompt: str, sampling: SamplingParams | None) -> None:
         """Store a new chat without a message, with options of its own."""
@@ -64,7 +64,7 @@ class OpenChat:
         else:
             self._take(self._store.set_chat_options(self.conversation.id, system_prompt, sampling))
 
-    def set_thinking(self, thinking: Thinking | None) -> None:
+    def set_thinking(self, thinking: ThinkingChoice | None) -> None:
         if self.conversation is None:
             self.thinking = thinking
         else:

@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from rdchat.chat.conversation import Drafting, Message
 from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, SamplingParams, Thinking
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, SamplingParams, ThinkingChoice
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
 from rdchat.services.chat.trace_recorder import TraceRecorder
@@ -83,7 +83,7 @@ class ReplyWriter(QObject):
         reply: Message,
         *,
         continued: bool = False,
-        thinking: Thinking | None = None,
+        thinking: ThinkingChoice | None = None,
     ) -> None:
         """Have `reply` written now, or when the model is there; without one it fails."""
         request_id = self._engine.new_request_id()

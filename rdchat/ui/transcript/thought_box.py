@@ -1,4 +1,4 @@
-"""What a model thought before it answered, folded away unless it is being written."""
+"""What a model thought before it answered, folded away, also while it is being written."""
 
 from PySide6.QtCore import QCoreApplication, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QPalette
@@ -20,7 +20,7 @@ class ThoughtBox(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._unfolded = False
-        self._chosen = False  # the person opened or closed it: it does not fold by itself any more
+        self._chosen = False  # the person opened or closed it: it does neither by itself any more
         self._toggle = QToolButton(self)
         self._toggle.setAutoRaise(True)
         self._toggle.setFont(control_font())
@@ -36,12 +36,12 @@ class ThoughtBox(QWidget):
         Args:
             text: The thought.
             ms: How long it took; 0 where that is not known.
-            thinking: It is being written: it is open meanwhile.
+            thinking: It is being written.
             cut_off: It never came to an answer: it stays open.
         """
         self.body.set_text(text, not thinking)
         if not self._chosen:
-            self._unfolded = thinking or cut_off
+            self._unfolded = cut_off
         self._toggle.setText(_title(ms, thinking=thinking, cut_off=cut_off))
         self._fold()
 

@@ -17,7 +17,7 @@ from rdchat.chat.transfer.tasks import export_task, run_task
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.inference.api.requests import Mode, Role, SamplingParams
+from rdchat.inference.api.requests import Mode, Role, SamplingParams, ThinkingChoice
 from tests.chat.traces import drafted_trace
 from tests.chat.transfer.conftest import ImportFiles
 
@@ -33,6 +33,7 @@ def full_chat(store: ConversationStore) -> int:
     """A chat with all there can be: options, alternatives of both kinds, figures, a trace, a failed reply."""
     chat = store.create_conversation("All: <there> is")
     store.set_chat_options(chat.id, "Be *brief*.", SamplingParams(temperature=0.1, stop=("END",)))
+    store.set_thinking_choice(chat.id, ThinkingChoice.LOW)
     question = store.add_message(chat.id, None, Role.USER, "Why?\n\n# A heading")
     failed = store.add_message(chat.id, question.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, model="tiny")
     store.finish_message(failed.id, "Hm", MessageStatus.FAILED, error="No memory.")

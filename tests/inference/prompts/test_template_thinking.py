@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.requests import ChatMessage, Role, Thinking
+from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
 from rdchat.inference.prompts.answers_only import answers_only
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
 from rdchat.thoughts import split_thoughts
@@ -50,7 +50,7 @@ def said(text: str, begun: bool = False, own: tuple[int, ...] = ()) -> ChatMessa
     return ChatMessage(Role.ASSISTANT, text, own, split_thoughts(text, begun=begun).spans)
 
 
-def ids(prompts: ModelPrompts, *messages: ChatMessage, thinking: Thinking | None = None) -> list[int]:
+def ids(prompts: ModelPrompts, *messages: ChatMessage, thinking: ThinkingChoice | None = None) -> list[int]:
     return prompts.encode(messages, None, 512, thinking=thinking)
 
 
@@ -116,9 +116,9 @@ def test_a_switch_is_found_where_the_template_renders_it(
 
 @pytest.mark.parametrize("prompts", [QWEN], indirect=True)
 def test_a_choice_changes_the_prompt_and_none_leaves_it_as_it_was(prompts: ModelPrompts) -> None:
-    usual, on, off = (ids(prompts, user("Hi"), thinking=each) for each in (None, Thinking.ON, Thinking.OFF))
+    usual, on, off = (ids(prompts, user("Hi"), thinking=each) for each in (None, ThinkingChoice.ON, ThinkingChoice.OFF))
     assert usual == off  # mlx-lm has it so where the vocabulary has no markers of thoughts
     assert (on, len(on) < len(off)) == (off[: len(on)], True)
     with pytest.raises(InvalidSettingError, match="no switch for thinking high") as refused:
-        ids(prompts, user("Hi"), thinking=Thinking.HIGH)
+        ids(prompts, user("Hi"), thinking=ThinkingChoice.HIGH)
     assert refused.value.hint == "It has: off, on."

@@ -3,7 +3,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.requests import Role, SamplingParams, Thinking
+from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions
 from tests.ui.conftest import Chat
@@ -71,7 +71,7 @@ def test_a_model_without_a_switch_for_thinking_offers_none(options: ChatOptions)
 def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the_engine(
     qtbot: QtBot, theme: Theme, chat: Chat
 ) -> None:
-    chat.engine.thinking = (Thinking.OFF, Thinking.ON)
+    chat.engine.thinking = (ThinkingChoice.OFF, ThinkingChoice.ON)
     chat.start()
     desk = chat.controller.desk
     options = ChatOptions(desk, chat.controller.preferences, chat.controller.model_slot, theme)
@@ -84,10 +84,10 @@ def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the
     chat.say("As it does")
     assert chat.engine.requests[-1].thinking is None
     qtbot.keyClick(options.thinking, Qt.Key.Key_Down)
-    assert desk.chat_thinking is Thinking.OFF
+    assert desk.chat_thinking is ThinkingChoice.OFF
     assert options.source.text() == "Changed for this chat"
     chat.say("Without")
-    assert chat.engine.requests[-1].thinking is Thinking.OFF
+    assert chat.engine.requests[-1].thinking is ThinkingChoice.OFF
     desk.new_chat()
     options.refresh()
     assert options.thinking.currentText() == "As the model does"
@@ -100,7 +100,7 @@ def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the
 
 def test_a_choice_for_another_model_is_not_asked_of_one_that_has_no_such_switch(chat: Chat) -> None:
     chat.start()
-    chat.controller.desk.set_chat_thinking(Thinking.HIGH)
+    chat.controller.desk.set_chat_thinking(ThinkingChoice.HIGH)
     chat.say("Hello")
     assert chat.engine.requests[-1].thinking is None
-    assert chat.controller.desk.chat_thinking is Thinking.HIGH
+    assert chat.controller.desk.chat_thinking is ThinkingChoice.HIGH

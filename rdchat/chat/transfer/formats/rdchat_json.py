@@ -96,7 +96,8 @@ def read(data: Any) -> PortableChat:
             _number(chat.get("updated_at")),
             None if prompt is None else words(prompt, "Its system prompt"),
             None if sampling is None else json.dumps(sampling),
-            *(None, None, None, None, None),
+            *(None, None, None, None),
+            thinking if isinstance(thinking := chat.get("thinking"), str) else None,
         )
     )
     messages = tuple(
@@ -114,6 +115,7 @@ def read(data: Any) -> PortableChat:
         pinned=chat.get("pinned") is True,
         archived=chat.get("archived") is True,
         folder=tuple(words(each, "Its folder") for each in items(chat.get("folder") or [], "Its folder"))[:_NESTED],
+        thinking_choice=options.thinking_choice,
     )
 
 
@@ -124,6 +126,7 @@ def _plain_chat(chat: PortableChat) -> Json:
         "updated_at": chat.updated_at,
         "system_prompt": chat.system_prompt,
         "sampling": asdict(chat.sampling) if chat.sampling else None,
+        **({"thinking": chat.thinking_choice.value} if chat.thinking_choice else {}),
         **({"pinned": True} if chat.pinned else {}),
         **({"archived": True} if chat.archived else {}),
         **({"folder": list(chat.folder)} if chat.folder else {}),
