@@ -1,7 +1,9 @@
 """Models are deleted, put back, verified and mended on the Installed page, against a hub on this machine."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 
 import pytest
 from PySide6.QtCore import Qt
@@ -9,6 +11,7 @@ from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
+from rdchat.hub.checksums import is_intact
 from rdchat.hub.verifying import Verdict
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.models_desk import ModelsDesk
@@ -139,7 +142,11 @@ def test_a_model_is_verified_and_mended(qtbot: QtBot, page: InstalledPage, desk:
 def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
     qtbot: QtBot, page: InstalledPage, desk: ModelsDesk, downloaded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def slowly(path: Path, size: int, digest: str, on_bytes: Callable[[int], None]) -> bool:
+        return is_intact(path, size, digest, lambda count: (on_bytes(count), sleep(0.02))[0])
+
     monkeypatch.setattr("rdchat.hub.checksums._CHUNK", 20)
+    monkeypatch.setattr("rdchat.hub.verifying.is_intact", slowly)
     page.bar.verify.click()
     qtbot.waitUntil(lambda: page.bar.progress.value() > 0)
     assert page.bar.stop.isVisible()
