@@ -87,7 +87,7 @@ def suggestion_facts(suggestion: Suggestion) -> str:
 
 def memory_heading(memory_gb: int, here: bool) -> str:
     """Return the heading over the suggestions for a size of memory."""
-    return f"For {memory_gb} GB of memory" + (f", as {formatting.MACHINE} has" if here else "")
+    return f"For {memory_gb} GB of memory" + (f": fits {formatting.MACHINE}" if here else "")
 
 
 def check_words(checked: Checked | None, chosen: str) -> str:

@@ -67,7 +67,7 @@ def wait_for_details(qtbot: QtBot, page: DiscoverPage) -> None:
 def test_the_list_for_newcomers_is_there_before_anything_is_asked(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage
 ) -> None:
-    qtbot.waitUntil(lambda: titles(page)[0] == "For 16 GB of memory, as this machine has")
+    qtbot.waitUntil(lambda: titles(page)[0] == "For 16 GB of memory: fits this machine")
     assert titles(page)[1:3] == ["Qwen3 8B", "Qwen3.5 9B"]
     assert titles(page)[3] == "For 8 GB of memory"
     assert page.bar.field.hasFocus()
