@@ -1,7 +1,10 @@
 """The models window: its pages beside one another, and the tabs that choose between them."""
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeySequence, QShortcut
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
 from rdchat.services.models.installed.dropped_model import DroppedModel
@@ -9,12 +12,16 @@ from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.labels import Separator
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
-from rdchat.ui.models.discover.page import DiscoverPage
-from rdchat.ui.models.downloads.page import DownloadsPage
 from rdchat.ui.models.downloads.tab_line import TabLine
-from rdchat.ui.models.drafters.page import DraftersPage
-from rdchat.ui.models.installed.page import InstalledPage
 from rdchat.ui.window.model_drops import ModelDrops
+
+if TYPE_CHECKING:
+    from rdchat.ui.models.discover.page import DiscoverPage
+    from rdchat.ui.models.downloads.page import DownloadsPage
+    from rdchat.ui.models.drafters.page import DraftersPage
+    from rdchat.ui.models.installed.page import InstalledPage
+
+_NAMES = ("installed", "discover", "downloads", "drafters")
 
 
 class ModelsWindow(QDialog):
@@ -27,32 +34,23 @@ class ModelsWindow(QDialog):
         parent: What the window stays above.
     """
 
+    race_requested = Signal(object)  # the settings of drafting to try
+
     def __init__(self, desk: ModelsDesk, theme: Theme, drops: DroppedModel, parent: QWidget | None = None) -> None:
         super().__init__(parent, Qt.WindowType.Window)
         self.setWindowTitle("Models")
         self.setMinimumSize(720, 460)
-        self.installed = InstalledPage(desk, theme)
+        self._desk, self._theme = desk, theme
         self._drops = ModelDrops(drops, self)
         self._drops.refused.connect(self._show_refused)
-        self.discover = DiscoverPage(desk, theme)
-        self.downloads = DownloadsPage(desk, theme)
-        self.drafters = DraftersPage(desk, theme)
         self._tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self._tabs.setAccessibleName("Pages")
         self._pages = QStackedWidget()
-        for name, page in (
-            ("Installed", self.installed),
-            ("Discover", self.discover),
-            ("Downloads", self.downloads),
-            ("Drafters", self.drafters),
-        ):
-            self._tabs.addTab(name)
-            self._pages.addWidget(page)
-        TabLine(self._tabs, self._pages.indexOf(self.downloads), desk.downloads, theme)
-        self.downloads.discover_requested.connect(lambda: self.show_page(self.discover))
-        self._tabs.currentChanged.connect(self._pages.setCurrentIndex)
-        self.discover.downloads_requested.connect(lambda: self.show_page(self.downloads))
-        self.discover.token_requested.connect(self.downloads.ask_for_token)
+        for name in _NAMES:
+            self._tabs.addTab(name.capitalize())
+            self._pages.addWidget(QWidget())
+        TabLine(self._tabs, _NAMES.index("downloads"), desk.downloads, theme)
+        self._tabs.currentChanged.connect(self._show_current)
         bar = QHBoxLayout()
         bar.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)
         bar.addStretch()
@@ -66,6 +64,63 @@ class ModelsWindow(QDialog):
         layout.addWidget(self._pages, 1)
         QShortcut(QKeySequence.StandardKey.Close, self, self.close)
         self.resize(1000, 680)
+
+    @cached_property
+    def installed(self) -> "InstalledPage":
+        """The models on this machine."""
+        from rdchat.ui.models.installed.page import InstalledPage  # noqa: PLC0415  each when it is first shown
+
+        return self._placed("installed", InstalledPage(self._desk, self._theme))
+
+    @cached_property
+    def discover(self) -> "DiscoverPage":
+        """The models of the hub."""
+        from rdchat.ui.models.discover.page import DiscoverPage  # noqa: PLC0415
+
+        page = self._placed("discover", DiscoverPage(self._desk, self._theme))
+        page.downloads_requested.connect(lambda: self.show_page(self.downloads))
+        page.token_requested.connect(self._ask_for_token)
+        return page
+
+    @cached_property
+    def downloads(self) -> "DownloadsPage":
+        """What is being downloaded."""
+        from rdchat.ui.models.downloads.page import DownloadsPage  # noqa: PLC0415
+
+        page = self._placed("downloads", DownloadsPage(self._desk, self._theme))
+        page.discover_requested.connect(lambda: self.show_page(self.discover))
+        return page
+
+    @cached_property
+    def drafters(self) -> "DraftersPage":
+        """What drafts for a model."""
+        from rdchat.ui.models.drafters.page import DraftersPage  # noqa: PLC0415
+
+        page = self._placed("drafters", DraftersPage(self._desk, self._theme))
+        page.race_requested.connect(self.race_requested)
+        return page
+
+    def _ask_for_token(self) -> None:
+        self.downloads.ask_for_token()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._show_current()
+
+    def _show_current(self) -> None:
+        place = self._tabs.currentIndex()
+        getattr(self, _NAMES[place])  # builds it
+        self._pages.setCurrentIndex(place)
+
+    def _placed[Page: QWidget](self, name: str, page: Page) -> Page:
+        place = _NAMES.index(name)
+        empty = self._pages.widget(place)
+        assert empty is not None
+        self._pages.removeWidget(empty)
+        empty.deleteLater()
+        self._pages.insertWidget(place, page)
+        self._pages.setCurrentIndex(self._tabs.currentIndex())
+        return page
 
     def _show_refused(self, words: str) -> None:
         self._tabs.setCurrentIndex(self._pages.indexOf(self.installed))

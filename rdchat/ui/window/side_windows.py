@@ -159,7 +159,7 @@ class Windows:
         desk = self.models_desk
         drops = DroppedModel(self._sources, self._controller.model_slot, desk)
         window = ModelsWindow(desk, self._theme, drops, self._parent)
-        window.drafters.race_requested.connect(self.try_in_race)
+        window.race_requested.connect(self.try_in_race)
         return window
 
     def open_discover(self, repository: str) -> None:
