@@ -100,6 +100,11 @@ class ModelsWindow(QDialog):
         page.race_requested.connect(self.race_requested)
         return page
 
+    @property
+    def shows_downloads(self) -> bool:
+        """Whether the downloads are before the person's eyes; asking does not build their page."""
+        return "downloads" in self.__dict__ and self.downloads.isVisible()
+
     def _ask_for_token(self) -> None:
         self.downloads.ask_for_token()
 

@@ -138,7 +138,7 @@ class DownloadSign(QObject):
     @property
     def _is_seen(self) -> bool:
         """Whether the downloads' page is before the person's eyes."""
-        return self._windows.has_models and self._windows.models.downloads.isVisible()
+        return self._windows.has_models and self._windows.models.shows_downloads
 
     def _show_page(self) -> None:
         self._windows.models.show_page(self._windows.models.downloads)
