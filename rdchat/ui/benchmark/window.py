@@ -7,11 +7,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QDialog,
-    QFrame,
     QHBoxLayout,
     QProgressBar,
     QPushButton,
-    QScrollArea,
     QStackedWidget,
     QVBoxLayout,
     QWidget,
@@ -33,6 +31,7 @@ from rdchat.ui.benchmark.results_view import ResultsView
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
 from rdchat.ui.look.questions import ask
+from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 
@@ -88,11 +87,7 @@ class BenchmarkWindow(QDialog):
         self.start.setDefault(True)
 
     def _lay_out(self) -> None:
-        side = QScrollArea(widgetResizable=True)
-        side.setFrameShape(QFrame.Shape.NoFrame)
-        side.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        side.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        side.setWidget(self.form)
+        side = scrolled(self.form)
         bar_width = side.verticalScrollBar().sizeHint().width()
         side.setFixedWidth(max(_FORM_WIDTH, self.form.minimumSizeHint().width() + bar_width))
         empty = ThemedLabel(self._theme, _INTRODUCTION, "muted", 1)

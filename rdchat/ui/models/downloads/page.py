@@ -1,13 +1,14 @@
 """What is being downloaded, and what was left unfinished."""
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
 
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.formatting import file_size
 from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.downloads.empty_view import EmptyView
@@ -81,13 +82,7 @@ class DownloadsPage(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         column.addStretch(1)
-        area = QScrollArea()
-        area.setFrameShape(QFrame.Shape.NoFrame)
-        area.setWidgetResizable(True)
-        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        area.setWidget(ground)
-        return area, column
+        return scrolled(ground), column
 
     def _build_footer(self) -> QHBoxLayout:
         self.totals = ThemedLabel(self._theme, "", tabular=True)

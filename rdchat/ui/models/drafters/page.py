@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
-    QFrame,
     QHBoxLayout,
     QLabel,
     QPushButton,
-    QScrollArea,
     QSizePolicy,
     QStackedWidget,
     QVBoxLayout,
@@ -20,6 +18,7 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.labels import Separator, ThemedLabel
+from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 from rdchat.ui.models.drafters.installed_section import InstalledSection
 from rdchat.ui.models.drafters.published_section import PublishedSection
@@ -94,11 +93,7 @@ class DraftersPage(QWidget):
         column.addWidget(self.installed)
         column.addWidget(self.published)
         column.addStretch(1)
-        area = QScrollArea(widgetResizable=True)
-        area.setFrameShape(QFrame.Shape.NoFrame)
-        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        area.setWidget(inner)
+        area = scrolled(inner)
         page = QWidget()
         layout = QVBoxLayout(page)
         layout.setContentsMargins(0, 0, 0, 0)

@@ -3,12 +3,10 @@
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
-    QFrame,
     QGridLayout,
     QHBoxLayout,
     QProgressBar,
     QPushButton,
-    QScrollArea,
     QVBoxLayout,
     QWidget,
 )
@@ -19,6 +17,7 @@ from rdchat.services.models.training.estimator import Estimator
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.look.formatting import percent
 from rdchat.ui.look.labels import Separator, ThemedLabel, wrapped
+from rdchat.ui.look.scrolling import scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.training.order_form import OrderForm
 from rdchat.ui.models.training.words import LITTLE, LITTLE_TOKENS, estimate_line, estimate_rows
@@ -81,12 +80,7 @@ class OrderView(QWidget):
         self.little.setWordWrap(True)
         column.addWidget(self.little)
         column.addStretch(1)
-        area = QScrollArea(widgetResizable=True)
-        area.setFrameShape(QFrame.Shape.NoFrame)
-        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        area.setWidget(inner)
-        self._area = area
+        self._area = area = scrolled(inner)
         words = QVBoxLayout()
         words.setSpacing(TIGHT)
         words.addWidget(self.status)
