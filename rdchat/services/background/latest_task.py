@@ -4,11 +4,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from rdchat.errors import RdchatError
-from rdchat.services.background.work_queue import outcome_of
+from rdchat.services.background.work_queue import Messenger, outcome_of
 
 Tell = Callable[[object], None]
 
@@ -33,6 +34,7 @@ class LatestTask(QObject):
         super().__init__(parent)
         self._name = name
         self._number = 0
+        self._messenger: Messenger | None = None  # of the latest task
         self._running = False
         self._closed = False
         self._threads: list[threading.Thread] = []
@@ -52,10 +54,12 @@ class LatestTask(QObject):
         """
         if self._closed:
             return
-        self._number += 1
+        self.stop()
         self._running = True
+        self._messenger = Messenger(partial(self._came.emit, self._number))
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        thread = threading.Thread(target=self._run, args=(self._number, work), name=self._name, daemon=True)
+        about = (self._name, work, self._messenger)
+        thread = threading.Thread(target=_run, args=about, name=self._name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -63,6 +67,8 @@ class LatestTask(QObject):
         """Let nothing follow from what is being done."""
         self._number += 1
         self._running = False
+        if self._messenger is not None:
+            self._messenger.close()
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Tell nothing more, and wait for what is being done, but not for ever: a disk or a hub may hang."""
@@ -71,16 +77,6 @@ class LatestTask(QObject):
         end = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(end - time.monotonic(), 0))
-
-    def _run(self, number: int, work: Callable[[Tell], object]) -> None:
-        def tell(something: object) -> None:
-            if number != self._number:
-                raise _NotWantedError
-            self._came.emit(number, "told", something)
-
-        with suppress(RuntimeError, _NotWantedError):  # RuntimeError: the app has ended meanwhile
-            outcome = outcome_of(lambda: work(tell), self._name)
-            self._came.emit(number, "ended", outcome)
 
     @Slot(int, str, object)
     def _take(self, number: int, what: str, value: object) -> None:
@@ -94,6 +90,15 @@ class LatestTask(QObject):
             self.failed.emit(value)
         else:
             self.done.emit(value)
+
+
+def _run(name: str, work: Callable[[Tell], object], messenger: Messenger) -> None:
+    def tell(something: object) -> None:
+        if not messenger.tell("told", something):
+            raise _NotWantedError
+
+    with suppress(_NotWantedError):
+        messenger.tell("ended", outcome_of(lambda: work(tell), name))
 
 
 class _NotWantedError(BaseException):

@@ -1,6 +1,8 @@
 """Work beside the main thread: what is told of it, and when nothing is told any more."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 from pytestqt.qtbot import QtBot
@@ -174,3 +176,20 @@ def test_a_search_looks_once_more_with_what_was_asked_last(qtbot: QtBot) -> None
     qtbot.waitUntil(lambda: looked[-1] == 0)
     search.close()
     assert search.found == (3,)
+
+
+def test_what_ends_late_tells_nothing_of_an_object_that_is_gone(qtbot: QtBot) -> None:
+    """A thread that hung held the object: it was destroyed on that thread, or while it told, and took the app down."""
+    go_on, ended = threading.Event(), threading.Barrier(3)
+    queue, task = WorkQueue("test"), LatestTask("test")
+    queue.do(lambda: go_on.wait(5) and ended.wait(5))
+    task.start(lambda _tell: go_on.wait(5) and ended.wait(5))
+    queue.close(0.01)
+    task.close(0.01)
+    left = [weakref.ref(queue), weakref.ref(task)]
+    del queue, task
+    gc.collect()
+    assert [each() for each in left] == [None, None]
+    go_on.set()
+    ended.wait(5)
+    qtbot.wait(20)

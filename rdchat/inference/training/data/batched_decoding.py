@@ -16,6 +16,7 @@ from rdchat.inference.target.target import LoadedModel
 _GROWTH = 128  # columns by which the buffers grow
 _SPAN_STEP = 16  # columns by which what attention looks at grows
 _PREFILL_TOKENS = 2048  # prompt tokens, padding included, in one call
+_GROUP_ROWS = 8  # sequences of similar length whose attention reads equally many columns
 _PADDED, _PADDED_TOKENS = 1.2, 4  # a call's longest prompt has at most this factor times its shortest, plus so many
 
 
@@ -29,6 +30,8 @@ class BatchCache:
     Attributes:
         offset: (batch,) int32: number of tokens that each sequence holds; mlx-lm hands it to the rope module.
         span: Columns that attention reads: more than the longest sequence holds.
+        groups: (first row, end row, span) of neighbouring sequences: what attention has to read of each. Where the
+            sequences are sorted by length, the short ones do not pay for the longest.
     """
 
     def __init__(self, keys: mx.array, values: mx.array) -> None:
@@ -36,6 +39,7 @@ class BatchCache:
         self._values = values
         self.offset = mx.zeros((keys.shape[0],), dtype=mx.int32)
         self.span = keys.shape[2]
+        self.groups = [(0, keys.shape[0], self.span)]
 
     def make_mask(self, _count: int, window_size: int | None = None, **_options: bool) -> mx.array:
         """Return (batch, 1, 1, span) bool: the columns that each sequence's next token may attend to."""
@@ -77,7 +81,7 @@ class BatchedDecoder:
 
     Args:
         model: The target.
-        held: For each sequence, the number of tokens in the caches.
+        held: For each sequence, the number of tokens in the caches; fastest where they are sorted.
         layers: One cache for each layer of the model.
     """
 
@@ -102,9 +106,10 @@ class BatchedDecoder:
     def step(self, tokens: Sequence[int]) -> tuple[mx.array, mx.array]:
         """Feed one token of each sequence; return (batch, vocabulary) logits and (batch, width) hidden states, lazy."""
         offset = mx.array(self._held, dtype=mx.int32)
-        span = _rounded(max(self._held) + 1, _SPAN_STEP)
+        groups = _column_groups(self._held)
+        span = max(span for _, _, span in groups)
         for layer in self._layers:
-            layer.offset, layer.span = offset, span
+            layer.offset, layer.span, layer.groups = offset, span, groups
         self._held = [held + 1 for held in self._held]
         logits: mx.array = self._network(mx.array(list(tokens))[:, None], cache=self._layers)
         assert self._hooks.hidden is not None
@@ -187,6 +192,13 @@ def _broadcast(shared: list[Any], sequences: int, length: int) -> list[Any]:
         cache.keys, cache.values, cache.offset = keys, values, length
         caches.append(cache)
     return caches
+
+
+def _column_groups(held: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return (first row, end row, columns that attention reads) of neighbouring sequences that hold so many tokens."""
+    rows = range(0, len(held), _GROUP_ROWS)
+    parts = [(first, min(first + _GROUP_ROWS, len(held))) for first in rows]
+    return [(first, end, _rounded(max(held[first:end]) + 1, _SPAN_STEP)) for first, end in parts]
 
 
 def _rounded(columns: int, step: int) -> int:

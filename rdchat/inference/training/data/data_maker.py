@@ -136,8 +136,9 @@ class DataMaker:
         long = number % _LONG_BATCHES == _LONG_BATCHES - 1
         sequences = [self._sequence(number * self._sequences + place, long) for place in range(self._sequences)]
         shared = self._template.before[:-1]  # a sequence's last token is fed by its first step
-        prompts = [sequence.tokens[len(shared) : -1] for sequence in sequences]
-        return ConversationBatch(BatchedDecoder.read(self._model, shared, prompts), sequences, range(len(sequences)))
+        rows = sorted(range(len(sequences)), key=lambda place: len(sequences[place].tokens))
+        prompts = [sequences[place].tokens[len(shared) : -1] for place in rows]
+        return ConversationBatch(BatchedDecoder.read(self._model, shared, prompts), sequences, rows)
 
     def _sequence(self, number: int, long: bool) -> TokenSequence:
         prompt = self._seed_prompt(number, self._passages, long)

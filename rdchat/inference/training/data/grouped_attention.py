@@ -1,8 +1,9 @@
 """Attention of one token per sequence of a batch, with the query heads of a group in one matrix product.
 
 Several query heads share a pair of keys and values. MLX's attention on a CPU multiplies each of them by itself, so most
-of its time goes into starting products of a single row; as the rows of one product they take two thirds of the time. On
-a GPU there is nothing to gain: MLX has a kernel for it.
+of its time goes into starting products of a single row; as the rows of one product they take two thirds of the time.
+Sequences of similar length are neighbours in the batch, and each few of them read only the columns that their longest
+one holds: where one question of 96 is an article, a step takes half the time. On a GPU MLX has a kernel for it all.
 """
 
 import sys
@@ -56,8 +57,12 @@ def _grouping(plain: Callable[..., mx.array]) -> Callable[..., mx.array]:
             return plain(queries, keys, values, cache=cache, scale=scale, mask=mask, **options)
         batch, heads, _, width = queries.shape
         grouped = (queries * scale).reshape(batch, keys.shape[1], -1, width)
-        scores = mx.where(mask, grouped @ keys.swapaxes(-1, -2), -mx.inf)
-        weighted = mx.softmax(scores, axis=-1, precise=True) @ values
-        return weighted.reshape(batch, heads, 1, values.shape[-1])
+        parts = []
+        for first, end, span in cache.groups:
+            rows, columns = slice(first, end), slice(0, span)
+            scores = grouped[rows] @ keys[rows, :, columns].swapaxes(-1, -2)
+            weights = mx.softmax(mx.where(mask[rows, ..., columns], scores, -mx.inf), axis=-1, precise=True)
+            parts.append(weights @ values[rows, :, columns])
+        return mx.concatenate(parts).reshape(batch, heads, 1, values.shape[-1])
 
     return attention

@@ -53,6 +53,17 @@ def check_sequences(model: LoadedModel) -> None:
                 np.testing.assert_allclose(np.array(hidden[place]), state, atol=2e-4)
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("window", [None, 4])
+def test_neighbours_of_different_length_read_columns_of_their_own(
+    window: int | None, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rdchat.inference.training.data.batched_decoding._GROUP_ROWS", rows)
+    model = tiny_llama(1, sliding_window=window)
+    with grouped_attention(model.network):
+        check_sequences(model)
+
+
 def test_attention_is_only_grouped_within() -> None:
     plain = llama.scaled_dot_product_attention
     with grouped_attention(tiny_llama(1).network):
