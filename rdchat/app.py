@@ -43,6 +43,7 @@ from rdchat.ui.window.download_sign import DownloadSign
 from rdchat.ui.window.main_window import MainWindow
 
 _LOG = logging.getLogger(__name__)
+_SETTLED_MS = 1000  # after the window is shown: what is likely to be asked for next is imported
 
 
 class App:
@@ -95,6 +96,7 @@ class App:
         ExposureLog(self.window.windowHandle())
         QTimer.singleShot(0, self.controller.start)
         QTimer.singleShot(0, self._downloads.go_on)
+        QTimer.singleShot(_SETTLED_MS, self.window, self.window.windows.prepare)
 
     def finish(self) -> bool:
         """Stop, save and free everything; False if the engine thread did not come back."""

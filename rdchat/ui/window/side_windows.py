@@ -1,5 +1,6 @@
 """The windows beside the main one: each is imported and built when it is first asked for, then kept."""
 
+import threading
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -184,6 +185,10 @@ class Windows:
         """Offer what is installed to the models window; see `DrafterShelf.offer`."""
         self._installed = models, made_for
 
+    def prepare(self) -> None:
+        """Import what the models window needs, off the main thread: a third of its first opening remains."""
+        threading.Thread(target=_import_models, name="models window", daemon=True).start()
+
     def close(self) -> None:
         """End what the windows do behind the app's back."""
         self.drops.close()
@@ -198,3 +203,8 @@ class Windows:
         show_in_front(self.benchmark)
         self.benchmark.ask_to_stop("Stop the benchmark and quit?", "Stop and quit", self._parent.close)
         return False
+
+
+def _import_models() -> None:
+    import rdchat.ui.models.installed.page  # noqa: PLC0415
+    import rdchat.ui.models.window  # noqa: F401, PLC0415
