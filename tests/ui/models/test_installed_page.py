@@ -14,6 +14,7 @@ from rdchat.inference.api.drafter_facts import HeadKind, InstalledDrafter, Targe
 from rdchat.inference.api.library_model import FittingDrafter, TriedOut, Verifies
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.ui.look.opening import SHOW_FOLDER
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.installed.page import InstalledPage
 from rdchat.ui.window.main_window import MainWindow
@@ -209,7 +210,7 @@ def test_a_row_has_a_menu(qtbot: QtBot, page: InstalledPage) -> None:
     pick(page, "org/Beta-1B-4bit")
     page.pane.list.menu_requested.emit(QPoint(5, 5))
     menu = next(menu for menu in page.findChildren(QMenu))
-    assert [action.text() for action in menu.actions()] == ["Load", "Reveal", "Verify", "Delete…"]
+    assert [action.text() for action in menu.actions()] == ["Load", SHOW_FOLDER, "Verify", "Delete…"]
     menu.close()
 
 

@@ -275,6 +275,4 @@ def _to_trash(folder: Path) -> None:
         RdchatError: If the system has none there, or refuses.
     """
     if not QFile(str(folder)).moveToTrash():
-        raise RdchatError(
-            f"{folder.name} could not be moved to the Trash.", "Delete its folder by hand: Reveal shows it."
-        )
+        raise RdchatError(f"{folder.name} could not be moved to the Trash.", "Delete its folder by hand.")

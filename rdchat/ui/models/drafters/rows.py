@@ -10,6 +10,7 @@ from rdchat.hub.drafters.published_drafters import FoundDrafter
 from rdchat.services.models.drafters.drafter_shelf import ShelfEntry
 from rdchat.ui.look.formatting import counted, decimal, file_size
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, wrapped
+from rdchat.ui.look.opening import SHOW_FOLDER
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.downloads.words import state_words
 
@@ -89,7 +90,7 @@ class InstalledRow(_Row):
         self.menu_button.setAutoRaise(True)
         self.buttons.addWidget(self.menu_button)
         menu = QMenu(self)
-        self.reveal = menu.addAction("Reveal")
+        self.reveal = menu.addAction(SHOW_FOLDER)
         self.delete = menu.addAction("Delete…")
         self.menu_button.setMenu(menu)
         self.use.clicked.connect(lambda: self.use_requested.emit(self._entry.found.drafter))

@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayou
 
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import ThemedLabel, wrapped
+from rdchat.ui.look.opening import SHOW_FOLDER
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 
@@ -31,7 +32,7 @@ class ActionBar(QWidget):
         self.progress.setAccessibleName("Progress")
         self.stop = QPushButton("Stop")
         self.reveal, self.verify, self.delete, self.load = (
-            QPushButton(words) for words in ("Reveal", "Verify", "Delete…", "Load")
+            QPushButton(words) for words in (SHOW_FOLDER, "Verify", "Delete…", "Load")
         )
         for button in (self.reveal, self.verify, self.delete, self.stop):
             button.setAutoDefault(False)

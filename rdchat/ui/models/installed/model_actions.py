@@ -14,7 +14,7 @@ from rdchat.services.models.installed.verification import Verified, reason_not_t
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look import formatting
 from rdchat.ui.look.formatting import file_size
-from rdchat.ui.look.opening import show_folder
+from rdchat.ui.look.opening import SHOW_FOLDER, show_folder
 from rdchat.ui.look.questions import ask
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.model_rows import ModelListView, key_of
@@ -72,7 +72,7 @@ class ModelActions(QObject):
             bar.offer(bar.load, "Put back")
             bar.offer(bar.delete, "Delete for good…")
         elif row is None:
-            for button, words in ((bar.load, "Load"), (bar.verify, "Verify"), (bar.reveal, "Reveal")):
+            for button, words in ((bar.load, "Load"), (bar.verify, "Verify"), (bar.reveal, SHOW_FOLDER)):
                 bar.offer(button, words, _NOTHING)
             bar.offer(bar.delete, "Delete…", _NOTHING)
         else:
@@ -89,7 +89,7 @@ class ModelActions(QObject):
             bar.offer(bar.load, "Resume", tip="Go on with its download")
         else:
             bar.offer(bar.load, "Load", model.problem, "Have this model answer (Return)")
-        bar.offer(bar.reveal, "Reveal", tip="Show it in its folder")
+        bar.offer(bar.reveal, SHOW_FOLDER)
         bar.offer(bar.delete, "Delete…", reason_not_to_delete(model), "Move it to rdchat's trash")
         bar.offer(bar.verify, "Verify", reason_not_to_verify(model), "Hold its files against the hub's checksums")
 
