@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.conversation import Message, Notice
+from rdchat.chat.conversation import MadeWith, Message, Notice
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
@@ -31,6 +31,7 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.engine.race import Race
 from rdchat.services.order.title_writer import TitleWriter
+from rdchat.services.text.text_work import TextWork
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class ChatController(QObject):
         benchmark: Ways of drafting measured on many prompts.
         unsaved: Replies that the store does not take.
         titles: The model's titles of new chats.
+        text: Edits of replies, deletions of messages, branches.
         context: How much of the model's context the open chat takes, and what is done where it is too much.
     """
 
@@ -91,6 +93,7 @@ class ChatController(QObject):
         self.context = ChatContext(
             self._chat, self._storage, engine, self.model_slot, open_path=self._open_path, parent=self
         )
+        self.text = TextWork(store, self._chat, self._storage, desk=self.desk, recorder=self._recorder, parent=self)
         self._closed = False
         self._connect()
 
@@ -115,6 +118,8 @@ class ChatController(QObject):
         changes = (self.message_added, self.message_changed, self.transcript_changed, self.preferences.changed)
         for changed in (*changes, self.desk.conversation_opened, self.desk.options_changed):
             changed.connect(self.context.meter.refresh)
+        self.text.transcript_changed.connect(self.transcript_changed)
+        self.text.notice_raised.connect(self.notice_raised)
         self.context.cut_changed.connect(self.transcript_changed)
         self.context.reply_wanted.connect(self.continue_reply)
         self.context.notice_raised.connect(self.notice_raised)
@@ -148,6 +153,7 @@ class ChatController(QObject):
             if notice:
                 self.notice_raised.emit(notice)
         self.desk.start()
+        self.text.start()
         if notice := left_behind(self._store.path.parent):
             self.notice_raised.emit(notice)
         self.model_slot.retry()
@@ -160,6 +166,7 @@ class ChatController(QObject):
         """
         self.titles.close()
         self.context.close()
+        self.text.close()
         self.desk.close()
         ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
@@ -203,9 +210,13 @@ class ChatController(QObject):
         self._writer.stop()
 
     def edit_message(self, message_id: int, text: str) -> None:
-        """Add another version of a prompt and have it answered; the old one is kept as an alternative."""
+        """Add another version of a message, and have a prompt answered; the old one is kept as an alternative."""
         if not text.strip():
             self.notice_raised.emit(Notice("The message is empty", "Type something to ask. The old one was kept."))
+            return
+        if any(message.id == message_id and message.role is Role.ASSISTANT for message in self._chat.path):
+            self._writer.stop()
+            self.text.edit_reply(message_id, text)
             return
         if not self._check_free():
             return
@@ -224,7 +235,9 @@ class ChatController(QObject):
         with self._storage.writing():
             if not self._check_question(self._chat.path_to_prompt(message_id)):
                 return
-            reply = self._chat.add_another_reply(message_id, self.preferences.settings, self._model_name())
+            reply = self._chat.add_another_reply(
+                message_id, self.preferences.settings, self._model_name(), self._made_with()
+            )
             self.transcript_changed.emit()
             self._write(reply)
         self.desk.refresh()
@@ -240,7 +253,7 @@ class ChatController(QObject):
         self._writer.stop()
         with self._storage.writing():
             self._recorder.flush()  # what is reopened is what the store has
-            reply = self._chat.reopen_reply()
+            reply = self._chat.reopen_reply(self._made_with(path[-1]))
             self.message_changed.emit(reply)
             self._write(reply, continued=bool(reply.text.strip()))
 
@@ -252,7 +265,7 @@ class ChatController(QObject):
 
     def _answer(self) -> None:
         """Add a reply to the prompt that ends the path and have it written."""
-        reply = self._chat.add_reply(self.preferences.settings, self._model_name())
+        reply = self._chat.add_reply(self.preferences.settings, self._model_name(), self._made_with())
         self.message_added.emit(reply)
         self._write(reply)
 
@@ -262,8 +275,15 @@ class ChatController(QObject):
         if continued:
             path[-1] = replace(path[-1], context_cut=None)  # what is written on is told
         asked = self._open_path()
-        turns = told(path, asked.system_prompt)
-        self._writer.write(turns, asked.sampling, reply, continued=continued, thinking=self._chat.thinking)
+        made_with = reply.made_with or MadeWith()
+        own, sampling = made_with.system_prompt, made_with.sampling or asked.sampling
+        turns = told(path, asked.system_prompt if own is None else own)
+        self._writer.write(turns, sampling, reply, continued=continued, thinking=self._chat.thinking)
+
+    def _made_with(self, continued: Message | None = None) -> MadeWith:
+        """Return what a reply is to be made with: one that was to be different is written on as it was begun."""
+        before = continued.made_with if continued else None
+        return before if before is not None and before.once else MadeWith(self._open_path().sampling)
 
     def _open_path(self) -> OpenPath:
         own = self._chat.system_prompt

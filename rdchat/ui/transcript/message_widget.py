@@ -37,6 +37,7 @@ class MessageWidget(QWidget):
         self.more.clicked.connect(self._show_more)
         self.actions_row = MessageActions(message.role, theme, self)
         self.actions_row.copy_requested.connect(self.copy)
+        self.actions_row.menu_requested.connect(self._open_menu)
         self.actions_row.step_requested.connect(lambda step: self.alternative_requested.emit(self.message.id, step))
         self._last = False
         self._hovered = False
@@ -154,16 +155,20 @@ class MessageWidget(QWidget):
         super().leaveEvent(event)
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        self._open_menu(event.globalPos())
+
+    def _open_menu(self, place: QPoint) -> None:
         menu = QMenu(self)
         menu.addActions(self.message_actions(menu))
-        self._pop_up(menu, event)
+        _pop_up(menu, place)
 
     def _show_menu(self, event: QContextMenuEvent) -> None:
         menu = self.body.createStandardContextMenu(event.pos())
         menu.addSeparator()
         menu.addActions(self.message_actions(menu))
-        self._pop_up(menu, event)
+        _pop_up(menu, event.globalPos())
 
-    def _pop_up(self, menu: QMenu, event: QContextMenuEvent) -> None:
-        menu.aboutToHide.connect(menu.deleteLater)
-        menu.popup(event.globalPos())
+
+def _pop_up(menu: QMenu, place: QPoint) -> None:
+    menu.aboutToHide.connect(menu.deleteLater)
+    menu.popup(place)
