@@ -12,16 +12,17 @@ from rdchat.errors import StorageError
 _KEPT_S = 30 * 86_400.0  # as long as chats are in the bin
 _SLICE_S = 0.01  # of the main thread's time
 _HIDE = f"""
+    INSERT INTO deleted_messages (message_id, root_id, deleted_at)
     WITH RECURSIVE below (id, chat) AS (
         SELECT id, conversation_id FROM messages WHERE id = ? AND {KEPT}
         UNION SELECT m.id, m.conversation_id
             FROM below JOIN messages m ON m.parent_id = below.id AND m.conversation_id = below.chat AND m.{KEPT}
     )
-    INSERT INTO deleted_messages (message_id, root_id, deleted_at) SELECT id, ?, ? FROM below
+    SELECT id, ?, ? FROM below
 """
 _ROOTS = """
     SELECT d.root_id FROM deleted_messages d JOIN messages m ON m.id = d.root_id
-    WHERE m.conversation_id = ? GROUP BY d.root_id ORDER BY max(d.deleted_at) DESC, d.root_id DESC
+    WHERE d.message_id = d.root_id AND m.conversation_id = ? ORDER BY d.deleted_at DESC, d.root_id DESC
 """
 _GONE = "This message no longer exists.", "Open the chat again."
 

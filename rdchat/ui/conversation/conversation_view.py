@@ -81,6 +81,8 @@ class ConversationView(Ground):
         transcript.regenerate_requested.connect(controller.regenerate)
         transcript.continue_requested.connect(controller.continue_reply)
         transcript.alternative_requested.connect(controller.show_alternative)
+        transcript.delete_requested.connect(controller.text.delete_message)
+        transcript.branch_requested.connect(controller.text.branch)
         self.find_bar.version_requested.connect(lambda message_id: controller.show_alternative(message_id, 0))
         for asked in (transcript.edit_submitted, transcript.regenerate_requested, transcript.continue_requested):
             asked.connect(self._go_on_writing)

@@ -4,7 +4,7 @@ from PySide6.QtCore import QEvent, QPoint, QRect, Signal
 from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QMenu, QWidget
 
-from rdchat.chat.conversation import Message
+from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.theme import Theme
@@ -20,6 +20,8 @@ class MessageWidget(QWidget):
     continue_requested = Signal(int)
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
+    delete_requested = Signal(int)
+    branch_requested = Signal(int)
     height_changed = Signal()
     work_added = Signal()
     caret_moved = Signal(QRect)  # in this widget
@@ -64,6 +66,18 @@ class MessageWidget(QWidget):
         copy = QAction(self.tr("Copy message"), menu)
         copy.triggered.connect(self.copy)
         return [copy]
+
+    def last_actions(self, menu: QMenu) -> list[QAction]:
+        """Return what the context menu offers below that, for every message."""
+        above = QAction(menu)
+        above.setSeparator(True)
+        branch = QAction(self.tr("Branch into new chat"), menu)
+        branch.triggered.connect(lambda: self.branch_requested.emit(self.message.id))
+        delete = QAction(self.tr("Delete message"), menu)
+        delete.triggered.connect(lambda: self.delete_requested.emit(self.message.id))
+        for action in (branch, delete):
+            action.setEnabled(self.message.status is not MessageStatus.STREAMING)
+        return [above, branch, delete]
 
     # --- drawing in steps
 
@@ -131,6 +145,11 @@ class MessageWidget(QWidget):
     def copied_text(self) -> str:
         return self.message.text
 
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the transcript's last message."""
+        return self._last
+
     def set_last(self, last: bool) -> None:
         """Of the transcript's last message the buttons always show."""
         self._last = last
@@ -159,13 +178,13 @@ class MessageWidget(QWidget):
 
     def _open_menu(self, place: QPoint) -> None:
         menu = QMenu(self)
-        menu.addActions(self.message_actions(menu))
+        menu.addActions([*self.message_actions(menu), *self.last_actions(menu)])
         _pop_up(menu, place)
 
     def _show_menu(self, event: QContextMenuEvent) -> None:
         menu = self.body.createStandardContextMenu(event.pos())
         menu.addSeparator()
-        menu.addActions(self.message_actions(menu))
+        menu.addActions([*self.message_actions(menu), *self.last_actions(menu)])
         _pop_up(menu, event.globalPos())
 
 

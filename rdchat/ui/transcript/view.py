@@ -39,6 +39,8 @@ class TranscriptView(QWidget):
     continue_requested = Signal(int)
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
+    delete_requested = Signal(int)
+    branch_requested = Signal(int)
     cut_undo_requested = Signal(int)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
@@ -224,6 +226,8 @@ class TranscriptView(QWidget):
         widget.continue_requested.connect(self.continue_requested)
         widget.alternative_requested.connect(self.alternative_requested)
         widget.tokens_requested.connect(self.tokens_requested)
+        widget.delete_requested.connect(self.delete_requested)
+        widget.branch_requested.connect(self.branch_requested)
         for asked in (widget.edit_submitted, widget.regenerate_requested):
             asked.connect(self._show_asked)  # after what answers it above
         widget.height_changed.connect(self._column.place_around)

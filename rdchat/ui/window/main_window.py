@@ -143,6 +143,7 @@ class MainWindow(QMainWindow):
         actions.stop.triggered.connect(controller.stop)
         actions.copy_reply.triggered.connect(self.conversation.transcript.copy_last_reply)
         actions.regenerate.triggered.connect(self._regenerate)
+        actions.restore_message.triggered.connect(controller.text.restore_deleted)
         actions.options.triggered.connect(self.header.options.trigger)
         actions.write.triggered.connect(composer.setFocus)
         actions.sidebar.triggered.connect(lambda shown: self._toggle(self.sidebar, shown))
@@ -172,7 +173,9 @@ class MainWindow(QMainWindow):
         controller.state_changed.connect(self._show_state)
         controller.message_added.connect(self._show_state)
         controller.message_changed.connect(self._show_state)
-        controller.desk.conversation_opened.connect(self._show_state)
+        for changed in (controller.transcript_changed, controller.desk.conversation_opened):
+            changed.connect(self._show_state)
+            changed.connect(lambda: self.actions_.restore_message.setEnabled(controller.text.has_deleted))
         self.conversation.choose_model_requested.connect(self._folders.choose_model)
         self.conversation.larger_model_requested.connect(self.windows.open_discover)
         self.header.model.folder_requested.connect(self._folders.choose_model)
@@ -236,7 +239,8 @@ class MainWindow(QMainWindow):
         actions.stop.setEnabled(busy)
         actions.copy_reply.setEnabled(replied)
         actions.tokens.setEnabled(replied)
-        actions.regenerate.setEnabled(replied and not busy and controller.state is EngineState.IDLE)
+        actions.regenerate.setText("Regenerate last reply" if replied else "Get a reply")
+        actions.regenerate.setEnabled(bool(controller.messages) and not busy and controller.state is EngineState.IDLE)
 
     def _new_chat(self) -> None:
         self._controller.desk.new_chat()

@@ -36,6 +36,10 @@ class WindowActions(QObject):
         self.stop = self._action("Stop reply", "Esc", "Ctrl+.")
         self.copy_reply = self._action("Copy last reply", "Ctrl+Shift+C")
         self.regenerate = self._action("Regenerate last reply", "Ctrl+R")
+        self.restore_message = self._action(
+            "Restore deleted message", tip="Bring back what was deleted from this chat last"
+        )
+        self.restore_message.setEnabled(False)
         self.options = self._action("Chat options…", "Ctrl+Shift+O")
         self.rename = self._action("Rename chat")
         self.pin = self._action("Pin chat")
@@ -148,6 +152,7 @@ def fill_menu_bar(bar: QMenuBar, actions: WindowActions) -> None:
                 actions.stop,
                 actions.regenerate,
                 actions.copy_reply,
+                actions.restore_message,
                 None,
                 actions.options,
                 actions.write,
