@@ -81,6 +81,7 @@ class ConversationView(Ground):
         transcript.regenerate_requested.connect(controller.regenerate)
         transcript.continue_requested.connect(controller.continue_reply)
         transcript.alternative_requested.connect(controller.show_alternative)
+        transcript.quote_requested.connect(self.composer.quote)
         transcript.delete_requested.connect(controller.text.delete_message)
         transcript.branch_requested.connect(controller.text.branch)
         self.find_bar.version_requested.connect(lambda message_id: controller.show_alternative(message_id, 0))
@@ -166,6 +167,11 @@ class ConversationView(Ground):
             self.stack.setCurrentWidget(self.transcript if messages else self.welcome)
         self._show_model_banner(failure if failure is self._read_despite else None)
         self._show_unloaded_banner()
+
+    def quote_selection(self) -> None:
+        """Quote what is selected in a message into the field, or say that nothing is."""
+        if not self.transcript.quote_selection():
+            self.composer.show_note("Select some text of a message first, then quote it.")
 
     def show_refused_model(self, words: str) -> None:
         """Say why what was dropped is no model."""

@@ -89,6 +89,10 @@ class MessageActions(QWidget):
     def copy(self, text: str) -> None:
         self._copy.copy(text)
 
+    def say_copied(self) -> None:
+        """Say for a moment that the message was copied."""
+        self._copy.say_copied()
+
     def set_revealed(self, revealed: bool, hovered: bool) -> None:
         """Show the buttons, and under the pointer the statistics; or conceal them unless one has the focus."""
         self._wanted, self._hovered = revealed, hovered

@@ -1,5 +1,7 @@
 """One message of the transcript: what a person's and a model's have in common."""
 
+from functools import partial
+
 from PySide6.QtCore import QEvent, QPoint, QRect, Signal
 from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QMenu, QWidget
@@ -8,6 +10,8 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.theme import Theme
+from rdchat.ui.transcript.copying.clipboard import CopyForm, TextCopy, copy_blocks
+from rdchat.ui.transcript.copying.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
 
@@ -20,6 +24,7 @@ class MessageWidget(QWidget):
     continue_requested = Signal(int)
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
+    quote_requested = Signal(str)  # Markdown
     delete_requested = Signal(int)
     branch_requested = Signal(int)
     height_changed = Signal()
@@ -41,6 +46,7 @@ class MessageWidget(QWidget):
         self.actions_row.copy_requested.connect(self.copy)
         self.actions_row.menu_requested.connect(self._open_menu)
         self.actions_row.step_requested.connect(lambda step: self.alternative_requested.emit(self.message.id, step))
+        self._text_copy = TextCopy(self)
         self._last = False
         self._hovered = False
 
@@ -65,7 +71,23 @@ class MessageWidget(QWidget):
         """Return what the context menu offers for this message."""
         copy = QAction(self.tr("Copy message"), menu)
         copy.triggered.connect(self.copy)
-        return [copy]
+        forms = QMenu(self.tr("Copy message as"), menu)
+        for form in CopyForm:
+            forms.addAction(form.value, partial(self.copy_as, form))
+        copy.setEnabled(bool(self.copied_text()))
+        forms.menuAction().setEnabled(bool(self.copied_text()))
+        return [copy, forms.menuAction()]
+
+    def selection_actions(self, menu: QMenu, body: TextBody) -> list[QAction]:
+        """Return what the context menu offers for what is selected."""
+        if not body.textCursor().hasSelection():
+            return []
+        forms = QMenu(self.tr("Copy selection as"), menu)
+        for form in CopyForm:
+            forms.addAction(form.value, lambda form=form: copy_blocks(body.selected_blocks(), form))
+        quote = QAction(self.tr("Quote selection"), menu)
+        quote.triggered.connect(lambda: self.quote_requested.emit(as_markdown(body.selected_blocks())))
+        return [forms.menuAction(), quote]
 
     def last_actions(self, menu: QMenu) -> list[QAction]:
         """Return what the context menu offers below that, for every message."""
@@ -142,6 +164,13 @@ class MessageWidget(QWidget):
         """Copy the message as it was written."""
         self.actions_row.copy(self.copied_text())
 
+    def copy_as(self, form: CopyForm) -> None:
+        """Copy the message in a form; Markdown is as it was written."""
+        if form is CopyForm.MARKDOWN:
+            self.copy()
+        else:
+            self._text_copy.copy(self.copied_text(), self.body.parser, form, self.actions_row.say_copied)
+
     def copied_text(self) -> str:
         return self.message.text
 
@@ -183,6 +212,7 @@ class MessageWidget(QWidget):
 
     def _show_menu(self, event: QContextMenuEvent) -> None:
         menu = self.body.createStandardContextMenu(event.pos())
+        menu.addActions(self.selection_actions(menu, self.body))
         menu.addSeparator()
         menu.addActions([*self.message_actions(menu), *self.last_actions(menu)])
         _pop_up(menu, event.globalPos())

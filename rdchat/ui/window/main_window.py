@@ -143,6 +143,7 @@ class MainWindow(QMainWindow):
         actions.stop.triggered.connect(controller.stop)
         actions.copy_reply.triggered.connect(self.conversation.transcript.copy_last_reply)
         actions.regenerate.triggered.connect(self._regenerate)
+        actions.quote.triggered.connect(self.conversation.quote_selection)
         actions.restore_message.triggered.connect(controller.text.restore_deleted)
         actions.options.triggered.connect(self.header.options.trigger)
         actions.write.triggered.connect(composer.setFocus)

@@ -29,6 +29,7 @@ class WindowActions(QObject):
         self.quit = self._action("Quit rdchat", _Standard.Quit, role=QAction.MenuRole.QuitRole)
         self.preferences = self._action("Preferences…", "Ctrl+,", role=QAction.MenuRole.PreferencesRole)
         self.new_folder = self._action("New folder", "Ctrl+Shift+N")
+        self.quote = self._action("Quote selection", "Ctrl+'", tip="Put what is selected in a message into yours")
         self.find = self._action("Find in chat", _Standard.Find)
         self.find_next = self._action("Find next", _Standard.FindNext)
         self.find_previous = self._action("Find previous", _Standard.FindPrevious)
@@ -137,6 +138,7 @@ def fill_menu_bar(bar: QMenuBar, actions: WindowActions) -> None:
             "&Edit",
             (
                 *actions.edit,
+                actions.quote,
                 None,
                 actions.find,
                 actions.find_next,

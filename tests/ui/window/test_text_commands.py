@@ -83,3 +83,22 @@ def test_an_edited_reply_is_shown_at_once(qtbot: QtBot, chat: Chat, window: Main
     qtbot.keyClick(editor, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
     assert texts(chat) == ["Hi", "Mine"]
     assert shown(window, -1).message.edited
+
+
+def test_a_selection_is_quoted_with_its_shortcut(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    composer = window.conversation.composer
+    composer.set_text("Before")
+    window.actions_.quote.trigger()
+    assert composer.note.text() == "Select some text of a message first, then quote it."
+    body = shown(window, -1).body
+    qtbot.waitUntil(lambda: body.toPlainText() == "Hello, you!")
+    body.selectAll()
+    body.setFocus()
+    qtbot.keyClick(body, Qt.Key.Key_Apostrophe, Qt.KeyboardModifier.ControlModifier)
+    assert composer.text == "Before\n\n> Hello, you!\n\n"
+    assert composer.field.textCursor().atEnd()
+    assert window.focusWidget() is composer.field
+    composer.field.undo()
+    assert composer.text == "Before"
