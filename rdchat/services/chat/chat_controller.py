@@ -11,7 +11,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import LoadProgress, ModelInfo, PrefillProgress
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Dtype, Role
+from rdchat.inference.api.requests import Dtype, Role, SamplingParams
 from rdchat.services.chat.chat_history import told
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.chat.draft_control import DraftControl
@@ -31,6 +31,7 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.engine.race import Race
 from rdchat.services.order.title_writer import TitleWriter
+from rdchat.services.text.one_reply import BorrowedModel, ReplyWish
 from rdchat.services.text.text_work import TextWork
 
 _LOG = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class ChatController(QObject):
         benchmark: Ways of drafting measured on many prompts.
         unsaved: Replies that the store does not take.
         titles: The model's titles of new chats.
+        borrowed: Another model that is loaded for one reply.
         text: Edits of replies, deletions of messages, branches.
         context: How much of the model's context the open chat takes, and what is done where it is too much.
     """
@@ -89,6 +91,7 @@ class ChatController(QObject):
         self.time_ledger = TimeLedger(engine, self.drafting, self)
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
         self._writer = ReplyWriter(engine, self.model_slot, self.drafting, self._recorder, self.traces, parent=self)
+        self.borrowed = BorrowedModel(self.model_slot, self._writer, self)
         self.titles = TitleWriter(store, engine, self._writer, self.preferences, titled=self.desk.refresh, parent=self)
         self.context = ChatContext(
             self._chat, self._storage, engine, self.model_slot, open_path=self._open_path, parent=self
@@ -118,6 +121,7 @@ class ChatController(QObject):
         changes = (self.message_added, self.message_changed, self.transcript_changed, self.preferences.changed)
         for changed in (*changes, self.desk.conversation_opened, self.desk.options_changed):
             changed.connect(self.context.meter.refresh)
+        self.borrowed.stayed.connect(self._remember_staying)
         self.text.transcript_changed.connect(self.transcript_changed)
         self.text.notice_raised.connect(self.notice_raised)
         self.context.cut_changed.connect(self.transcript_changed)
@@ -227,18 +231,25 @@ class ChatController(QObject):
             self._answer()
         self.desk.refresh()
 
-    def regenerate(self, message_id: int) -> None:
-        """Have another reply written; the old one is kept as an alternative. A prompt without a reply gets one."""
-        if not self._check_model():
+    def regenerate(self, message_id: int, wish: ReplyWish = ReplyWish()) -> None:  # noqa: B008  it is frozen
+        """Have another reply written; the old one is kept as an alternative. A prompt without a reply gets one.
+
+        A wish holds for this reply alone. Another model is loaded for it, and the present one again when it has ended.
+        """
+        if not (self._check_free() if wish.other else self._check_model()):
             return
         self._writer.stop()
         with self._storage.writing():
             if not self._check_question(self._chat.path_to_prompt(message_id)):
                 return
-            reply = self._chat.add_another_reply(
-                message_id, self.preferences.settings, self._model_name(), self._made_with()
-            )
+            own_name, made_with = self._model_name(), self._made_with()
+            if wish != ReplyWish():
+                made_with = MadeWith(wish.sampling or made_with.sampling, wish.system_prompt, once=True)
+            model = wish.other.name if wish.other else own_name
+            reply = self._chat.add_another_reply(message_id, self.preferences.settings, model, made_with)
             self.transcript_changed.emit()
+            if wish.other:
+                self.borrowed.borrow(wish.other, reply.id, own_name or "")
             self._write(reply)
         self.desk.refresh()
 
@@ -270,7 +281,9 @@ class ChatController(QObject):
         self._write(reply)
 
     def _write(self, reply: Message, *, continued: bool = False) -> None:
-        """Have the reply that ends the path written, or written on."""
+        """Have the reply that ends the path written, or written on, by the chat's own model or one borrowed for it."""
+        if not self.borrowed.is_for(reply.id):
+            self.borrowed.give_back()
         path = self.messages if continued else self.messages[:-1]
         if continued:
             path[-1] = replace(path[-1], context_cut=None)  # what is written on is told
@@ -284,6 +297,12 @@ class ChatController(QObject):
         """Return what a reply is to be made with: one that was to be different is written on as it was begun."""
         before = continued.made_with if continued else None
         return before if before is not None and before.once else MadeWith(self._open_path().sampling)
+
+    @property
+    def asked_with(self) -> tuple[str, SamplingParams]:
+        """The system prompt and the sampling that the open chat's next reply is asked for with."""
+        asked = self._open_path()
+        return asked.system_prompt, asked.sampling
 
     def _open_path(self) -> OpenPath:
         own = self._chat.system_prompt
@@ -349,11 +368,19 @@ class ChatController(QObject):
             self.notice_raised.emit(Notice("Memory is tight", info.warning))
 
     @Slot()
+    def _remember_staying(self) -> None:
+        """Keep a model that was borrowed and is stayed with, once it has loaded."""
+        if self.model is not None:
+            self._remember_model()
+
+    @Slot()
     def _remember_model(self) -> None:
         """Keep the choice, also of what did not load: it is mended by another precision, or tried again later.
 
         Not before the outcome: a model that takes the whole process down must not do so at every start.
         """
+        if self.borrowed.holds:
+            return
         remembered = self.model_slot.remembered_in(self.preferences.settings)
         if remembered != self.preferences.settings:
             self.preferences.change(remembered)

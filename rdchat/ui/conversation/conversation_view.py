@@ -111,6 +111,7 @@ class ConversationView(Ground):
 
     def _connect_notices(self) -> None:
         self._controller.notice_raised.connect(self._show_notice)
+        self._controller.borrowed.changed.connect(self._show_borrowed)
         self._controller.storage_failed.connect(self._show_storage_failure)
         self._controller.storage_recovered.connect(lambda: self.banners.close_banner("storage"))
         self._controller.desk.order.offered_undo.connect(self._offer_undo)
@@ -177,6 +178,18 @@ class ConversationView(Ground):
         """Say why what was dropped is no model."""
         banner = Banner(self._theme, "That cannot be loaded", words, "warning", "danger")
         self.banners.show_banner(banner, "dropped model")
+
+    def _show_borrowed(self) -> None:
+        """Say which model writes one reply, and which one comes back then."""
+        borrowed = self._controller.borrowed
+        if not borrowed.holds:
+            self.banners.close_banner("borrowed")
+            return
+        banner = Banner(
+            self._theme, f"{borrowed.name} writes this one reply; {borrowed.own_name} comes back then", icon="model"
+        )
+        banner.add_action(f"Stay with {borrowed.name}", borrowed.stay)
+        self.banners.show_banner(banner, "borrowed")
 
     def _show_unloaded_banner(self) -> None:
         """Say that nothing can answer, while a model was unloaded and no other one loaded."""

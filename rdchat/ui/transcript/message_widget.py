@@ -21,6 +21,7 @@ class MessageWidget(QWidget):
 
     edit_submitted = Signal(int, str)
     regenerate_requested = Signal(int)
+    regenerate_with_requested = Signal(int)
     continue_requested = Signal(int)
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)

@@ -170,6 +170,9 @@ class ReplyMessage(MessageWidget):
     def message_actions(self, menu: QMenu) -> list[QAction]:
         again = QAction(self.tr("Regenerate reply"), menu)
         again.triggered.connect(lambda: self.regenerate_requested.emit(self.message.id))
+        other = QAction(self.tr("Regenerate with…"), menu)
+        other.triggered.connect(lambda: self.regenerate_with_requested.emit(self.message.id))
+        other.setEnabled(self.message.status is not MessageStatus.STREAMING)
         onward = QAction(self.tr("Continue reply"), menu)
         onward.triggered.connect(lambda: self.continue_requested.emit(self.message.id))
         tokens = QAction(self.tr("Show tokens"), menu)
@@ -181,7 +184,7 @@ class ReplyMessage(MessageWidget):
         edit = QAction(self.tr("Edit reply"), menu)
         edit.triggered.connect(self.edit)
         edit.setEnabled(not busy and bool(self.copied_text().strip()))
-        return [*super().message_actions(menu), edit, again, onward, tokens]
+        return [*super().message_actions(menu), edit, again, other, onward, tokens]
 
     def _remedy(self) -> None:
         if self._ending and self._ending.remedy is Remedy.CONTINUE:

@@ -37,6 +37,7 @@ class TranscriptView(QWidget):
 
     edit_submitted = Signal(int, str)
     regenerate_requested = Signal(int)
+    regenerate_with_requested = Signal(int)
     continue_requested = Signal(int)
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
@@ -235,6 +236,7 @@ class TranscriptView(QWidget):
         widget = kind(message, self._theme, self._library, parent)
         widget.edit_submitted.connect(self.edit_submitted)
         widget.regenerate_requested.connect(self.regenerate_requested)
+        widget.regenerate_with_requested.connect(self.regenerate_with_requested)
         widget.continue_requested.connect(self.continue_requested)
         widget.alternative_requested.connect(self.alternative_requested)
         widget.tokens_requested.connect(self.tokens_requested)

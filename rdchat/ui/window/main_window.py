@@ -14,6 +14,7 @@ from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
+from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.opening import show_folder
@@ -145,6 +146,8 @@ class MainWindow(QMainWindow):
         actions.regenerate.triggered.connect(self._regenerate)
         actions.quote.triggered.connect(self.conversation.quote_selection)
         actions.restore_message.triggered.connect(controller.text.restore_deleted)
+        actions.regenerate_with.triggered.connect(lambda: self._regenerate_with(controller.messages[-1].id))
+        self.conversation.transcript.regenerate_with_requested.connect(self._regenerate_with)
         actions.options.triggered.connect(self.header.options.trigger)
         actions.write.triggered.connect(composer.setFocus)
         actions.sidebar.triggered.connect(lambda shown: self._toggle(self.sidebar, shown))
@@ -241,7 +244,9 @@ class MainWindow(QMainWindow):
         actions.copy_reply.setEnabled(replied)
         actions.tokens.setEnabled(replied)
         actions.regenerate.setText("Regenerate last reply" if replied else "Get a reply")
-        actions.regenerate.setEnabled(bool(controller.messages) and not busy and controller.state is EngineState.IDLE)
+        idle = bool(controller.messages) and not busy
+        actions.regenerate.setEnabled(idle and controller.state is EngineState.IDLE)
+        actions.regenerate_with.setEnabled(idle and controller.state in (EngineState.IDLE, EngineState.NO_MODEL))
 
     def _new_chat(self) -> None:
         self._controller.desk.new_chat()
@@ -253,6 +258,18 @@ class MainWindow(QMainWindow):
 
     def _regenerate(self) -> None:
         self._controller.regenerate(self._controller.messages[-1].id)
+
+    def _regenerate_with(self, message_id: int) -> None:
+        controller, model = self._controller, self.header.model
+        own = controller.model.name if controller.model else ""
+        if controller.borrowed.holds:
+            own = controller.borrowed.own_name
+        model.look()
+        sheet = RegenerateSheet(own, model.choices, *controller.asked_with, theme=self._theme, parent=self)
+        sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        model.choices_changed.connect(sheet.offer_found)
+        sheet.wished.connect(lambda wish: controller.regenerate(message_id, wish))
+        sheet.open()
 
     def _close_front(self) -> None:
         front = QApplication.activeWindow() or self  # a Mac has one menu bar for every window

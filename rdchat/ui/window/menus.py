@@ -37,6 +37,9 @@ class WindowActions(QObject):
         self.stop = self._action("Stop reply", "Esc", "Ctrl+.")
         self.copy_reply = self._action("Copy last reply", "Ctrl+Shift+C")
         self.regenerate = self._action("Regenerate last reply", "Ctrl+R")
+        self.regenerate_with = self._action(
+            "Regenerate with…", "Ctrl+Shift+R", tip="Another model, temperature or system prompt for one reply"
+        )
         self.restore_message = self._action(
             "Restore deleted message", tip="Bring back what was deleted from this chat last"
         )
@@ -153,6 +156,7 @@ def fill_menu_bar(bar: QMenuBar, actions: WindowActions) -> None:
             (
                 actions.stop,
                 actions.regenerate,
+                actions.regenerate_with,
                 actions.copy_reply,
                 actions.restore_message,
                 None,
