@@ -4,11 +4,12 @@ import sqlite3
 from pathlib import Path
 
 from rdchat.chat.storage.file_check import has_schema, is_special, refuse_surprises
+from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, schema_version
 from rdchat.errors import StorageError
 
 _OPEN_ONCE = "Open the app once, then try again."
-_HAS_UNLISTED = 5  # version of the schema
+_HAS_UNLISTED, _HAS_DELETED = 5, 8  # versions of the schema
 _WAIT_S = 5.0  # the app writes for a moment now and then
 _QUESTIONS = """
     SELECT m.text FROM messages m JOIN conversations c ON c.id = m.conversation_id
@@ -38,7 +39,9 @@ def asked_questions(path: Path) -> list[str]:
                 raise _no_chats(path)
             if not _is_known(connection):
                 raise StorageError(f"The stored chats in {path} are damaged, or of a newer version.", _OPEN_ONCE)
-            listed = " AND c.unlisted = 0" if schema_version(connection) >= _HAS_UNLISTED else ""
+            version = schema_version(connection)
+            listed = " AND c.unlisted = 0" if version >= _HAS_UNLISTED else ""
+            listed += f" AND m.{KEPT}" if version >= _HAS_DELETED else ""
             texts = [str(row[0]).strip() for row in connection.execute(_QUESTIONS.format(listed=listed))]
         finally:
             connection.close()

@@ -117,6 +117,21 @@ class ContextCut:
 
 
 @dataclass(frozen=True, slots=True)
+class MadeWith:
+    """What a reply was asked for with, beside its model and its seed.
+
+    Attributes:
+        sampling: How its tokens were chosen; None where that was not kept.
+        system_prompt: Of a reply that was asked for with one of its own; None for the chat's.
+        once: Whether this reply alone was to be made like that.
+    """
+
+    sampling: SamplingParams | None = None
+    system_prompt: str | None = None
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of the active path of a conversation.
 
@@ -137,6 +152,8 @@ class Message:
         control_offsets: Where in `text` the model wrote control tokens; elsewhere such text is text.
         thinking: How it was thought about.
         context_cut: Leaves this message and those before it out of what the model is told; None where it does not.
+        edited: Whether the text is the person's version of a reply; what a model wrote on after that is in it too.
+        made_with: What it was asked for with; None for a person's, and where that was not kept.
         sibling: Place among the alternatives with the same parent and role, from 0 in order of creation.
         siblings: Number of those alternatives, itself included.
     """
@@ -157,6 +174,8 @@ class Message:
     control_offsets: tuple[int, ...] = ()
     thinking: Thinking = NO_THINKING
     context_cut: ContextCut | None = None
+    edited: bool = False
+    made_with: MadeWith | None = None
     sibling: int = 0
     siblings: int = 1
 

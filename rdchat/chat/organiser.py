@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, PATH_IDS, from_root
 from rdchat.chat.storage.rows import (
     CONVERSATION_COLUMNS,
     FOLDER_COLUMNS,
@@ -25,11 +26,11 @@ _NESTED = "A folder in a folder cannot hold others.", "Move it out first."
 # a column that says how a message stands among others is not copied as it is: `parent_id`, `conversation_id`
 _COPIED = (
     "activated, role, CASE status WHEN 'streaming' THEN 'interrupted' ELSE status END, created_at, model, seed,"
-    " finish_reason, error, statistics, text, drafting, control_offsets, thinking, context_cut"
+    " finish_reason, error, statistics, text, drafting, control_offsets, thinking, context_cut, edited, made_with"
 )
 _COPIES = (
     "activated, role, status, created_at, model, seed, finish_reason, error, statistics, text, drafting,"
-    " control_offsets, thinking, context_cut"
+    " control_offsets, thinking, context_cut, edited, made_with"
 )
 
 
@@ -90,10 +91,15 @@ class ChatOrganiser:
             )
         ]
 
-    def copying(self, conversation_id: int, title: str) -> Iterator[int]:
+    def copying(self, conversation_id: int, title: str, last_id: int | None = None) -> Iterator[int]:
         """Copy a conversation with everything in it, a slice of about 10 ms a step; yield the copy's id.
 
         The copy is listed from the end of the last step on. What a crash leaves of it is erased later.
+
+        Args:
+            conversation_id: The conversation.
+            title: Of the copy.
+            last_id: Only the path to this message is copied; None copies all.
         """
         now = self._clock()
         with self._database.writing() as connection:
@@ -106,9 +112,12 @@ class ChatOrganiser:
             if cursor.rowcount < 1 or cursor.lastrowid is None:
                 raise StorageError("This chat no longer exists.", "Choose another one.")
             copy_id = cursor.lastrowid
-        rows = self._database.rows(
-            "SELECT id, parent_id FROM messages WHERE conversation_id = ? ORDER BY id", conversation_id
-        )
+        if last_id is None:
+            rows = self._database.rows(
+                f"SELECT id, parent_id FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY id", conversation_id
+            )
+        else:
+            rows = [(row[0], row[2]) for row in from_root(self._database.rows(PATH_IDS, last_id), last_id)]
         copies: dict[int, int] = {}
         for _ in self._slices(rows, lambda connection, row: _copy(connection, row[0], copy_id, copies)):
             yield copy_id
@@ -116,7 +125,12 @@ class ChatOrganiser:
         pairs = [(copies[parent], copies[child]) for child, parent in rows if parent in copies]
         for _ in self._slices(pairs, _set_parent):
             yield copy_id
-        self._set("unlisted = 0", copy_id)
+        with self._database.writing() as connection:
+            if last_id in copies:
+                connection.execute(ACTIVATE, (copies[last_id],))
+                # nothing would be told of a branch that ends with a cut
+                connection.execute("UPDATE messages SET context_cut = NULL WHERE id = ?", (copies[last_id],))
+            connection.execute("UPDATE conversations SET unlisted = 0 WHERE id = ?", (copy_id,))
         yield copy_id
 
     # The bin

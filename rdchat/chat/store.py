@@ -10,6 +10,7 @@ from rdchat.chat.conversation import (
     ContextCut,
     Conversation,
     Drafting,
+    MadeWith,
     Message,
     MessageStatus,
     Notice,
@@ -17,7 +18,17 @@ from rdchat.chat.conversation import (
 )
 from rdchat.chat.organiser import ChatOrganiser
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_tree import LATEST_BELOW, MESSAGE, PATH, SIBLINGS, from_root, mend_tree
+from rdchat.chat.storage.message_bin import MessageBin
+from rdchat.chat.storage.message_tree import (
+    ACTIVATE,
+    LATEST,
+    LATEST_BELOW,
+    MESSAGE,
+    PATH,
+    SIBLINGS,
+    from_root,
+    mend_tree,
+)
 from rdchat.chat.storage.rows import (
     CONVERSATION_COLUMNS,
     conversation_from,
@@ -58,6 +69,7 @@ class ConversationStore:
 
     Attributes:
         organiser: Pins, folders, the archive, the bin and copies.
+        message_bin: Messages that were deleted with what hangs on them.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
@@ -65,6 +77,7 @@ class ConversationStore:
         self._clock = clock
         self._tree_notice: Notice | None = None
         self.organiser = ChatOrganiser(database, clock)
+        self.message_bin = MessageBin(database, clock)
         try:
             self._tidy_up()
         except (StorageFullError, StorageLockedError):
@@ -182,9 +195,7 @@ class ConversationStore:
 
     def messages(self, conversation_id: int) -> list[Message]:
         """Return the active path, from the root to its last message."""
-        leaf = self._database.rows(
-            "SELECT id FROM messages WHERE conversation_id = ? ORDER BY activated DESC LIMIT 1", conversation_id
-        )
+        leaf = self._database.rows(LATEST, conversation_id)
         return self.path_to(leaf[0][0]) if leaf else []
 
     def path_to(self, message_id: int) -> list[Message]:
@@ -207,6 +218,8 @@ class ConversationStore:
         status: MessageStatus = MessageStatus.COMPLETE,
         model: str | None = None,
         seed: int | None = None,
+        made_with: MadeWith | None = None,
+        edited: bool = False,
     ) -> Message:
         """Add a child of `parent_id`, or another first message, and make it the end of the active path."""
         if parent_id is not None and self.message(parent_id).conversation_id != conversation_id:
@@ -215,9 +228,9 @@ class ConversationStore:
         with self._database.writing() as connection:
             cursor = connection.execute(
                 "INSERT INTO messages (conversation_id, parent_id, activated, role, status, created_at, model, seed,"
-                f" text) VALUES (?, ?, {_NEXT_ACTIVATED}, ?, ?, ?, ?, ?, ?)",
+                f" made_with, edited, text) VALUES (?, ?, {_NEXT_ACTIVATED}, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (conversation_id, parent_id, conversation_id, role, status, now, model, seed_column(seed),
-                 text_column(text)),
+                 json_column(made_with), edited, text_column(text)),
             )  # fmt: skip
             self._touch(connection, _new_id(cursor))
             connection.execute(
@@ -260,12 +273,13 @@ class ConversationStore:
             self._touch(connection, message_id)
         return self.message(message_id)
 
-    def reopen_message(self, message_id: int) -> Message:
-        """Let a reply be continued: it is being written again."""
+    def reopen_message(self, message_id: int, made_with: MadeWith | None = None) -> Message:
+        """Let a reply be continued: it is being written again; None keeps what it was asked for with."""
         with self._database.writing() as connection:
             connection.execute(
-                "UPDATE messages SET status = 'streaming', finish_reason = NULL, error = '' WHERE id = ?",
-                (message_id,),
+                "UPDATE messages SET status = 'streaming', finish_reason = NULL, error = '',"
+                " made_with = coalesce(?, made_with) WHERE id = ?",
+                (json_column(made_with), message_id),
             )
             self._touch(connection, message_id)
         return self.message(message_id)
@@ -299,10 +313,13 @@ class ConversationStore:
         chosen = self.message(siblings[max(0, min(siblings.index(message_id) + step, len(siblings) - 1))])
         leaf = self._database.rows(LATEST_BELOW, chosen.id)[0][0]
         with self._database.writing() as connection:
-            connection.execute(
-                f"UPDATE messages SET activated = {_NEXT_ACTIVATED} WHERE id = ?", (chosen.conversation_id, leaf)
-            )
+            connection.execute(ACTIVATE, (leaf,))
         return self.path_to(leaf)
+
+    def count_replies(self, prompt_id: int) -> int:
+        """Return how many replies a prompt ever had, those that were deleted included."""
+        sql = "SELECT count(*) FROM messages WHERE parent_id = ? AND role = 'assistant'"
+        return int(self._database.rows(sql, prompt_id)[0][0])
 
     def _touch(self, connection: sqlite3.Connection, message_id: int) -> None:
         connection.execute(

@@ -61,6 +61,10 @@ class Window(QObject):
         return self.controller.messages[-1]
 
     @property
+    def writing(self) -> bool:
+        return self.controller.streaming_message_id is not None
+
+    @property
     def texts(self) -> list[str]:
         return [message.text for message in self.controller.messages]
 

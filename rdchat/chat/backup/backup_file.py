@@ -37,7 +37,8 @@ _COPY_SHARE = 0.4  # of the time; the rest goes into packing
 _CHUNK = 1 << 20
 _COUNTS = (
     "SELECT (SELECT count(*) FROM conversations WHERE deleted_at IS NULL AND unlisted = 0), (SELECT count(*)"
-    " FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.deleted_at IS NULL AND c.unlisted = 0)"
+    " FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.deleted_at IS NULL AND c.unlisted = 0"
+    " AND m.id NOT IN (SELECT message_id FROM deleted_messages))"
 )
 
 

@@ -7,36 +7,47 @@ from typing import Any
 from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.rows import MESSAGE_COLUMNS
 
-_PLACE = """
+_DELETED = "(SELECT message_id FROM deleted_messages)"
+KEPT = f"id NOT IN {_DELETED}"
+_PLACE = f"""
     (SELECT count(*) FROM messages s WHERE s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id
-        AND s.role = m.role AND s.id < m.id),
+        AND s.role = m.role AND s.id < m.id AND s.{KEPT}),
     (SELECT count(*) FROM messages s WHERE s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id
-        AND s.role = m.role)
+        AND s.role = m.role AND s.{KEPT})
 """
 MESSAGE = f"SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM messages m WHERE id = ?"
 
 # UNION and not UNION ALL: all columns follow from the id, so a message that comes again ends the walk
-PATH = f"""
+_STEPS = """
     WITH RECURSIVE path (step, up, chat) AS (
         SELECT id, parent_id, conversation_id FROM messages WHERE id = ?
         UNION SELECT m.id, m.parent_id, m.conversation_id
             FROM path JOIN messages m ON m.id = path.up AND m.conversation_id = path.chat
     )
+"""
+PATH_IDS = f"{_STEPS} SELECT step, chat, up FROM path"  # in no order, as `PATH`
+PATH = f"""
+    {_STEPS}
     SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM path JOIN messages m ON m.id = path.step
 """  # in no order: see `from_root`
-LATEST_BELOW = """
+LATEST = f"SELECT id FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY activated DESC LIMIT 1"
+LATEST_BELOW = f"""
     WITH RECURSIVE below (id, activated, chat) AS (
         SELECT id, activated, conversation_id FROM messages WHERE id = ?
         UNION SELECT m.id, m.activated, m.conversation_id
-            FROM below JOIN messages m ON m.parent_id = below.id AND m.conversation_id = below.chat
+            FROM below JOIN messages m ON m.parent_id = below.id AND m.conversation_id = below.chat AND m.{KEPT}
     )
     SELECT id FROM below ORDER BY activated DESC LIMIT 1
 """
-SIBLINGS = """
+SIBLINGS = f"""
     SELECT s.id FROM messages m JOIN messages s
-        ON s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id AND s.role = m.role
+        ON s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id AND s.role = m.role AND s.{KEPT}
     WHERE m.id = ? ORDER BY s.id
 """
+ACTIVATE = """
+    UPDATE messages SET activated = (SELECT max(activated) + 1 FROM messages m
+        WHERE m.conversation_id = messages.conversation_id) WHERE id = ?
+"""  # it ends the path that is shown from now on
 
 _STRAYS = """
     SELECT m.id FROM messages m LEFT JOIN messages p ON p.id = m.parent_id
@@ -49,7 +60,7 @@ def from_root(rows: Iterable[Sequence[Any]], last_id: int) -> list[Sequence[Any]
     """Put the rows of `PATH` into the order in which they were said, by their parents.
 
     Args:
-        rows: Rows of `MESSAGE_COLUMNS`.
+        rows: Rows of `MESSAGE_COLUMNS`, or of others with the id first and the parent's third.
         last_id: The message that the path ends with.
     """
     by_id = {row[0]: row for row in rows}

@@ -12,6 +12,7 @@ from rdchat.chat.conversation import (
     Conversation,
     Drafting,
     Folder,
+    MadeWith,
     Message,
     MessageStatus,
     Thinking,
@@ -33,7 +34,7 @@ FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
 
 MESSAGE_COLUMNS = (
     "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, statistics,"
-    " drafting, control_offsets, thinking, context_cut"
+    " drafting, control_offsets, thinking, context_cut, edited, made_with"
 )
 
 _ROLES = {Role.USER.value: Role.USER}
@@ -94,8 +95,10 @@ def message_from(row: Sequence[Any]) -> Message:
         control_offsets=_offsets(row[13]),
         thinking=_from_json(NO_THINKING, row[14], _is_countable) or NO_THINKING,
         context_cut=_from_json(ContextCut(), row[15]),
-        sibling=row[16],
-        siblings=row[17],
+        edited=bool(row[16]),
+        made_with=_from_json(MadeWith(), row[17]),
+        sibling=row[18],
+        siblings=row[19],
     )
 
 

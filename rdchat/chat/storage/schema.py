@@ -156,7 +156,30 @@ ALTER TABLE conversations ADD COLUMN thinking TEXT;
 # JSON of a `ContextCut`: the model is not told this message and those before it; NULL where it is.
 _VERSION_7 = "ALTER TABLE messages ADD COLUMN context_cut TEXT;"
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6, _VERSION_7)
+# `edited`: the text is the person's version of a reply. `made_with`: JSON of `MadeWith`, NULL where that was not kept.
+#
+# A message that is deleted with all below it has a row for each in `deleted_messages`: one short transaction, however
+# long the chat, and the search index stays as it is until they are erased. `root_id` is the one that was asked for.
+_VERSION_8 = """
+ALTER TABLE messages ADD COLUMN edited INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE messages ADD COLUMN made_with TEXT;
+CREATE TABLE deleted_messages (
+    message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
+    root_id INTEGER NOT NULL,
+    deleted_at REAL NOT NULL
+) STRICT;
+"""
+
+MIGRATIONS: tuple[str, ...] = (
+    _VERSION_1,
+    _VERSION_2,
+    _VERSION_3,
+    _VERSION_4,
+    _VERSION_5,
+    _VERSION_6,
+    _VERSION_7,
+    _VERSION_8,
+)
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 
 

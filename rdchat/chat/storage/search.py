@@ -1,6 +1,7 @@
 """From what a person types into the search field to conditions on conversations and messages."""
 
 from rdchat.chat.search_words import is_indexed, split_words
+from rdchat.chat.storage.message_tree import KEPT
 
 _BY_INDEX = "SELECT rowid FROM {index} WHERE {index} MATCH ?"
 
@@ -34,7 +35,8 @@ def title_condition(search: str) -> tuple[str, list[str]]:
 
 def message_condition(search: str) -> tuple[str, list[str]]:
     """Return SQL over `messages.rowid` and `text`, and its parameters; see `search_condition`."""
-    return _condition(search, "messages_index", "text")
+    found, parameters = _condition(search, "messages_index", "text")
+    return f"{found} AND {KEPT}" if found else "", parameters
 
 
 def newest_messages(search: str, most: int) -> tuple[str, list[str]]:
@@ -46,11 +48,13 @@ def newest_messages(search: str, most: int) -> tuple[str, list[str]]:
     words, literal = _phrases(search)
     signs = " AND ".join(["instr(m.text, ?) > 0"] * len(literal))
     if not words:
-        found = f"SELECT m.id, m.conversation_id FROM messages m WHERE {signs} ORDER BY m.id DESC LIMIT {most}"
+        kept = f"{signs} AND m.{KEPT}"
+        found = f"SELECT m.id, m.conversation_id FROM messages m WHERE {kept} ORDER BY m.id DESC LIMIT {most}"
         return (found, literal) if literal else ("", [])
     newest = f"{_BY_INDEX.format(index='messages_index')} ORDER BY rowid DESC LIMIT {most}"
     join = f"SELECT m.id, m.conversation_id FROM ({newest}) found CROSS JOIN messages m ON m.id = found.rowid"
-    return f"{join} WHERE {signs}" if literal else join, [words, *literal]
+    join += f" WHERE m.{KEPT}"
+    return f"{join} AND {signs}" if literal else join, [words, *literal]
 
 
 def _condition(search: str, index: str, column: str) -> tuple[str, list[str]]:

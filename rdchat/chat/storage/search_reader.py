@@ -9,6 +9,7 @@ from pathlib import Path
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.file_check import refuse_surprises, trust
+from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.search import message_condition, newest_messages, title_condition
 
@@ -18,7 +19,7 @@ _BEFORE, _AFTER = 12, 160  # characters of a snippet around its first hit
 _READ = 20_000  # characters of a message that are looked at for a snippet
 _LISTED = "deleted_at IS NULL AND unlisted = 0"
 _IN_FOLDER = "folder_id IN (SELECT id FROM folders WHERE id = ? OR parent_id = ?)"
-_WITH_MODEL = "id IN (SELECT conversation_id FROM messages WHERE model = ?)"
+_WITH_MODEL = f"id IN (SELECT conversation_id FROM messages WHERE model = ? AND {KEPT})"
 # the next name in the index each time: listing them takes as long as there are names, not messages
 _MODELS = """
     WITH RECURSIVE names (name) AS (

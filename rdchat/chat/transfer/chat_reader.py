@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, MESSAGE_COLUMNS, conversation_from, message_from
 from rdchat.chat.transfer.portable import PortableChat, PortableMessage, parents_first
 from rdchat.errors import StorageError
@@ -17,7 +18,7 @@ _FOLDER = """
 """
 _MESSAGES = f"""
     SELECT {MESSAGE_COLUMNS}, activated, (SELECT trace FROM message_traces WHERE message_id = messages.id)
-    FROM messages WHERE conversation_id = ? ORDER BY id
+    FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY id
 """
 
 
@@ -76,5 +77,7 @@ def _message(row: Sequence[Any], places: dict[int, int]) -> PortableMessage:
         control_offsets=read.control_offsets,
         thinking=read.thinking,
         context_cut=read.context_cut,
+        edited=read.edited,
+        made_with=read.made_with,
         trace=trace,
     )

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 
+from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.precedence import Precedence
 from rdchat.chat.storage.rows import json_column, offsets_column, seed_column, text_column, thinking_column
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
@@ -28,8 +29,8 @@ _CHAT = """
 """
 _MESSAGE = """
     INSERT INTO messages (conversation_id, parent_id, activated, role, status, created_at, model, seed, finish_reason,
-        error, statistics, drafting, control_offsets, thinking, context_cut, text)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        error, statistics, drafting, control_offsets, thinking, context_cut, edited, made_with, text)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _TRACE = "INSERT INTO message_traces (message_id, trace) VALUES (?, ?)"
 
@@ -118,7 +119,8 @@ class ChatWriter:
              seed_column(message.seed), message.finish_reason, text_column(message.error),
              json_column(message.statistics), json_column(message.drafting),
              offsets_column(message.control_offsets), thinking_column(message.thinking),
-             json_column(message.context_cut), text_column(message.text)),
+             json_column(message.context_cut), message.edited, json_column(message.made_with),
+             text_column(message.text)),
         )  # fmt: skip
         assert cursor.lastrowid is not None
         if message.trace is not None:
@@ -197,7 +199,7 @@ class KnownChats:
         return any(sorted(self._texts(each)) == wanted for each in self._ids.get(title_of(chat), []))
 
     def _texts(self, conversation: int) -> list[tuple[str, str]]:
-        sql = "SELECT role, text FROM messages WHERE conversation_id = ?"
+        sql = f"SELECT role, text FROM messages WHERE conversation_id = ? AND {KEPT}"
         return self._connection.execute(sql, (conversation,)).fetchall()
 
     def add(self, chats: Iterable[tuple[int, str]]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rdchat.chat.conversation import NO_THINKING, ContextCut, Drafting, MessageStatus, Thinking
+from rdchat.chat.conversation import NO_THINKING, ContextCut, Drafting, MadeWith, MessageStatus, Thinking
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
@@ -23,7 +23,7 @@ class PortableMessage:
         text: Markdown as written.
         activated: The message with the highest one ends the path that is shown; only their order counts.
         status, created_at, model, seed, finish_reason, error, statistics, drafting, control_offsets, thinking,
-            context_cut: As of `Message`.
+            context_cut, edited, made_with: As of `Message`.
         trace: How the reply came about (`trace_format`); None where that was not recorded.
     """
 
@@ -42,6 +42,8 @@ class PortableMessage:
     control_offsets: tuple[int, ...] = ()
     thinking: Thinking = NO_THINKING
     context_cut: ContextCut | None = None
+    edited: bool = False
+    made_with: MadeWith | None = None
     trace: bytes | None = None
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from rdchat import paths
+from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.search import search_condition
 from rdchat.chat.transfer.connections import reading
@@ -49,7 +50,7 @@ def _list(args: argparse.Namespace) -> int:
 def _chats(search: str) -> list[ListedChat]:
     condition, parameters = search_condition(search)
     where = "deleted_at IS NULL AND unlisted = 0" + (f" AND {condition}" if condition else "")
-    count = "(SELECT count(*) FROM messages WHERE conversation_id = conversations.id)"
+    count = f"(SELECT count(*) FROM messages WHERE conversation_id = conversations.id AND {KEPT})"  # noqa: S608
     columns = f"{CONVERSATION_COLUMNS}, {count}"
     sql = f"SELECT {columns} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"  # noqa: S608  constants
     with reading(paths.database_path()) as connection:

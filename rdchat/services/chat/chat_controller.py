@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.conversation import Message, Notice
+from rdchat.chat.conversation import MadeWith, Message, Notice
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import LoadProgress, ModelInfo, PrefillProgress
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Dtype, Role
+from rdchat.inference.api.requests import Dtype, Role, SamplingParams
 from rdchat.services.chat.chat_history import told
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.chat.draft_control import DraftControl
@@ -31,6 +31,8 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.engine.race import Race
 from rdchat.services.order.title_writer import TitleWriter
+from rdchat.services.text.one_reply import BorrowedModel, ReplyWish
+from rdchat.services.text.text_work import TextWork
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,6 +54,8 @@ class ChatController(QObject):
         benchmark: Ways of drafting measured on many prompts.
         unsaved: Replies that the store does not take.
         titles: The model's titles of new chats.
+        borrowed: Another model that is loaded for one reply.
+        text: Edits of replies, deletions of messages, branches.
         context: How much of the model's context the open chat takes, and what is done where it is too much.
     """
 
@@ -87,10 +91,12 @@ class ChatController(QObject):
         self.time_ledger = TimeLedger(engine, self.drafting, self)
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
         self._writer = ReplyWriter(engine, self.model_slot, self.drafting, self._recorder, self.traces, parent=self)
+        self.borrowed = BorrowedModel(self.model_slot, self._writer, self)
         self.titles = TitleWriter(store, engine, self._writer, self.preferences, titled=self.desk.refresh, parent=self)
         self.context = ChatContext(
             self._chat, self._storage, engine, self.model_slot, open_path=self._open_path, parent=self
         )
+        self.text = TextWork(store, self._chat, self._storage, desk=self.desk, recorder=self._recorder, parent=self)
         self._closed = False
         self._connect()
 
@@ -115,6 +121,9 @@ class ChatController(QObject):
         changes = (self.message_added, self.message_changed, self.transcript_changed, self.preferences.changed)
         for changed in (*changes, self.desk.conversation_opened, self.desk.options_changed):
             changed.connect(self.context.meter.refresh)
+        self.borrowed.stayed.connect(self._remember_staying)
+        self.text.transcript_changed.connect(self.transcript_changed)
+        self.text.notice_raised.connect(self.notice_raised)
         self.context.cut_changed.connect(self.transcript_changed)
         self.context.reply_wanted.connect(self.continue_reply)
         self.context.notice_raised.connect(self.notice_raised)
@@ -148,6 +157,7 @@ class ChatController(QObject):
             if notice:
                 self.notice_raised.emit(notice)
         self.desk.start()
+        self.text.start()
         if notice := left_behind(self._store.path.parent):
             self.notice_raised.emit(notice)
         self.model_slot.retry()
@@ -160,6 +170,7 @@ class ChatController(QObject):
         """
         self.titles.close()
         self.context.close()
+        self.text.close()
         self.desk.close()
         ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
@@ -203,9 +214,13 @@ class ChatController(QObject):
         self._writer.stop()
 
     def edit_message(self, message_id: int, text: str) -> None:
-        """Add another version of a prompt and have it answered; the old one is kept as an alternative."""
+        """Add another version of a message, and have a prompt answered; the old one is kept as an alternative."""
         if not text.strip():
             self.notice_raised.emit(Notice("The message is empty", "Type something to ask. The old one was kept."))
+            return
+        if any(message.id == message_id and message.role is Role.ASSISTANT for message in self._chat.path):
+            self._writer.stop()
+            self.text.edit_reply(message_id, text)
             return
         if not self._check_free():
             return
@@ -216,16 +231,25 @@ class ChatController(QObject):
             self._answer()
         self.desk.refresh()
 
-    def regenerate(self, message_id: int) -> None:
-        """Have another reply written; the old one is kept as an alternative. A prompt without a reply gets one."""
-        if not self._check_model():
+    def regenerate(self, message_id: int, wish: ReplyWish = ReplyWish()) -> None:  # noqa: B008  it is frozen
+        """Have another reply written; the old one is kept as an alternative. A prompt without a reply gets one.
+
+        A wish holds for this reply alone. Another model is loaded for it, and the present one again when it has ended.
+        """
+        if not (self._check_free() if wish.other else self._check_model()):
             return
         self._writer.stop()
         with self._storage.writing():
             if not self._check_question(self._chat.path_to_prompt(message_id)):
                 return
-            reply = self._chat.add_another_reply(message_id, self.preferences.settings, self._model_name())
+            own_name, made_with = self._model_name(), self._made_with()
+            if wish != ReplyWish():
+                made_with = MadeWith(wish.sampling or made_with.sampling, wish.system_prompt, once=True)
+            model = wish.other.name if wish.other else own_name
+            reply = self._chat.add_another_reply(message_id, self.preferences.settings, model, made_with)
             self.transcript_changed.emit()
+            if wish.other:
+                self.borrowed.borrow(wish.other, reply.id, own_name or "")
             self._write(reply)
         self.desk.refresh()
 
@@ -240,7 +264,7 @@ class ChatController(QObject):
         self._writer.stop()
         with self._storage.writing():
             self._recorder.flush()  # what is reopened is what the store has
-            reply = self._chat.reopen_reply()
+            reply = self._chat.reopen_reply(self._made_with(path[-1]))
             self.message_changed.emit(reply)
             self._write(reply, continued=bool(reply.text.strip()))
 
@@ -252,18 +276,33 @@ class ChatController(QObject):
 
     def _answer(self) -> None:
         """Add a reply to the prompt that ends the path and have it written."""
-        reply = self._chat.add_reply(self.preferences.settings, self._model_name())
+        reply = self._chat.add_reply(self.preferences.settings, self._model_name(), self._made_with())
         self.message_added.emit(reply)
         self._write(reply)
 
     def _write(self, reply: Message, *, continued: bool = False) -> None:
-        """Have the reply that ends the path written, or written on."""
+        """Have the reply that ends the path written, or written on, by the chat's own model or one borrowed for it."""
+        if not self.borrowed.is_for(reply.id):
+            self.borrowed.give_back()
         path = self.messages if continued else self.messages[:-1]
         if continued:
             path[-1] = replace(path[-1], context_cut=None)  # what is written on is told
         asked = self._open_path()
-        turns = told(path, asked.system_prompt)
-        self._writer.write(turns, asked.sampling, reply, continued=continued, thinking=self._chat.thinking)
+        made_with = reply.made_with or MadeWith()
+        own, sampling = made_with.system_prompt, made_with.sampling or asked.sampling
+        turns = told(path, asked.system_prompt if own is None else own)
+        self._writer.write(turns, sampling, reply, continued=continued, thinking=self._chat.thinking)
+
+    def _made_with(self, continued: Message | None = None) -> MadeWith:
+        """Return what a reply is to be made with: one that was to be different is written on as it was begun."""
+        before = continued.made_with if continued else None
+        return before if before is not None and before.once else MadeWith(self._open_path().sampling)
+
+    @property
+    def asked_with(self) -> tuple[str, SamplingParams]:
+        """The system prompt and the sampling that the open chat's next reply is asked for with."""
+        asked = self._open_path()
+        return asked.system_prompt, asked.sampling
 
     def _open_path(self) -> OpenPath:
         own = self._chat.system_prompt
@@ -329,11 +368,19 @@ class ChatController(QObject):
             self.notice_raised.emit(Notice("Memory is tight", info.warning))
 
     @Slot()
+    def _remember_staying(self) -> None:
+        """Keep a model that was borrowed and is stayed with, once it has loaded."""
+        if self.model is not None:
+            self._remember_model()
+
+    @Slot()
     def _remember_model(self) -> None:
         """Keep the choice, also of what did not load: it is mended by another precision, or tried again later.
 
         Not before the outcome: a model that takes the whole process down must not do so at every start.
         """
+        if self.borrowed.holds:
+            return
         remembered = self.model_slot.remembered_in(self.preferences.settings)
         if remembered != self.preferences.settings:
             self.preferences.change(remembered)

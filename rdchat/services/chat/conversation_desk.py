@@ -141,6 +141,10 @@ class ConversationDesk(QObject):
         with self._storage.writing():
             self.order.history.undo()
         self.refresh()
+        chat = self.conversation
+        if chat is not None and all(each.id != chat.id for each in self._list.all):  # it was a copy, or a branch
+            self.conversation_removed.emit(chat.id)
+            self._open_or_new(next(iter(self._list.shown), None))
 
     def _bring_back(self, conversation_id: int) -> None:
         self._store.restore_conversation(conversation_id)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rdchat.chat.conversation import ContextCut, Conversation, Message, MessageStatus
+from rdchat.chat.conversation import ContextCut, Conversation, MadeWith, Message, MessageStatus
 from rdchat.chat.settings import Settings
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
@@ -118,23 +118,22 @@ class OpenChat:
         prompt = self._store.add_message(old.conversation_id, old.parent_id, Role.USER, text)
         self.path = self._store.path_to(prompt.id)
 
-    def add_reply(self, settings: Settings, model: str | None) -> Message:
+    def add_reply(self, settings: Settings, model: str | None, made_with: MadeWith) -> Message:
         """Add an empty reply to the prompt that ends the path."""
-        return self._add_reply(self.path, settings, model, earlier_replies=0)
+        return self._add_reply(self.path, settings, model, made_with)
 
     def path_to_prompt(self, message_id: int) -> list[Message]:
         """Return the path to what a reply answers, or to a prompt itself; of a store made by hand, perhaps nothing."""
         path = self._store.path_to(message_id)
         return path if path and path[-1].role is Role.USER else path[:-1]
 
-    def add_another_reply(self, message_id: int, settings: Settings, model: str | None) -> Message:
+    def add_another_reply(self, message_id: int, settings: Settings, model: str | None, made_with: MadeWith) -> Message:
         """Add an empty alternative of a reply, or the first reply of a prompt; the path ends with it."""
-        message = self._store.message(message_id)
-        earlier_replies = 0 if message.role is Role.USER else message.siblings
-        return self._add_reply(self.path_to_prompt(message_id), settings, model, earlier_replies)
+        return self._add_reply(self.path_to_prompt(message_id), settings, model, made_with)
 
-    def _add_reply(self, path: list[Message], settings: Settings, model: str | None, earlier_replies: int) -> Message:
+    def _add_reply(self, path: list[Message], settings: Settings, model: str | None, made_with: MadeWith) -> Message:
         seed = settings.seed if settings.seed is not None else fresh_seed()
+        earlier_replies = self._store.count_replies(path[-1].id)
         reply = self._store.add_message(
             path[-1].conversation_id,
             path[-1].id,
@@ -143,13 +142,32 @@ class OpenChat:
             status=MessageStatus.STREAMING,
             model=model,
             seed=reply_seed(seed, len(path), earlier_replies),
+            made_with=made_with,
         )
         self.path = [*path, reply]
         return reply
 
-    def reopen_reply(self) -> Message:
+    def add_edited_reply(self, old: Message, text: str) -> None:
+        """Add the person's version of a reply as an alternative; the path ends with it."""
+        edited = self._store.add_message(
+            old.conversation_id,
+            old.parent_id,
+            Role.ASSISTANT,
+            text,
+            model=old.model,
+            seed=reply_seed(fresh_seed(), 0, 0),  # for what a model may write on
+            edited=True,
+        )
+        self.path = self._store.path_to(edited.id)
+
+    def read_path(self) -> None:
+        """Read the active path anew: what is shown of it has changed in the store."""
+        if self.conversation is not None:
+            self.path = self._store.messages(self.conversation.id)
+
+    def reopen_reply(self, made_with: MadeWith) -> Message:
         """Let the reply that ends the path be written on."""
-        self.path[-1] = self._store.reopen_message(self.path[-1].id)
+        self.path[-1] = self._store.reopen_message(self.path[-1].id, made_with)
         return self.path[-1]
 
     def select_alternative(self, message_id: int, step: int) -> None:

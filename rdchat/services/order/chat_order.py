@@ -14,7 +14,7 @@ from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.order.undo_history import UndoHistory
 
 _EXPIRY_MS = 3_600_000  # an app that stays open for weeks looks into its bin each hour
-_LONGEST_NAMED = 40
+_LONGEST_NAMED, _LONGEST_COPIED = 40, 180
 
 
 class Place(StrEnum):
@@ -109,19 +109,26 @@ class ChatOrder(QObject):
 
     def duplicate(self, chat: Conversation) -> None:
         """Copy a conversation; `copied` tells when the copy is in the list."""
+        self._copy(chat, "Duplicate", _copy_names(chat.title, "{} copy{}"))
+
+    def branch(self, chat: Conversation, message_id: int) -> None:
+        """Copy the path of a conversation up to a message; `copied` tells when the copy is in the list."""
+        self._copy(chat, "Branch", _copy_names(chat.title, "{} (branch{})"), message_id)
+
+    def _copy(self, chat: Conversation, what: str, names: Iterator[str], last_id: int | None = None) -> None:
         titles = {each.title for each in self._store.conversations()}
-        title = next(name for name in _copy_names(chat.title) if name not in titles)
+        title = next(name for name in names if name not in titles)
         copies: list[int] = []
 
         def ended() -> None:
             self._copies -= set(copies)
             if copies:
-                self.history.add(f"Duplicate {named(chat.title)}", lambda: self._store.delete_conversation(copies[-1]))
+                self.history.add(f"{what} {named(chat.title)}", lambda: self._store.delete_conversation(copies[-1]))
                 self.changed.emit()
                 self.copied.emit(copies[-1])
 
         def copying() -> Iterator[None]:
-            for copy_id in self._organiser.copying(chat.id, title):
+            for copy_id in self._organiser.copying(chat.id, title, last_id):
                 copies[:] = [copy_id]
                 self._copies |= {copy_id}
                 yield
@@ -238,7 +245,9 @@ def named(title: str) -> str:
     return f"“{title}”" if len(title) <= _LONGEST_NAMED else f"“{title[: _LONGEST_NAMED - 1]}…”"
 
 
-def _copy_names(title: str) -> Iterator[str]:
-    yield f"{title} copy"
+def _copy_names(title: str, form: str) -> Iterator[str]:
+    """Yield names made of a title and a number, which the first one has not: `{} copy{}`."""
+    title = title[:_LONGEST_COPIED]  # the end of the name says what it is, and is not to be cut
+    yield form.format(title, "")
     for number in count(2):
-        yield f"{title} copy {number}"
+        yield form.format(title, f" {number}")

@@ -201,6 +201,18 @@ class Composer(QWidget):
         self.field.setPlainText(text)
         self.field.moveCursor(QTextCursor.MoveOperation.End)
 
+    def quote(self, text: str) -> None:
+        """Add a text as a quote behind what is written, with the cursor behind that."""
+        quoted = "\n".join(f"> {line}".rstrip() for line in text.strip("\n").split("\n"))
+        cursor = self.field.textCursor()
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        before = self.text.rstrip("\n")
+        gap = "\n" * (2 - len(self.text) + len(before)) if before else ""
+        cursor.insertText(f"{gap}{quoted}\n\n")
+        self.field.setTextCursor(cursor)
+        self.field.ensureCursorVisible()
+        self.field.setFocus()
+
     def set_state(self, state: ComposerState) -> None:
         if state is not self._state:
             self._state = state

@@ -81,6 +81,9 @@ class ConversationView(Ground):
         transcript.regenerate_requested.connect(controller.regenerate)
         transcript.continue_requested.connect(controller.continue_reply)
         transcript.alternative_requested.connect(controller.show_alternative)
+        transcript.quote_requested.connect(self.composer.quote)
+        transcript.delete_requested.connect(controller.text.delete_message)
+        transcript.branch_requested.connect(controller.text.branch)
         self.find_bar.version_requested.connect(lambda message_id: controller.show_alternative(message_id, 0))
         for asked in (transcript.edit_submitted, transcript.regenerate_requested, transcript.continue_requested):
             asked.connect(self._go_on_writing)
@@ -108,6 +111,7 @@ class ConversationView(Ground):
 
     def _connect_notices(self) -> None:
         self._controller.notice_raised.connect(self._show_notice)
+        self._controller.borrowed.changed.connect(self._show_borrowed)
         self._controller.storage_failed.connect(self._show_storage_failure)
         self._controller.storage_recovered.connect(lambda: self.banners.close_banner("storage"))
         self._controller.desk.order.offered_undo.connect(self._offer_undo)
@@ -165,10 +169,27 @@ class ConversationView(Ground):
         self._show_model_banner(failure if failure is self._read_despite else None)
         self._show_unloaded_banner()
 
+    def quote_selection(self) -> None:
+        """Quote what is selected in a message into the field, or say that nothing is."""
+        if not self.transcript.quote_selection():
+            self.composer.show_note("Select some text of a message first, then quote it.")
+
     def show_refused_model(self, words: str) -> None:
         """Say why what was dropped is no model."""
         banner = Banner(self._theme, "That cannot be loaded", words, "warning", "danger")
         self.banners.show_banner(banner, "dropped model")
+
+    def _show_borrowed(self) -> None:
+        """Say which model writes one reply, and which one comes back then."""
+        borrowed = self._controller.borrowed
+        if not borrowed.holds:
+            self.banners.close_banner("borrowed")
+            return
+        banner = Banner(
+            self._theme, f"{borrowed.name} writes this one reply; {borrowed.own_name} comes back then", icon="model"
+        )
+        banner.add_action(f"Stay with {borrowed.name}", borrowed.stay)
+        self.banners.show_banner(banner, "borrowed")
 
     def _show_unloaded_banner(self) -> None:
         """Say that nothing can answer, while a model was unloaded and no other one loaded."""

@@ -79,6 +79,10 @@ class CopyButton(IconButton):
 
     def copy(self, text: str) -> None:
         QGuiApplication.clipboard().setText(text)
+        self.say_copied()
+
+    def say_copied(self) -> None:
+        """Say for a moment that something was copied."""
         self.show_as("check", self.tr("Copied"))
         self._timer.start()
 

@@ -27,3 +27,6 @@ POSITIONS = "Of the rounds that offered a token at this place in the draft, the 
 TOKENS_WRITTEN = "Tokens of the reply: the first one and a final end token included, what a stop string cuts excluded."
 CONTEXT = "Tokens in the model's context: the prompt's, and the reply's so far."
 PEAK_MEMORY = "The most memory MLX held during the reply."
+
+EDITED = "The text is yours; what was measured of the model's own is with the reply that it wrote."
+TEMPERATURE = "How freely the model chose: 0 always takes the most likely token."

@@ -39,6 +39,7 @@ _STROKES = {
     "bin": '<path d="M3.5 5.5h13M8 5.5V4a1 1 0 0 1 1-1h2a1 1 0 0 1 1 1v1.5M5 5.5l.8 10.3A1.2 1.2 0 0 0 7 17h6'
     'a1.2 1.2 0 0 0 1.2-1.2L15 5.5M8.4 8.5v5.5M11.6 8.5v5.5"/>',
     "filter": '<path d="M3.5 6h13M6 10h8M8.5 14h3"/>',
+    "more": '<path d="M5 10h.01M10 10h.01M15 10h.01" stroke-width="2.2"/>',
     "tokens": '<circle cx="5" cy="10" r="2"/><circle cx="15" cy="5" r="2"/><circle cx="15" cy="15" r="2"/>'
     '<path d="M6.8 9.1l6.4-3.2M6.8 10.9l6.4 3.2"/>',
     "model": '<rect x="5" y="5" width="10" height="10" rx="2"/><rect x="8" y="8" width="4" height="4" rx=".8"/>'

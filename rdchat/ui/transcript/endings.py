@@ -51,7 +51,7 @@ def _early_end(reason: FinishReason | None, remedy: Remedy) -> Ending | None:
         case FinishReason.LENGTH:
             return Ending(_tr("Stopped at the limit of tokens for one reply."), remedy)
         case FinishReason.CONTEXT_FULL:
-            text = _tr("The model's context is full. Start a new chat, or edit an earlier message.")
+            text = _tr("The model's context is full. Leave out the oldest messages, summarise them, or start anew.")
             return Ending(text, Remedy.NOTHING)
     return None
 

@@ -1,7 +1,7 @@
 """A message of the person's being edited in its place."""
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QInputMethodEvent, QKeyEvent, QTextCursor
+from PySide6.QtGui import QInputMethodEvent, QKeyEvent, QKeySequence, QTextCursor
 from PySide6.QtWidgets import QDialogButtonBox, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from rdchat.ui.look.theme import SMALL, Theme
@@ -10,24 +10,37 @@ _LEAST_LINES, _MOST_LINES = 3, 16
 
 
 class MessageEditor(QWidget):
-    """Return saves and sends, Shift-Return breaks the line, Esc cancels."""
+    """Of a prompt, Return saves and sends, and Shift-Return breaks the line; of a reply, Return breaks it.
+
+    In both, Ctrl-Return (on a Mac, Command-Return) saves, and Esc cancels.
+
+    Args:
+        text: What there is.
+        theme: The appearance to follow.
+        parent: The Qt parent.
+        of_reply: Whether it is a reply, which has many lines, and is saved only.
+    """
 
     submitted = Signal(str)
     cancelled = Signal()
     height_changed = Signal()
 
-    def __init__(self, text: str, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, text: str, theme: Theme, parent: QWidget | None = None, *, of_reply: bool = False) -> None:
         super().__init__(parent)
-        self._edit = _Edit(self)
+        self._edit = _Edit(self, return_saves=not of_reply)
         self._edit.setPlainText(text)
         self._edit.setFont(theme.body_font())
-        self._edit.setAccessibleName(self.tr("Edit your message"))
+        self._edit.setAccessibleName(self.tr("Edit the reply") if of_reply else self.tr("Edit your message"))
         self._edit.setTabChangesFocus(True)
         self._edit.document().setDocumentMargin(SMALL)
         self._edit.moveCursor(QTextCursor.MoveOperation.End)
-        self._save = QPushButton(self.tr("Save and send"), self)
+        self._save = QPushButton(self.tr("Save") if of_reply else self.tr("Save and send"), self)
         self._save.setDefault(True)
-        self._save.setToolTip(self.tr("Keeps this version beside the old one and asks for a new reply"))
+        if of_reply:
+            keys = QKeySequence("Ctrl+Return").toString(QKeySequence.SequenceFormat.NativeText)
+            self._save.setToolTip(self.tr("Keeps your version beside the model's own (%s)") % keys)
+        else:
+            self._save.setToolTip(self.tr("Keeps this version beside the old one and asks for a new reply"))
         cancel = QPushButton(self.tr("Cancel"), self)
         buttons = QDialogButtonBox(self)
         buttons.addButton(cancel, QDialogButtonBox.ButtonRole.RejectRole)
@@ -43,16 +56,21 @@ class MessageEditor(QWidget):
         self._save.clicked.connect(self._submit)
         cancel.clicked.connect(self.cancelled)
         self.setFocusProxy(self._edit)
+        self._edit.document().documentLayout().documentSizeChanged.connect(self._grow)
         self._fit()
 
     def _text_changed(self) -> None:
         self._save.setEnabled(bool(self._edit.toPlainText().strip()))
+        self._grow()
+
+    def _grow(self) -> None:
         if self._fit():
             self.height_changed.emit()
 
     def _fit(self) -> bool:
         """Let the field grow with its lines; whether it did."""
-        lines = min(max(self._edit.document().blockCount(), _LEAST_LINES), _MOST_LINES)
+        wrapped = round(self._edit.document().size().height())  # a plain document counts in lines
+        lines = min(max(wrapped, self._edit.document().blockCount(), _LEAST_LINES), _MOST_LINES)
         height = lines * self._edit.fontMetrics().lineSpacing() + 3 * SMALL
         changed = height != self._edit.height()
         self._edit.setFixedHeight(height)
@@ -68,8 +86,9 @@ class _Edit(QPlainTextEdit):
     submitted = Signal()
     cancelled = Signal()
 
-    def __init__(self, parent: QWidget) -> None:
+    def __init__(self, parent: QWidget, *, return_saves: bool) -> None:
         super().__init__(parent)
+        self._return_saves = return_saves
         self._composing = False
 
     def inputMethodEvent(self, event: QInputMethodEvent) -> None:
@@ -77,10 +96,12 @@ class _Edit(QPlainTextEdit):
         super().inputMethodEvent(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        control = bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
         shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        saves = control or (self._return_saves and not shift)
         if event.key() == Qt.Key.Key_Escape and not self._composing:
             self.cancelled.emit()
-        elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and not shift and not self._composing:
+        elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and saves and not self._composing:
             self.submitted.emit()
         else:
             super().keyPressEvent(event)

@@ -1,13 +1,17 @@
 """One message of the transcript: what a person's and a model's have in common."""
 
+from functools import partial
+
 from PySide6.QtCore import QEvent, QPoint, QRect, Signal
 from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QMenu, QWidget
 
-from rdchat.chat.conversation import Message
+from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.theme import Theme
+from rdchat.ui.transcript.copying.clipboard import CopyForm, TextCopy, copy_blocks
+from rdchat.ui.transcript.copying.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
 
@@ -17,9 +21,13 @@ class MessageWidget(QWidget):
 
     edit_submitted = Signal(int, str)
     regenerate_requested = Signal(int)
+    regenerate_with_requested = Signal(int)
     continue_requested = Signal(int)
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
+    quote_requested = Signal(str)  # Markdown
+    delete_requested = Signal(int)
+    branch_requested = Signal(int)
     height_changed = Signal()
     work_added = Signal()
     caret_moved = Signal(QRect)  # in this widget
@@ -37,7 +45,9 @@ class MessageWidget(QWidget):
         self.more.clicked.connect(self._show_more)
         self.actions_row = MessageActions(message.role, theme, self)
         self.actions_row.copy_requested.connect(self.copy)
+        self.actions_row.menu_requested.connect(self._open_menu)
         self.actions_row.step_requested.connect(lambda step: self.alternative_requested.emit(self.message.id, step))
+        self._text_copy = TextCopy(self)
         self._last = False
         self._hovered = False
 
@@ -62,7 +72,35 @@ class MessageWidget(QWidget):
         """Return what the context menu offers for this message."""
         copy = QAction(self.tr("Copy message"), menu)
         copy.triggered.connect(self.copy)
-        return [copy]
+        forms = QMenu(self.tr("Copy message as"), menu)
+        for form in CopyForm:
+            forms.addAction(form.value, partial(self.copy_as, form))
+        copy.setEnabled(bool(self.copied_text()))
+        forms.menuAction().setEnabled(bool(self.copied_text()))
+        return [copy, forms.menuAction()]
+
+    def selection_actions(self, menu: QMenu, body: TextBody) -> list[QAction]:
+        """Return what the context menu offers for what is selected."""
+        if not body.textCursor().hasSelection():
+            return []
+        forms = QMenu(self.tr("Copy selection as"), menu)
+        for form in CopyForm:
+            forms.addAction(form.value, lambda form=form: copy_blocks(body.selected_blocks(), form))
+        quote = QAction(self.tr("Quote selection"), menu)
+        quote.triggered.connect(lambda: self.quote_requested.emit(as_markdown(body.selected_blocks())))
+        return [forms.menuAction(), quote]
+
+    def last_actions(self, menu: QMenu) -> list[QAction]:
+        """Return what the context menu offers below that, for every message."""
+        above = QAction(menu)
+        above.setSeparator(True)
+        branch = QAction(self.tr("Branch into new chat"), menu)
+        branch.triggered.connect(lambda: self.branch_requested.emit(self.message.id))
+        delete = QAction(self.tr("Delete message"), menu)
+        delete.triggered.connect(lambda: self.delete_requested.emit(self.message.id))
+        for action in (branch, delete):
+            action.setEnabled(self.message.status is not MessageStatus.STREAMING)
+        return [above, branch, delete]
 
     # --- drawing in steps
 
@@ -127,8 +165,20 @@ class MessageWidget(QWidget):
         """Copy the message as it was written."""
         self.actions_row.copy(self.copied_text())
 
+    def copy_as(self, form: CopyForm) -> None:
+        """Copy the message in a form; Markdown is as it was written."""
+        if form is CopyForm.MARKDOWN:
+            self.copy()
+        else:
+            self._text_copy.copy(self.copied_text(), self.body.parser, form, self.actions_row.say_copied)
+
     def copied_text(self) -> str:
         return self.message.text
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the transcript's last message."""
+        return self._last
 
     def set_last(self, last: bool) -> None:
         """Of the transcript's last message the buttons always show."""
@@ -154,16 +204,21 @@ class MessageWidget(QWidget):
         super().leaveEvent(event)
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        self._open_menu(event.globalPos())
+
+    def _open_menu(self, place: QPoint) -> None:
         menu = QMenu(self)
-        menu.addActions(self.message_actions(menu))
-        self._pop_up(menu, event)
+        menu.addActions([*self.message_actions(menu), *self.last_actions(menu)])
+        _pop_up(menu, place)
 
     def _show_menu(self, event: QContextMenuEvent) -> None:
         menu = self.body.createStandardContextMenu(event.pos())
+        menu.addActions(self.selection_actions(menu, self.body))
         menu.addSeparator()
-        menu.addActions(self.message_actions(menu))
-        self._pop_up(menu, event)
+        menu.addActions([*self.message_actions(menu), *self.last_actions(menu)])
+        _pop_up(menu, event.globalPos())
 
-    def _pop_up(self, menu: QMenu, event: QContextMenuEvent) -> None:
-        menu.aboutToHide.connect(menu.deleteLater)
-        menu.popup(event.globalPos())
+
+def _pop_up(menu: QMenu, place: QPoint) -> None:
+    menu.aboutToHide.connect(menu.deleteLater)
+    menu.popup(place)

@@ -55,7 +55,10 @@ class PersonMessage(MessageWidget):
     def message_actions(self, menu: QMenu) -> list[QAction]:
         edit = QAction(self.tr("Edit message"), menu)
         edit.triggered.connect(self.edit)
-        return [*super().message_actions(menu), edit]
+        answer = QAction(self.tr("Get a reply"), menu)
+        answer.triggered.connect(lambda: self.regenerate_requested.emit(self.message.id))
+        answer.setVisible(self.is_last)  # its reply was deleted, or it is where a branch begins
+        return [*super().message_actions(menu), edit, answer]
 
     def edit(self) -> None:
         """Turn the text into an editor."""

@@ -21,10 +21,12 @@ class Fact:
 def summary(message: Message) -> list[str]:
     """Return what is to be said in one line, the most telling first; what was not measured is left out."""
     statistics = message.statistics
+    edited = "edited" if message.edited else ""
     if statistics is None:
-        return []
+        return [edited] if edited else []
     drafting = message.drafting
     said = [
+        edited,
         _mode_words(drafting) if drafting else "",
         _with_unit(formatting.rate(statistics.decode_tps), "tokens/s"),
         formatting.ratio(statistics.speedup) if statistics.speedup and statistics.rounds else "",
@@ -44,8 +46,9 @@ def facts(message: Message) -> list[Fact]:
     """Return all that was kept of a reply."""
     statistics = message.statistics
     if statistics is None:
-        return []
+        return _making(message)
     return [
+        *_making(message),
         *_how(message.drafting),
         *_speed(statistics),
         *_drafts(statistics),
@@ -64,6 +67,23 @@ _NAMED = {Mode.SPECULATIVE, Mode.DRAFTER}  # prompt lookup is its own name
 _LAST_PART = "of the last part"
 _POSITIONS_SHOWN = 4
 _NAME_SHOWN = 24  # characters; the definition has all of it
+
+
+def _making(message: Message) -> list[Fact]:
+    """Say what the reply was asked for with, and whether the person changed it since."""
+    if message.edited:
+        return [Fact("Text", "Edited by you", definitions.EDITED)]
+    made_with = message.made_with
+    if made_with is None or message.statistics is None:
+        return []
+    found = []
+    if made_with.sampling is not None:
+        found.append(Fact("Temperature", f"{made_with.sampling.temperature:g}", definitions.TEMPERATURE))
+    if made_with.once and made_with.system_prompt is not None:
+        words = " ".join(made_with.system_prompt.split()) or "None"
+        short = words if len(words) <= _NAME_SHOWN else f"{words[: _NAME_SHOWN - 1].rstrip()}…"
+        found.append(Fact("System prompt", short, f"Of this reply alone: {made_with.system_prompt.strip() or 'none.'}"))
+    return found
 
 
 def _how(drafting: Drafting | None) -> list[Fact]:

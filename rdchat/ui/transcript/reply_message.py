@@ -10,6 +10,7 @@ from rdchat.ui.transcript.endings import Ending, Remedy, ending
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
+from rdchat.ui.transcript.message_editor import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.status_line import StatusLine
 from rdchat.ui.transcript.thought_box import ThoughtBox
@@ -23,6 +24,7 @@ class ReplyMessage(MessageWidget):
         self.body.setAccessibleName(self.tr("Reply"))
         self._library = library
         self._thought: ThoughtBox | None = None
+        self._editor: MessageEditor | None = None
         self._waiting = ""
         self._ending: Ending | None = None
         self._status = StatusLine(theme, self)
@@ -59,7 +61,7 @@ class ReplyMessage(MessageWidget):
             self._status.say(self._waiting or self.tr("Waiting for the model…"))
         else:
             self._status.say("")
-        self._status.setVisible(bool(self._status.text))
+        self._status.setVisible(bool(self._status.text) and self._editor is None)
 
     def _show_thought(self, thought: str, ms: float, *, thinking: bool, cut_off: bool) -> None:
         if not thought and not thinking:
@@ -71,7 +73,7 @@ class ReplyMessage(MessageWidget):
             self._thought = ThoughtBox(self.theme, self._library, self)
             self._thought.height_changed.connect(self._thought_folded)
             self._thought.body.marks.set_matcher(self.body.marks.matcher)
-            self._thought.show()
+            self._thought.setVisible(self._editor is None)
         self._thought.show_thought(thought, ms, thinking=thinking, cut_off=cut_off)
 
     def _thought_folded(self) -> None:
@@ -97,6 +99,10 @@ class ReplyMessage(MessageWidget):
         return super().advance(deadline)
 
     def layout_for(self, width: int) -> int:
+        if self._editor:
+            height = self._editor.sizeHint().height()
+            self._editor.setGeometry(0, 0, width, height)
+            return height + SMALL
         bottom = 0
         if self._thought:
             height = self._thought.layout_for(width)
@@ -124,6 +130,39 @@ class ReplyMessage(MessageWidget):
         self._status.restyle()
         super().restyle()
 
+    def edit(self) -> None:
+        """Turn the answer into an editor; what was thought is not the person's to write."""
+        if self._editor:
+            return
+        self._editor = MessageEditor(self.copied_text(), self.theme, self, of_reply=True)
+        self._editor.submitted.connect(self._submit)
+        self._editor.cancelled.connect(self._close_editor)
+        self._editor.height_changed.connect(self.height_changed)
+        self._show_parts()
+        self._editor.show()
+        self._editor.setFocus()
+
+    def _submit(self, text: str) -> None:
+        self._close_editor()
+        if text != self.copied_text():
+            self.edit_submitted.emit(self.message.id, text)
+
+    def _close_editor(self) -> None:
+        if self._editor:
+            self._editor.hide()
+            self._editor.deleteLater()
+            self._editor = None
+            self._show_parts()
+            self.body.setFocus()
+
+    def _show_parts(self) -> None:
+        reading = self._editor is None
+        for part in (self.body, self.actions_row, *([self._thought] if self._thought else [])):
+            part.setVisible(reading)
+        self.more.setVisible(reading and self.body.hidden_characters > 0)
+        self._status.setVisible(reading and bool(self._status.text))
+        self.height_changed.emit()
+
     def copied_text(self) -> str:
         """Return the answer as it was written, without the thoughts."""
         return self.message.parts.answer
@@ -131,6 +170,9 @@ class ReplyMessage(MessageWidget):
     def message_actions(self, menu: QMenu) -> list[QAction]:
         again = QAction(self.tr("Regenerate reply"), menu)
         again.triggered.connect(lambda: self.regenerate_requested.emit(self.message.id))
+        other = QAction(self.tr("Regenerate with…"), menu)
+        other.triggered.connect(lambda: self.regenerate_with_requested.emit(self.message.id))
+        other.setEnabled(self.message.status is not MessageStatus.STREAMING)
         onward = QAction(self.tr("Continue reply"), menu)
         onward.triggered.connect(lambda: self.continue_requested.emit(self.message.id))
         tokens = QAction(self.tr("Show tokens"), menu)
@@ -139,7 +181,10 @@ class ReplyMessage(MessageWidget):
         busy = self.message.status is MessageStatus.STREAMING
         again.setEnabled(not busy)
         onward.setEnabled(not busy and bool(self.message.text))
-        return [*super().message_actions(menu), again, onward, tokens]
+        edit = QAction(self.tr("Edit reply"), menu)
+        edit.triggered.connect(self.edit)
+        edit.setEnabled(not busy and bool(self.copied_text().strip()))
+        return [*super().message_actions(menu), edit, again, other, onward, tokens]
 
     def _remedy(self) -> None:
         if self._ending and self._ending.remedy is Remedy.CONTINUE:

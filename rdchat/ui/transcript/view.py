@@ -14,6 +14,7 @@ from rdchat.chat.search_words import WordMatcher
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import JumpButton
 from rdchat.ui.look.theme import MEDIUM, Theme
+from rdchat.ui.transcript.copying.markdown_text import as_markdown
 from rdchat.ui.transcript.cut_mark import CutMark
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.text_body import Work
@@ -36,9 +37,13 @@ class TranscriptView(QWidget):
 
     edit_submitted = Signal(int, str)
     regenerate_requested = Signal(int)
+    regenerate_with_requested = Signal(int)
     continue_requested = Signal(int)
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
+    quote_requested = Signal(str)
+    delete_requested = Signal(int)
+    branch_requested = Signal(int)
     cut_undo_requested = Signal(int)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
@@ -133,6 +138,16 @@ class TranscriptView(QWidget):
                 widget.copy()
                 return
 
+    def quote_selection(self) -> bool:
+        """Have what is selected in a message quoted; False where nothing is."""
+        bodies = [body for widget in self._column.widgets() for body in widget.bodies]
+        selected = [body for body in bodies if body.textCursor().hasSelection()]
+        if not selected:
+            return False
+        chosen = next((body for body in selected if body.hasFocus()), selected[-1])
+        self.quote_requested.emit(as_markdown(chosen.selected_blocks()))
+        return True
+
     def scroll_to_end(self) -> None:
         if not self._window.at_end:
             self._window.show_latest(len(self._messages))
@@ -221,9 +236,13 @@ class TranscriptView(QWidget):
         widget = kind(message, self._theme, self._library, parent)
         widget.edit_submitted.connect(self.edit_submitted)
         widget.regenerate_requested.connect(self.regenerate_requested)
+        widget.regenerate_with_requested.connect(self.regenerate_with_requested)
         widget.continue_requested.connect(self.continue_requested)
         widget.alternative_requested.connect(self.alternative_requested)
         widget.tokens_requested.connect(self.tokens_requested)
+        widget.quote_requested.connect(self.quote_requested)
+        widget.delete_requested.connect(self.delete_requested)
+        widget.branch_requested.connect(self.branch_requested)
         for asked in (widget.edit_submitted, widget.regenerate_requested):
             asked.connect(self._show_asked)  # after what answers it above
         widget.height_changed.connect(self._column.place_around)

@@ -28,6 +28,7 @@ class ModelButton(QPushButton):
 
     folder_requested = Signal()
     models_requested = Signal()
+    choices_changed = Signal()
 
     def __init__(self, slot: ModelSlot, preferences: SettingsControl, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -49,6 +50,21 @@ class ModelButton(QPushButton):
         """List the models on this machine too."""
         self._installed = installed
         installed.changed.connect(self._fill_open_menu)
+        installed.changed.connect(self.choices_changed)
+
+    def look(self) -> None:
+        """Look for models on this machine; `choices_changed` follows where others are found."""
+        if self._installed is not None:
+            self._installed.look()
+
+    def choices(self) -> list[tuple[str, str | None]]:
+        """Return names, and what `ModelSlot.load` takes, of the models known here but for the chosen one."""
+        found: dict[str | None, str] = {None: formatting.DEFAULT_MODEL}
+        found |= {model: Path(model).name for model in self._preferences.settings.recent_models}
+        for each in self._installed.models if self._installed is not None else ():
+            if not each.problem:
+                found.setdefault(each.model, each.name)
+        return [(name, model) for model, name in found.items() if model != self._slot.chosen]
 
     def refresh(self) -> None:
         """Show the loaded model, or that there is none."""

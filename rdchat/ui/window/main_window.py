@@ -14,6 +14,7 @@ from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
+from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.look.focus import show_in_front
 from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.opening import show_folder
@@ -143,6 +144,10 @@ class MainWindow(QMainWindow):
         actions.stop.triggered.connect(controller.stop)
         actions.copy_reply.triggered.connect(self.conversation.transcript.copy_last_reply)
         actions.regenerate.triggered.connect(self._regenerate)
+        actions.quote.triggered.connect(self.conversation.quote_selection)
+        actions.restore_message.triggered.connect(controller.text.restore_deleted)
+        actions.regenerate_with.triggered.connect(lambda: self._regenerate_with(controller.messages[-1].id))
+        self.conversation.transcript.regenerate_with_requested.connect(self._regenerate_with)
         actions.options.triggered.connect(self.header.options.trigger)
         actions.write.triggered.connect(composer.setFocus)
         actions.sidebar.triggered.connect(lambda shown: self._toggle(self.sidebar, shown))
@@ -172,7 +177,9 @@ class MainWindow(QMainWindow):
         controller.state_changed.connect(self._show_state)
         controller.message_added.connect(self._show_state)
         controller.message_changed.connect(self._show_state)
-        controller.desk.conversation_opened.connect(self._show_state)
+        for changed in (controller.transcript_changed, controller.desk.conversation_opened):
+            changed.connect(self._show_state)
+            changed.connect(lambda: self.actions_.restore_message.setEnabled(controller.text.has_deleted))
         self.conversation.choose_model_requested.connect(self._folders.choose_model)
         self.conversation.larger_model_requested.connect(self.windows.open_discover)
         self.header.model.folder_requested.connect(self._folders.choose_model)
@@ -236,7 +243,10 @@ class MainWindow(QMainWindow):
         actions.stop.setEnabled(busy)
         actions.copy_reply.setEnabled(replied)
         actions.tokens.setEnabled(replied)
-        actions.regenerate.setEnabled(replied and not busy and controller.state is EngineState.IDLE)
+        actions.regenerate.setText("Regenerate last reply" if replied else "Get a reply")
+        idle = bool(controller.messages) and not busy
+        actions.regenerate.setEnabled(idle and controller.state is EngineState.IDLE)
+        actions.regenerate_with.setEnabled(idle and controller.state in (EngineState.IDLE, EngineState.NO_MODEL))
 
     def _new_chat(self) -> None:
         self._controller.desk.new_chat()
@@ -248,6 +258,18 @@ class MainWindow(QMainWindow):
 
     def _regenerate(self) -> None:
         self._controller.regenerate(self._controller.messages[-1].id)
+
+    def _regenerate_with(self, message_id: int) -> None:
+        controller, model = self._controller, self.header.model
+        own = controller.model.name if controller.model else ""
+        if controller.borrowed.holds:
+            own = controller.borrowed.own_name
+        model.look()
+        sheet = RegenerateSheet(own, model.choices, *controller.asked_with, theme=self._theme, parent=self)
+        sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        model.choices_changed.connect(sheet.offer_found)
+        sheet.wished.connect(lambda wish: controller.regenerate(message_id, wish))
+        sheet.open()
 
     def _close_front(self) -> None:
         front = QApplication.activeWindow() or self  # a Mac has one menu bar for every window

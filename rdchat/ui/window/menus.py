@@ -29,6 +29,7 @@ class WindowActions(QObject):
         self.quit = self._action("Quit rdchat", _Standard.Quit, role=QAction.MenuRole.QuitRole)
         self.preferences = self._action("Preferences…", "Ctrl+,", role=QAction.MenuRole.PreferencesRole)
         self.new_folder = self._action("New folder", "Ctrl+Shift+N")
+        self.quote = self._action("Quote selection", "Ctrl+'", tip="Put what is selected in a message into yours")
         self.find = self._action("Find in chat", _Standard.Find)
         self.find_next = self._action("Find next", _Standard.FindNext)
         self.find_previous = self._action("Find previous", _Standard.FindPrevious)
@@ -36,6 +37,13 @@ class WindowActions(QObject):
         self.stop = self._action("Stop reply", "Esc", "Ctrl+.")
         self.copy_reply = self._action("Copy last reply", "Ctrl+Shift+C")
         self.regenerate = self._action("Regenerate last reply", "Ctrl+R")
+        self.regenerate_with = self._action(
+            "Regenerate with…", "Ctrl+Shift+R", tip="Another model, temperature or system prompt for one reply"
+        )
+        self.restore_message = self._action(
+            "Restore deleted message", tip="Bring back what was deleted from this chat last"
+        )
+        self.restore_message.setEnabled(False)
         self.options = self._action("Chat options…", "Ctrl+Shift+O")
         self.rename = self._action("Rename chat")
         self.pin = self._action("Pin chat")
@@ -133,6 +141,7 @@ def fill_menu_bar(bar: QMenuBar, actions: WindowActions) -> None:
             "&Edit",
             (
                 *actions.edit,
+                actions.quote,
                 None,
                 actions.find,
                 actions.find_next,
@@ -147,7 +156,9 @@ def fill_menu_bar(bar: QMenuBar, actions: WindowActions) -> None:
             (
                 actions.stop,
                 actions.regenerate,
+                actions.regenerate_with,
                 actions.copy_reply,
+                actions.restore_message,
                 None,
                 actions.options,
                 actions.write,

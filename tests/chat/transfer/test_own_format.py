@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import ContextCut, Drafting, MessageStatus, Thinking
+from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, Thinking
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.trace_format import encode
 from rdchat.chat.transfer.chat_reader import read_chat
@@ -48,6 +48,13 @@ def full_chat(store: ConversationStore) -> int:
     )  # fmt: skip
     store.save_trace(reply.id, b"".join(encode(drafted_trace(3))), onward=False)
     store.set_context_cut(reply.id, ContextCut("So far, so good.", "tiny"))
+    store.add_message(
+        chat.id, question.id, Role.ASSISTANT, "Mine", model="tiny", edited=True,
+        made_with=MadeWith(SamplingParams(temperature=0.2), "Rhyme.", once=True),
+    )  # fmt: skip
+    deleted = store.add_message(chat.id, question.id, Role.ASSISTANT, "Deleted")
+    store.message_bin.delete(deleted.id)
+    store.select_sibling(reply.id, 0)
     store.add_message(chat.id, None, Role.USER, "Why not?")
     store.select_sibling(question.id, 0)
     around = store.organiser.create_folder("Work")
@@ -155,8 +162,37 @@ def test_markdown_is_the_path_that_is_shown(store: ConversationStore, full_chat:
     export(store, tmp_path / "chat.md", "markdown", full_chat, details=False)
     assert (tmp_path / "chat.md").read_text() == (
         "# All: <there> is\n\n## You\n\nWhy?\n\n# A heading\n\n## tiny\n\n> **Thinking**\n>\n> well\n\n"
-        "Because </s> so.\n"
+        "Because </s> so.\n\n---\n\n*The model gets a summary of the 2 messages above, by tiny:*\n\n"
+        "> So far, so good.\n\n---\n"
     )
+
+
+def test_markdown_says_what_is_cut_edited_and_made_once(store: ConversationStore, full_chat: int, tmp_path: Path):
+    (first, second) = store.messages(full_chat)
+    store.set_context_cut(second.id, None)
+    store.set_context_cut(first.id, ContextCut())
+    store.select_sibling(second.id, 1)
+    export(store, tmp_path / "chat.md", "markdown", full_chat)
+    text = (tmp_path / "chat.md").read_text()
+    assert "\n\n---\n\n*The model is not told the message above.*\n\n---\n\n## tiny (edited)\n\nMine" in text
+    assert "*Reply 3 of 3" in text
+    assert "for this reply alone: temperature 0.2; system prompt “Rhyme.”" in text
+
+
+def test_files_from_before_replies_could_be_edited_are_read(
+    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
+):
+    export(store, tmp_path / "chats.json")
+    data = json.loads((tmp_path / "chats.json").read_text())
+    data["chats"][0]["title"] = "Old"
+    for message in data["chats"][0]["messages"]:
+        message.pop("edited", None)
+        message.pop("made_with", None)
+    (tmp_path / "chats.json").write_text(json.dumps(data))
+    report = import_files(tmp_path / "chats.json")
+    assert report.complete
+    taken = stored(store.path, report.chats[0]).messages
+    assert [(each.edited, each.made_with) for each in taken] == [(False, None)] * len(taken)
 
 
 def test_markdown_has_settings_and_statistics_where_they_are_wanted(
@@ -166,7 +202,7 @@ def test_markdown_has_settings_and_statistics_where_they_are_wanted(
     text = (tmp_path / "chat.md").read_text()
     assert "- Model: tiny\n- Sampling: temperature 0.1, top-p 0.95, at most 1,024 tokens, stop at 'END'" in text
     assert "## System prompt\n\nBe *brief*." in text
-    assert "*Reply 2 of 2, " in text
+    assert "*Reply 2 of 3, " in text
     assert (
         "ended at the token limit, 41 tokens, 40.0 tokens/s, 0.03 s to the first token, drafted by drafter, 75%" in text
     )

@@ -58,7 +58,9 @@ def test_an_early_end_is_explained_and_can_be_mended(
 
 def test_a_full_context_says_what_to_do(show: Show) -> None:
     view = show([person(1, "Hi"), reply(2, "Once", finish_reason=FinishReason.CONTEXT_FULL)])
-    assert words(view, 2) == ["The model's context is full. Start a new chat, or edit an earlier message."]
+    assert words(view, 2) == [
+        "The model's context is full. Leave out the oldest messages, summarise them, or start anew."
+    ]
 
 
 def test_a_complete_reply_says_nothing(show: Show) -> None:

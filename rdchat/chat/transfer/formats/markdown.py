@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.conversation import ContextCut, MadeWith, MessageStatus
 from rdchat.chat.transfer.portable import PortableChat, PortableMessage, alternatives, shown_path
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role, SamplingParams
@@ -32,8 +32,12 @@ def as_markdown(chat: PortableChat, system_prompt: str, sampling: SamplingParams
         parts.append("\n".join(_settings(chat, chat.sampling or sampling)))
         if prompt.strip():
             parts.append(f"## System prompt\n\n{prompt.strip()}")
-    for message in shown_path(chat.messages):
+    path = shown_path(chat.messages)
+    cut = next((message for message in reversed(path) if message.context_cut is not None), None)
+    for place, message in enumerate(path, start=1):
         parts.append("\n\n".join(_message(chat, message, details=details)))
+        if message is cut and message.context_cut is not None:
+            parts.append("\n\n".join(_cut(message.context_cut, place)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -59,7 +63,8 @@ def _sampling(sampling: SamplingParams) -> str:
 
 
 def _message(chat: PortableChat, message: PortableMessage, *, details: bool) -> Iterator[str]:
-    yield f"## {'You' if message.role is Role.USER else message.model or 'Reply'}"
+    who = "You" if message.role is Role.USER else message.model or "Reply"
+    yield f"## {who}{' (edited)' if message.edited else ''}"
     thoughts, text = _thoughts(message) if message.role is Role.ASSISTANT else ("", message.text)
     if thoughts:
         yield "\n".join(f"> {line}".rstrip() for line in ["**Thinking**", "", *thoughts.splitlines()])
@@ -71,6 +76,19 @@ def _message(chat: PortableChat, message: PortableMessage, *, details: bool) -> 
         yield "*Interrupted*"
     if details and (figures := ", ".join(_figures(chat, message))):
         yield f"*{figures[0].upper()}{figures[1:]}*"
+
+
+def _cut(cut: ContextCut, messages: int) -> Iterator[str]:
+    """Say what the model is not told of: the last cut of a path counts, and those before it do not."""
+    above = "message above" if messages == 1 else f"{messages:,} messages above"
+    yield "---"
+    if cut.summary:
+        by = f", by {cut.model}" if cut.model else ""
+        yield f"*The model gets a summary of the {above}{by}:*"
+        yield "\n".join(f"> {line}".rstrip() for line in cut.summary.strip().splitlines())
+    else:
+        yield f"*The model is not told the {above}.*"
+    yield "---"
 
 
 def _thoughts(message: PortableMessage) -> tuple[str, str]:
@@ -89,6 +107,9 @@ def _figures(chat: PortableChat, message: PortableMessage) -> Iterator[str]:
         yield _date(message.created_at)
     if message.finish_reason in _ENDS:
         yield _ENDS[message.finish_reason]
+    made_with = message.made_with
+    if made_with is not None and made_with.once:
+        yield "for this reply alone: " + "; ".join(_once(made_with))
     if (statistics := message.statistics) is None:
         return
     if statistics.generated_tokens:
@@ -99,6 +120,17 @@ def _figures(chat: PortableChat, message: PortableMessage) -> Iterator[str]:
         yield f"{statistics.ttft_ms / 1000:.2f} s to the first token"
     if message.drafting is not None and statistics.acceptance_rate is not None:
         yield f"drafted by {message.drafting.mode.words.lower()}, {statistics.acceptance_rate:.0%} accepted"
+
+
+def _once(made_with: MadeWith) -> Iterator[str]:
+    if made_with.sampling is not None:
+        yield f"temperature {made_with.sampling.temperature:g}"
+    if made_with.system_prompt is not None:
+        yield (
+            f"system prompt “{made_with.system_prompt.strip()}”"
+            if made_with.system_prompt.strip()
+            else "no system prompt"
+        )
 
 
 def _date(seconds: float) -> str:

@@ -154,6 +154,8 @@ def _plain_message(message: PortableMessage) -> Json:
         "control_offsets": message.control_offsets or None,
         "thinking": asdict(message.thinking) if message.thinking != NO_THINKING else None,
         "context_cut": asdict(message.context_cut) if message.context_cut else None,
+        "edited": True if message.edited else None,
+        "made_with": asdict(message.made_with) if message.made_with else None,
         "trace": plain_trace(message.trace) if message.trace else None,
     }
     return plain | {field: value for field, value in more.items() if value is not None}
@@ -182,6 +184,8 @@ def _message(data: Json, place: int, without: dict[str, int]) -> PortableMessage
             json.dumps(data.get("control_offsets")),
             json.dumps(data["thinking"]) if data.get("thinking") is not None else None,
             None if data.get("context_cut") is None else json.dumps(data["context_cut"]),
+            data.get("edited") is True,
+            None if data.get("made_with") is None else json.dumps(data["made_with"]),
             0,
             1,
         )
@@ -206,6 +210,8 @@ def _message(data: Json, place: int, without: dict[str, int]) -> PortableMessage
         control_offsets=tuple(each for each in row.control_offsets if 0 <= each < len(row.text)),
         thinking=row.thinking,
         context_cut=row.context_cut,
+        edited=row.edited,
+        made_with=row.made_with,
         trace=trace,
     )
 

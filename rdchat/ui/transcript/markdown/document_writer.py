@@ -70,6 +70,11 @@ class DocumentWriter:
         """Return the document's block of a block that is not a table."""
         return self._document.findBlock(self._places[index].start)
 
+    def spans(self) -> list[tuple[int, int]]:
+        """Return where each block begins and ends in the document."""
+        ends = [*(place.cut for place in self._places[1:]), self._document.characterCount() - 1]
+        return [(place.start, end) for place, end in zip(self._places, ends[: len(self._places)], strict=True)]
+
     def update(self, first: int, blocks: list[Block], more: bool) -> None:
         """Make the blocks from `first` on equal to `blocks`; with `more` to come, equal ones beyond them may stay."""
         same = 0

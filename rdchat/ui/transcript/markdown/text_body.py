@@ -15,6 +15,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
 from rdchat.ui.look.theme import RADIUS, TIGHT, Theme
+from rdchat.ui.transcript.copying.excerpt import cut_out
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, is_openable, safe_text
 from rdchat.ui.transcript.markdown.code_header import CodeHeader
@@ -271,6 +272,16 @@ class TextBody(QTextBrowser):
         return False
 
     # --- the person's hands
+
+    def selected_blocks(self) -> list[Block]:
+        """Return what is selected."""
+        cursor = self.textCursor()
+        return cut_out(self._writer.blocks(), self._writer.spans(), cursor.selectionStart(), cursor.selectionEnd())
+
+    @property
+    def parser(self) -> Parser:
+        """What reads its text."""
+        return self._parser
 
     def _copy_code(self, number: int) -> None:
         parts: list[str] = []

@@ -1,0 +1,144 @@
+"""What is done to the messages of the open chat by hand: replies edited, messages deleted, chats branched off."""
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject, Signal
+
+from rdchat.chat.conversation import Notice
+from rdchat.chat.storage.message_bin import DeletedMessage
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.requests import Role
+from rdchat.services.background.sliced_work import SlicedWork
+from rdchat.services.chat.conversation_desk import ConversationDesk
+from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.chat.reply_recorder import ReplyRecorder
+from rdchat.services.chat.storage_watch import StorageWatch
+
+_BEING_WRITTEN = Notice("A reply is being written there", "Stop it, or wait for its end, then delete the message.")
+
+
+class TextWork(QObject):
+    """Nothing is overwritten: an edit is an alternative, a deletion is undone, a branch is a copy.
+
+    Args:
+        store: The conversations.
+        chat: The open one.
+        storage: Stands around every command, and tells of those that fail.
+        desk: Undoes, and makes branches.
+        recorder: Knows the replies that are being written.
+        parent: The Qt parent.
+    """
+
+    transcript_changed = Signal()
+    notice_raised = Signal(Notice)
+
+    def __init__(
+        self,
+        store: ConversationStore,
+        chat: OpenChat,
+        storage: StorageWatch,
+        *,
+        desk: ConversationDesk,
+        recorder: ReplyRecorder,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._store, self._chat, self._storage, self._desk, self._recorder = store, chat, storage, desk, recorder
+        self._work = SlicedWork(storage.report, self)
+
+    def start(self) -> None:
+        """Erase messages that have been deleted for too long."""
+        self._work.run(self._store.message_bin.erasing())
+
+    def close(self) -> None:
+        """Leave what is half done to the next start."""
+        self._work.close()
+
+    # Editing
+
+    def edit_reply(self, message_id: int, text: str) -> None:
+        """Add the person's version of a reply as an alternative; one without a change is none."""
+        with self._storage.writing():
+            self._recorder.flush()  # what is edited is what the store has
+            old = self._store.message(message_id)
+            if text == old.parts.answer:
+                return
+            self._chat.add_edited_reply(old, text)
+            self.transcript_changed.emit()
+        self._desk.refresh()
+
+    # Deleting
+
+    def delete_message(self, message_id: int) -> None:
+        """Delete a message with all that hangs on it; `ConversationDesk.undo` takes it back."""
+        chat = self._chat.conversation
+        if chat is None:
+            return
+        with self._storage.writing():
+            self._recorder.flush()
+            if self._is_written_below(message_id):
+                self.notice_raised.emit(_BEING_WRITTEN)
+                return
+            role = self._store.message(message_id).role
+            deleted = self._store.message_bin.delete(message_id)
+            self._desk.order.history.add(
+                "Delete message", lambda: self._show_again(chat.id, lambda: self._store.message_bin.restore(deleted))
+            )
+            self._show_path()
+            self._desk.order.offered_undo.emit(_deleted_words(role, deleted))
+        self._desk.refresh()
+
+    @property
+    def has_deleted(self) -> bool:
+        """Whether messages of the open chat can be brought back."""
+        found = False
+        if (chat := self._chat.conversation) is not None:
+            with self._storage.reading():
+                found = self._store.message_bin.last(chat.id) is not None
+        return found
+
+    def restore_deleted(self) -> None:
+        """Bring back the message of the open chat that was deleted last, with what hung on it."""
+        if (chat := self._chat.conversation) is None:
+            return
+        with self._storage.writing():
+            message_id = self._store.message_bin.restore_last(chat.id)
+            if message_id is not None:
+                self._desk.order.history.add(
+                    "Restore message",
+                    lambda: self._show_again(chat.id, lambda: self._store.message_bin.delete(message_id)),
+                )
+            self._show_path()
+        self._desk.refresh()
+
+    def _is_written_below(self, message_id: int) -> bool:
+        paths = (self._store.path_to(reply.message.id) for reply in self._recorder.live)
+        return any(step.id == message_id for path in paths for step in path)
+
+    def _show_again(self, conversation_id: int, change: Callable[[], object]) -> None:
+        change()
+        if self._chat.is_open(conversation_id):
+            self._show_path()
+        else:
+            self._desk.open_conversation(conversation_id)
+
+    def _show_path(self) -> None:
+        self._chat.read_path()
+        self.transcript_changed.emit()
+
+    # Branching
+
+    def branch(self, message_id: int) -> None:
+        """Open a new chat that begins with the path to a message, and has the settings and folder of this one."""
+        if (chat := self._chat.conversation) is not None:
+            with self._storage.writing():
+                self._recorder.flush()  # what is copied is what the store has
+                self._desk.order.branch(chat, message_id)
+
+
+def _deleted_words(role: Role, deleted: DeletedMessage) -> str:
+    what = "your message" if role is Role.USER else "the reply"
+    more = deleted.count - 1
+    if not more:
+        return f"Deleted {what}"
+    return f"Deleted {what} and {'the one message' if more == 1 else f'the {more:,} messages'} after it"

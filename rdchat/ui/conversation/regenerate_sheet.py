@@ -1,0 +1,155 @@
+"""Asks in which other way one reply is to be made."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QDialog,
+    QDialogButtonBox,
+    QFormLayout,
+    QPlainTextEdit,
+    QVBoxLayout,
+    QWidget,
+)
+
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.services.text.one_reply import OtherModel, ReplyWish
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.settings.sampling_form import SpinBox
+
+_WIDTH = 440
+_PROMPT_LINES = 5
+
+type ModelChoice = tuple[str, str | None]  # its name, and as it is loaded
+
+
+class RegenerateSheet(QDialog):
+    """Shows what the chat has; what is changed holds for the one reply.
+
+    Args:
+        own_model: Name of the model that is loaded; empty where there is none.
+        models: Returns the others to choose from.
+        system_prompt: In force in the chat.
+        sampling: In force in the chat.
+        theme: The appearance to follow.
+        parent: What it stands in front of.
+    """
+
+    wished = Signal(ReplyWish)
+
+    def __init__(
+        self,
+        own_model: str,
+        models: Callable[[], Sequence[ModelChoice]],
+        system_prompt: str,
+        sampling: SamplingParams,
+        *,
+        theme: Theme,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._own, self._system_prompt, self._sampling = own_model, system_prompt, sampling
+        self._find_models = models
+        self._models: list[ModelChoice | None] = [None] if own_model else []
+        self.setWindowTitle("Regenerate with…")
+        self.setFixedWidth(_WIDTH)
+        self.model = QComboBox()
+        self.model.setAccessibleName("Model")
+        self.model.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.model.addItems([own_model] if own_model else [])
+        self.offer_found()
+        self.loading = ThemedLabel(theme, "It has to be loaded first, in the place of the present one.", "muted", -1)
+        self.loading.setWordWrap(True)
+        self.back = QCheckBox(f"Go back to {own_model} afterwards")
+        self.back.setChecked(True)
+        self.temperature = SpinBox(0, 10, 0.1, 2)
+        self.temperature.setValue(sampling.temperature)
+        self.temperature.setAccessibleName("Temperature")
+        self.temperature.setAccessibleDescription("0 always takes the most likely token")
+        self.problem = ThemedLabel(theme, "The temperature must be from 0 to 10.", "danger", -1)
+        self.prompt = QPlainTextEdit(system_prompt)
+        self.prompt.setAccessibleName("System prompt")
+        self.prompt.setPlaceholderText("None")
+        self.prompt.setTabChangesFocus(True)
+        self.prompt.setFixedHeight(self.prompt.fontMetrics().lineSpacing() * _PROMPT_LINES + 12)
+        self.buttons = QDialogButtonBox()
+        cancel = self.buttons.addButton("Cancel", QDialogButtonBox.ButtonRole.RejectRole)
+        cancel.setAutoDefault(False)
+        self.regenerate = self.buttons.addButton("Regenerate", QDialogButtonBox.ButtonRole.AcceptRole)
+        self.regenerate.setDefault(True)
+        self._lay_out(theme)
+        self.model.currentIndexChanged.connect(self._show_loading)
+        self.temperature.valueChanged.connect(self._show_problem)
+        self.buttons.rejected.connect(self.reject)
+        self.buttons.accepted.connect(self._wish)
+        self._show_loading()
+        self._show_problem()
+
+    def _lay_out(self, theme: Theme) -> None:
+        note = ThemedLabel(theme, "For this one reply. The chat's own options stay as they are.", "muted", -1)
+        form = QFormLayout()
+        form.setHorizontalSpacing(SMALL)
+        form.setVerticalSpacing(SMALL)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
+        form.setLabelAlignment(Qt.AlignmentFlag.AlignRight)
+        for name, field in (
+            ("Model", self.model),
+            ("", self.loading),
+            ("", self.back),
+            ("Temperature", self.temperature),
+            ("", self.problem),
+            ("System prompt", self.prompt),
+        ):
+            form.addRow(name, field)
+        column = QVBoxLayout(self)
+        column.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # grows where another model is chosen
+        column.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
+        column.setSpacing(SMALL)
+        column.addWidget(ThemedLabel(theme, "Regenerate this reply", points_more=2, bold=True))
+        column.addWidget(note)
+        column.addSpacing(SMALL)
+        column.addLayout(form)
+        column.addSpacing(MEDIUM)
+        column.addWidget(self.buttons)
+
+    def offer_found(self) -> None:
+        """Add models that were found since."""
+        known = {choice[1] for choice in self._models if choice is not None}
+        for choice in self._find_models():
+            if choice[1] not in known:
+                self._models.append(choice)
+                self.model.addItem(choice[0])
+
+    @property
+    def _other(self) -> ModelChoice | None:
+        place = self.model.currentIndex()
+        return self._models[place] if place >= 0 else None
+
+    def _show_loading(self) -> None:
+        self.loading.setVisible(self._other is not None)
+        self.back.setVisible(self._other is not None and bool(self._own))
+
+    def _show_problem(self) -> None:
+        fits = 0 <= self.temperature.value() <= 10
+        self.problem.setVisible(not fits)
+        self.regenerate.setEnabled(fits)
+
+    def _wish(self) -> None:
+        self.temperature.interpretText()
+        if not self.regenerate.isEnabled():
+            return
+        temperature, prompt, other = round(self.temperature.value(), 4), self.prompt.toPlainText(), self._other
+        stays = not (self._own and self.back.isChecked())
+        wish = ReplyWish(
+            None
+            if temperature == round(self._sampling.temperature, 4)
+            else replace(self._sampling, temperature=temperature),
+            None if prompt == self._system_prompt else prompt,
+            None if other is None else OtherModel(other[1], other[0], stays),
+        )
+        self.accept()
+        self.wished.emit(wish)

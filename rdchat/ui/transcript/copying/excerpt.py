@@ -1,0 +1,60 @@
+"""What is selected of a text as blocks of its own."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rdchat.ui.transcript.markdown.block_stream import BlockStream
+from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, safe_text
+from rdchat.ui.transcript.markdown.parser import Parser
+
+_IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}
+
+
+def reading(text: str, parser: Parser) -> Iterator[list[Block]]:
+    """Yield the blocks of a text so far, a bounded step of reading at a time; the last time all of them."""
+    stream, blocks, safe = BlockStream(parser), list[Block](), safe_text(text)
+    more = True
+    while more:
+        update = stream.advance(safe, True)
+        blocks[update.first :] = update.blocks
+        more = update.more
+        yield blocks
+
+
+def cut_out(blocks: Sequence[Block], spans: Sequence[tuple[int, int]], begin: int, end: int) -> list[Block]:
+    """Return what stands between two places of a document.
+
+    What has no lines of text, such as a table, is taken whole where anything of it is selected. A block that is cut at
+    its beginning loses its marker.
+
+    Args:
+        blocks: All of the document's.
+        spans: Where each begins and ends, in UTF-16 units as QTextDocument counts.
+        begin: The first place, in the same units.
+        end: The place behind the last one.
+    """
+    found: list[Block] = []
+    for block, (start, last) in zip(blocks, spans, strict=True):
+        if last <= begin or start >= end:
+            continue
+        if block.kind not in _IN_LINES:
+            found.append(block)
+            continue
+        first = start + (len(block.marker) + 1 if block.marker else 0)
+        runs = tuple(_part(block.runs, max(begin - first, 0), max(end - first, 0)))
+        whole = begin <= first
+        if runs or (whole and block.kind is Kind.CODE):
+            found.append(replace(block, runs=runs, marker=block.marker if whole else "", joined=block.joined and whole))
+    return found
+
+
+def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
+    parts, place = [], 0
+    for run in runs:
+        units = run.text.encode("utf-16-le", "surrogatepass")
+        length = len(units) // 2
+        if place + length > begin and place < end:
+            cut = units[2 * max(begin - place, 0) : 2 * min(end - place, length)]
+            parts.append(replace(run, text=cut.decode("utf-16-le", "replace")))
+        place += length
+    return parts

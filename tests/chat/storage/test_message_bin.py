@@ -1,0 +1,214 @@
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.asked_questions import asked_questions
+from rdchat.chat.conversation import ContextCut, MadeWith
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.message_bin import MessageBin
+from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageError
+from rdchat.inference.api.requests import Role, SamplingParams
+from tests.chat.conftest import OpenStore, StartProcess
+from tests.clocks import ManualClock
+
+PERSON, MODEL = Role.USER, Role.ASSISTANT
+
+
+class Tree:
+    """A chat of one question with three replies; the second was gone on with, and is shown."""
+
+    def __init__(self, store: ConversationStore) -> None:
+        self.store = store
+        self.chat = store.create_conversation("Soup")
+        self.question = store.add_message(self.chat.id, None, PERSON, "How do I cook soup?")
+        self.replies = [
+            store.add_message(self.chat.id, self.question.id, MODEL, f"Boil {what}.") for what in ("it", "onions", "no")
+        ]
+        store.select_sibling(self.replies[0].id, 1)
+        self.more = store.add_message(self.chat.id, self.replies[1].id, PERSON, "How long?")
+        self.end = store.add_message(self.chat.id, self.more.id, MODEL, "An hour of simmering.")
+
+    @property
+    def texts(self) -> list[str]:
+        return [message.text for message in self.store.messages(self.chat.id)]
+
+
+@pytest.fixture
+def tree(store: ConversationStore) -> Tree:
+    return Tree(store)
+
+
+def test_a_message_goes_with_all_below_it_and_what_was_shown_last_beside_it_is_shown(tree: Tree) -> None:
+    deleted = tree.store.message_bin.delete(tree.replies[1].id)
+    assert deleted.count == 3
+    assert tree.texts == ["How do I cook soup?", "Boil no."]
+    shown = tree.store.messages(tree.chat.id)[-1]
+    assert (shown.sibling, shown.siblings) == (1, 2)
+    assert [each.text for each in tree.store.select_sibling(shown.id, -1)][-1] == "Boil it."
+
+
+def test_undoing_shows_what_was_shown(tree: Tree) -> None:
+    before = tree.texts
+    deleted = tree.store.message_bin.delete(tree.replies[1].id)
+    tree.store.message_bin.restore(deleted)
+    assert tree.texts == before
+    with pytest.raises(StorageError):
+        tree.store.message_bin.restore(deleted)
+
+
+def test_what_was_deleted_before_stays_deleted_when_more_is_undone(tree: Tree) -> None:
+    inner = tree.store.message_bin.delete(tree.end.id)
+    outer = tree.store.message_bin.delete(tree.replies[1].id)
+    tree.store.message_bin.restore(outer)
+    assert tree.texts[-1] == "How long?"
+    tree.store.message_bin.restore(inner)
+    assert tree.texts[-1] == "An hour of simmering."
+
+
+def test_without_an_alternative_what_stands_before_is_shown(tree: Tree) -> None:
+    tree.store.message_bin.delete(tree.end.id)
+    assert tree.texts[-1] == "How long?"
+    tree.store.message_bin.delete(tree.question.id)
+    assert tree.texts == []
+    tree.store.add_message(tree.chat.id, None, PERSON, "Another question")
+    assert tree.texts == ["Another question"]
+
+
+def test_a_message_is_deleted_once(tree: Tree) -> None:
+    tree.store.message_bin.delete(tree.end.id)
+    with pytest.raises(StorageError):
+        tree.store.message_bin.delete(tree.end.id)
+
+
+def test_the_last_deleted_one_is_brought_back_also_later(tree: Tree, open_store: OpenStore) -> None:
+    tree.store.message_bin.delete(tree.replies[0].id)
+    tree.store.message_bin.delete(tree.more.id)
+    tree.store.close()
+    store = open_store()
+    assert store.message_bin.restore_last(tree.chat.id) == tree.more.id
+    assert store.messages(tree.chat.id)[-1].text == "An hour of simmering."
+    assert store.message_bin.restore_last(tree.chat.id) == tree.replies[0].id
+    assert store.messages(tree.chat.id)[-1].text == "Boil it."
+    assert store.message_bin.restore_last(tree.chat.id) is None
+
+
+def test_deleted_messages_are_not_found_copied_or_asked_again(tree: Tree) -> None:
+    reader = SearchReader(tree.store.path)
+    tree.store.message_bin.delete(tree.replies[1].id)
+    assert tree.store.conversations("simmering") == []
+    assert reader.search(SearchQuery("simmering")).hits == ()
+    assert reader.messages_with(tree.chat.id, "simmering").ids == ()
+    *_, copy_id = tree.store.organiser.copying(tree.chat.id, "Copy")
+    assert tree.store.message_bin.last(copy_id) is None
+    assert [each.siblings for each in tree.store.messages(copy_id)] == [1, 2]
+    tree.store.message_bin.delete(tree.question.id)
+    tree.store.delete_conversation(copy_id)
+    with pytest.raises(StorageError):
+        asked_questions(tree.store.path)
+
+
+def test_after_30_days_they_are_erased_in_slices(database: Path) -> None:
+    clock = ManualClock()
+    timed = ConversationStore(Database(database), clock)
+    tree = Tree(timed)
+    timed.message_bin.delete(tree.replies[1].id)
+    clock.now += 29 * 86_400
+    assert list(timed.message_bin.erasing()) == []
+    clock.now += 2 * 86_400
+    ticks = count()
+    slow = MessageBin(timed.message_bin._database, clock, timer=lambda: float(next(ticks)))
+    steps = slow.erasing()
+    next(steps)  # the youngest is gone; a crash here leaves the others hidden
+    assert tree.texts == ["How do I cook soup?", "Boil no."]
+    assert len(list(steps)) == 2
+    assert timed.message_bin.last(tree.chat.id) is None
+    with pytest.raises(StorageError):
+        timed.message(tree.replies[1].id)
+    timed.close()
+
+
+def test_a_reply_written_anew_differs_from_one_that_was_deleted(tree: Tree) -> None:
+    tree.store.message_bin.delete(tree.replies[2].id)
+    assert tree.store.count_replies(tree.question.id) == 3  # its seed is mixed with this number
+
+
+def test_a_branch_has_the_path_and_the_cuts_that_leave_something_to_be_told(tree: Tree) -> None:
+    store = tree.store
+    folder = store.organiser.create_folder("Recipes")
+    store.organiser.move(tree.chat.id, folder.id)
+    store.set_chat_options(tree.chat.id, "Be brief.", SamplingParams(temperature=0.1))
+    store.set_context_cut(tree.question.id, ContextCut("soup", "tiny"))
+    store.set_context_cut(tree.more.id, ContextCut())
+    *_, branch = store.organiser.copying(tree.chat.id, "Branch", tree.more.id)
+    path = store.messages(branch)
+    assert [message.text for message in path] == ["How do I cook soup?", "Boil onions.", "How long?"]
+    assert [message.context_cut for message in path] == [ContextCut("soup", "tiny"), None, None]
+    assert [message.siblings for message in path] == [1, 1, 1]
+    about = store.conversation(branch)
+    assert (about.folder_id, about.system_prompt, about.sampling) == (folder.id, "Be brief.", SamplingParams(0.1))
+    assert tree.texts[-1] == "An hour of simmering."
+
+
+def test_a_branch_ends_with_its_message_whatever_was_shown_last(tree: Tree) -> None:
+    deleted = tree.store.message_bin.delete(tree.end.id)  # the prompt before it is shown last by that
+    tree.store.message_bin.restore(deleted)
+    *_, branch = tree.store.organiser.copying(tree.chat.id, "Branch", tree.more.id)
+    assert tree.store.messages(branch)[-1].text == "How long?"
+    tree.store.message_bin.delete(tree.more.id)
+    *_, branch = tree.store.organiser.copying(tree.chat.id, "Branch 2", tree.replies[0].id)
+    assert tree.store.messages(branch)[-1].text == "Boil it."
+
+
+def test_what_a_reply_was_made_with_is_kept(store: ConversationStore) -> None:
+    chat = store.create_conversation("A")
+    made_with = MadeWith(SamplingParams(temperature=1.5), "Rhyme.", once=True)
+    reply = store.add_message(chat.id, None, MODEL, "Hi", made_with=made_with, edited=True)
+    assert (store.message(reply.id).made_with, store.message(reply.id).edited) == (made_with, True)
+    assert store.reopen_message(reply.id).made_with == made_with
+    assert store.reopen_message(reply.id, MadeWith()).made_with == MadeWith()
+
+
+DELETE = """
+import sys
+from pathlib import Path
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.requests import Role
+
+store = ConversationStore.open(Path(sys.argv[1]))
+chat = store.create_conversation("killed")
+first = parent = store.add_message(chat.id, None, Role.USER, "0")
+for number in range(1, 300):
+    parent = store.add_message(chat.id, parent.id, list(Role)[1 + number % 2], str(number))
+print("ready", flush=True)
+while True:
+    deleted = store.message_bin.delete(first.id)
+    print("deleted", flush=True)
+    store.message_bin.restore(deleted)
+"""
+
+
+def test_a_kill_leaves_all_or_nothing_deleted(
+    database: Path, start_process: StartProcess, open_store: OpenStore
+) -> None:
+    app = start_process(DELETE, database)
+    assert app.stdout is not None
+    for _ in range(4):
+        app.stdout.readline()
+    app.kill()
+    app.wait()
+    store = open_store()
+    assert store.notice is None
+    (chat,) = store.conversations()
+    if not store.messages(chat.id):
+        store.message_bin.restore_last(chat.id)
+    assert [message.text for message in store.messages(chat.id)] == [str(number) for number in range(300)]
+
+
+def test_deleting_a_long_chat_is_one_short_step(tree: Tree) -> None:
+    parent = tree.end.id
+    for number in range(1000):
+        parent = tree.store.add_message(tree.chat.id, parent, (PERSON, MODEL)[number % 2], str(number)).id
+    assert tree.store.message_bin.delete(tree.more.id).count == 1002

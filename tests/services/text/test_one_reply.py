@@ -1,0 +1,146 @@
+"""One reply that is made in another way than the chat's others."""
+
+import pytest
+
+from rdchat.chat.conversation import MadeWith, MessageStatus
+from rdchat.errors import ModelError
+from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.text.one_reply import OtherModel, ReplyWish
+from tests.services.fakes import ScriptedEngine
+from tests.services.window import Window
+
+HOT = SamplingParams(temperature=1.5)
+OTHER = ReplyWish(other=OtherModel("big", "Big"))
+
+
+def regenerate(window: Window, wish: ReplyWish) -> None:
+    window.controller.regenerate(window.controller.messages[-1].id, wish)
+
+
+def wait_for_loads(window: Window, engine: ScriptedEngine, *models: str | None) -> None:
+    window.qtbot.waitUntil(lambda: [model for model, _ in engine.loads] == list(models))
+    window.wait_for(EngineState.IDLE)
+
+
+def test_a_wish_holds_for_one_reply_and_the_chat_stays_as_it_is(window: Window, engine: ScriptedEngine) -> None:
+    window.controller.desk.set_chat_options("Be brief.", None)
+    window.ask("Hi")
+    regenerate(window, ReplyWish(HOT, "Rhyme."))
+    window.wait_for(EngineState.IDLE)
+    wished = engine.requests[-1]
+    assert (wished.sampling, wished.messages[0].content) == (HOT, "Rhyme.")
+    assert window.controller.messages[-1].made_with == MadeWith(HOT, "Rhyme.", once=True)
+    assert window.controller.messages[-1].siblings == 2
+    window.ask("More")
+    assert engine.requests[-1].sampling == SamplingParams()
+    assert engine.requests[-1].messages[0].content == "Be brief."
+    assert window.controller.messages[-1].made_with == MadeWith(SamplingParams())
+    assert window.controller.desk.chat_sampling is None
+
+
+def test_it_is_written_on_as_it_was_begun(window: Window, engine: ScriptedEngine) -> None:
+    window.ask("Hi")
+    regenerate(window, ReplyWish(HOT, ""))
+    window.wait_for(EngineState.IDLE)
+    window.controller.continue_reply(window.controller.messages[-1].id)
+    window.wait_for(EngineState.IDLE)
+    assert engine.requests[-1].sampling == HOT
+    assert engine.requests[-1].messages[0].role is Role.USER
+
+
+def test_another_model_writes_one_reply_and_the_chats_own_comes_back(window: Window, engine: ScriptedEngine) -> None:
+    window.ask("Hi")
+    held: list[tuple[bool, str, str]] = []
+    borrowed = window.controller.borrowed
+    borrowed.changed.connect(lambda: held.append((borrowed.holds, borrowed.name, borrowed.own_name)))
+    regenerate(window, OTHER)
+    wait_for_loads(window, engine, None, "big", None)
+    assert held == [(True, "Big", "tiny"), (False, "", "tiny")]
+    assert window.controller.messages[-1].model == "big"
+    assert (window.controller.model.name, window.controller.preferences.settings.model) == ("tiny", None)
+    assert window.controller.preferences.settings.recent_models == ()
+
+
+def test_the_settings_have_the_chats_own_model_all_the_while(window: Window, engine: ScriptedEngine) -> None:
+    window.ask("Hi")
+    engine.gate.shut()
+    regenerate(window, OTHER)
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
+    assert window.controller.model.name == "big"
+    assert window.controller.preferences.settings.model is None
+    engine.gate.open()
+    wait_for_loads(window, engine, None, "big", None)
+
+
+def test_one_stays_with_the_other_model(window: Window, engine: ScriptedEngine) -> None:
+    window.ask("Hi")
+    engine.gate.shut()
+    regenerate(window, OTHER)
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
+    window.controller.borrowed.stay()
+    assert window.controller.preferences.settings.model == "big"
+    engine.gate.open()
+    window.wait_for(EngineState.IDLE)
+    regenerate(window, ReplyWish(other=OtherModel("other", "Other", stay=True)))
+    wait_for_loads(window, engine, None, "big", "other")
+    assert window.controller.preferences.settings.model == "other"
+
+
+@pytest.mark.parametrize("while_loading", [True, False])
+def test_stopping_brings_the_chats_own_model_back(window: Window, engine: ScriptedEngine, while_loading: bool) -> None:
+    window.ask("Hi")
+    gate = engine.load_gate if while_loading else engine.gate
+    gate.shut()
+    regenerate(window, OTHER)
+    window.qtbot.waitUntil(lambda: gate.is_waiting)
+    window.controller.stop()
+    gate.open()
+    wait_for_loads(window, engine, None, "big", None)
+
+
+def test_a_model_that_does_not_load_leaves_a_failed_reply_and_the_chats_own(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    window.ask("Hi")
+    engine.load_errors["big"] = ModelError("It is no model.")
+    regenerate(window, OTHER)
+    wait_for_loads(window, engine, None, "big", None)
+    failed = window.controller.messages[-1]
+    assert (failed.status, failed.error, failed.model) == (MessageStatus.FAILED, "It is no model.", "Big")
+    assert window.controller.preferences.settings.model is None
+
+
+def test_a_model_that_is_chosen_meanwhile_stays(window: Window, engine: ScriptedEngine) -> None:
+    window.ask("Hi")
+    engine.gate.shut()
+    regenerate(window, OTHER)
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
+    window.controller.load_model("mine")
+    engine.gate.open()
+    wait_for_loads(window, engine, None, "big", "mine")
+    assert not window.controller.borrowed.holds
+    assert window.controller.preferences.settings.model == "mine"
+
+
+def test_regenerating_meanwhile_is_the_chats_own_models_work(window: Window, engine: ScriptedEngine) -> None:
+    window.ask("Hi")
+    engine.gate.shut()
+    regenerate(window, OTHER)
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
+    window.controller.regenerate(window.controller.messages[-1].id)
+    engine.gate.open()
+    wait_for_loads(window, engine, None, "big", None)
+    assert window.texts == ["Hi", "Hello, you!"]
+    assert window.controller.messages[-1].model == "tiny"
+
+
+def test_a_second_loan_brings_the_first_own_model_back(window: Window, engine: ScriptedEngine) -> None:
+    window.ask("Hi")
+    engine.gate.shut()
+    regenerate(window, OTHER)
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
+    regenerate(window, ReplyWish(other=OtherModel("huge", "Huge")))
+    engine.gate.open()
+    wait_for_loads(window, engine, None, "big", "huge", None)
+    assert window.controller.borrowed.own_name == "tiny"

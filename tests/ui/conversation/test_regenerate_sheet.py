@@ -1,0 +1,96 @@
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QDialog
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import MadeWith
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.text.one_reply import OtherModel, ReplyWish
+from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+BIG = ("Big", "/models/big")
+
+
+def sheet_on(qtbot: QtBot, theme: Theme, own: str = "Small") -> tuple[RegenerateSheet, list[ReplyWish]]:
+    sheet = RegenerateSheet(own, lambda: [BIG], "Be brief.", SamplingParams(temperature=0.7, top_k=5), theme=theme)
+    qtbot.addWidget(sheet)
+    sheet.open()
+    wishes: list[ReplyWish] = []
+    sheet.wished.connect(wishes.append)
+    return sheet, wishes
+
+
+def test_what_is_not_changed_is_no_wish(qtbot: QtBot, theme: Theme) -> None:
+    sheet, wishes = sheet_on(qtbot, theme)
+    assert not sheet.back.isVisible()
+    qtbot.keyClick(sheet, Qt.Key.Key_Return)
+    assert wishes == [ReplyWish()]
+    assert sheet.result() == QDialog.DialogCode.Accepted
+
+
+def test_what_is_changed_is_wished(qtbot: QtBot, theme: Theme) -> None:
+    sheet, wishes = sheet_on(qtbot, theme)
+    sheet.temperature.selectAll()
+    qtbot.keyClicks(sheet.temperature, "1.5")
+    sheet.prompt.clear()
+    qtbot.keyClick(sheet.model, Qt.Key.Key_Down)
+    assert sheet.back.isVisible()
+    assert sheet.back.text() == "Go back to Small afterwards"
+    qtbot.mouseClick(sheet.regenerate, Qt.MouseButton.LeftButton)
+    sampling = SamplingParams(temperature=1.5, top_k=5)
+    assert wishes == [ReplyWish(sampling, "", OtherModel("/models/big", "Big"))]
+
+
+def test_one_may_stay_with_the_other_model(qtbot: QtBot, theme: Theme) -> None:
+    sheet, wishes = sheet_on(qtbot, theme)
+    qtbot.keyClick(sheet.model, Qt.Key.Key_Down)
+    qtbot.keyClick(sheet.back, Qt.Key.Key_Space)
+    qtbot.mouseClick(sheet.regenerate, Qt.MouseButton.LeftButton)
+    assert wishes == [ReplyWish(other=OtherModel("/models/big", "Big", stay=True))]
+
+
+def test_without_a_model_another_one_is_chosen_and_stays(qtbot: QtBot, theme: Theme) -> None:
+    sheet, wishes = sheet_on(qtbot, theme, own="")
+    assert sheet.model.currentText() == "Big"
+    assert not sheet.back.isVisible()
+    qtbot.mouseClick(sheet.regenerate, Qt.MouseButton.LeftButton)
+    assert wishes == [ReplyWish(other=OtherModel("/models/big", "Big", stay=True))]
+
+
+def test_a_temperature_out_of_range_is_explained(qtbot: QtBot, theme: Theme) -> None:
+    sheet, wishes = sheet_on(qtbot, theme)
+    sheet.temperature.selectAll()
+    qtbot.keyClicks(sheet.temperature, "11")
+    qtbot.keyClick(sheet.temperature, Qt.Key.Key_Return)
+    assert sheet.problem.isVisible()
+    assert not sheet.regenerate.isEnabled()
+    qtbot.keyClick(sheet, Qt.Key.Key_Escape)
+    assert wishes == []
+    assert not sheet.isVisible()
+
+
+def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.controller.load_model("/models/other")
+    chat.wait_for(EngineState.IDLE)
+    chat.say("Hi")
+    window.actions_.regenerate_with.trigger()
+    (sheet,) = [each for each in window.findChildren(RegenerateSheet) if each.isVisible()]
+    assert sheet.model.itemText(0) == "/models/other"
+    qtbot.keyClick(sheet.model, Qt.Key.Key_Down)
+    chat.engine.gate.shut()
+    qtbot.mouseClick(sheet.regenerate, Qt.MouseButton.LeftButton)
+    banner = window.conversation.banners.banner("borrowed")
+    assert banner is not None
+    assert "writes this one reply" in banner.accessibleName()
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: window.conversation.banners.banner("borrowed") is None)
+    chat.wait_for(EngineState.IDLE)
+    last = chat.controller.messages[-1]
+    assert (last.model, last.siblings) == ("tiny", 2)
+    assert last.made_with == MadeWith(SamplingParams(), once=True)
+    assert chat.controller.model is not None
+    assert chat.controller.model.name == "/models/other"

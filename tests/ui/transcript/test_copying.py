@@ -1,0 +1,208 @@
+from collections.abc import Callable, Sequence
+
+import pytest
+from PySide6.QtCore import QPoint, QTimer
+from PySide6.QtGui import QAction, QContextMenuEvent, QGuiApplication, QTextCursor
+from PySide6.QtWidgets import QMenu
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import Message
+from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.copying.clipboard import CopyForm
+from rdchat.ui.transcript.copying.excerpt import reading
+from rdchat.ui.transcript.copying.markdown_text import as_markdown, as_plain
+from rdchat.ui.transcript.copying.rich_text import as_html
+from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from rdchat.ui.transcript.markdown.text_body import TextBody
+from tests.ui.transcript.conftest import person, reply, widget_of
+
+Show = Callable[[Sequence[Message]], TranscriptView]
+
+TEXT = """\
+# A heading
+
+Some **bold** and *italic* words with `code`, ~~gone~~, and [a link](https://example.org/x).
+
+- One
+- Two
+  - Nested
+1. First
+2. Second
+
+- [x] Done
+- [ ] Open
+
+> Quoted
+>
+> twice
+
+```python
+if a < b:
+
+    print("x")
+```
+
+| Name | Size |
+|:-----|-----:|
+| a\\|b | 1    |
+
+---
+
+The end."""
+
+
+def blocks(text: str):
+    *_, whole = reading(text, MarkdownParser())
+    return whole
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT,
+        "Plain words",
+        "- a\n\n  more of a\n- b",
+        "> - in a quote\n>   on",
+        "1. a\n\n   ```sh\n   ls\n   ```\n\n2. b",
+        "**all *of* it**",
+        "`` a`b ``",
+        "3. three\n4. four",
+    ],
+)
+def test_markdown_of_blocks_means_the_same(text: str) -> None:
+    assert blocks(as_markdown(blocks(text))) == blocks(text)
+
+
+def test_markdown_of_blocks_is_written_as_one_writes_it() -> None:
+    assert as_markdown(blocks("Some **bold ** and *it* [x](https://a.b)\n\n* One\n* Two")) == (
+        "Some **bold ** and *it* [x](https://a.b)\n\n- One\n- Two"
+    )
+    assert as_markdown(blocks("```js\nlet a\n\nlet b\n```")) == "```js\nlet a\n\nlet b\n```"
+
+
+def test_plain_text_is_what_one_reads() -> None:
+    assert as_plain(blocks(TEXT)) == (
+        "A heading\n\nSome bold and italic words with code, gone, and a link.\n\n• One\n• Two\n  ◦ Nested\n\n"
+        '1. First\n2. Second\n\n☑ Done\n☐ Open\n\nQuoted\n\ntwice\n\nif a < b:\n\n    print("x")\n\n'
+        "Name\tSize\na|b\t1\n\n———\n\nThe end."
+    )
+
+
+def test_rich_text_has_structure_and_no_colours_of_the_window() -> None:
+    html = as_html(blocks(TEXT))
+    for part in (
+        "<h1>A heading</h1>",
+        "<b>bold</b> and <i>italic</i>",
+        "<s>gone</s>",
+        '<a href="https://example.org/x">a link</a>',
+        "<ul><li>One</li><li>Two<ul><li>Nested</li></ul></li></ul><ol><li>First</li><li>Second</li></ol>",
+        '<li style="list-style-type: none">☑ Done</li>',
+        "<p>Quoted</p><p>twice</p></blockquote>",
+        'if a &lt; b:\n\n    print("x")</pre>',
+        'text-align: right">1</td>',
+        "<hr><p>The end.</p></body>",
+    ):
+        assert part in html, part
+    assert "color: #" not in html.replace("background-color: #f4f4f5", "")
+    for name in ("ul", "ol", "li", "blockquote", "p", "table", "tr"):
+        assert html.count(f"<{name}>") + html.count(f"<{name} ") == html.count(f"</{name}>"), name
+
+
+def test_addresses_that_are_never_opened_do_not_leave_as_links() -> None:
+    assert "<a" not in as_html(blocks("[click](javascript:alert(1)) <b>x</b>"))
+    assert "&lt;b&gt;x" in as_html(blocks("<b>x</b>"))
+
+
+def select(body: TextBody, begin: str, end: str) -> None:
+    """Select from the first character of one text to the last of another."""
+    cursor = body.document().find(begin)
+    first = cursor.selectionStart()
+    cursor = body.document().find(end, first)
+    cursor.setPosition(first)
+    cursor.setPosition(body.document().find(end, first).selectionEnd(), cursor.MoveMode.KeepAnchor)
+    body.setTextCursor(cursor)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "markdown"),
+    [
+        ("old", "italic", "**old** and *italic*"),
+        ("heading", "Some", "# heading\n\nSome"),
+        ("Two", "Nested", "- Two\n  - Nested"),
+        ("wice", "if a", "> wice\n\n```python\nif a\n```"),
+        ("print", "Name", '```python\nprint("x")\n```\n\n| Name | Size |\n| :-- | --: |\n| a\\|b | 1 |'),
+        ("irst", "Second", "irst\n2. Second"),
+    ],
+)
+def test_a_selection_keeps_its_formats(show: Show, begin: str, end: str, markdown: str) -> None:
+    body = widget_of(show([person(1, "Hi"), reply(2, TEXT)]), 2).body
+    select(body, begin, end)
+    assert as_markdown(body.selected_blocks()).replace("|:--", "| :--") == markdown
+
+
+def test_a_selection_counts_wide_characters_as_qt_does(show: Show) -> None:
+    body = widget_of(show([person(1, "Hi"), reply(2, "🎂🎂 **cake** 🎂 good\n\n🎂 more")]), 2).body
+    select(body, "cake", "more")
+    assert as_markdown(body.selected_blocks()) == "**cake** 🎂 good\n\n🎂 more"
+
+
+def entries(menu: QMenu) -> dict[str, QAction]:
+    return {action.text(): action for action in menu.actions()}
+
+
+def open_menu_over(view: TranscriptView, message_id: int) -> QMenu:
+    """Open the menu over the text of a message."""
+    widget = widget_of(view, message_id)
+    event = QContextMenuEvent(QContextMenuEvent.Reason.Mouse, QPoint(2, 2), widget.body.mapToGlobal(QPoint(2, 2)))
+    widget.body.contextMenuEvent(event)
+    (menu,) = [menu for menu in widget.findChildren(QMenu) if menu.isVisible()]
+    return menu
+
+
+def test_a_message_is_copied_in_each_form(qtbot: QtBot, show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "<think>hm</think>\n\nSome **bold** words")])
+    clipboard = QGuiApplication.clipboard()
+    menu = open_menu_over(view, 2)
+    forms = entries(entries(menu)["Copy message as"].menu())
+    forms["Plain text"].trigger()
+    qtbot.waitUntil(lambda: clipboard.text() == "Some bold words")
+    assert not clipboard.mimeData().hasHtml()
+    forms["Rich text"].trigger()
+    qtbot.waitUntil(clipboard.mimeData().hasHtml)
+    assert "<p>Some <b>bold</b> words</p>" in clipboard.mimeData().html()
+    assert clipboard.text() == "Some bold words"
+    forms["Markdown"].trigger()
+    assert clipboard.text().strip() == "Some **bold** words"
+    menu.close()
+
+
+def test_what_is_selected_is_copied_and_quoted_from_the_menu(qtbot: QtBot, show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "Some **bold** words\n\nand more")])
+    select(widget_of(view, 2).body, "bold", "and")
+    menu = open_menu_over(view, 2)
+    entries(entries(menu)["Copy selection as"].menu())["Rich text"].trigger()
+    assert "<p><b>bold</b> words</p><p>and</p>" in QGuiApplication.clipboard().mimeData().html()
+    with qtbot.waitSignal(view.quote_requested) as asked:
+        entries(menu)["Quote selection"].trigger()
+    assert asked.args == ["**bold** words\n\nand"]
+    menu.close()
+    widget_of(view, 2).body.moveCursor(QTextCursor.MoveOperation.Start)
+    menu = open_menu_over(view, 2)
+    assert "Quote selection" not in entries(menu)
+    menu.close()
+
+
+def test_a_long_message_is_copied_without_holding_the_window_up(qtbot: QtBot, show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "A paragraph of *some* words.\n\n" * 5000)])
+    turns = 0
+    timer = QTimer(interval=0)
+
+    def count() -> None:
+        nonlocal turns
+        turns += 1
+
+    timer.timeout.connect(count)
+    timer.start()
+    widget_of(view, 2).copy_as(CopyForm.PLAIN)
+    qtbot.waitUntil(lambda: QGuiApplication.clipboard().text().count("some words") == 5000, timeout=20_000)
+    assert turns > 5

@@ -1,0 +1,96 @@
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QLabel, QMenu, QPlainTextEdit, QPushButton
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import Drafting, Message, MessageStatus
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Mode
+from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.reply_facts import facts, summary
+from tests.ui.transcript.conftest import button, dialogue, person, reply, widget_of
+
+Show = Callable[[Sequence[Message]], TranscriptView]
+
+
+def open_menu(qtbot: QtBot, view: TranscriptView, message_id: int) -> QMenu:
+    """Press the button that opens a message's menu."""
+    qtbot.mouseClick(button(widget_of(view, message_id), "More"), Qt.MouseButton.LeftButton)
+    (menu,) = [menu for menu in widget_of(view, message_id).findChildren(QMenu) if menu.isVisible()]
+    return menu
+
+
+def choose(menu: QMenu, words: str) -> None:
+    chosen = next(action for action in menu.actions() if action.text() == words)
+    menu.setActiveAction(chosen)
+    QTest.keyClick(menu, Qt.Key.Key_Return)
+
+
+def editor_in(qtbot: QtBot, view: TranscriptView, message_id: int) -> QPlainTextEdit:
+    choose(open_menu(qtbot, view, message_id), "Edit reply")
+    (editor,) = [each for each in widget_of(view, message_id).findChildren(QPlainTextEdit) if each.isVisible()]
+    return editor
+
+
+def test_a_reply_is_edited_in_its_place_without_its_thoughts(qtbot: QtBot, show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "<think>\nhm\n</think>\n\nYes.\n\nNo.")])
+    editor = editor_in(qtbot, view, 2)
+    assert view.focusWidget() is editor
+    assert editor.toPlainText().strip() == "Yes.\n\nNo."
+    editor.selectAll()
+    qtbot.keyClicks(editor, "Maybe")
+    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    qtbot.keyClicks(editor, "so")
+    with qtbot.waitSignal(view.edit_submitted) as saved:
+        qtbot.keyClick(editor, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+    assert saved.args == [2, "Maybe\nso"]
+    assert widget_of(view, 2).body.isVisible()
+
+
+def test_an_unchanged_or_cancelled_edit_is_none(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(1))
+    with qtbot.assertNotEmitted(view.edit_submitted):
+        editor_in(qtbot, view, 2)
+        qtbot.mouseClick(
+            next(each for each in view.findChildren(QPushButton) if each.text() == "Save"), Qt.MouseButton.LeftButton
+        )
+        editor = editor_in(qtbot, view, 2)
+        qtbot.keyClicks(editor, "more")
+        qtbot.keyClick(editor, Qt.Key.Key_Escape)
+    assert widget_of(view, 2).body.toPlainText() == "Answer 1."
+
+
+def test_a_reply_that_is_being_written_is_not_edited(qtbot: QtBot, show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "So", MessageStatus.STREAMING, None)])
+    menu = QMenu(view)
+    actions = {action.text(): action for action in widget_of(view, 2).message_actions(menu)}
+    assert not actions["Edit reply"].isEnabled()
+
+
+def test_an_edited_reply_says_so_with_its_place_and_in_its_details(qtbot: QtBot, show: Show) -> None:
+    view = show([person(1, "Hi"), reply(2, "Mine", edited=True, sibling=1, siblings=2)])
+    said = [label.text() for label in widget_of(view, 2).findChildren(QLabel) if label.isVisible()]
+    assert said == ["2 of 2, edited"]
+    view.set_messages([person(1, "Hi"), reply(2, "Mine", edited=True)])
+    said = [label.text() for label in widget_of(view, 2).findChildren(QLabel) if label.isVisible()]
+    assert said == ["Edited"]
+    details = button(widget_of(view, 2), "Details")
+    assert details.isEnabled()
+    qtbot.mouseClick(details, Qt.MouseButton.LeftButton)
+    (popup,) = [each for each in QApplication.topLevelWidgets() if each.accessibleName() == "Details of the reply"]
+    assert "Edited by you" in [label.text() for label in popup.findChildren(QLabel)]
+    popup.close()
+
+
+def test_figures_of_an_edited_reply_are_those_of_what_was_written_on() -> None:
+    message = reply(2, "Mine and more", edited=True)
+    assert summary(message) == ["edited"]
+    assert [fact.value for fact in facts(message)] == ["Edited by you"]
+    onward = reply(
+        2, "Mine and more", edited=True, statistics=Statistics(prompt_tokens=9, generated_tokens=4),
+        drafting=Drafting(Mode.OFF, last_part=True),
+    )  # fmt: skip
+    assert summary(onward)[0] == "edited"
+    assert "of the last part" in summary(onward)

@@ -1,0 +1,104 @@
+"""Work on the text through the whole window."""
+
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QAbstractButton, QMenu
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.transcript.message_widget import MessageWidget
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+from tests.ui.transcript.conftest import button, widget_of
+
+
+def texts(chat: Chat) -> list[str]:
+    return [message.text for message in chat.controller.messages]
+
+
+def shown(window: MainWindow, place: int) -> MessageWidget:
+    """Return the widget of a message, counted from the first one; -1 is the last."""
+    message = window.conversation.transcript._messages[place]
+    return widget_of(window.conversation.transcript, message.id)
+
+
+def choose(qtbot: QtBot, window: MainWindow, place: int, words: str) -> None:
+    """Choose from a message's menu with the keyboard."""
+    widget = shown(window, place)
+    button(widget, "More").setFocus()
+    qtbot.keyClick(button(widget, "More"), Qt.Key.Key_Space)
+    (menu,) = [menu for menu in widget.findChildren(QMenu) if menu.isVisible()]
+    menu.setActiveAction(next(action for action in menu.actions() if action.text() == words))
+    QTest.keyClick(menu, Qt.Key.Key_Return)
+
+
+def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    chat.say("More")
+    before = texts(chat)
+    choose(qtbot, window, 1, "Delete message")
+    assert texts(chat) == ["Hi"]
+    assert window.actions_.regenerate.text() == "Get a reply"
+    banner = window.conversation.banners.banner("undo")
+    assert banner is not None
+    (undo,) = [each for each in banner.findChildren(QAbstractButton) if each.text() == "Undo"]
+    qtbot.mouseClick(undo, Qt.MouseButton.LeftButton)
+    assert texts(chat) == before
+    choose(qtbot, window, -1, "Delete message")
+    assert texts(chat) == before[:-1]
+    window.sidebar.list.setFocus()
+    window.actions_.undo.trigger()
+    assert texts(chat) == before
+    choose(qtbot, window, -1, "Delete message")
+    assert window.actions_.restore_message.isEnabled()
+    window.actions_.restore_message.trigger()
+    assert texts(chat) == before
+    assert not window.actions_.restore_message.isEnabled()
+
+
+def test_a_prompt_whose_reply_was_deleted_gets_another_one(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    choose(qtbot, window, -1, "Delete message")
+    choose(qtbot, window, -1, "Get a reply")
+    qtbot.waitUntil(lambda: texts(chat) == ["Hi", "Hello, you!"])
+
+
+def test_a_branch_opens(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    chat.say("More")
+    choose(qtbot, window, 1, "Branch into new chat")
+    qtbot.waitUntil(lambda: window.windowTitle() == "Hi (branch)")
+    assert texts(chat) == ["Hi", "Hello, you!"]
+
+
+def test_an_edited_reply_is_shown_at_once(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    choose(qtbot, window, -1, "Edit reply")
+    editor = window.focusWidget()
+    editor.selectAll()
+    qtbot.keyClicks(editor, "Mine")
+    qtbot.keyClick(editor, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+    assert texts(chat) == ["Hi", "Mine"]
+    assert shown(window, -1).message.edited
+
+
+def test_a_selection_is_quoted_with_its_shortcut(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    composer = window.conversation.composer
+    composer.set_text("Before")
+    window.actions_.quote.trigger()
+    assert composer.note.text() == "Select some text of a message first, then quote it."
+    body = shown(window, -1).body
+    qtbot.waitUntil(lambda: body.toPlainText() == "Hello, you!")
+    body.selectAll()
+    body.setFocus()
+    qtbot.keyClick(body, Qt.Key.Key_Apostrophe, Qt.KeyboardModifier.ControlModifier)
+    assert composer.text == "Before\n\n> Hello, you!\n\n"
+    assert composer.field.textCursor().atEnd()
+    assert window.focusWidget() is composer.field
+    composer.field.undo()
+    assert composer.text == "Before"
