@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
@@ -137,6 +138,7 @@ class Message:
         control_offsets: Where in `text` the model wrote control tokens; elsewhere such text is text.
         thinking: How it was thought about.
         context_cut: Leaves this message and those before it out of what the model is told; None where it does not.
+        files: What the person brought with it, without their texts.
         sibling: Place among the alternatives with the same parent and role, from 0 in order of creation.
         siblings: Number of those alternatives, itself included.
     """
@@ -157,6 +159,7 @@ class Message:
     control_offsets: tuple[int, ...] = ()
     thinking: Thinking = NO_THINKING
     context_cut: ContextCut | None = None
+    files: tuple[AttachedFile, ...] = ()
     sibling: int = 0
     siblings: int = 1
 
