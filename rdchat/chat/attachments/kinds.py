@@ -73,7 +73,7 @@ def _refuse_known(head: bytes, name: str) -> None:
 
 def _is_text(head: bytes) -> bool:
     """Tell whether a file whose first letters mean something else, such as `BM` or `MZ`, is text all the same."""
-    return not any(byte < 9 for byte in head)
+    return head[:2].isascii() and not any(byte < 9 for byte in head)
 
 
 def kind_in_zip(members: set[str], name: str) -> FileKind:
