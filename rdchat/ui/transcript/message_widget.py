@@ -20,6 +20,7 @@ class MessageWidget(QWidget):
     continue_requested = Signal(int)
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
+    file_requested = Signal(object)  # an `AttachedFile`
     height_changed = Signal()
     work_added = Signal()
     caret_moved = Signal(QRect)  # in this widget

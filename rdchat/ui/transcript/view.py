@@ -40,6 +40,7 @@ class TranscriptView(QWidget):
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
     cut_undo_requested = Signal(int)
+    file_requested = Signal(object)  # an `AttachedFile`
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -224,6 +225,7 @@ class TranscriptView(QWidget):
         widget.continue_requested.connect(self.continue_requested)
         widget.alternative_requested.connect(self.alternative_requested)
         widget.tokens_requested.connect(self.tokens_requested)
+        widget.file_requested.connect(self.file_requested)
         for asked in (widget.edit_submitted, widget.regenerate_requested):
             asked.connect(self._show_asked)  # after what answers it above
         widget.height_changed.connect(self._column.place_around)
