@@ -90,6 +90,14 @@ def _transfer(_arguments: list[str]) -> int:
     return 0
 
 
+def _files(_arguments: list[str]) -> int:
+    """Read the files that a person brings into a chat (`chat.attachments.child`)."""
+    from rdchat.chat.attachments.child import main  # noqa: PLC0415  only this child needs it
+
+    main()
+    return 0
+
+
 CHILDREN: Mapping[str, Callable[[list[str]], int]] = {
     "tokenizers": _tokenizers,
     "pip": _pip,
@@ -97,5 +105,6 @@ CHILDREN: Mapping[str, Callable[[list[str]], int]] = {
     "facts": _facts,
     "training": _training,
     "transfer": _transfer,
+    "files": _files,
 }
 """By name: what takes the arguments and returns the exit status."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
@@ -154,6 +155,7 @@ class Message:
         context_cut: Leaves this message and those before it out of what the model is told; None where it does not.
         edited: Whether the text is the person's version of a reply; what a model wrote on after that is in it too.
         made_with: What it was asked for with; None for a person's, and where that was not kept.
+        files: What the person brought with it, without their texts.
         sibling: Place among the alternatives with the same parent and role, from 0 in order of creation.
         siblings: Number of those alternatives, itself included.
     """
@@ -176,6 +178,7 @@ class Message:
     context_cut: ContextCut | None = None
     edited: bool = False
     made_with: MadeWith | None = None
+    files: tuple[AttachedFile, ...] = ()
     sibling: int = 0
     siblings: int = 1
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.files import copy_files
 from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, PATH_IDS, from_root
 from rdchat.chat.storage.rows import (
     CONVERSATION_COLUMNS,
@@ -277,7 +278,7 @@ class ChatOrganiser:
 
 
 def _copy(connection: sqlite3.Connection, message_id: int, copy_id: int, copies: dict[int, int]) -> None:
-    """Copy a message and its trace, without its parent; note the copy's id."""
+    """Copy a message, its files and its trace, without its parent; note the copy's id."""
     cursor = connection.execute(
         f"INSERT INTO messages (conversation_id, {_COPIES}) SELECT ?, {_COPIED} FROM messages WHERE id = ?",
         (copy_id, message_id),
@@ -285,6 +286,7 @@ def _copy(connection: sqlite3.Connection, message_id: int, copy_id: int, copies:
     if cursor.rowcount < 1 or cursor.lastrowid is None:
         return
     copies[message_id] = cursor.lastrowid
+    copy_files(connection, message_id, cursor.lastrowid)
     connection.execute(
         "INSERT INTO message_traces (message_id, trace) SELECT ?, trace FROM message_traces WHERE message_id = ?",
         (cursor.lastrowid, message_id),

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import (
     NO_THINKING,
     ContextCut,
@@ -18,6 +19,7 @@ from rdchat.chat.conversation import (
 )
 from rdchat.chat.organiser import ChatOrganiser
 from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.files import OF_CONVERSATION, OF_MESSAGE, add_files, copy_files, with_files
 from rdchat.chat.storage.message_bin import MessageBin
 from rdchat.chat.storage.message_tree import (
     ACTIVATE,
@@ -51,6 +53,9 @@ _WRITE_CHECK = """
     INSERT INTO conversations (id, title, created_at, updated_at) VALUES (0, 'a', 0, 0);
     INSERT INTO messages (id, conversation_id, activated, role, status, created_at, text)
         VALUES (0, 0, 0, 'user', 'complete', 0, 'a');
+    INSERT INTO file_texts (digest, text) VALUES ('a', 'a');
+    INSERT INTO message_files (message_id, place, digest, kind, characters, taken, note, name)
+        VALUES (0, 0, 'a', 'text', 1, '', '', 'a');
     SAVEPOINT written;
     ROLLBACK TO write_check;
     RELEASE write_check;
@@ -200,13 +205,14 @@ class ConversationStore:
 
     def path_to(self, message_id: int) -> list[Message]:
         """Return the messages from the root to this one."""
-        return [message_from(row) for row in from_root(self._database.rows(PATH, message_id), message_id)]
+        path = [message_from(row) for row in from_root(self._database.rows(PATH, message_id), message_id)]
+        return with_files(path, self._database.rows(OF_CONVERSATION, path[0].conversation_id)) if path else []
 
     def message(self, message_id: int) -> Message:
         rows = self._database.rows(MESSAGE, message_id)
         if not rows:
             raise StorageError("This message no longer exists.", "Open the chat again.")
-        return message_from(rows[0])
+        return with_files([message_from(rows[0])], self._database.rows(OF_MESSAGE, message_id))[0]
 
     def add_message(
         self,
@@ -220,8 +226,13 @@ class ConversationStore:
         seed: int | None = None,
         made_with: MadeWith | None = None,
         edited: bool = False,
+        files: Sequence[tuple[AttachedFile, str]] = (),
+        files_of: int | None = None,
     ) -> Message:
-        """Add a child of `parent_id`, or another first message, and make it the end of the active path."""
+        """Add a child of `parent_id`, or another first message, and make it the end of the active path.
+
+        It has `files`, each with its text, behind those of the message `files_of`.
+        """
         if parent_id is not None and self.message(parent_id).conversation_id != conversation_id:
             raise ValueError(f"message {parent_id} is not of conversation {conversation_id}")
         now = self._clock()
@@ -232,6 +243,9 @@ class ConversationStore:
                 (conversation_id, parent_id, conversation_id, role, status, now, model, seed_column(seed),
                  json_column(made_with), edited, text_column(text)),
             )  # fmt: skip
+            if files_of is not None:
+                copy_files(connection, files_of, _new_id(cursor))
+            add_files(connection, _new_id(cursor), files)
             self._touch(connection, _new_id(cursor))
             connection.execute(
                 "UPDATE conversations SET archived_at = NULL WHERE id = ? AND archived_at IS NOT NULL",

@@ -38,10 +38,10 @@ def store(open_store: OpenStore) -> ConversationStore:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A real file system of 640 kB."""
+    """A real file system of 768 kB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    with small_disk(folder, kibibytes=640) as mounted:
+    with small_disk(folder, kibibytes=768) as mounted:
         yield mounted
 
 

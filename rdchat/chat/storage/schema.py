@@ -170,6 +170,39 @@ CREATE TABLE deleted_messages (
 ) STRICT;
 """
 
+# The text of a file is stored once, by its SHA-256, however many messages have it, and goes with the last of them. It
+# is in a table of its own, so that opening a chat reads none of it.
+_VERSION_9 = """
+CREATE TABLE file_texts (
+    digest TEXT PRIMARY KEY,
+    text TEXT NOT NULL
+) STRICT;
+CREATE TABLE message_files (
+    id INTEGER PRIMARY KEY,
+    message_id INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+    place INTEGER NOT NULL,
+    digest TEXT NOT NULL REFERENCES file_texts (digest),
+    kind TEXT NOT NULL,
+    characters INTEGER NOT NULL,
+    taken TEXT NOT NULL,
+    note TEXT NOT NULL,
+    name TEXT NOT NULL
+) STRICT;
+CREATE INDEX message_files_in_order ON message_files (message_id, place);
+CREATE INDEX message_files_by_text ON message_files (digest);
+CREATE VIRTUAL TABLE files_index USING fts5 (
+    name, content = 'message_files', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
+);
+CREATE TRIGGER files_added AFTER INSERT ON message_files BEGIN
+    INSERT INTO files_index (rowid, name) VALUES (new.id, new.name);
+END;
+CREATE TRIGGER files_removed AFTER DELETE ON message_files BEGIN
+    INSERT INTO files_index (files_index, rowid, name) VALUES ('delete', old.id, old.name);
+    DELETE FROM file_texts WHERE digest = old.digest
+        AND NOT EXISTS (SELECT 1 FROM message_files WHERE digest = old.digest);
+END;
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _VERSION_1,
     _VERSION_2,
@@ -179,6 +212,7 @@ MIGRATIONS: tuple[str, ...] = (
     _VERSION_6,
     _VERSION_7,
     _VERSION_8,
+    _VERSION_9,
 )
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 

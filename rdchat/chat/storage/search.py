@@ -34,9 +34,13 @@ def title_condition(search: str) -> tuple[str, list[str]]:
 
 
 def message_condition(search: str) -> tuple[str, list[str]]:
-    """Return SQL over `messages.rowid` and `text`, and its parameters; see `search_condition`."""
-    found, parameters = _condition(search, "messages_index", "text")
-    return f"{found} AND {KEPT}" if found else "", parameters
+    """Return SQL over `messages.rowid` and `text`, and its parameters; see `search_condition`.
+
+    It also holds for messages one of whose files has every word in its name.
+    """
+    in_text, words = _condition(search, "messages_index", "text")
+    in_files, more = _files_condition(search)
+    return (f"({in_text} OR rowid IN ({in_files})) AND {KEPT}", words + more) if in_text else ("", [])
 
 
 def newest_messages(search: str, most: int) -> tuple[str, list[str]]:
@@ -45,6 +49,15 @@ def newest_messages(search: str, most: int) -> tuple[str, list[str]]:
     At most so many are looked at, the newest first: of a word that most messages have, the index alone would take as
     long as there are messages. ("", []) where `search` has no word.
     """
+    found, parameters = _newest_texts(search, most)
+    if not found:
+        return "", []
+    in_files, more = _files_condition(search)
+    files = f"SELECT id, conversation_id FROM messages WHERE id IN ({in_files}) AND {KEPT}"
+    return f"SELECT * FROM ({found}) UNION {files}", parameters + more
+
+
+def _newest_texts(search: str, most: int) -> tuple[str, list[str]]:
     words, literal = _phrases(search)
     signs = " AND ".join(["instr(m.text, ?) > 0"] * len(literal))
     if not words:
@@ -55,6 +68,12 @@ def newest_messages(search: str, most: int) -> tuple[str, list[str]]:
     join = f"SELECT m.id, m.conversation_id FROM ({newest}) found CROSS JOIN messages m ON m.id = found.rowid"
     join += f" WHERE m.{KEPT}"
     return f"{join} AND {signs}" if literal else join, [words, *literal]
+
+
+def _files_condition(search: str) -> tuple[str, list[str]]:
+    """Return SQL for the ids of messages one of whose files has the words in its name, and its parameters."""
+    condition, parameters = _condition(search, "files_index", "name")
+    return f"SELECT message_id FROM message_files WHERE {condition}", parameters
 
 
 def _condition(search: str, index: str, column: str) -> tuple[str, list[str]]:

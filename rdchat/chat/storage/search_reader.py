@@ -20,6 +20,11 @@ _READ = 20_000  # characters of a message that are looked at for a snippet
 _LISTED = "deleted_at IS NULL AND unlisted = 0"
 _IN_FOLDER = "folder_id IN (SELECT id FROM folders WHERE id = ? OR parent_id = ?)"
 _WITH_MODEL = f"id IN (SELECT conversation_id FROM messages WHERE model = ? AND {KEPT})"
+_TEXT = """
+    SELECT substr(text, 1, ?),
+        coalesce((SELECT group_concat(name, ', ') FROM message_files WHERE message_id = messages.id), '')
+    FROM messages WHERE id = ?
+"""  # the files' names behind the text
 # the next name in the index each time: listing them takes as long as there are names, not messages
 _MODELS = """
     WITH RECURSIVE names (name) AS (
@@ -177,8 +182,8 @@ class SearchReader:
 
 
 def _text(connection: sqlite3.Connection, message_id: int) -> str:
-    row = connection.execute("SELECT substr(text, 1, ?) FROM messages WHERE id = ?", (_READ, message_id)).fetchone()
-    return row[0] if row else ""
+    row = connection.execute(_TEXT, (_READ, message_id)).fetchone()
+    return "\n".join(row) if row else ""
 
 
 def _snippet(text: str, matcher: WordMatcher) -> str:

@@ -2,8 +2,11 @@
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from rdchat.chat.attachments.attached_file import AttachedFile
+from rdchat.chat.storage.files import WITH_TEXTS, file_from
 from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, MESSAGE_COLUMNS, conversation_from, message_from
 from rdchat.chat.transfer.portable import PortableChat, PortableMessage, parents_first
@@ -43,7 +46,7 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int) -> PortableC
         about.updated_at,
         about.system_prompt,
         about.sampling,
-        tuple(_messages(connection.execute(_MESSAGES, (conversation_id,)).fetchall())),
+        tuple(_messages(connection, conversation_id)),
         pinned=about.pinned_at is not None,
         archived=about.archived,
         folder=tuple(name for name in connection.execute(_FOLDER, (about.folder_id,)).fetchone() or () if name),
@@ -51,11 +54,15 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int) -> PortableC
     )
 
 
-def _messages(rows: list[Sequence[Any]]) -> list[PortableMessage]:
+def _messages(connection: sqlite3.Connection, conversation_id: int) -> list[PortableMessage]:
+    rows = connection.execute(_MESSAGES, (conversation_id,)).fetchall()
+    files: dict[int, list[tuple[AttachedFile, str]]] = {}
+    for *columns, text in connection.execute(WITH_TEXTS, (conversation_id,)):
+        files.setdefault(columns[0], []).append((file_from(columns), text))
     by_id = {str(row[0]): row for row in rows}
     order = parents_first({each: None if row[2] is None else str(row[2]) for each, row in by_id.items()})
     places = {int(each): place for place, each in enumerate(order)}
-    return [_message(by_id[each], places) for each in order]
+    return [replace(_message(by_id[each], places), files=tuple(files.get(int(each), ()))) for each in order]
 
 
 def _message(row: Sequence[Any], places: dict[int, int]) -> PortableMessage:

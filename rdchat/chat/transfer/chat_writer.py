@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 
+from rdchat.chat.storage.files import add_files
 from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.precedence import Precedence
 from rdchat.chat.storage.rows import json_column, offsets_column, seed_column, text_column, thinking_column
@@ -123,6 +124,7 @@ class ChatWriter:
              text_column(message.text)),
         )  # fmt: skip
         assert cursor.lastrowid is not None
+        add_files(self._connection, cursor.lastrowid, message.files)
         if message.trace is not None:
             self._connection.execute(_TRACE, (cursor.lastrowid, message.trace))
         return cursor.lastrowid

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import NO_THINKING, ContextCut, Drafting, MadeWith, MessageStatus, Thinking
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
@@ -25,6 +26,7 @@ class PortableMessage:
         status, created_at, model, seed, finish_reason, error, statistics, drafting, control_offsets, thinking,
             context_cut, edited, made_with: As of `Message`.
         trace: How the reply came about (`trace_format`); None where that was not recorded.
+        files: What the person brought with it, each with its text.
     """
 
     parent: int | None
@@ -45,6 +47,7 @@ class PortableMessage:
     edited: bool = False
     made_with: MadeWith | None = None
     trace: bytes | None = None
+    files: tuple[tuple[AttachedFile, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
+from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import MadeWith, Message, Notice
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
@@ -30,6 +31,7 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.engine.race import Race
+from rdchat.services.files.pending_files import PendingFiles
 from rdchat.services.order.title_writer import TitleWriter
 from rdchat.services.text.one_reply import BorrowedModel, ReplyWish
 from rdchat.services.text.text_work import TextWork
@@ -56,6 +58,8 @@ class ChatController(QObject):
         titles: The model's titles of new chats.
         borrowed: Another model that is loaded for one reply.
         text: Edits of replies, deletions of messages, branches.
+        files: Those of the message that is typed.
+        texts: Of the files that were sent.
         context: How much of the model's context the open chat takes, and what is done where it is too much.
     """
 
@@ -93,8 +97,9 @@ class ChatController(QObject):
         self._writer = ReplyWriter(engine, self.model_slot, self.drafting, self._recorder, self.traces, parent=self)
         self.borrowed = BorrowedModel(self.model_slot, self._writer, self)
         self.titles = TitleWriter(store, engine, self._writer, self.preferences, titled=self.desk.refresh, parent=self)
+        self.files, self.texts = PendingFiles(engine, self.model_slot, self._chat_id, self), FileTexts(store.path)
         self.context = ChatContext(
-            self._chat, self._storage, engine, self.model_slot, open_path=self._open_path, parent=self
+            self._chat, self._storage, engine, self.model_slot, open_path=self._open_path, texts=self.texts, parent=self
         )
         self.text = TextWork(store, self._chat, self._storage, desk=self.desk, recorder=self._recorder, parent=self)
         self._closed = False
@@ -124,6 +129,8 @@ class ChatController(QObject):
         self.borrowed.stayed.connect(self._remember_staying)
         self.text.transcript_changed.connect(self.transcript_changed)
         self.text.notice_raised.connect(self.notice_raised)
+        self.files.changed.connect(self.context.meter.refresh)
+        self.desk.conversation_opened.connect(self.files.changed)
         self.context.cut_changed.connect(self.transcript_changed)
         self.context.reply_wanted.connect(self.continue_reply)
         self.context.notice_raised.connect(self.notice_raised)
@@ -171,6 +178,7 @@ class ChatController(QObject):
         self.titles.close()
         self.context.close()
         self.text.close()
+        self.files.close()
         self.desk.close()
         ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
@@ -191,19 +199,21 @@ class ChatController(QObject):
 
     def send(self, text: str) -> None:
         """Add a prompt and have it answered, or say why not with `prompt_refused`."""
-        conversation_id = self._chat.conversation.id if self._chat.conversation else None
-        reason = self._writer.reason_to_refuse(text, conversation_id)
+        conversation_id = self._chat_id()
+        reason = self._writer.reason_to_refuse(text, conversation_id) or self.files.reason_to_wait()
         if reason := reason or (TOO_LONG if self.context.refuses(text) else ""):
             self.prompt_refused.emit(text, reason)
             return
         try:
-            prompt = self._chat.add_prompt(text)
+            prompt = self._chat.add_prompt(text, self.files.to_send())
         except StorageError as error:
+            self.files.follow(conversation_id, self._chat_id())
             self._storage.report(error)
             self.prompt_refused.emit(text, str(error))
             self.desk.refresh()  # the chat may have been stored, if its prompt was not
             return
         self._storage.note_success()
+        self.files.clear(conversation_id)
         self.message_added.emit(prompt)
         with self._storage.writing():
             self._answer()
@@ -290,7 +300,7 @@ class ChatController(QObject):
         asked = self._open_path()
         made_with = reply.made_with or MadeWith()
         own, sampling = made_with.system_prompt, made_with.sampling or asked.sampling
-        turns = told(path, asked.system_prompt if own is None else own)
+        turns = told(self.texts.spelled_out(path), asked.system_prompt if own is None else own)
         self._writer.write(turns, sampling, reply, continued=continued, thinking=self._chat.thinking)
 
     def _made_with(self, continued: Message | None = None) -> MadeWith:
@@ -308,7 +318,10 @@ class ChatController(QObject):
         own = self._chat.system_prompt
         system_prompt = self.preferences.settings.system_prompt if own is None else own
         sampling = self._chat.sampling or self.preferences.settings.sampling
-        return OpenPath(self.messages, system_prompt, sampling)
+        return OpenPath(self.messages, system_prompt, sampling, self.files.blocks)
+
+    def _chat_id(self) -> int | None:
+        return self._chat.conversation.id if self._chat.conversation else None
 
     @Slot(str, str)
     def _go_on_anew(self, system_prompt: str, asked: str) -> None:

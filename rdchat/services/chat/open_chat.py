@@ -1,7 +1,9 @@
 """The conversation that is open: its active path, its own options, and what is added to it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Conversation, MadeWith, Message, MessageStatus
 from rdchat.chat.settings import Settings
 from rdchat.chat.store import ConversationStore
@@ -94,13 +96,13 @@ class OpenChat:
     def last_statistics(self) -> Statistics:
         return next((message.statistics for message in reversed(self.path) if message.statistics), Statistics())
 
-    def add_prompt(self, text: str) -> Message:
-        """Add a prompt to the end of the path; the first one stores the chat and gives it its title."""
+    def add_prompt(self, text: str, files: Sequence[tuple[AttachedFile, str]] = ()) -> Message:
+        """Add a prompt, with files and their texts, to the end of the path; the first one stores and names the chat."""
         if self.conversation is None:
             self._store_new(title_from_prompt(text))
         assert self.conversation is not None
         parent_id = self.path[-1].id if self.path else None
-        prompt = self._store.add_message(self.conversation.id, parent_id, Role.USER, text)
+        prompt = self._store.add_message(self.conversation.id, parent_id, Role.USER, text, files=files)
         self.path.append(prompt)
         return prompt
 
@@ -113,9 +115,9 @@ class OpenChat:
             self.set_thinking(thinking)
 
     def add_prompt_version(self, message_id: int, text: str) -> None:
-        """Add an alternative of a prompt; the path ends with it."""
+        """Add an alternative of a prompt, with the same files; the path ends with it."""
         old = self._store.message(message_id)
-        prompt = self._store.add_message(old.conversation_id, old.parent_id, Role.USER, text)
+        prompt = self._store.add_message(old.conversation_id, old.parent_id, Role.USER, text, files_of=old.id)
         self.path = self._store.path_to(prompt.id)
 
     def add_reply(self, settings: Settings, model: str | None, made_with: MadeWith) -> Message:

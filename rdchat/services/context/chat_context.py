@@ -1,12 +1,13 @@
 """What the person chooses where a chat outgrows the model's context: leave out, summarise, or start anew."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
 
 from PySide6.QtCore import QObject, Signal, Slot
 
+from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.context_cuts import uncut
 from rdchat.chat.conversation import ContextCut, Notice
 from rdchat.errors import RdchatError
@@ -65,7 +66,7 @@ class ChatContext(QObject):
         storage: Stands around what is written.
         engine: Counts.
         model: Tells which model is loaded.
-        open_path: See `ContextMeter`.
+        open_path, texts: See `ContextMeter`.
         parent: The Qt parent.
 
     Attributes:
@@ -86,11 +87,13 @@ class ChatContext(QObject):
         model: ModelSlot,
         *,
         open_path: Callable[[], OpenPath],
+        texts: FileTexts,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._chat, self._storage, self._engine, self._model = chat, storage, engine, model
-        self.meter = ContextMeter(engine, model, open_path, self)
+        self._texts = texts
+        self.meter = ContextMeter(engine, model, open_path, texts, self)
         self._doing = Doing.NOTHING
         self._path_end: int | None = None  # of the chat that it is done for
         self._task = LatestTask("cut", self)
@@ -143,9 +146,9 @@ class ChatContext(QObject):
         info = self._model.info
         if info is None or self._doing is not Doing.NOTHING:
             return
-        wanted, count = self._wanted(info), self._engine.count_tokens
+        wanted, count, texts = self._wanted(info), self._engine.count_tokens, self._texts
         self._begin(doing)
-        self._task.start(lambda _tell: plan(wanted, count))
+        self._task.start(lambda _tell: plan(replace(wanted, path=texts.spelled_out(wanted.path)), count))
 
     def undo(self, message_id: int) -> None:
         """Tell the model again what a cut left out."""
@@ -166,7 +169,7 @@ class ChatContext(QObject):
     def _wanted(self, info: ModelInfo) -> Wanted:
         path = self.meter.open_path()
         reserve = min(path.sampling.max_tokens, info.context_length // _REPLY_SHARE)
-        return Wanted(path.messages, path.system_prompt, self.meter.typed, info.context_length, reserve)
+        return Wanted(path.messages, path.system_prompt, path.asked(self.meter.typed), info.context_length, reserve)
 
     def _begin(self, doing: Doing) -> None:
         self._path_end = self._end()

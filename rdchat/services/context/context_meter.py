@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
+from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import Message
 from rdchat.errors import PromptTooLongError, RdchatError
 from rdchat.inference.api.events import ModelInfo
@@ -27,11 +28,17 @@ class OpenPath:
         messages: From the root on.
         system_prompt: May be empty.
         sampling: How the reply would be sampled.
+        files: Those of the message that is typed, as they will stand before it; empty for none.
     """
 
     messages: Sequence[Message]
     system_prompt: str
     sampling: SamplingParams
+    files: str = ""
+
+    def asked(self, typed: str) -> str:
+        """Return what would be asked with `typed` in the composer; empty for nothing."""
+        return "\n\n".join(each for each in (self.files, typed) if each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,7 @@ class ContextMeter(QObject):
         engine: Counts.
         model: Tells which model is loaded.
         open_path: Returns what would be told of the open chat; called on the main thread.
+        texts: Of the files in it.
         parent: The Qt parent.
 
     Attributes:
@@ -76,10 +84,11 @@ class ContextMeter(QObject):
         engine: EngineClient,
         model: ModelSlot,
         open_path: Callable[[], OpenPath],
+        texts: FileTexts,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._engine, self._model, self.open_path = engine, model, open_path
+        self._engine, self._model, self.open_path, self._texts = engine, model, open_path, texts
         self._typed = ""
         self._use: ContextUse | None = None
         self._counted: ModelInfo | None = None  # whose tokenizer counts now
@@ -146,14 +155,15 @@ class ContextMeter(QObject):
             return
         if info is None:
             return
-        path, typed, engine = self.open_path(), self._typed, self._engine
+        path, typed, engine, texts = self.open_path(), self._typed, self._engine, self._texts
         last_id = path.messages[-1].id if path.messages else None
         self._counted, self._began = info, time.monotonic()
         self._seen = self._changes
 
         def count(_tell: object) -> ContextUse:
             try:
-                tokens = engine.count_tokens(told(path.messages, path.system_prompt, typed))
+                messages = texts.spelled_out(path.messages)
+                tokens = engine.count_tokens(told(messages, path.system_prompt, path.asked(typed)))
             except PromptTooLongError:
                 return ContextUse(None, info.context_length, typed, last_id)
             return ContextUse(tokens, info.context_length, typed, last_id)

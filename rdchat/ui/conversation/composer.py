@@ -3,7 +3,7 @@
 from enum import Enum, auto
 from math import ceil
 
-from PySide6.QtCore import QEvent, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QMimeData, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QDragEnterEvent,
     QFocusEvent,
@@ -20,6 +20,8 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QAbstractButton, QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 
 from rdchat.ui.conversation.context_ring import ContextRing
+from rdchat.ui.files.pending_row import PendingRow
+from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.icons import line_pixmap
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
@@ -47,6 +49,8 @@ class PromptField(QPlainTextEdit):
 
     submit_requested = Signal()
     focus_changed = Signal()
+    files_pasted = Signal(list)  # paths
+    image_pasted = Signal()
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -64,11 +68,23 @@ class PromptField(QPlainTextEdit):
         self._restyle()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        """Leave files to the window, which loads models; here they would become text."""
-        if any(url.isLocalFile() for url in event.mimeData().urls()):
+        """Leave files to the window, which takes them; here they would become text."""
+        if local_files(event.mimeData()):
             event.ignore()
         else:
             super().dragEnterEvent(event)
+
+    def canInsertFromMimeData(self, source: QMimeData) -> bool:
+        return bool(local_files(source)) or super().canInsertFromMimeData(source)
+
+    def insertFromMimeData(self, source: QMimeData) -> None:
+        """Take copied files as files, not as their paths."""
+        if paths := local_files(source):
+            self.files_pasted.emit(paths)
+        elif source.hasImage() and not source.hasText():
+            self.image_pasted.emit()
+        else:
+            super().insertFromMimeData(source)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and not self._composing:
@@ -119,6 +135,11 @@ class PromptField(QPlainTextEdit):
         self._fit_height()
 
 
+def local_files(data: QMimeData) -> list[str]:
+    """Return the files and folders of this machine that are dragged or were copied."""
+    return [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
+
+
 class RoundButton(QAbstractButton):
     """A filled circle with an icon: the one main action of the composer."""
 
@@ -157,6 +178,7 @@ class Composer(QWidget):
 
     submitted = Signal(str)
     stop_requested = Signal()
+    files_pasted = Signal(list)  # paths
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -165,17 +187,26 @@ class Composer(QWidget):
         self.field = PromptField(theme)
         self.button = RoundButton(theme)
         self.meter = ContextRing(theme)
+        self.attach = IconButton("attach", "Attach files", theme)
+        self.attach.setFixedHeight(_BUTTON)
+        self.files = PendingRow(theme)
+        theme.changed.connect(self.attach.restyle)
         self.note = ThemedLabel(theme, "", "muted", -1)
         self.note.setWordWrap(True)
         self.note.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.note.hide()
         self._frame = _Frame(theme, self.field)
-        inside = QHBoxLayout(self._frame)
-        inside.setContentsMargins(MEDIUM, SMALL, SMALL, SMALL)
+        inside = QHBoxLayout()
         inside.setSpacing(SMALL)
+        inside.addWidget(self.attach, 0, Qt.AlignmentFlag.AlignBottom)
         inside.addWidget(self.field, 1, Qt.AlignmentFlag.AlignVCenter)
         inside.addWidget(self.meter, 0, Qt.AlignmentFlag.AlignBottom)
         inside.addWidget(self.button, 0, Qt.AlignmentFlag.AlignBottom)
+        column = QVBoxLayout(self._frame)
+        column.setContentsMargins(SMALL, SMALL, SMALL, SMALL)
+        column.setSpacing(SMALL)
+        column.addLayout(inside)
+        column.addWidget(self.files)
         self._frame.setMaximumWidth(TEXT_WIDTH + 2 * LARGE)
         middle = QHBoxLayout()
         middle.addStretch(1)
@@ -189,6 +220,8 @@ class Composer(QWidget):
         self.setFocusProxy(self.field)
         self.field.submit_requested.connect(self._submit)
         self.field.textChanged.connect(self._note_edit)
+        self.field.files_pasted.connect(self.files_pasted)
+        self.field.image_pasted.connect(lambda: self.show_note("rdchat cannot look at images yet."))
         self.button.clicked.connect(self._press)
         self._refresh_button()
 

@@ -15,6 +15,7 @@ from rdchat.ui.conversation.composer import Composer, ComposerState
 from rdchat.ui.conversation.context_banner import ContextBanner
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.welcome import ModelFailedView, WelcomeView
+from rdchat.ui.files.bringing import Bringing
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import Ground
 from rdchat.ui.look.theme import Theme
@@ -42,6 +43,7 @@ class ConversationView(Ground):
         self.failed = ModelFailedView(theme)
         self.banners = BannerArea()
         self.composer = Composer(theme)
+        self.files = Bringing(controller, self.composer, theme, self)
         self.find_bar = FindBar(controller.desk.finder, transcript, theme)
         self.stack = QStackedWidget()
         for page in (self.transcript, self.welcome, self.failed):
@@ -84,6 +86,7 @@ class ConversationView(Ground):
         transcript.quote_requested.connect(self.composer.quote)
         transcript.delete_requested.connect(controller.text.delete_message)
         transcript.branch_requested.connect(controller.text.branch)
+        transcript.file_requested.connect(self.files.view)
         self.find_bar.version_requested.connect(lambda message_id: controller.show_alternative(message_id, 0))
         for asked in (transcript.edit_submitted, transcript.regenerate_requested, transcript.continue_requested):
             asked.connect(self._go_on_writing)
@@ -98,6 +101,7 @@ class ConversationView(Ground):
         self.composer.field.textChanged.connect(lambda: controller.context.meter.set_typed(self.composer.text))
         controller.context.meter.changed.connect(lambda: self.composer.meter.show_use(controller.context.meter.use))
         controller.context.changed.connect(self._show_outgrown)
+        controller.files.changed.connect(self._show_outgrown)
         self.transcript.cut_undo_requested.connect(controller.context.undo)
         self.composer.stop_requested.connect(controller.stop)
         controller.prompt_refused.connect(self._show_refused)
@@ -249,7 +253,8 @@ class ConversationView(Ground):
     def _show_outgrown(self) -> None:
         """Offer the choice while the chat does not fit, once for each state of it."""
         context = self._controller.context
-        state = (context.outgrown, context.doing)
+        # of files that are too long by themselves a part is chosen: leaving out turns would not help
+        state = (None if self._controller.files.too_long else context.outgrown, context.doing)
         if state == self._outgrown:
             return
         self._outgrown = state

@@ -28,6 +28,7 @@ class MessageWidget(QWidget):
     quote_requested = Signal(str)  # Markdown
     delete_requested = Signal(int)
     branch_requested = Signal(int)
+    file_requested = Signal(object)  # an `AttachedFile`
     height_changed = Signal()
     work_added = Signal()
     caret_moved = Signal(QRect)  # in this widget

@@ -5,6 +5,7 @@ from PySide6.QtGui import QAction, QPainter, QPaintEvent
 from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Message
+from rdchat.ui.files.sent_files import SentFiles
 from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import PlainParser
@@ -24,6 +25,8 @@ class PersonMessage(MessageWidget):
         self.body.setAccessibleName(self.tr("Your message"))
         self._bubble = QRect()
         self._editor: MessageEditor | None = None
+        self._files = SentFiles(message.files, theme, self)
+        self._files.opened.connect(self.file_requested)
         self.actions_row.edit_requested.connect(self.edit)
         self.show_message(message)
 
@@ -32,25 +35,26 @@ class PersonMessage(MessageWidget):
         super().show_message(message)
 
     def layout_for(self, width: int) -> int:
+        top = self._files.place(width)
         if self._editor:
             height = self._editor.sizeHint().height()
-            self._editor.setGeometry(0, 0, width, height)
-            return height + SMALL
+            self._editor.setGeometry(0, top, width, height)
+            return top + height + SMALL
         widest = round(width * _WIDEST) - 2 * (MEDIUM + 2)
         is_short = len(self.message.text) < _LONG
         text_width = self.body.natural_width(widest) if is_short else widest
         height = self.body.height_for(text_width)
         left = width - text_width - MEDIUM - 2
-        self.body.setGeometry(left, SMALL + 2, text_width, height)
-        bottom = SMALL + 1 + height
+        self.body.setGeometry(left, top + SMALL + 2, text_width, height)
+        bottom = top + SMALL + 1 + height
         if not self.more.isHidden():
             self.more.setGeometry(left, bottom, self.more.sizeHint().width(), self.more.sizeHint().height())
             bottom += self.more.height()
-        self._bubble = QRect(left - MEDIUM - 2, 0, text_width + 2 * (MEDIUM + 2), bottom + SMALL + 1)
+        self._bubble = QRect(left - MEDIUM - 2, top, text_width + 2 * (MEDIUM + 2), bottom - top + SMALL + 1)
         row = self.actions_row
         row.setGeometry(0, self._bubble.bottom() + TIGHT, width, row.HEIGHT)
         self.update()
-        return self._bubble.height() + TIGHT + row.HEIGHT
+        return self._bubble.bottom() + 1 + TIGHT + row.HEIGHT
 
     def message_actions(self, menu: QMenu) -> list[QAction]:
         edit = QAction(self.tr("Edit message"), menu)

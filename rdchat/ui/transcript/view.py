@@ -45,6 +45,7 @@ class TranscriptView(QWidget):
     delete_requested = Signal(int)
     branch_requested = Signal(int)
     cut_undo_requested = Signal(int)
+    file_requested = Signal(object)  # an `AttachedFile`
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -243,6 +244,7 @@ class TranscriptView(QWidget):
         widget.quote_requested.connect(self.quote_requested)
         widget.delete_requested.connect(self.delete_requested)
         widget.branch_requested.connect(self.branch_requested)
+        widget.file_requested.connect(self.file_requested)
         for asked in (widget.edit_submitted, widget.regenerate_requested):
             asked.connect(self._show_asked)  # after what answers it above
         widget.height_changed.connect(self._column.place_around)

@@ -170,7 +170,7 @@ class MainWindow(QMainWindow):
         actions.show_log.triggered.connect(lambda: show_folder(paths.log_path()))
 
     def _connect_controller(self) -> None:
-        controller = self._controller
+        controller, actions = self._controller, self.actions_
         controller.preferences.changed.connect(self._apply_settings)
         controller.desk.conversation_opened.connect(self._show_title)
         controller.desk.conversations_changed.connect(self._show_title)
@@ -185,6 +185,8 @@ class MainWindow(QMainWindow):
         self.header.model.folder_requested.connect(self._folders.choose_model)
         self.sidebar.list.write_requested.connect(self.conversation.composer.setFocus)
         self.windows.drops.refused.connect(self.conversation.show_refused_model)
+        self.windows.drops.files_dropped.connect(self.conversation.files.add)
+        actions.attach.triggered.connect(self.conversation.files.choose)
         app = QApplication.instance()
         assert isinstance(app, QApplication), "a widget was built before it"
         app.applicationStateChanged.connect(self._on_application_state)

@@ -20,6 +20,7 @@ class WindowActions(QObject):
         self.new_chat = self._action("New chat", _Standard.New)
         self.open_folder = self._action("Open model folder…", _Standard.Open)
         self.models = self._action("Models…", "Ctrl+Shift+M", tip="Find, download and remove models")
+        self.attach = self._action("Attach files…", "Ctrl+Shift+A", tip="Bring files into the chat")
         self.export_chat = self._action("Export chat…", "Ctrl+Shift+E", tip="Write this chat into a file")
         self.export_all = self._action("Export all chats…")
         self.import_chats = self._action("Import chats…", tip="Take chats from rdchat, ChatGPT, LM Studio or Jan")
@@ -34,16 +35,7 @@ class WindowActions(QObject):
         self.find_next = self._action("Find next", _Standard.FindNext)
         self.find_previous = self._action("Find previous", _Standard.FindPrevious)
         self.search = self._action("Search chats", "Ctrl+Alt+F")
-        self.stop = self._action("Stop reply", "Esc", "Ctrl+.")
-        self.copy_reply = self._action("Copy last reply", "Ctrl+Shift+C")
-        self.regenerate = self._action("Regenerate last reply", "Ctrl+R")
-        self.regenerate_with = self._action(
-            "Regenerate with…", "Ctrl+Shift+R", tip="Another model, temperature or system prompt for one reply"
-        )
-        self.restore_message = self._action(
-            "Restore deleted message", tip="Bring back what was deleted from this chat last"
-        )
-        self.restore_message.setEnabled(False)
+        self._add_message_actions()
         self.options = self._action("Chat options…", "Ctrl+Shift+O")
         self.rename = self._action("Rename chat")
         self.pin = self._action("Pin chat")
@@ -75,6 +67,18 @@ class WindowActions(QObject):
         self.about = self._action("About rdchat", role=QAction.MenuRole.AboutRole)
         self.show_log = self._action("Show log")
         self.edit = self._edit_actions()
+
+    def _add_message_actions(self) -> None:
+        self.stop = self._action("Stop reply", "Esc", "Ctrl+.")
+        self.copy_reply = self._action("Copy last reply", "Ctrl+Shift+C")
+        self.regenerate = self._action("Regenerate last reply", "Ctrl+R")
+        self.regenerate_with = self._action(
+            "Regenerate with…", "Ctrl+Shift+R", tip="Another model, temperature or system prompt for one reply"
+        )
+        self.restore_message = self._action(
+            "Restore deleted message", tip="Bring back what was deleted from this chat last"
+        )
+        self.restore_message.setEnabled(False)
 
     def _action(
         self,
@@ -122,6 +126,7 @@ def fill_menu_bar(bar: QMenuBar, actions: WindowActions) -> None:
             (
                 actions.new_chat,
                 actions.new_folder,
+                actions.attach,
                 None,
                 actions.open_folder,
                 actions.models,

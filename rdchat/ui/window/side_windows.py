@@ -39,7 +39,7 @@ class Windows:
         sources: Read the models on this machine.
 
     Attributes:
-        drops: Takes models that are dropped on the main window.
+        drops: Takes models and files that are dropped on the main window.
         memory: The machine's.
     """
 
@@ -48,7 +48,7 @@ class Windows:
         self._chat_of_tokens: int | None = None
         self.on_models_desk: Callable[[ModelsDesk], object] = lambda _desk: None
         self.memory = DeviceMemory(sources.memory, parent)
-        self.drops = ModelDrops(DroppedModel(sources, controller.model_slot, parent), parent)
+        self.drops = ModelDrops(DroppedModel(sources, controller.model_slot, parent), parent, takes_files=True)
         self._installed: tuple[FolderSearch, MadeFor] | None = None
 
     @cached_property

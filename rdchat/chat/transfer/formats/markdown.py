@@ -1,8 +1,11 @@
 """A chat as Markdown, to read: the path that is shown, with settings and statistics where they are wanted."""
 
+import re
 from collections.abc import Iterator
 from datetime import datetime
+from html import escape
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, MadeWith, MessageStatus
 from rdchat.chat.transfer.portable import PortableChat, PortableMessage, alternatives, shown_path
 from rdchat.inference.api.events import FinishReason
@@ -65,6 +68,8 @@ def _sampling(sampling: SamplingParams) -> str:
 def _message(chat: PortableChat, message: PortableMessage, *, details: bool) -> Iterator[str]:
     who = "You" if message.role is Role.USER else message.model or "Reply"
     yield f"## {who}{' (edited)' if message.edited else ''}"
+    for file, text in message.files:
+        yield from _file(file, text, details=details)
     thoughts, text = _thoughts(message) if message.role is Role.ASSISTANT else ("", message.text)
     if thoughts:
         yield "\n".join(f"> {line}".rstrip() for line in ["**Thinking**", "", *thoughts.splitlines()])
@@ -89,6 +94,19 @@ def _cut(cut: ContextCut, messages: int) -> Iterator[str]:
     else:
         yield f"*The model is not told the {above}.*"
     yield "---"
+
+
+def _file(file: AttachedFile, text: str, *, details: bool) -> Iterator[str]:
+    """Yield a file by its name; with details, its text folded below."""
+    named = f"{file.name} ({file.taken})" if file.taken else file.name
+    if not details:
+        yield f"*File: {named}*"
+        return
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    yield f"<details><summary>File: {escape(named)}</summary>"
+    yield f"{fence}\n{text}\n{fence}"
+    yield "</details>"
 
 
 def _thoughts(message: PortableMessage) -> tuple[str, str]:

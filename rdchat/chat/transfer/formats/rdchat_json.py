@@ -19,6 +19,14 @@ from dataclasses import asdict
 from typing import IO, Any
 
 from rdchat import __version__
+from rdchat.chat.attachments.attached_file import (
+    MOST_CHARACTERS,
+    AttachedFile,
+    FileKind,
+    ReadFile,
+    attached,
+    shown_name,
+)
 from rdchat.chat.conversation import NO_THINKING, MessageStatus
 from rdchat.chat.storage.rows import conversation_from, message_from, seed_column
 from rdchat.chat.transfer.formats.fields import Json, items, mapping, name, words
@@ -28,6 +36,7 @@ from rdchat.inference.api.requests import Role, SamplingParams
 
 NAME = "rdchat"
 FORMAT, VERSION = "rdchat chats", 1
+_KINDS = {each.value for each in FileKind}
 _ROLES = {each.value for each in (Role.USER, Role.ASSISTANT)}
 _SEEDS = 1 << 64
 _NESTED = 2  # folders in one another, at most
@@ -157,8 +166,24 @@ def _plain_message(message: PortableMessage) -> Json:
         "edited": True if message.edited else None,
         "made_with": asdict(message.made_with) if message.made_with else None,
         "trace": plain_trace(message.trace) if message.trace else None,
+        "files": [_plain_file(file, text) for file, text in message.files] or None,
     }
     return plain | {field: value for field, value in more.items() if value is not None}
+
+
+def _plain_file(file: AttachedFile, text: str) -> Json:
+    plain = {"name": file.name, "kind": file.kind.value, "taken": file.taken, "note": file.note}
+    return {field: value for field, value in plain.items() if value} | {"text": text}
+
+
+def _file(data: Any) -> tuple[AttachedFile, str]:
+    file = mapping(data, "A file")
+    text = words(file.get("text"), "A file's text")
+    if len(text) > MOST_CHARACTERS:
+        raise DamagedChatError("The text of a file is too long")
+    kind = FileKind(file["kind"]) if file.get("kind") in _KINDS else FileKind.TEXT
+    name_, taken, note = (words(file.get(each), "What is said of a file")[:1000] for each in ("name", "taken", "note"))
+    return attached(ReadFile(shown_name(name_), kind, (), note), text, taken), text
 
 
 def _message(data: Json, place: int, without: dict[str, int]) -> PortableMessage:
@@ -213,6 +238,7 @@ def _message(data: Json, place: int, without: dict[str, int]) -> PortableMessage
         edited=row.edited,
         made_with=row.made_with,
         trace=trace,
+        files=tuple(_file(each) for each in items(data.get("files") or [], "Its list of files")),
     )
 
 

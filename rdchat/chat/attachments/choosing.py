@@ -1,0 +1,170 @@
+"""A part of a file that is too long to be sent whole: pages, the beginning, or the passages that match a question."""
+
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from rdchat.chat.attachments.attached_file import ReadFile, pages_text, whole_text
+
+PASSAGE = 1200  # characters, some 300 tokens of English
+_MOST_WORDS = 64  # of a question that are looked for
+_MOST_NAMED = 12  # numbers that are named one by one
+_WORD = re.compile(r"\w+")
+_RANGE = re.compile(r"\s*(\d+)\s*(?:[-\u2013]\s*(\d+)\s*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is taken of a file.
+
+    Attributes:
+        text: As it is sent.
+        words: Which part it is, such as `pages 1 to 4 of 90`; empty for all of it.
+    """
+
+    text: str
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of a file, of a few hundred tokens.
+
+    Attributes:
+        text: Its text.
+        page: Where it begins, counted from 1; None where the file has no pages.
+    """
+
+    text: str
+    page: int | None = None
+
+
+def whole(file: ReadFile) -> Part:
+    """Take all of a file."""
+    return Part(whole_text(file))
+
+
+def beginning(file: ReadFile, characters: int) -> Part:
+    """Take at most so many characters from the beginning, up to the end of a line where there is one near."""
+    text = whole_text(file)
+    if characters >= len(text):
+        return Part(text)
+    end = max(text.rfind("\n", characters * 9 // 10, characters), 0) or characters
+    return Part(text[:end].rstrip(), f"the first {max(round(end / len(text) * 100), 1)}% of it")
+
+
+def pages(file: ReadFile, chosen: Iterable[int]) -> Part:
+    """Take some pages, counted from 1."""
+    numbers = sorted({each for each in chosen if 1 <= each <= len(file.parts)})
+    if len(numbers) == len(file.parts):
+        return whole(file)
+    named = named_numbers("page", numbers, len(file.parts))
+    return Part(pages_text(file, [each - 1 for each in numbers]), named)
+
+
+def parsed_pages(text: str, count: int) -> list[int] | None:
+    """Read `1-4, 7`; None where it is none of it, or a page is not there."""
+    found: list[int] = []
+    for each in text.split(","):
+        match = _RANGE.fullmatch(each)
+        if match is None or len(match[1]) > 6 or len(match[2] or "") > 6:
+            return None
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not 1 <= first <= last <= count:
+            return None
+        found += range(first, last + 1)
+    return sorted(set(found))
+
+
+def passages_of(file: ReadFile) -> list[Passage]:
+    """Cut a file into passages: at paragraphs where that is possible, else at lines, at words, or anywhere."""
+    if not file.paged:
+        return [Passage(text) for text in _cut(file.parts[0])]
+    return [Passage(text, page) for page, part in enumerate(file.parts, start=1) for text in _cut(part)]
+
+
+def ranked(passages: Sequence[Passage], question: str) -> list[int]:
+    """Return the places of passages that have words of the question, the best first, by FTS5's bm25."""
+    words = list(dict.fromkeys(word.casefold() for word in _WORD.findall(question)))[:_MOST_WORDS]
+    if not words:
+        return []
+    query = " OR ".join(f'"{word}"' for word in words)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        # stems of English; of other languages words are found as they stand
+        connection.execute(
+            "CREATE VIRTUAL TABLE passages USING fts5 (text, tokenize = 'porter unicode61 remove_diacritics 2')"
+        )
+        connection.executemany(
+            "INSERT INTO passages (rowid, text) VALUES (?, ?)",
+            ((place, each.text.encode("utf-8", "replace").decode()) for place, each in enumerate(passages)),
+        )
+        rows = connection.execute(
+            "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rank, rowid", (query,)
+        ).fetchall()
+    return [row[0] for row in rows]
+
+
+def best_within(passages: Sequence[Passage], order: Sequence[int], characters: int) -> list[int]:
+    """Return the places of the best passages that have at most so many characters together; at least the best one."""
+    chosen: list[int] = []
+    left = characters
+    for place in order:
+        left -= len(passages[place].text)
+        if chosen and left < 0:
+            break
+        chosen.append(place)
+    return chosen
+
+
+def joined(passages: Sequence[Passage], chosen: Iterable[int]) -> Part:
+    """Take some passages in the file's order, those that follow one another joined, each with its number and page."""
+    places = sorted(set(chosen))
+    runs: list[list[int]] = []
+    for place in places:
+        if runs and runs[-1][-1] == place - 1:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    text = "\n\n".join(_run_text(passages, run) for run in runs)
+    return Part(text, named_numbers("passage", [each + 1 for each in places], len(passages)))
+
+
+def named_numbers(noun: str, numbers: Sequence[int], count: int) -> str:
+    """Return `page 3 of 90`, `pages 1 to 4 and 7 of 90`; of many the number: `40 passages of 300`."""
+    runs: list[list[int]] = []
+    for each in numbers:
+        if runs and each == runs[-1][-1] + 1:
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    names = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+    if len(names) > _MOST_NAMED:
+        return f"{len(numbers)} {noun}s of {count}"
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{noun if len(numbers) == 1 else f'{noun}s'} {listed} of {count}"
+
+
+def _run_text(passages: Sequence[Passage], run: Sequence[int]) -> str:
+    number = f"passage {run[0] + 1}" if len(run) == 1 else f"passages {run[0] + 1} to {run[-1] + 1}"
+    first, last = passages[run[0]].page, passages[run[-1]].page
+    where = "" if first is None else f", page {first}" if first == last else f", pages {first} to {last}"
+    return f"[{number}{where}]\n" + "\n".join(passages[each].text for each in run)
+
+
+def _cut(text: str) -> list[str]:
+    """Cut a text into pieces of at most `PASSAGE` characters."""
+    pieces: list[str] = []
+    place = 0
+    while place < len(text):
+        end = place + PASSAGE
+        if end < len(text):
+            least = place + PASSAGE // 2
+            ends = (text.rfind(mark, least, end) + len(mark) for mark in ("\n\n", "\n", ". ", " "))
+            end = next((each for each in ends if each > least), end)
+        piece = text[place:end].strip("\n")
+        if piece.strip():
+            pieces.append(piece)
+        place = end
+    return pieces

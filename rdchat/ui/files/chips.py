@@ -1,0 +1,185 @@
+"""Chips: a file each, with its name and one line about it."""
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFocusEvent, QFont, QFontMetricsF, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QAbstractButton, QWidget
+
+from rdchat.ui.look.buttons import IconButton
+from rdchat.ui.look.icons import line_pixmap
+from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.theme import RADIUS, SMALL, TIGHT, Theme, control_font
+
+CHIP_HEIGHT = 42
+_ICON, _WIDEST, _LEAST = 18, 300, 130
+
+
+class FileChip(QAbstractButton):
+    """One file; a click, Return or Space asks for more of it.
+
+    Args:
+        theme: The appearance to follow.
+        ground: The name of the colour behind it, of `Colors`.
+        removable: Whether it has a button that takes the file out.
+        parent: The Qt parent.
+    """
+
+    remove_requested = Signal()
+    focused = Signal()
+
+    def __init__(self, theme: Theme, ground: str, *, removable: bool, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._theme, self._ground = theme, ground
+        self._name = self._detail = ""
+        self._color = "muted"
+        self._fraction: float | None = None
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.remove: IconButton | None = None
+        if removable:
+            self.remove = IconButton("close", "Take the file out", theme, self)
+            self.remove.setFixedSize(22, 22)
+            self.remove.setCursor(Qt.CursorShape.ArrowCursor)
+            self.remove.clicked.connect(self.remove_requested)
+
+    def show_file(self, name: str, detail: str, color: str = "muted", *, tip: str = "") -> None:
+        """Show a name and a line in one of the theme's colours.
+
+        Args:
+            name: The file's.
+            detail: What is known of it.
+            color: Of the line, by its name in `Colors`.
+            tip: More words.
+        """
+        self._name, self._detail, self._color = name, detail, color
+        self.setAccessibleName(f"{name}, {detail}")
+        self.setAccessibleDescription(tip)
+        self.setToolTip(wrapped(f"{name}. {tip}" if tip else name))
+        if self.remove is not None:
+            self.remove.setAccessibleName(f"Take {name} out")
+        self.updateGeometry()
+        self.update()
+
+    def show_progress(self, fraction: float | None) -> None:
+        """Draw how much of it is read; None draws nothing."""
+        self._fraction = fraction
+        self.update()
+
+    def restyle(self) -> None:
+        """Follow the theme."""
+        if self.remove is not None:
+            self.remove.restyle()
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        name, detail = (QFontMetricsF(font).horizontalAdvance(text) for font, text in self._lines())
+        width = round(max(name, detail)) + 1 + self._left + self._right
+        return QSize(min(max(width, _LEAST), _WIDEST), CHIP_HEIGHT)
+
+    def _lines(self) -> tuple[tuple[QFont, str], ...]:
+        return (control_font(), self._name), (control_font(-1, tabular=True), self._detail)
+
+    @property
+    def _left(self) -> int:
+        return SMALL + _ICON + SMALL
+
+    @property
+    def _right(self) -> int:
+        return SMALL if self.remove is None else TIGHT + self.remove.width() + TIGHT
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self.remove is not None:
+            self.remove.move(self.width() - self.remove.width() - TIGHT, (self.height() - self.remove.height()) // 2)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.focused.emit()
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.Enter, QEvent.Type.Leave):
+            self.update()
+        return super().event(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        colors = self._theme.colors
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        focused = self.hasFocus()
+        painter.setPen(QPen(colors.accent if focused else colors.border, 1.5 if focused else 1))
+        ground: QColor = getattr(colors, self._ground)
+        painter.setBrush(ground.darker(106) if self.isDown() or self.underMouse() else ground)
+        area = QRectF(self.rect()).adjusted(1, 1, -1, -1)
+        painter.drawRoundedRect(area, RADIUS - 2, RADIUS - 2)
+        picture = line_pixmap("file", colors.muted, _ICON, self.devicePixelRatioF())
+        painter.drawPixmap(SMALL, (self.height() - _ICON) // 2, picture)
+        room = self.width() - self._left - self._right
+        name, detail = QRect(self._left, 4, room, 18), QRect(self._left, 21, room, 16)
+        middle = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft
+        painter.setPen(colors.text)
+        painter.setFont(control_font())
+        painter.drawText(name, middle, painter.fontMetrics().elidedText(self._name, Qt.TextElideMode.ElideMiddle, room))
+        painter.setPen(getattr(colors, self._color))
+        painter.setFont(control_font(-1, tabular=True))
+        painter.drawText(
+            detail, middle, painter.fontMetrics().elidedText(self._detail, Qt.TextElideMode.ElideRight, room)
+        )
+        if self._fraction is not None:
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(colors.border)
+            track = QRectF(self._left, self.height() - 5, room, 2)
+            painter.drawRoundedRect(track, 1, 1)
+            painter.setBrush(colors.accent)
+            painter.drawRoundedRect(QRectF(track.x(), track.y(), track.width() * self._fraction, 2), 1, 1)
+
+
+class ChipRow(QWidget):
+    """Chips side by side, in as many lines as they need.
+
+    Args:
+        theme: The appearance to follow.
+        parent: The Qt parent.
+    """
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._chips: list[FileChip] = []
+        theme.changed.connect(self._restyle)
+
+    def set_chips(self, chips: Sequence[FileChip]) -> None:
+        """Show these, which are children of this widget; others are the caller's to delete."""
+        self._chips = list(chips)
+        for before, chip in zip(self._chips, self._chips[1:], strict=False):
+            QWidget.setTabOrder(before.remove or before, chip)
+        for chip in self._chips:
+            chip.show()
+
+    @property
+    def chips(self) -> list[FileChip]:
+        """Those that are shown."""
+        return list(self._chips)
+
+    def layout_for(self, width: int, *, right: bool = False) -> int:
+        """Place the chips within a width, from the left or from the right; return the height they take."""
+        lines: list[list[tuple[FileChip, int]]] = []
+        left = 0
+        for chip in self._chips:
+            wanted = min(chip.sizeHint().width(), width)
+            if not lines or left + wanted > width:
+                lines.append([])
+                left = 0
+            lines[-1].append((chip, wanted))
+            left += wanted + TIGHT
+        top = 0
+        for line in lines:
+            x = width - sum(wanted + TIGHT for _, wanted in line) + TIGHT if right else 0
+            for chip, wanted in line:
+                chip.setGeometry(x, top, wanted, CHIP_HEIGHT)
+                x += wanted + TIGHT
+            top += CHIP_HEIGHT + TIGHT
+        return max(top - TIGHT, 0)
+
+    def _restyle(self) -> None:
+        for chip in self._chips:
+            chip.restyle()

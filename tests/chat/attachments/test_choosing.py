@@ -1,0 +1,94 @@
+"""Parts of a file that is too long, and how they are named."""
+
+import pytest
+
+from rdchat.chat.attachments.attached_file import FileKind, ReadFile
+from rdchat.chat.attachments.choosing import (
+    PASSAGE,
+    Passage,
+    beginning,
+    best_within,
+    joined,
+    named_numbers,
+    pages,
+    parsed_pages,
+    passages_of,
+    ranked,
+)
+
+BOOK = ReadFile("book.pdf", FileKind.PDF, tuple(f"This is page {number}." for number in range(1, 91)))
+FRUIT = ("Apples are red.", "Pears are green.", "Bananas are yellow, and bananas bend.", "Nothing here.", "A banana.")
+
+
+def test_pages_are_taken_in_their_order_with_their_numbers() -> None:
+    part = pages(BOOK, [4, 1, 2, 3, 7, 200])
+    assert part.words == "pages 1 to 4 and 7 of 90"
+    assert part.text.startswith("[page 1]\nThis is page 1.\n\n[page 2]")
+    assert part.text.endswith("[page 7]\nThis is page 7.")
+    assert pages(BOOK, range(1, 91)).words == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("1-4, 7", [1, 2, 3, 4, 7]),
+        ("7", [7]),
+        (" 3 \u2013 4,3", [3, 4]),
+        ("", None),
+        ("4-1", None),
+        ("0", None),
+        ("91", None),
+        ("1,,2", None),
+        ("all", None),
+        ("1-99999999999", None),
+    ],
+)
+def test_pages_are_typed_as_in_a_print_dialog(text: str, found: list[int] | None) -> None:
+    assert parsed_pages(text, 90) == found
+
+
+def test_the_beginning_ends_with_a_line() -> None:
+    file = ReadFile("a.txt", FileKind.TEXT, ("0123456789\n" * 100,))
+    part = beginning(file, 112)
+    assert (part.text, part.words) == ("\n".join(["0123456789"] * 10), "the first 10% of it")
+    assert beginning(file, 5000).words == ""
+    assert len(beginning(ReadFile("a.txt", FileKind.TEXT, ("x" * 1000,)), 100).text) == 100
+
+
+def test_passages_hold_all_of_the_text_and_know_their_page() -> None:
+    file = ReadFile("a.pdf", FileKind.PDF, ("word " * 1000, "", "One.\n\n" * 300 + "x" * 3000))
+    passages = passages_of(file)
+    assert {passage.page for passage in passages} == {1, 3}
+    assert all(0 < len(passage.text) <= PASSAGE for passage in passages)
+    assert "".join("".join(passage.text.split()) for passage in passages) == "".join("".join(file.parts).split())
+
+
+def test_passages_are_ranked_by_the_words_of_the_question() -> None:
+    passages = [Passage(text) for text in FRUIT]
+    order = ranked(passages, 'What colour are "bananas" (NOT zebras)?')
+    assert set(order[:2]) == {2, 4}
+    assert set(order) == {0, 1, 2, 4}, "`are` and the stem of bananas; not the passage that has none of the words"
+    assert ranked(passages, "Zebra*") == []
+    assert ranked(passages, "?!") == []
+
+
+def test_the_best_are_taken_as_far_as_they_fit() -> None:
+    passages = [Passage(text) for text in FRUIT]
+    order = ranked(passages, "banana")
+    assert best_within(passages, order, 10_000) == order
+    assert best_within(passages, order, 1) == order[:1]
+
+
+def test_neighbours_are_joined_in_the_order_of_the_file() -> None:
+    passages = [Passage(text, page) for page, text in enumerate(FRUIT, start=1)]
+    part = joined(passages, [4, 1, 0])
+    assert part.words == "passages 1 to 2 and 5 of 5"
+    assert part.text == (
+        "[passages 1 to 2, pages 1 to 2]\nApples are red.\nPears are green.\n\n[passage 5, page 5]\nA banana."
+    )
+
+
+def test_many_numbers_are_counted() -> None:
+    assert named_numbers("passage", [3, 7, 12], 40) == "passages 3, 7 and 12 of 40"
+    assert named_numbers("page", [3], 40) == "page 3 of 40"
+    assert named_numbers("passage", list(range(1, 80, 2)), 300) == "40 passages of 300"

@@ -1,0 +1,112 @@
+"""Files that are made to do harm do none: they are refused, and the next one is read."""
+
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.attachments import attached_file, opened_file
+from rdchat.chat.attachments.attached_file import FileRefusedError
+from rdchat.chat.attachments.file_reader import FileReader
+from tests.chat.attachments.documents import docx, paragraph, pdf
+
+ENTITIES = "<!DOCTYPE x [<!ENTITY a 'aaaaaaaaaa'>" + "".join(
+    f"<!ENTITY {name} '{f'&{below};' * 10}'>" for below, name in zip("abcdefgh", "bcdefghi", strict=True)
+) + "]>"  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[FileReader]:
+    reader = FileReader(step_s=4.0, memory_bytes=300 << 20)
+    yield reader
+    reader.close()
+
+
+def looping_pdf() -> bytes:
+    """A tree of pages whose child is itself, and a cross-reference whose predecessor is itself."""
+    return pdf(["Hi"]).replace(b"/Kids [5 0 R]", b"/Kids [2 0 R]").replace(b"/Root 1 0 R", b"/Root 1 0 R /Prev 9")
+
+
+def inflating_pdf() -> bytes:
+    """A page whose 300 KB become 300 MB."""
+    bomb = zlib.compress(b"(a) Tj " * (45 << 20))
+    good = pdf(["Hi"])
+    begin, end = good.index(b"<< /Length"), good.index(b"endstream")
+    return good[:begin] + b"<< /Length %d /Filter /FlateDecode >> stream\n%b\n" % (len(bomb), bomb) + good[end:]
+
+
+def xml_bomb() -> bytes:
+    return docx(paragraph("&i;"), head=ENTITIES)
+
+
+def zip_bomb() -> bytes:
+    return docx("<w:p/>" * (8 << 20))
+
+
+def nested_docx() -> bytes:
+    return docx("<w:tbl><w:tr><w:tc>" * 20_000 + "</w:tc></w:tr></w:tbl>" * 20_000)
+
+
+def nested_html() -> bytes:
+    return b"<html>" + b"<ul><li>" * 20_000 + b"deep"
+
+
+@pytest.mark.parametrize("make", [looping_pdf, xml_bomb, zip_bomb, nested_docx])
+def test_a_bomb_is_refused_and_the_next_file_is_read(
+    reader: FileReader, tmp_path: Path, make: Callable[[], bytes]
+) -> None:
+    path = tmp_path / f"bomb.{'pdf' if make is looping_pdf else 'docx'}"
+    path.write_bytes(make())
+    with pytest.raises(FileRefusedError, match="bomb"):
+        reader.read(path)
+    (tmp_path / "a.txt").write_text("Hi")
+    assert reader.read(tmp_path / "a.txt").parts == ("Hi",)
+
+
+@pytest.mark.slow
+def test_a_page_that_inflates_is_refused(reader: FileReader, tmp_path: Path) -> None:
+    (tmp_path / "bomb.pdf").write_bytes(inflating_pdf())
+    with pytest.raises(FileRefusedError, match="bomb"):
+        reader.read(tmp_path / "bomb.pdf")
+
+
+def test_html_may_be_nested_as_deep_as_it_likes(reader: FileReader, tmp_path: Path) -> None:
+    (tmp_path / "deep.html").write_bytes(nested_html())
+    assert reader.read(tmp_path / "deep.html").parts[0].endswith("- deep")
+
+
+def test_one_that_takes_for_ever_is_ended(tmp_path: Path) -> None:
+    """The time limit itself, with a page that would be read in a minute."""
+    (tmp_path / "slow.pdf").write_bytes(pdf(["x" * 200_000] * 400))
+    reader = FileReader(step_s=0.01)
+    try:
+        with pytest.raises(FileRefusedError, match="took longer"):
+            reader.read(tmp_path / "slow.pdf")
+    finally:
+        reader.close()
+
+
+def test_the_person_can_stop_it(reader: FileReader, tmp_path: Path) -> None:
+    class StoppedError(Exception):
+        pass
+
+    def stop() -> None:
+        raise StoppedError
+
+    (tmp_path / "a.pdf").write_bytes(pdf(["Hi"] * 50))
+    with pytest.raises(StoppedError):
+        reader.read(tmp_path / "a.pdf", waiting=stop)
+    assert len(reader.read(tmp_path / "a.pdf").parts) == 50
+
+
+def test_the_size_of_a_file_and_of_its_text_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened_file, "MOST_BYTES", 1000)
+    monkeypatch.setattr(opened_file, "MOST_CHARACTERS", 100)
+    (tmp_path / "a.txt").write_text("x" * 1001)
+    with pytest.raises(FileRefusedError, match="larger than"):
+        opened_file.OpenedFile(tmp_path / "a.txt")
+    (tmp_path / "a.txt").write_text("x" * 101)
+    with pytest.raises(FileRefusedError, match="more than the"):
+        opened_file.OpenedFile(tmp_path / "a.txt")
+    assert attached_file.MOST_CHARACTERS > 10**6

@@ -1,0 +1,185 @@
+"""What is read of each kind of file, in the child process that reads them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError, ReadFile
+from rdchat.chat.attachments.file_reader import FileReader
+from tests.chat.attachments.documents import docx, paragraph, pdf, table, zipped
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[FileReader]:
+    reader = FileReader()
+    yield reader
+    reader.close()
+
+
+class Reading:
+    def __init__(self, reader: FileReader, folder: Path) -> None:
+        self._reader, self.folder = reader, folder
+
+    def __call__(self, name: str, content: bytes | str) -> ReadFile:
+        path = self.folder / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return self._reader.read(path)
+
+    def refusal(self, name: str, content: bytes | str) -> FileRefusedError:
+        with pytest.raises(FileRefusedError) as refused:
+            self(name, content)
+        assert refused.value.message.startswith(name)
+        assert refused.value.hint
+        return refused.value
+
+
+@pytest.fixture
+def read(reader: FileReader, tmp_path: Path) -> Reading:
+    return Reading(reader, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.txt", FileKind.TEXT),
+        ("main.py", FileKind.TEXT),
+        ("Makefile", FileKind.TEXT),
+        ("notes.MD", FileKind.MARKDOWN),
+        ("figures.csv", FileKind.CSV),
+        ("BMW.txt", FileKind.TEXT),
+    ],
+)
+def test_text_is_kept_as_it_is(read: Reading, name: str, kind: FileKind) -> None:
+    text = "BM,MZ\r\n\tdéjà vu, 日本, 🙂\r\n"
+    file = read(name, text)
+    assert (file.name, file.kind, file.parts, file.note) == (name, kind, (text.replace("\r\n", "\n"),), "")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_mark_at_the_beginning_tells_the_encoding(read: Reading, encoding: str) -> None:
+    assert read("a.txt", "Größe\n日本".encode(encoding)).parts == ("Größe\n日本",)
+
+
+def test_what_is_not_utf_8_is_read_as_latin_1_and_that_is_said(read: Reading) -> None:
+    file = read("a.txt", "“Größe” café".encode("cp1252"))
+    assert file.parts == ("“Größe” café",)
+    assert "Latin-1" in file.note
+
+
+def test_html_becomes_text_that_reads_as_markdown(read: Reading) -> None:
+    page = """<!doctype html><html><head><title>Prices</title><style>p {color: red}</style>
+        <script>document.write("no")</script></head><body><h2>Fruit &amp; more</h2><p>Some <b>fresh</b>
+        <a href="https://example.invalid/x">fruit</a>.<br>Next line.</p><ul><li>Apples<ol><li>red</li><li>green</li>
+        </ol><li>Pears</ul><img src="https://example.invalid/track.png"><table><tr><th>Name<th>Price</tr>
+        <tr><td>Apple</td><td>1 | 2</td></tr></table><pre>a = 1\n  b = 2</pre><p hidden>End</p></body></html>"""
+    file = read("page.html", page)
+    assert file.kind is FileKind.HTML
+    assert file.parts[0] == (
+        "# Prices\n\n## Fruit & more\n\nSome **fresh** fruit.\nNext line.\n\n- Apples\n  1. red\n  2. green\n- Pears"
+        "\n\n| Name | Price |\n| --- | --- |\n| Apple | 1 \\| 2 |\n\n```\na = 1\n  b = 2\n```\n\nEnd"
+    )
+
+
+def test_a_page_says_its_own_encoding(read: Reading) -> None:
+    assert read("a.html", '<meta charset="iso-8859-2"><p>żółw'.encode("iso-8859-2")).parts == ("żółw",)
+
+
+def test_a_pdf_is_read_page_by_page(read: Reading) -> None:
+    told: list[float] = []
+    path = read.folder / "report.pdf"
+    path.write_bytes(pdf(["First page\nwith two lines", "", "Third page"]))
+    file = FileReader.read(read._reader, path, told.append)
+    assert file.kind is FileKind.PDF
+    assert file.parts == ("First page\nwith two lines", "", "Third page")
+    assert file.note == "Page 2 has no text, perhaps pictures."
+    assert told[0] == 0
+
+
+def test_a_docx_keeps_headings_lists_and_tables_in_their_order(read: Reading) -> None:
+    body = (
+        paragraph("Report", "Heading1")
+        + paragraph("Before the table.")
+        + table(("Name", "Price"), ("Apple", "1"))
+        + paragraph("first", listed=True)
+        + paragraph("second", listed=True)
+        + paragraph("After it.")
+    )
+    file = read("report.docx", docx(body))
+    assert file.kind is FileKind.DOCX
+    assert file.parts[0] == (
+        "# Report\n\nBefore the table.\n\n| Name | Price |\n| --- | --- |\n| Apple | 1 |\n\n- first\n- second\n\n"
+        "After it."
+    )
+    assert "pictures" in read("b.docx", docx(body, more={"word/media/image1.png": b"x"})).note
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("photo.png", b"\x89PNG\r\n\x1a\n\0\0", "rdchat cannot look at images yet"),
+        ("photo.txt", b"\xff\xd8\xff\xe0\0\x10JFIF", "rdchat cannot look at images yet"),
+        ("photo.heic", b"\0\0\0\x18ftypheic\0\0", "rdchat cannot look at images yet"),
+        ("song.mp3", b"ID3\4\0\0", "cannot listen"),
+        ("film.mp4", b"\0\0\0\x18ftypmp42\0\0", "cannot listen"),
+        ("tool", b"\xcf\xfa\xed\xfe\0\1", "is a program"),
+        ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1", "old format of Office"),
+        ("a.rtf", b"{\\rtf1 Hi}", "is RTF"),
+        ("a.tar.gz", b"\x1f\x8b\x08\0", "is an archive"),
+        ("chats.db", b"SQLite format 3\0\x10", "is a database"),
+        ("model.gguf", b"GGUF\3\0\0\0", "is a model"),
+        ("model.safetensors", b"\x10\0\0\0\0\0\0\0{}", "a model's weights"),
+        ("a.bin", bytes(range(256)) * 4, "binary file"),
+        ("a.dat", b"\1\2\3\4\5" * 100, "binary file"),
+        ("sheet.xlsx", zipped({"xl/workbook.xml": "x"}), "is a spreadsheet"),
+        ("talk.pptx", zipped({"ppt/presentation.xml": "x"}), "is a presentation"),
+        ("text.odt", zipped({"content.xml": "x"}), "OpenDocument"),
+        ("text.pages", zipped({"Index/Document.iwa": "x"}), "Pages"),
+        ("book.epub", zipped({"META-INF/container.xml": "x"}), "EPUB"),
+        ("things.zip", zipped({"a.txt": "x"}), "is an archive"),
+        ("empty.txt", b"", "is empty"),
+        ("blank.txt", b" \n\n", "is empty"),
+        ("scan.pdf", pdf(["", ""]), "its pages are pictures"),
+        ("secret.pdf", pdf(["Hi"], encrypt="x"), "protected by a password"),
+        ("half.pdf", pdf(["Hi"])[:40], "is damaged"),
+        ("half.docx", docx(paragraph("Hi"))[:300], "is damaged"),
+        ("wrong.docx", zipped({"word/document.xml": "<no"}), "is damaged"),
+        ("none.docx", docx(paragraph("")), "has no text"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_reason(read: Reading, name: str, content: bytes, words: str) -> None:
+    assert words in read.refusal(name, content).message
+
+
+def test_after_a_refusal_the_next_file_is_read(read: Reading) -> None:
+    read.refusal("photo.png", b"\x89PNG\r\n\x1a\n\0\0")
+    assert read("a.txt", "Hi").parts == ("Hi",)
+
+
+def test_links_lead_to_files_and_what_is_no_file_is_not_waited_for(reader: FileReader, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Hi")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "gone").symlink_to(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "pipe")
+    assert reader.read(tmp_path / "link.txt").parts == ("Hi",)
+    for path, words in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "pipe", "is no ordinary file"),
+        (Path("/dev/zero"), "is no ordinary file"),
+        (tmp_path / "gone", "is not there any more"),
+        (tmp_path / "circle", "cannot be read"),
+        (tmp_path / ("x" * 300), "cannot be read"),
+    ):
+        with pytest.raises(FileRefusedError, match=words):
+            reader.read(path)
+
+
+def test_a_name_is_shown_in_one_printable_line(reader: FileReader, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"in\nvoice\x1b[31m \xff \xe2\x80\xaegpj.txt")
+    path.write_text("Hi")
+    file = reader.read(path)
+    assert file.parts == ("Hi",)
+    assert file.name.isprintable()
+    assert file.name.startswith("in voice [31m")

@@ -1,0 +1,179 @@
+"""Files on their way from the message field into the prompt."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.attachments.choosing import Part
+from rdchat.errors import PromptTooLongError
+from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.files.pending_files import MOST_FILES, PendingFile
+from rdchat.services.files.token_counts import TokenCount, tokens_of
+from tests.chat.attachments.documents import pdf
+from tests.services.fakes import ScriptedEngine
+from tests.services.window import WAIT_MS, Window
+
+
+def bring(window: Window, *paths: Path) -> list[PendingFile]:
+    """Add files and wait until they are read and counted."""
+    files = window.controller.files
+    files.add([str(path) for path in paths])
+    window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
+    return list(files.files)
+
+
+def asked(engine: ScriptedEngine, place: int = -1) -> list[str]:
+    return [message.content for message in engine.requests[place].messages]
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    path = tmp_path / "prices.csv"
+    path.write_text("apples,3\npears,4\n")
+    return path
+
+
+def test_a_file_stands_before_the_question_and_stays_the_same_for_the_next_one(
+    window: Window, engine: ScriptedEngine, prices: Path
+) -> None:
+    (file,) = bring(window, prices)
+    assert (file.name, file.count) == ("prices.csv", TokenCount(5))  # words, in the scripted engine
+    window.ask("How much?")
+    told = '<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\nHow much?'
+    assert asked(engine) == [told]
+    assert window.controller.files.files == ()
+    window.ask("And both?")
+    assert asked(engine) == [told, "Hello, you!", "And both?"]
+    assert window.texts[0] == "How much?"
+    assert window.controller.messages[0].files[0].name == "prices.csv"
+
+
+def test_an_edited_question_keeps_its_files(window: Window, engine: ScriptedEngine, prices: Path) -> None:
+    bring(window, prices)
+    window.ask("How much?")
+    window.controller.edit_message(window.controller.messages[0].id, "Which is cheaper?")
+    window.wait_for(EngineState.IDLE)
+    assert asked(engine) == ['<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\nWhich is cheaper?']
+    assert window.controller.messages[0].siblings == 2
+
+
+def test_files_are_told_after_a_restart(window: Window, engine: ScriptedEngine, prices: Path, tmp_path: Path) -> None:
+    bring(window, prices)
+    window.ask("How much?")
+    before = asked(engine)
+    prices.unlink()
+    window.controller.desk.new_chat()
+    window.controller.desk.open_conversation(window.controller.desk.conversations()[0].id)
+    window.ask("And now?")
+    assert asked(engine)[0] == before[0]
+
+
+def test_the_meter_counts_files_before_and_after_they_are_sent(window: Window, prices: Path) -> None:
+    meter = window.controller.context.meter
+    meter.set_typed("How much?")
+    window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.tokens == 3, timeout=WAIT_MS)
+    bring(window, prices)
+    window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.tokens == 8, timeout=WAIT_MS)
+    meter.set_typed("")
+    window.ask("How much?")
+    window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.tokens == 8 + 3, timeout=WAIT_MS)
+
+
+def test_a_message_waits_for_its_files(window: Window, tmp_path: Path) -> None:
+    (tmp_path / "long.pdf").write_bytes(pdf(["page"] * 30))
+    window.controller.files.add([str(tmp_path / "long.pdf")])
+    window.controller.send("Well?")
+    assert window.seen.refused == [("Well?", "long.pdf is still being read. Wait a moment, or take it out.")]
+    assert window.texts == []
+
+
+def test_what_cannot_be_read_is_told_and_gone(window: Window, tmp_path: Path, prices: Path) -> None:
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    refusals: list[str] = []
+    window.controller.files.refused.connect(refusals.append)
+    bring(window, tmp_path / "photo.png", prices)
+    window.qtbot.waitUntil(lambda: bool(refusals), timeout=WAIT_MS)
+    assert [file.name for file in window.controller.files.files] == ["prices.csv"]
+    assert refusals == [
+        "photo.png is an image, and rdchat cannot look at images yet. Describe it, or type in what it says."
+    ]
+
+
+def test_one_that_is_taken_out_while_it_is_read_does_not_come_back(
+    window: Window, tmp_path: Path, prices: Path
+) -> None:
+    (tmp_path / "long.pdf").write_bytes(pdf(["page"] * 400))
+    files = window.controller.files
+    files.add([str(tmp_path / "long.pdf")])
+    files.remove(files.files[0].id)
+    assert [file.name for file in bring(window, prices)] == ["prices.csv"]
+    window.ask("How much?")
+    assert len(window.controller.messages[0].files) == 1
+
+
+def test_each_chat_has_its_own(window: Window, prices: Path) -> None:
+    window.ask("Hi")
+    bring(window, prices)
+    window.controller.desk.new_chat()
+    assert window.controller.files.files == ()
+    window.controller.desk.open_conversation(window.controller.desk.conversations()[0].id)
+    assert [file.name for file in window.controller.files.files] == ["prices.csv"]
+
+
+def test_more_than_the_model_takes_is_not_sent_until_a_part_is_chosen(
+    window: Window, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    engine.context_length = 100
+    window.controller.load_model("/models/short")
+    window.wait_for(EngineState.IDLE)
+    (tmp_path / "long.txt").write_text("word " * 200)
+    (file,) = bring(window, tmp_path / "long.txt")
+    assert window.controller.files.too_long
+    window.controller.send("What is it about?")
+    assert window.seen.refused == [
+        ("What is it about?", "This file is more than the model takes. Choose a part first.")
+    ]
+    window.controller.files.choose(file.id, Part("word " * 20, "the first 10% of it"))
+    window.qtbot.waitUntil(lambda: window.controller.files.tokens is not None, timeout=WAIT_MS)
+    window.ask("What is it about?")
+    assert asked(engine)[0].startswith('<file name="long.txt" part="the first 10% of it">\nword ')
+    assert window.controller.messages[0].files[0].taken == "the first 10% of it"
+
+
+def test_another_model_counts_anew(window: Window, engine: ScriptedEngine, prices: Path) -> None:
+    bring(window, prices)
+    engine.load_gate.shut()
+    window.controller.load_model("/models/other")
+    window.wait_for(EngineState.LOADING)
+    assert window.controller.files.tokens is None
+    window.controller.send("How much?")
+    assert "still loading" in window.seen.refused[-1][1]
+    engine.load_gate.open()
+    window.qtbot.waitUntil(lambda: window.controller.files.tokens is not None, timeout=WAIT_MS)
+
+
+def test_a_message_takes_so_many_files(window: Window, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.txt" for number in range(MOST_FILES + 1)]
+    for path in paths:
+        path.write_text("x")
+    refusals: list[str] = []
+    window.controller.files.refused.connect(refusals.append)
+    assert len(bring(window, *paths)) == MOST_FILES
+    assert refusals == ["A message takes 20 files at most."]
+
+
+def test_far_too_many_tokens_are_reckoned_from_a_sample() -> None:
+    def count(messages: Sequence[ChatMessage]) -> int:
+        assert messages[0].role is Role.USER
+        tokens = len(messages[0].content) // 4 + 9
+        if tokens > 5000:
+            raise PromptTooLongError("too long")
+        return tokens
+
+    assert tokens_of("x" * 400, count) == TokenCount(100 - 0 + 1, exact=True)
+    far = tokens_of("x" * 1_000_000, count)
+    assert not far.exact
+    assert abs(far.tokens - 250_000) < 1000
+    assert far.words == "about 250,000 tokens"

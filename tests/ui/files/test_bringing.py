@@ -1,0 +1,165 @@
+"""Files are brought, shown, taken out, sent and read again, by mouse and keyboard."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication, QImage
+from PySide6.QtWidgets import QApplication, QFileDialog
+from pytestqt.qtbot import QtBot
+
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.files.chips import FileChip
+from rdchat.ui.files.file_view import FileView
+from rdchat.ui.transcript.person_message import PersonMessage
+from rdchat.ui.window.main_window import MainWindow
+from tests.chat.attachments.documents import pdf
+from tests.ui.conftest import Chat
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    path = tmp_path / "prices.csv"
+    path.write_text("apples,3\npears,4\n")
+    return path
+
+
+def mime(*paths: Path) -> QMimeData:
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    return data
+
+
+def drop(window: MainWindow, *paths: Path) -> None:
+    data = mime(*paths)
+    action, buttons, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    enter = QDragEnterEvent(QPointF(300, 300), action, data, buttons, keys)
+    QApplication.sendEvent(window, enter)
+    assert enter.isAccepted()
+    QApplication.sendEvent(window, QDropEvent(QPointF(300, 300), action, data, buttons, keys))
+
+
+def chips(window: MainWindow) -> Sequence[FileChip]:
+    return window.conversation.composer.files.chips
+
+
+def names(window: MainWindow) -> list[str]:
+    return [chip.accessibleName() for chip in chips(window)]
+
+
+def counted(qtbot: QtBot, window: MainWindow, number: int = 1) -> None:
+    qtbot.waitUntil(
+        lambda: len(chips(window)) == number and all("token" in name for name in names(window)), timeout=10_000
+    )
+
+
+def test_files_that_are_dropped_become_chips_with_their_tokens(
+    qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path, tmp_path: Path
+) -> None:
+    chat.start()
+    (tmp_path / "report.pdf").write_bytes(pdf(["One", "Two"]))
+    drop(window, prices, tmp_path / "report.pdf")
+    counted(qtbot, window, 2)
+    assert names(window) == ["prices.csv, 5 tokens · <1%", "report.pdf, 9 tokens · <1%"]
+    assert window.conversation.composer.files.isVisible()
+    assert not chat.engine.loads[1:], "nothing was taken for a model"
+
+
+def test_a_folder_or_a_model_that_is_dropped_is_still_a_model(
+    qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path
+) -> None:
+    chat.start()
+    (tmp_path / "model").mkdir()
+    drop(window, tmp_path / "model")
+    qtbot.waitUntil(lambda: len(chat.engine.loads) == 2)
+    assert not chips(window)
+
+
+def test_the_button_asks_for_files(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path, tmp_path: Path) -> None:
+    chat.start()
+    qtbot.mouseClick(window.conversation.composer.attach, Qt.MouseButton.LeftButton)
+    (dialog,) = [each for each in window.findChildren(QFileDialog) if each.isVisible()]
+    assert dialog.fileMode() is QFileDialog.FileMode.ExistingFiles
+    dialog.filesSelected.emit([str(prices)])
+    dialog.close()
+    counted(qtbot, window)
+
+
+def test_copied_files_are_pasted_as_files_and_text_as_text(
+    qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path
+) -> None:
+    chat.start()
+    field = window.conversation.composer.field
+    QGuiApplication.clipboard().setMimeData(mime(prices))
+    qtbot.keyClick(field, Qt.Key.Key_V, Qt.KeyboardModifier.ControlModifier)
+    counted(qtbot, window)
+    assert field.toPlainText() == ""
+    QGuiApplication.clipboard().setText("Hello")
+    qtbot.keyClick(field, Qt.Key.Key_V, Qt.KeyboardModifier.ControlModifier)
+    assert field.toPlainText() == "Hello"
+
+
+def test_an_image_that_is_pasted_is_refused_in_words(window: MainWindow) -> None:
+    data = QMimeData()
+    data.setImageData(QImage(4, 4, QImage.Format.Format_RGB32))
+    window.conversation.composer.field.insertFromMimeData(data)
+    assert window.conversation.composer.note.text() == "rdchat cannot look at images yet."
+
+
+def test_what_is_refused_is_said_below_the_field(qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path) -> None:
+    chat.start()
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "b.zip").write_bytes(b"PK\3\4")
+    drop(window, tmp_path / "a.png", tmp_path / "b.zip")
+    note = window.conversation.composer.note
+    qtbot.waitUntil(lambda: "b.zip" in note.text(), timeout=10_000)
+    assert "a.png is an image" in note.text()
+    assert not chips(window)
+
+
+def test_a_chip_is_taken_out_by_its_button(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path) -> None:
+    chat.start()
+    drop(window, prices)
+    counted(qtbot, window)
+    remove = chips(window)[0].remove
+    assert remove is not None
+    assert remove.accessibleName() == "Take prices.csv out"
+    qtbot.keyClick(remove, Qt.Key.Key_Space)
+    assert not chips(window)
+    assert not window.conversation.composer.files.isVisible()
+
+
+def test_a_sent_message_shows_its_files_and_opens_what_was_sent(
+    qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path
+) -> None:
+    chat.start()
+    drop(window, prices)
+    counted(qtbot, window)
+    qtbot.keyClicks(window.conversation.composer.field, "How much?")
+    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
+    chat.wait_for(EngineState.IDLE)
+    assert not chips(window)
+    (message,) = window.conversation.transcript.findChildren(PersonMessage)
+    (chip,) = message.findChildren(FileChip)
+    assert chip.accessibleName() == "prices.csv, 17 characters"
+    assert chip.isVisible()
+    assert chip.geometry().bottom() < message.body.geometry().top()
+    qtbot.mouseClick(chip, Qt.MouseButton.LeftButton)
+    (view,) = window.findChildren(FileView)
+    qtbot.waitUntil(lambda: bool(view.text.toPlainText()))
+    assert view.text.toPlainText() == "apples,3\npears,4\n"
+    assert view.text.isReadOnly()
+    qtbot.keyClick(view, Qt.Key.Key_Escape)
+    assert not view.isVisible()
+
+
+def test_the_files_of_each_chat_are_its_own(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path) -> None:
+    chat.start()
+    chat.say("Hi")
+    drop(window, prices)
+    counted(qtbot, window)
+    chat.controller.desk.new_chat()
+    assert not chips(window)
+    chat.controller.desk.open_conversation(chat.controller.desk.conversations()[0].id)
+    assert len(chips(window)) == 1
