@@ -205,3 +205,25 @@ def export(store: ConversationStore, path: Path, kind: str, chats: list[int], *,
 def imported(store: ConversationStore, path: Path) -> FileReport:
     (report,) = Import(store.path, lambda _told: None, considerate=False).run([path]).files
     return report
+
+
+def test_a_branch_has_the_files_of_its_messages(store: ConversationStore) -> None:
+    asked = ask(store, some_file())
+    for _ in store.organiser.copying(asked.conversation_id, "Branch", asked.id):
+        pass
+    (branch,) = (chat for chat in store.conversations() if chat.title == "Branch")
+    assert [message.files for message in store.messages(branch.id)] == [asked.files]
+
+
+def test_a_deleted_message_is_not_found_by_its_file_nor_exported(store: ConversationStore, tmp_path: Path) -> None:
+    first = ask(store, text="First")
+    asked = store.add_message(first.conversation_id, first.id, Role.USER, "How much?", files=[some_file()])
+    deleted = store.message_bin.delete(asked.id)
+    reader = SearchReader(store.path)
+    assert not reader.search(SearchQuery("prices")).hits
+    assert not reader.messages_with(first.conversation_id, "prices").ids
+    export(store, tmp_path / "all.json", "json", [first.conversation_id])
+    assert "Prices" not in (tmp_path / "all.json").read_text()
+    assert texts_in(store.path) == [TEXT]
+    store.message_bin.restore(deleted)
+    assert len(reader.search(SearchQuery("prices")).hits) == 1
