@@ -42,6 +42,7 @@ class TranscriptView(QWidget):
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
     quote_requested = Signal(str)
+    compare_requested = Signal(int)
     delete_requested = Signal(int)
     branch_requested = Signal(int)
     cut_undo_requested = Signal(int)
@@ -241,6 +242,7 @@ class TranscriptView(QWidget):
         widget.alternative_requested.connect(self.alternative_requested)
         widget.tokens_requested.connect(self.tokens_requested)
         widget.quote_requested.connect(self.quote_requested)
+        widget.compare_requested.connect(self.compare_requested)
         widget.delete_requested.connect(self.delete_requested)
         widget.branch_requested.connect(self.branch_requested)
         for asked in (widget.edit_submitted, widget.regenerate_requested):
