@@ -61,7 +61,7 @@ class TextWork(QObject):
         with self._storage.writing():
             self._recorder.flush()  # what is edited is what the store has
             old = self._store.message(message_id)
-            if text == old.parts.answer:
+            if text == old.parts.answer.strip("\n"):
                 return
             self._chat.add_edited_reply(old, text)
             self.transcript_changed.emit()

@@ -139,6 +139,12 @@ class TranscriptView(QWidget):
                 widget.copy()
                 return
 
+    def focus_last(self) -> None:
+        """Give the last message the keyboard."""
+        widgets = list(self._column.widgets())
+        if widgets:
+            widgets[-1].body.setFocus()
+
     def quote_selection(self) -> bool:
         """Have what is selected in a message quoted; False where nothing is."""
         bodies = [body for widget in self._column.widgets() for body in widget.bodies]
