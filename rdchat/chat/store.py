@@ -330,6 +330,10 @@ class ConversationStore:
             connection.execute(ACTIVATE, (leaf,))
         return self.path_to(leaf)
 
+    def alternatives(self, message_id: int) -> list[Message]:
+        """Return a message and its alternatives, oldest first; of one that is deleted, those that are left."""
+        return [self.message(row[0]) for row in self._database.rows(SIBLINGS, message_id)]
+
     def count_replies(self, prompt_id: int) -> int:
         """Return how many replies a prompt ever had, those that were deleted included."""
         sql = "SELECT count(*) FROM messages WHERE parent_id = ? AND role = 'assistant'"

@@ -109,11 +109,11 @@ class ChatOrder(QObject):
 
     def duplicate(self, chat: Conversation) -> None:
         """Copy a conversation; `copied` tells when the copy is in the list."""
-        self._copy(chat, "Duplicate", _copy_names(chat.title, "{} copy{}"))
+        self._copy(chat, "Duplicate", _copy_names(chat.title, "{0} copy{1}"))
 
     def branch(self, chat: Conversation, message_id: int) -> None:
         """Copy the path of a conversation up to a message; `copied` tells when the copy is in the list."""
-        self._copy(chat, "Branch", _copy_names(chat.title, "{} (branch{})"), message_id)
+        self._copy(chat, "Branch", _copy_names(chat.title, "Branch{1} of {0}"), message_id)
 
     def _copy(self, chat: Conversation, what: str, names: Iterator[str], last_id: int | None = None) -> None:
         titles = {each.title for each in self._store.conversations()}
@@ -246,7 +246,7 @@ def named(title: str) -> str:
 
 
 def _copy_names(title: str, form: str) -> Iterator[str]:
-    """Yield names made of a title and a number, which the first one has not: `{} copy{}`."""
+    """Yield names made of a title and a number, which the first one has not: `{0} copy{1}`."""
     title = title[:_LONGEST_COPIED]  # the end of the name says what it is, and is not to be cut
     yield form.format(title, "")
     for number in count(2):

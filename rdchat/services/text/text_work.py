@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.chat.conversation import Notice
+from rdchat.chat.conversation import Message, Notice
 from rdchat.chat.storage.message_bin import DeletedMessage
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
@@ -61,11 +61,24 @@ class TextWork(QObject):
         with self._storage.writing():
             self._recorder.flush()  # what is edited is what the store has
             old = self._store.message(message_id)
-            if text == old.parts.answer:
+            if text == old.parts.answer.strip("\n"):
                 return
             self._chat.add_edited_reply(old, text)
             self.transcript_changed.emit()
         self._desk.refresh()
+
+    # Alternatives
+
+    def alternatives(self, message_id: int) -> list[Message]:
+        """Return a message and its alternatives, oldest first, with what is not stored of them yet."""
+        found: list[Message] = []
+        with self._storage.reading():
+            found += [self._recorder.shown(each) for each in self._store.alternatives(message_id)]
+        return found
+
+    def has(self, message_id: int) -> bool:
+        """Whether there is a message that is not deleted."""
+        return any(each.id == message_id for each in self.alternatives(message_id))
 
     # Deleting
 

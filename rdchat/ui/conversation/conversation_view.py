@@ -85,6 +85,7 @@ class ConversationView(Ground):
         transcript.alternative_requested.connect(controller.show_alternative)
         transcript.quote_requested.connect(self.composer.quote)
         transcript.delete_requested.connect(controller.text.delete_message)
+        transcript.delete_requested.connect(lambda _id: transcript.focus_last())
         transcript.branch_requested.connect(controller.text.branch)
         transcript.file_requested.connect(self.files.view)
         self.find_bar.version_requested.connect(lambda message_id: controller.show_alternative(message_id, 0))
@@ -189,10 +190,9 @@ class ConversationView(Ground):
         if not borrowed.holds:
             self.banners.close_banner("borrowed")
             return
-        banner = Banner(
-            self._theme, f"{borrowed.name} writes this one reply; {borrowed.own_name} comes back then", icon="model"
-        )
-        banner.add_action(f"Stay with {borrowed.name}", borrowed.stay)
+        words = f"{borrowed.name} writes this one reply"
+        banner = Banner(self._theme, words, f"{borrowed.own_name} comes back afterwards.", icon="model")
+        banner.add_action("Stay with it", borrowed.stay).setAccessibleDescription(borrowed.name)
         self.banners.show_banner(banner, "borrowed")
 
     def _show_unloaded_banner(self) -> None:

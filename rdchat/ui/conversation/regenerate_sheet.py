@@ -21,7 +21,8 @@ from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 from rdchat.ui.settings.sampling_form import SpinBox
 
-_WIDTH = 440
+_FIELD_WIDTH = 340
+_NAME_SHOWN = 28  # characters
 _PROMPT_LINES = 5
 
 type ModelChoice = tuple[str, str | None]  # its name, and as it is loaded
@@ -56,15 +57,16 @@ class RegenerateSheet(QDialog):
         self._find_models = models
         self._models: list[ModelChoice | None] = [None] if own_model else []
         self.setWindowTitle("Regenerate with…")
-        self.setFixedWidth(_WIDTH)
         self.model = QComboBox()
         self.model.setAccessibleName("Model")
         self.model.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.model.addItems([own_model] if own_model else [])
         self.offer_found()
-        self.loading = ThemedLabel(theme, "It has to be loaded first, in the place of the present one.", "muted", -1)
+        self.loading = ThemedLabel(theme, "It is loaded first, in the place of the present one.", "muted", -1)
         self.loading.setWordWrap(True)
-        self.back = QCheckBox(f"Go back to {own_model} afterwards")
+        short = own_model if len(own_model) <= _NAME_SHOWN else f"{own_model[: _NAME_SHOWN - 1].rstrip()}…"
+        self.back = QCheckBox(f"Go back to {short} afterwards")
+        self.back.setToolTip(own_model)
         self.back.setChecked(True)
         self.temperature = SpinBox(0, 10, 0.1, 2)
         self.temperature.setValue(sampling.temperature)
@@ -75,6 +77,7 @@ class RegenerateSheet(QDialog):
         self.prompt.setAccessibleName("System prompt")
         self.prompt.setPlaceholderText("None")
         self.prompt.setTabChangesFocus(True)
+        self.prompt.setMinimumWidth(_FIELD_WIDTH)
         self.prompt.setFixedHeight(self.prompt.fontMetrics().lineSpacing() * _PROMPT_LINES + 12)
         self.buttons = QDialogButtonBox()
         cancel = self.buttons.addButton("Cancel", QDialogButtonBox.ButtonRole.RejectRole)
@@ -94,7 +97,7 @@ class RegenerateSheet(QDialog):
         form = QFormLayout()
         form.setHorizontalSpacing(SMALL)
         form.setVerticalSpacing(SMALL)
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         form.setLabelAlignment(Qt.AlignmentFlag.AlignRight)
         for name, field in (
             ("Model", self.model),

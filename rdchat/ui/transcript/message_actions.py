@@ -45,6 +45,9 @@ class MessageActions(QWidget):
         self._details.clicked.connect(self._show_details)
         self._tokens = IconButton("tokens", self.tr("Show tokens"), theme, self)
         self._tokens.clicked.connect(self.tokens_requested)
+        self._answer = IconButton("regenerate", self.tr("Get a reply"), theme, self)
+        self._answer.clicked.connect(self.regenerate_requested)
+        self._answer.hide()
         self._more = IconButton("more", self.tr("More"), theme, self)
         self._more.clicked.connect(self._open_menu)
         self._facts = FactsLine(theme, self)
@@ -55,7 +58,7 @@ class MessageActions(QWidget):
         row.setSpacing(0)
         if person:
             row.addStretch()
-        self._buttons = (self._copy, self._change, self._details, self._tokens, self._more)
+        self._buttons = (self._copy, self._change, self._answer, self._details, self._tokens, self._more)
         for widget in (self._previous, self._place, self._next, *self._buttons):
             row.addWidget(widget)
         row.addWidget(self._facts, 0 if person else 1)
@@ -92,6 +95,10 @@ class MessageActions(QWidget):
     def say_copied(self) -> None:
         """Say for a moment that the message was copied."""
         self._copy.say_copied()
+
+    def offer_reply(self, offered: bool) -> None:
+        """Offer to have a prompt answered that has no reply."""
+        self._answer.setVisible(offered)
 
     def set_revealed(self, revealed: bool, hovered: bool) -> None:
         """Show the buttons, and under the pointer the statistics; or conceal them unless one has the focus."""

@@ -33,7 +33,8 @@ class MessageEditor(QWidget):
         self._edit.setAccessibleName(self.tr("Edit the reply") if of_reply else self.tr("Edit your message"))
         self._edit.setTabChangesFocus(True)
         self._edit.document().setDocumentMargin(SMALL)
-        self._edit.moveCursor(QTextCursor.MoveOperation.End)
+        if not of_reply:
+            self._edit.moveCursor(QTextCursor.MoveOperation.End)
         self._save = QPushButton(self.tr("Save") if of_reply else self.tr("Save and send"), self)
         self._save.setDefault(True)
         if of_reply:

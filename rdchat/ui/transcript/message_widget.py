@@ -26,6 +26,7 @@ class MessageWidget(QWidget):
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
     quote_requested = Signal(str)  # Markdown
+    compare_requested = Signal(int)
     delete_requested = Signal(int)
     branch_requested = Signal(int)
     file_requested = Signal(object)  # an `AttachedFile`
@@ -95,13 +96,16 @@ class MessageWidget(QWidget):
         """Return what the context menu offers below that, for every message."""
         above = QAction(menu)
         above.setSeparator(True)
+        compare = QAction(self.tr("Compare alternatives"), menu)
+        compare.triggered.connect(lambda: self.compare_requested.emit(self.message.id))
+        compare.setVisible(self.message.siblings > 1)
         branch = QAction(self.tr("Branch into new chat"), menu)
         branch.triggered.connect(lambda: self.branch_requested.emit(self.message.id))
         delete = QAction(self.tr("Delete message"), menu)
         delete.triggered.connect(lambda: self.delete_requested.emit(self.message.id))
         for action in (branch, delete):
             action.setEnabled(self.message.status is not MessageStatus.STREAMING)
-        return [above, branch, delete]
+        return [above, compare, branch, delete]
 
     # --- drawing in steps
 

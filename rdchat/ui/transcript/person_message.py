@@ -28,6 +28,7 @@ class PersonMessage(MessageWidget):
         self._files = SentFiles(message.files, theme, self)
         self._files.opened.connect(self.file_requested)
         self.actions_row.edit_requested.connect(self.edit)
+        self.actions_row.regenerate_requested.connect(lambda: self.regenerate_requested.emit(self.message.id))
         self.show_message(message)
 
     def show_message(self, message: Message) -> None:
@@ -55,6 +56,10 @@ class PersonMessage(MessageWidget):
         row.setGeometry(0, self._bubble.bottom() + TIGHT, width, row.HEIGHT)
         self.update()
         return self._bubble.bottom() + 1 + TIGHT + row.HEIGHT
+
+    def set_last(self, last: bool) -> None:
+        self.actions_row.offer_reply(last)
+        super().set_last(last)
 
     def message_actions(self, menu: QMenu) -> list[QAction]:
         edit = QAction(self.tr("Edit message"), menu)

@@ -134,7 +134,7 @@ class ReplyMessage(MessageWidget):
         """Turn the answer into an editor; what was thought is not the person's to write."""
         if self._editor:
             return
-        self._editor = MessageEditor(self.copied_text(), self.theme, self, of_reply=True)
+        self._editor = MessageEditor(self.copied_text().strip("\n"), self.theme, self, of_reply=True)
         self._editor.submitted.connect(self._submit)
         self._editor.cancelled.connect(self._close_editor)
         self._editor.height_changed.connect(self.height_changed)
@@ -144,7 +144,7 @@ class ReplyMessage(MessageWidget):
 
     def _submit(self, text: str) -> None:
         self._close_editor()
-        if text != self.copied_text():
+        if text != self.copied_text().strip("\n"):
             self.edit_submitted.emit(self.message.id, text)
 
     def _close_editor(self) -> None:

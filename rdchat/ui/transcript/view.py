@@ -42,6 +42,7 @@ class TranscriptView(QWidget):
     alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
     quote_requested = Signal(str)
+    compare_requested = Signal(int)
     delete_requested = Signal(int)
     branch_requested = Signal(int)
     cut_undo_requested = Signal(int)
@@ -138,6 +139,12 @@ class TranscriptView(QWidget):
             if widget and message.role is Role.ASSISTANT:
                 widget.copy()
                 return
+
+    def focus_last(self) -> None:
+        """Give the last message the keyboard."""
+        widgets = list(self._column.widgets())
+        if widgets:
+            widgets[-1].body.setFocus()
 
     def quote_selection(self) -> bool:
         """Have what is selected in a message quoted; False where nothing is."""
@@ -242,6 +249,7 @@ class TranscriptView(QWidget):
         widget.alternative_requested.connect(self.alternative_requested)
         widget.tokens_requested.connect(self.tokens_requested)
         widget.quote_requested.connect(self.quote_requested)
+        widget.compare_requested.connect(self.compare_requested)
         widget.delete_requested.connect(self.delete_requested)
         widget.branch_requested.connect(self.branch_requested)
         widget.file_requested.connect(self.file_requested)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from PySide6.QtCore import QObject
-from PySide6.QtWidgets import QApplication, QMenu
+from PySide6.QtWidgets import QApplication, QLineEdit, QMenu, QPlainTextEdit, QTextEdit
 
 from rdchat.chat.conversation import Conversation
 from rdchat.services.chat.chat_controller import ChatController
@@ -89,10 +89,13 @@ class ChatCommands(QObject):
             self._desk.archive_conversation(chat.id)
 
     def _undo(self) -> None:
-        """Take back what was done last to the list; in a text field the key undoes typing instead."""
-        if not hasattr(QApplication.focusWidget(), "undo"):
-            self._conversation.banners.close_banner("undo")
-            self._desk.undo()
+        """Take back what was done last to chats and messages; in a text field the key undoes typing instead."""
+        focused = QApplication.focusWidget()
+        if isinstance(focused, QLineEdit | QPlainTextEdit | QTextEdit) and not focused.isReadOnly():
+            focused.undo()
+            return
+        self._conversation.banners.close_banner("undo")
+        self._desk.undo()
 
     def _find(self) -> None:
         """Search the open chat; where there is none, all of them."""

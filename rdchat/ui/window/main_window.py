@@ -157,6 +157,7 @@ class MainWindow(QMainWindow):
         self.panel.ledger_requested.connect(actions.ledger.trigger)
         actions.tokens.triggered.connect(lambda: self.windows.show_tokens(controller.messages[-1].id))
         self.conversation.transcript.tokens_requested.connect(self.windows.show_tokens)
+        self.conversation.transcript.compare_requested.connect(self.windows.compare)
         actions.race.triggered.connect(lambda: self.windows.open_race(composer.text))
         actions.benchmark.triggered.connect(lambda: show_in_front(self.windows.benchmark))
         actions.larger.triggered.connect(lambda: self._set_text_size(controller.preferences.settings.text_size + 1))

@@ -111,9 +111,10 @@ class WindowActions(QObject):
                 actions.append(None)
                 continue
             action = self._action(text, key)
-            action.triggered.connect(lambda _checked=False, slot=slot: _call_focused(slot))
             if key is _Standard.Undo:
                 self.undo = action  # the window undoes more than typing
+            else:
+                action.triggered.connect(lambda _checked=False, slot=slot: _call_focused(slot))
             actions.append(action)
         return actions
 

@@ -73,6 +73,14 @@ class Windows:
         self._chat_of_tokens = chat.id if chat else None
         self.drafts.show_reply(message_id)
 
+    def compare(self, message_id: int) -> None:
+        """Show two alternatives of a message of the open chat beside each other."""
+        from rdchat.ui.alternatives import AlternativesWindow  # noqa: PLC0415
+
+        message = next((each for each in self._controller.messages if each.id == message_id), None)
+        if message is not None:
+            AlternativesWindow(self._controller, message, self._theme, self._parent).open_in_front()
+
     def _close_tokens_of(self, conversation_id: int) -> None:
         """Take the tokens of a chat away with the chat."""
         if conversation_id == self._chat_of_tokens:

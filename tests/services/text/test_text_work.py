@@ -25,7 +25,7 @@ def test_an_edited_reply_is_an_alternative_and_what_the_model_is_told(window: Wi
 def test_an_edit_that_changes_nothing_adds_nothing(window: Window, engine: ScriptedEngine) -> None:
     engine.replies = [Reply(("<think>hm</think>", "\n\nYes."))]
     own = window.ask("Hi")
-    window.controller.edit_message(own.id, own.parts.answer)
+    window.controller.edit_message(own.id, "Yes.")
     assert window.controller.messages[-1].siblings == 1
     window.controller.edit_message(own.id, "  \n")
     assert window.controller.messages[-1].siblings == 1
@@ -130,7 +130,7 @@ def test_a_branch_is_opened_and_named_after_its_chat(window: Window) -> None:
     window.controller.desk.order.copied.connect(window.controller.desk.open_conversation)  # as the sidebar does
     window.controller.text.branch(own.id)
     window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"])
-    assert window.titles == ["Hi (branch)", "Hi"]
+    assert window.titles == ["Branch of Hi", "Hi"]
     assert window.controller.desk.chat_system_prompt == "Be brief."
     window.controller.desk.undo()
     assert window.titles == ["Hi"]

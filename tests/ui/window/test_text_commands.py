@@ -56,12 +56,35 @@ def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat
     assert not window.actions_.restore_message.isEnabled()
 
 
+def test_after_deleting_undo_is_at_hand_but_a_text_field_undoes_typing(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
+    chat.start()
+    chat.say("Hi")
+    before = texts(chat)
+    choose(qtbot, window, -1, "Delete message")
+    assert window.focusWidget() is shown(window, 0).body
+    window.actions_.undo.trigger()
+    assert texts(chat) == before
+    choose(qtbot, window, -1, "Delete message")
+    field = window.conversation.composer.field
+    field.setFocus()
+    qtbot.keyClicks(field, "typed")
+    window.actions_.undo.trigger()
+    assert (texts(chat), field.toPlainText()) == (["Hi"], "")
+    window.actions_.undo.trigger()
+    assert texts(chat) == ["Hi"]
+
+
 def test_a_prompt_whose_reply_was_deleted_gets_another_one(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")
     choose(qtbot, window, -1, "Delete message")
     choose(qtbot, window, -1, "Get a reply")
-    qtbot.waitUntil(lambda: texts(chat) == ["Hi", "Hello, you!"])
+    qtbot.waitUntil(lambda: texts(chat) == ["Hi", "Hello, you!"] and not chat.writing)
+    choose(qtbot, window, -1, "Delete message")
+    qtbot.mouseClick(button(shown(window, -1), "Get a reply"), Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: texts(chat) == ["Hi", "Hello, you!"] and not chat.writing)
 
 
 def test_a_branch_opens(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
@@ -69,7 +92,7 @@ def test_a_branch_opens(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.say("Hi")
     chat.say("More")
     choose(qtbot, window, 1, "Branch into new chat")
-    qtbot.waitUntil(lambda: window.windowTitle() == "Hi (branch)")
+    qtbot.waitUntil(lambda: window.windowTitle() == "Branch of Hi")
     assert texts(chat) == ["Hi", "Hello, you!"]
 
 

@@ -1,0 +1,74 @@
+"""Which words of two texts differ, found beside the window's own work."""
+
+import re
+import struct
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from PySide6.QtCore import QObject, Signal
+
+from rdchat.services.background.latest_task import LatestTask
+
+type Spans = tuple[tuple[int, int], ...]
+
+# a word; a character of a script without spaces between words; a sign
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+|[^\s]")
+_EXACT = 3000  # words of a text up to which the longest common parts are found; beyond, frequent words are passed over
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Two texts, and where each has words that the other has not: begin and end, in UTF-16 units as Qt counts."""
+
+    one: str
+    other: str
+    in_one: Spans = ()
+    in_other: Spans = ()
+
+
+def differences(one: str, other: str) -> Differences:
+    """Compare two texts word by word."""
+    words = [list(_WORD.finditer(_units(text))) for text in (one, other)]
+    first, second = ([word[0] for word in found] for found in words)
+    exact = max(len(first), len(second)) <= _EXACT
+    matcher = SequenceMatcher(None, first, second, autojunk=not exact)
+    in_one: list[tuple[int, int]] = []
+    in_other: list[tuple[int, int]] = []
+    for kind, begin, end, other_begin, other_end in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        if end > begin:
+            in_one.append((words[0][begin].start(), words[0][end - 1].end()))
+        if other_end > other_begin:
+            in_other.append((words[1][other_begin].start(), words[1][other_end - 1].end()))
+    return Differences(one, other, tuple(in_one), tuple(in_other))
+
+
+def _units(text: str) -> str:
+    """Return a text with a character for each of its UTF-16 units, so that places in it are those that Qt counts."""
+    if text.isascii():
+        return text
+    return "".join(chr(unit) for (unit,) in struct.iter_unpack("<H", text.encode("utf-16-le", "surrogatepass")))
+
+
+class Comparison(QObject):
+    """Compares the texts that were given last; `compared` tells."""
+
+    compared = Signal(Differences)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._task = LatestTask("compare", self)
+        self._task.done.connect(self.compared)
+
+    def compare(self, one: str, other: str) -> None:
+        """Compare two texts instead of those before."""
+        self._task.start(lambda _tell: differences(one, other))
+
+    def stop(self) -> None:
+        """Compare no more until the next texts come."""
+        self._task.stop()
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._task.close()

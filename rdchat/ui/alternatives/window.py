@@ -1,0 +1,158 @@
+"""Two alternatives of one message beside each other, with the words that differ marked."""
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QHideEvent, QKeySequence, QPalette, QShortcut
+from PySide6.QtWidgets import QCheckBox, QDialog, QHBoxLayout, QSplitter, QVBoxLayout, QWidget
+
+from rdchat.chat.conversation import Message
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.text.comparison import Comparison, Differences
+from rdchat.ui.alternatives.pane import AlternativePane
+from rdchat.ui.look.focus import show_in_front
+from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
+from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+
+
+class AlternativesWindow(QDialog):
+    """Follows the alternatives of one message of the open chat; it closes with that chat.
+
+    Args:
+        controller: Has the alternatives, and shows the one that is chosen.
+        message: One of them.
+        theme: The appearance to follow.
+        parent: The window in front of which it stands.
+    """
+
+    def __init__(
+        self, controller: ChatController, message: Message, theme: Theme, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent, Qt.WindowType.Window)
+        self._controller, self._theme = controller, theme
+        self._all: list[Message] = []
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle("Alternatives")
+        self.setMinimumSize(560, 360)
+        self.setAutoFillBackground(True)
+        library = LexerLibrary()
+        library.preload()
+        self.panes = tuple(AlternativePane(message.role, theme, library, side) for side in ("left", "right"))
+        self._ids = [message.id, message.id]
+        self.together = QCheckBox("Scroll together")
+        self.together.setChecked(True)
+        self.note = ThemedLabel(theme, "", "muted", -1)
+        self._comparison = Comparison(self)
+        self._comparison.compared.connect(self._mark)
+        self._scrolling = False
+        self._lay_out()
+        for place, pane in enumerate(self.panes):
+            pane.step_requested.connect(lambda step, place=place: self._step(place, step))
+            pane.use_requested.connect(self._use)
+            pane.area.drawn.connect(self._compare)
+            bar = pane.area.verticalScrollBar()
+            bar.valueChanged.connect(lambda _value, place=place: self._scroll_other(place))
+        for changed in (controller.transcript_changed, controller.message_changed):
+            changed.connect(self._refresh)
+        controller.desk.conversation_opened.connect(self.close)
+        QShortcut(QKeySequence.StandardKey.Close, self, self.close)
+        theme.changed.connect(self._restyle)
+        self._restyle()
+        self.resize(1000, 680)
+        self._begin_with(message)
+
+    def open_in_front(self) -> None:
+        """Show the window, where there are two alternatives to show."""
+        if len(self._all) > 1:
+            show_in_front(self)
+        else:
+            self.close()
+
+    def _lay_out(self) -> None:
+        split = QSplitter(Qt.Orientation.Horizontal)
+        split.setHandleWidth(1)
+        split.setChildrenCollapsible(False)
+        for pane in self.panes:
+            split.addWidget(pane)
+        foot = QHBoxLayout()
+        foot.setContentsMargins(MEDIUM, SMALL, MEDIUM, SMALL)
+        foot.addWidget(self.together)
+        foot.addStretch(1)
+        foot.addWidget(self.note)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(split, 1)
+        column.addLayout(foot)
+
+    def _begin_with(self, message: Message) -> None:
+        """Show a message at the right, and the alternative before it, or else after it, at the left."""
+        self._all = self._controller.text.alternatives(message.id)
+        places = [place for place, each in enumerate(self._all) if each.id == message.id]
+        if len(self._all) > 1 and places:
+            right = max(places[0], 1)
+            self._ids = [self._all[right - 1].id, self._all[right].id]
+            self._show()
+
+    def _refresh(self) -> None:
+        """Show what there is now; an alternative may have been deleted, or written on."""
+        before = self._all
+        shown = next((each for each in self._ids if self._controller.text.has(each)), None)
+        self._all = self._controller.text.alternatives(shown) if shown is not None else []
+        if len(self._all) < 2:
+            self.close()
+            return
+        if self._all == before:
+            return
+        known = {each.id for each in self._all}
+        for place, each in enumerate(self._ids):
+            if each not in known:
+                self._ids[place] = next(other.id for other in self._all if other.id != self._ids[1 - place])
+                self._ids.sort()  # the older one at the left
+        self._show()
+
+    def _show(self) -> None:
+        self.note.setText("")
+        self._comparison.stop()
+        in_use = {message.id for message in self._controller.messages}
+        for pane, message_id in zip(self.panes, self._ids, strict=True):
+            message = next(each for each in self._all if each.id == message_id)
+            pane.show_message(message, in_use=message.id in in_use)
+
+    def _step(self, place: int, step: int) -> None:
+        ids = [each.id for each in self._all]
+        self._ids[place] = ids[max(0, min(ids.index(self._ids[place]) + step, len(ids) - 1))]
+        self._show()
+
+    def _use(self, message_id: int) -> None:
+        self.close()
+        self._controller.show_alternative(message_id, 0)
+
+    def _compare(self) -> None:
+        self._comparison.compare(*(pane.shown_text for pane in self.panes))
+
+    def _mark(self, found: Differences) -> None:
+        texts = (found.one, found.other)
+        if texts != tuple(pane.shown_text for pane in self.panes):
+            return  # one of them was drawn on since
+        for pane, spans in zip(self.panes, (found.in_one, found.in_other), strict=True):
+            pane.mark(spans)
+        self.note.setText("Words that differ are marked" if found.in_one or found.in_other else "Both say the same")
+
+    def _scroll_other(self, place: int) -> None:
+        """Keep both at the same share of their height."""
+        if self._scrolling or not self.together.isChecked():
+            return
+        bar, other = (self.panes[each].area.verticalScrollBar() for each in (place, 1 - place))
+        if bar.maximum() > 0:
+            self._scrolling = True
+            other.setValue(round(bar.value() / bar.maximum() * other.maximum()))
+            self._scrolling = False
+
+    def _restyle(self) -> None:
+        palette = QPalette(self.palette())
+        palette.setColor(QPalette.ColorRole.Window, self._theme.colors.surface)
+        self.setPalette(palette)
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._comparison.close()
