@@ -11,6 +11,8 @@ from rdchat.chat.attachments.attached_file import ReadFile, pages_text, whole_te
 PASSAGE = 1200  # characters, some 300 tokens of English
 _MOST_WORDS = 64  # of a question that are looked for
 _MOST_NAMED = 12  # numbers that are named one by one
+_COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
+_BEST = "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rank, rowid"
 _WORD = re.compile(r"\w+")
 _RANGE = re.compile(r"\s*(\d+)\s*(?:[-\u2013]\s*(\d+)\s*)?")
 
@@ -86,11 +88,13 @@ def passages_of(file: ReadFile) -> list[Passage]:
 
 
 def ranked(passages: Sequence[Passage], question: str) -> list[int]:
-    """Return the places of passages that have words of the question, the best first, by FTS5's bm25."""
+    """Return the places of passages that have words of the question, the best first, by FTS5's bm25.
+
+    Words that most passages have, such as `of`, say nothing, and count only where the question has no others.
+    """
     words = list(dict.fromkeys(word.casefold() for word in _WORD.findall(question)))[:_MOST_WORDS]
     if not words:
         return []
-    query = " OR ".join(f'"{word}"' for word in words)
     with closing(sqlite3.connect(":memory:")) as connection:
         # stems of English; of other languages words are found as they stand
         connection.execute(
@@ -100,9 +104,10 @@ def ranked(passages: Sequence[Passage], question: str) -> list[int]:
             "INSERT INTO passages (rowid, text) VALUES (?, ?)",
             ((place, each.text.encode("utf-8", "replace").decode()) for place, each in enumerate(passages)),
         )
-        rows = connection.execute(
-            "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rank, rowid", (query,)
-        ).fetchall()
+        counts = {word: connection.execute(_COUNT, (f'"{word}"',)).fetchone()[0] for word in words}
+        telling = [word for word, count in counts.items() if count <= max(len(passages) // 2, 1)]
+        query = " OR ".join(f'"{word}"' for word in telling if counts[word]) or " OR ".join(f'"{w}"' for w in words)
+        rows = connection.execute(_BEST, (query,)).fetchall()
     return [row[0] for row in rows]
 
 

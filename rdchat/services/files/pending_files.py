@@ -14,6 +14,7 @@ from rdchat.errors import RdchatError
 from rdchat.services.background.work_queue import WorkQueue
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.files.part_choice import PartChoice
 from rdchat.services.files.token_counts import TokenCount, tokens_of
 
 MOST_FILES = 20  # of one message
@@ -143,6 +144,19 @@ class PendingFiles(QObject):
             self._mine[file_id] = replace(file, part=part, file=made, count=None)
             self._count(file_id)
             self.changed.emit()
+
+    def part_choice(self, file_id: int) -> PartChoice | None:
+        """Return what computes parts of a file; None while it is read."""
+        file = self._mine.get(file_id)
+        if file is None or file.read is None or file.part is None:
+            return None
+        others = sum(each.count.tokens for each in self.files if each.count and each.id != file_id)
+        room = None if self.room is None else self.room - others
+        tokens = file.count
+        if tokens is not None and file.part.words:  # reckoned from the part that is chosen
+            share = sum(map(len, file.read.parts)) / max(len(file.part.text), 1)
+            tokens = TokenCount(round(tokens.tokens * share), exact=False)
+        return PartChoice(file.read, tokens, room, self._engine.count_tokens)
 
     def reason_to_wait(self) -> str:
         """Say why the message cannot be sent yet, for its files; empty where it can."""

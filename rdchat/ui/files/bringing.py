@@ -10,6 +10,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.files.file_view import FileView
+from rdchat.ui.files.part_sheet import PartSheet
 from rdchat.ui.look.theme import Theme
 
 
@@ -31,6 +32,8 @@ class Bringing(QObject):
         composer.attach.clicked.connect(self.choose)
         composer.files_pasted.connect(self.add)
         composer.files.remove_requested.connect(self._remove)
+        composer.files.choice_requested.connect(self.choose_part)
+        controller.prompt_refused.connect(self._on_prompt_refused)
         self._files.changed.connect(self._show)
         self._files.refused.connect(self._show_refusal)
         controller.model_slot.loaded.connect(lambda _info: self._show())
@@ -54,6 +57,24 @@ class Bringing(QObject):
     def view(self, file: AttachedFile) -> None:
         """Show what was sent of a file."""
         FileView(file, self._controller.texts, self._theme, self._parent.window()).show()
+
+    def choose_part(self, file_id: int, question: str = "") -> None:
+        """Ask what is to be sent of a file, for a question, or for what is typed."""
+        choice, info = self._files.part_choice(file_id), self._controller.model_slot.info
+        if choice is None:
+            return
+        context = info.context_length if info else None
+        sheet = PartSheet(choice, context, question or self._composer.text, self._theme, self._parent.window())
+        sheet.chosen.connect(lambda part: self._files.choose(file_id, part))
+        sheet.chosen.connect(lambda: self._composer.show_note(""))
+        sheet.finished.connect(self._composer.setFocus)
+        sheet.open()
+
+    def _on_prompt_refused(self, text: str, _reason: str) -> None:
+        """Ask for a part of the longest file, where a message was not sent as its files are too long."""
+        if self._files.too_long:
+            longest = max(self._files.files, key=lambda file: file.count.tokens if file.count else 0)
+            self.choose_part(longest.id, text)
 
     def _remove(self, file_id: int) -> None:
         self._files.remove(file_id)

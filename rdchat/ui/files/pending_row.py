@@ -89,7 +89,7 @@ def chip_words(file: PendingFile, context: int | None, *, too_long: bool) -> tup
         words = "Counting…" if context is not None else f"{len(file.part.text):,} characters"
     else:
         words = file.count.words
-        if context:
+        if context and not too_long:
             share = file.count.tokens / context
             words += " · <1%" if share < 0.01 else f" · {share:.0%}"
     if too_long and file.count is not None:

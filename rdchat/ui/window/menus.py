@@ -20,7 +20,7 @@ class WindowActions(QObject):
         self.new_chat = self._action("New chat", _Standard.New)
         self.open_folder = self._action("Open model folder…", _Standard.Open)
         self.models = self._action("Models…", "Ctrl+Shift+M", tip="Find, download and remove models")
-        self.attach = self._action("Attach files…", "Ctrl+Shift+A", tip="Bring files into the chat")
+        self.attach = self._action("Attach files…", "Ctrl+Shift+U", tip="Bring files into the chat")
         self.export_chat = self._action("Export chat…", "Ctrl+Shift+E", tip="Write this chat into a file")
         self.export_all = self._action("Export all chats…")
         self.import_chats = self._action("Import chats…", tip="Take chats from rdchat, ChatGPT, LM Studio or Jan")

@@ -1,0 +1,201 @@
+"""Which part of a file is to be sent: computed and counted beside the window while the person picks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from rdchat.chat.attachments.attached_file import ReadFile
+from rdchat.chat.attachments.choosing import (
+    Part,
+    Passage,
+    beginning,
+    best_within,
+    joined,
+    pages,
+    parsed_pages,
+    passages_of,
+    ranked,
+    whole,
+)
+from rdchat.errors import RdchatError
+from rdchat.inference.api.requests import ChatMessage
+from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.files.token_counts import TokenCount, tokens_of
+
+_QUIET_MS = 150  # after the last letter
+_FILLED = 0.75  # of the room: the rest is for what comes later in the chat
+_TRIES = 4
+
+type Count = Callable[[Sequence[ChatMessage]], int]
+
+
+class Way(Enum):
+    """How a part is chosen."""
+
+    PASSAGES = auto()
+    PAGES = auto()
+    BEGINNING = auto()
+    WHOLE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the person picked.
+
+    Attributes:
+        way: How the part is chosen.
+        question: What passages are to match.
+        passages: How many of the best; 0 for as many as fit.
+        pages: As in a print dialog, `1-4, 7`.
+        percent: Of the file, from its beginning; 0 for as much as fits.
+    """
+
+    way: Way
+    question: str = ""
+    passages: int = 0
+    pages: str = ""
+    percent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a choice comes to.
+
+    Attributes:
+        choice: It.
+        part: What would be sent; None where there is nothing.
+        count: Its tokens; None without a model.
+        problem: Why there is nothing, a sentence.
+        used: How many passages, or what percentage, it is.
+        matching: How many passages match.
+        passages: How many there are.
+    """
+
+    choice: Choice
+    part: Part | None = None
+    count: TokenCount | None = None
+    problem: str = ""
+    used: int = 0
+    matching: int = 0
+    passages: int = 0
+
+
+class PartChoice(QObject):
+    """Answers the last choice with `answered`. Lives on the main thread.
+
+    Args:
+        file: The file.
+        tokens: Of all of it; None where they are not known.
+        room: Tokens that its part can have; None without a model.
+        count: Counts tokens of messages, on any thread.
+        parent: The Qt parent.
+
+    Attributes:
+        file, tokens, room: As given.
+    """
+
+    answered = Signal(Outcome)
+
+    def __init__(
+        self,
+        file: ReadFile,
+        tokens: TokenCount | None,
+        room: int | None,
+        count: Count,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self.file, self.tokens, self.room = file, tokens, room
+        self._work = _Work(file, tokens, room, count)
+        self._choice: Choice | None = None
+        self._timer = QTimer(self, singleShot=True, interval=_QUIET_MS)
+        self._timer.timeout.connect(self._start)
+        self._task = LatestTask("part of a file", self)
+        self._task.done.connect(self._answer)
+        self._task.failed.connect(self._fail)
+
+    def choose(self, choice: Choice) -> None:
+        """Compute another choice, soon; nothing more is told of the last one."""
+        self._choice = choice
+        self._task.stop()
+        self._timer.start()
+
+    @Slot()
+    def stop(self) -> None:
+        """Compute no more; what is under way ends by itself."""
+        self._timer.stop()
+        self._task.stop()
+
+    @Slot()
+    def _start(self) -> None:
+        choice, work = self._choice, self._work
+        if choice is not None:
+            self._task.start(lambda _tell: work.outcome(choice))
+
+    @Slot(object)
+    def _answer(self, outcome: Outcome) -> None:
+        self.answered.emit(outcome)
+
+    @Slot(RdchatError)
+    def _fail(self, error: RdchatError) -> None:
+        if self._choice is not None:
+            self.answered.emit(Outcome(self._choice, problem=str(error)))
+
+
+class _Work:
+    """What is done on the thread."""
+
+    def __init__(self, file: ReadFile, tokens: TokenCount | None, room: int | None, count: Count) -> None:
+        self._file, self._room, self._count = file, room, count
+        self._characters = max(sum(map(len, file.parts)), 1)
+        known = tokens is not None and tokens.tokens > 0
+        self._per_token = self._characters / tokens.tokens if known and tokens is not None else 4.0
+        self._passages: list[Passage] | None = None
+
+    def outcome(self, choice: Choice) -> Outcome:
+        if choice.way is Way.PASSAGES:
+            return self._matching(choice)
+        if choice.way is Way.PAGES:
+            numbers = parsed_pages(choice.pages, len(self._file.parts))
+            if numbers is None:
+                return Outcome(choice, problem=f"Type pages from 1 to {len(self._file.parts)}, such as 1-4, 7.")
+            part = pages(self._file, numbers)
+            problem = "" if part.text.strip() else "There is no text on these pages."
+            return Outcome(choice, None if problem else part, None if problem else self._tokens(part), problem)
+        if choice.way is Way.BEGINNING:
+            return self._beginning(choice)
+        return Outcome(choice, whole(self._file), self._tokens(whole(self._file)))
+
+    def _beginning(self, choice: Choice) -> Outcome:
+        percent = choice.percent or min(max(int(self._fitting / self._characters * 100), 1), 100)
+        part = beginning(self._file, max(self._characters * percent // 100, 1))
+        return Outcome(choice, part, self._tokens(part), used=percent)
+
+    def _matching(self, choice: Choice) -> Outcome:
+        if self._passages is None:
+            self._passages = passages_of(self._file)
+        found, number = self._passages, len(self._passages)
+        if not choice.question.strip():
+            return Outcome(choice, problem="Type what the passages are to be about.", passages=number)
+        order = ranked(found, choice.question)
+        if not order:
+            return Outcome(choice, problem="No passage has any of these words.", passages=number)
+        taken = choice.passages or len(best_within(found, order, int(self._fitting)))
+        for _ in range(_TRIES):
+            part = joined(found, order[:taken])
+            count = self._tokens(part)
+            fits = count is None or self._room is None or count.tokens <= self._room
+            if choice.passages or fits or taken == 1 or count is None or self._room is None:
+                break
+            taken = max(int(taken * self._room * _FILLED / count.tokens), 1)
+        return Outcome(choice, part, count, used=min(taken, len(order)), matching=len(order), passages=number)
+
+    @property
+    def _fitting(self) -> float:
+        """Characters that fill the room as far as it is to be filled."""
+        return self._characters if self._room is None else max(self._room, 1) * _FILLED * self._per_token
+
+    def _tokens(self, part: Part) -> TokenCount | None:
+        return None if self._room is None else tokens_of(part.text, self._count)

@@ -1,0 +1,140 @@
+"""More than fits is never cut: the person picks a part, and sees what it takes."""
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QDialog
+from pytestqt.qtbot import QtBot
+
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.files.part_sheet import PartSheet
+from rdchat.ui.transcript.person_message import PersonMessage
+from rdchat.ui.window.main_window import MainWindow
+from tests.chat.attachments.documents import pdf
+from tests.ui.conftest import Chat
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Path:
+    """Some 1,200 words on 40 pages; apples are on pages 7, 8 and 30."""
+    pages = [f"Page {number} " + "tells of many other things and so on " * 3 for number in range(1, 41)]
+    for number in (7, 8, 30):
+        pages[number - 1] += " of apples"
+    path = tmp_path / "book.pdf"
+    path.write_bytes(pdf(pages))
+    return path
+
+
+@pytest.fixture
+def brought(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> MainWindow:
+    """A window with a book that is more than the model takes."""
+    chat.engine.context_length = 400
+    chat.start()
+    window.conversation.files.add([str(book)])
+    qtbot.waitUntil(lambda: chat.controller.files.tokens is not None, timeout=10_000)
+    return window
+
+
+def open_sheet(qtbot: QtBot, window: MainWindow) -> PartSheet:
+    (chip,) = window.conversation.composer.files.chips
+    qtbot.mouseClick(chip, Qt.MouseButton.LeftButton)
+    return sheet_of(window)
+
+
+def sheet_of(window: MainWindow) -> PartSheet:
+    (sheet,) = [each for each in window.findChildren(PartSheet) if each.isVisible()]
+    return sheet
+
+
+def wait(qtbot: QtBot, sheet: PartSheet, beginning: str) -> None:
+    qtbot.waitUntil(lambda: sheet.summary.text().startswith(beginning), timeout=10_000)
+
+
+def ask(qtbot: QtBot, window: MainWindow, text: str) -> None:
+    field = window.conversation.composer.field
+    field.clear()
+    qtbot.keyClicks(field, text)
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+
+
+def test_sending_too_much_opens_the_sheet_with_the_passages_that_match(
+    qtbot: QtBot, brought: MainWindow, chat: Chat
+) -> None:
+    (chip,) = brought.conversation.composer.files.chips
+    assert chip.accessibleName().endswith("choose a part")
+    ask(qtbot, brought, "What of apples?")
+    sheet = sheet_of(brought)
+    assert brought.conversation.composer.text == "What of apples?"
+    assert sheet.by_passages.isChecked()
+    assert sheet.question.text() == "What of apples?"
+    wait(qtbot, sheet, "Passages 7 to 8 and 30 of 40: ")
+    assert "of the context." in sheet.summary.text()
+    qtbot.keyClick(sheet, Qt.Key.Key_Return)
+    assert not sheet.isVisible()
+    qtbot.waitUntil(lambda: chat.controller.files.tokens is not None)
+    ask(qtbot, brought, "What of apples?")
+    chat.wait_for(EngineState.IDLE)
+    (message,) = brought.conversation.transcript.findChildren(PersonMessage)
+    assert message.message.files[0].taken == "passages 7 to 8 and 30 of 40"
+    told = chat.engine.requests[-1].messages[0].content
+    assert f'part="{message.message.files[0].taken}"' in told
+    assert "of apples" in told
+
+
+def test_the_number_of_passages_is_the_persons(qtbot: QtBot, brought: MainWindow) -> None:
+    sheet = open_sheet(qtbot, brought)
+    qtbot.keyClicks(sheet.question, "apples")
+    assert sheet.by_passages.isChecked()
+    wait(qtbot, sheet, "Passages 7 to 8 and 30 of 40")
+    assert sheet.matching.text() == "of 3 that match (40 in all)"
+    sheet.number.setValue(1)
+    wait(qtbot, sheet, "Passage ")
+    assert sheet.preview.toPlainText().startswith("[passage ")
+    qtbot.keyClicks(sheet.question, " zebra!")
+    wait(qtbot, sheet, "Passages 7 to 8 and 30 of 40")
+    sheet.question.clear()
+    qtbot.keyClicks(sheet.question, "zebra")
+    wait(qtbot, sheet, "No passage")
+    assert not sheet.use.isEnabled()
+
+
+def test_pages_are_typed(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
+    sheet = open_sheet(qtbot, brought)
+    qtbot.keyClicks(sheet.pages, "2-3, 9")
+    wait(qtbot, sheet, "Pages 2 to 3 and 9 of 40: ")
+    assert sheet.preview.toPlainText().startswith("[page 2]\nPage 2")
+    sheet.pages.clear()
+    qtbot.keyClicks(sheet.pages, "41")
+    wait(qtbot, sheet, "Type pages from 1 to 40")
+    sheet.pages.clear()
+    qtbot.keyClicks(sheet.pages, "2")
+    wait(qtbot, sheet, "Page 2 of 40")
+    qtbot.mouseClick(sheet.use, Qt.MouseButton.LeftButton)
+    assert [file.part.words for file in chat.controller.files.files if file.part] == ["page 2 of 40"]
+
+
+def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
+    sheet = open_sheet(qtbot, brought)
+    assert sheet.by_beginning.isChecked(), "nothing is asked yet"
+    wait(qtbot, sheet, "The first ")
+    assert sheet.use.isEnabled()
+    sheet.all.setChecked(True)
+    wait(qtbot, sheet, "All of it: ")
+    assert "more than there is room for" in sheet.summary.text()
+    assert not sheet.use.isEnabled()
+    sheet.percent.setValue(5)
+    wait(qtbot, sheet, "The first 5% of it")
+    qtbot.keyClick(sheet, Qt.Key.Key_Escape)
+    assert not [each for each in brought.findChildren(QDialog) if each.isVisible()]
+    assert chat.controller.files.too_long, "left as it was"
+
+
+def test_a_file_that_fits_can_be_shortened_too(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> None:
+    chat.start()
+    window.conversation.files.add([str(book)])
+    qtbot.waitUntil(lambda: chat.controller.files.tokens is not None, timeout=10_000)
+    sheet = open_sheet(qtbot, window)
+    assert sheet.all.isChecked()
+    wait(qtbot, sheet, "All of it: ")
+    assert sheet.use.isEnabled()
