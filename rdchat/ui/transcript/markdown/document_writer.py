@@ -50,6 +50,7 @@ class DocumentWriter:
         self._places: list[_Place] = []
         self.code_spans: dict[int, CodeSpan] = {}
         self.decorated: list[int] = []  # places of the blocks with bars of quotes, and of rules
+        self.tables: dict[int, QTextTable] = {}  # by place among the blocks
         self.restyle()
 
     def restyle(self) -> None:
@@ -57,6 +58,7 @@ class DocumentWriter:
         self._blocks.clear()
         self._places.clear()
         self.code_spans.clear()
+        self.tables.clear()
         self.decorated.clear()
         self._document.clear()
         self._formats = TextFormats(self._theme, self._muted)
@@ -107,9 +109,13 @@ class DocumentWriter:
         cursor.movePosition(QTextCursor.MoveOperation.End, QTextCursor.MoveMode.KeepAnchor)
         cursor.removeSelectedText()
         del self._blocks[count:], self._places[count:]
-        if self._blocks and self._blocks[-1].kind is not Kind.TABLE:
+        if count - 1 in self.tables:
+            self._leave_room_below_table(None)
+        elif self._blocks:
             # Qt gives an empty block the format of the block that was removed after it
             cursor.setBlockFormat(self._block_format(self._blocks[-1], count - 1))
+        for index in [index for index in self.tables if index >= count]:
+            del self.tables[index]
         while self.decorated and self.decorated[-1] >= count:
             self.decorated.pop()
         for number, span in list(self.code_spans.items()):
@@ -122,7 +128,10 @@ class DocumentWriter:
         cursor.movePosition(QTextCursor.MoveOperation.End)
         end = cursor.position()
         index = len(self._blocks)
-        reuse = index == 0 or self._blocks[-1].kind is Kind.TABLE  # an empty block stands there already
+        after_table = index > 0 and self._blocks[-1].kind is Kind.TABLE
+        reuse = index == 0 or after_table  # an empty block stands there already
+        if after_table:
+            self._leave_room_below_table(block)
         if block.kind is Kind.TABLE:
             self._places.append(_Place(end, end))
             self._insert_table(cursor, block)
@@ -140,6 +149,14 @@ class DocumentWriter:
         if block.code >= 0:
             span = self.code_spans.get(block.code)
             self.code_spans[block.code] = CodeSpan(span.first if span else index, index, block.language)
+
+    def _leave_room_below_table(self, below: Block | None) -> None:
+        """Set the distance of the last table from the block below it."""
+        table = self.tables[len(self._blocks) - 1]
+        look, room = table.format().toTableFormat(), self._formats.room_below_table(below)
+        if look.bottomMargin() != room:
+            look.setBottomMargin(room)
+            table.setFormat(look)
 
     def _rewrite(self, cursor: QTextCursor, index: int, block: Block) -> None:
         """Replace the end of the last block's text, from the first character that differs."""
@@ -177,6 +194,7 @@ class DocumentWriter:
         for row, cells in enumerate(block.rows):
             for column, cell in enumerate(cells):
                 self._fill_cell(table, row, column, cell, block.alignments[column])
+        self.tables[len(self._blocks)] = table
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.setBlockFormat(QTextBlockFormat())
 

@@ -123,11 +123,16 @@ class TextFormats:
         look.setCellPadding(SMALL)
         look.setCellSpacing(0)
         look.setTopMargin(0 if first else round(0.6 * self._line))
-        look.setBottomMargin(round(0.6 * self._line))  # Qt drops the upper margin of the block after a table
+        look.setBottomMargin(self.room_below_table(None))
         look.setLeftMargin(block.indent * self._indent + block.quotes * QUOTE_INDENT)
         look.setHeaderRowCount(1)
         look.setColumnWidthConstraints([QTextLength()] * len(block.alignments))
         return look
+
+    def room_below_table(self, below: Block | None) -> float:
+        """Return a table's distance from the block below: Qt drops the upper margin of a block after a table."""
+        header = code_header_height(self._theme) if below and below.kind is Kind.CODE and not below.tight else 0
+        return round(0.6 * self._line) + header
 
     def header_cell_format(self) -> QTextCharFormat:
         look = QTextCharFormat()
