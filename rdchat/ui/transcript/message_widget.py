@@ -42,6 +42,7 @@ class MessageWidget(QWidget):
         body.setParent(self)
         body.caret_moved.connect(lambda rect: self.caret_moved.emit(rect.translated(body.pos())))
         body.menu_requested.connect(self._show_menu)
+        body.height_changed.connect(self.height_changed)
         self.more = TextButton("", theme, self)
         self.more.hide()
         self.more.clicked.connect(self._show_more)
@@ -162,7 +163,9 @@ class MessageWidget(QWidget):
                 body.marks.go_to(-1)
         if chosen is None:
             return QRect()
-        return chosen[0].marks.go_to(chosen[1]).translated(chosen[0].mapTo(self, QPoint(0, 0)))
+        rect = chosen[0].marks.go_to(chosen[1])
+        chosen[0].sideways.bring_into_view(rect)
+        return rect.translated(chosen[0].mapTo(self, QPoint(0, 0)))
 
     # --- the person's hands
 

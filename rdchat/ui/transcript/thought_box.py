@@ -27,6 +27,7 @@ class ThoughtBox(QWidget):
         self._toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.body = TextBody(MarkdownParser(), theme, library, muted=True, parent=self)
         self.body.setAccessibleName(self.tr("The model's thoughts"))
+        self.body.height_changed.connect(self.height_changed)
         self._toggle.clicked.connect(self._choose)
         self.restyle()
 

@@ -34,6 +34,19 @@ def test_looks_nest_and_join() -> None:
     )
 
 
+def test_footnotes_are_marks_and_notes_not_definitions_of_links() -> None:
+    mark, one, other = blocks("It is so[^1], see[^long name][^b].\n\n[^1]: Word\n[^b]: Two\n  lines *here*.")
+    assert [run.text for run in mark.runs if run.raised] == ["1", "b"]
+    assert text(mark) == "It is so1, see[^long name]b."
+    assert (one.marker, text(one), one.note) == ("1.", "Word", True)
+    assert (other.marker, text(other), other.note) == ("b", "Two\nlines here.", True)
+    assert text(blocks("`[^1]` and\n\n    [^1]: code")[0]) == "[^1] and"
+
+
+def test_a_quote_in_a_list_knows_that_it_stands_there() -> None:
+    assert [block.nesting for block in blocks("- a\n\n  > b\n  > - c\n\n> d\n> - e")] == ["", "lq", "lql", "", ""]
+
+
 def test_single_line_breaks_are_kept() -> None:
     assert text(blocks("Roses are red,\nviolets are blue.")[0]) == "Roses are red,\nviolets are blue."
 

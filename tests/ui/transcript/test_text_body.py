@@ -5,11 +5,12 @@ from threading import Thread
 
 import pytest
 from PySide6.QtCore import QPoint, Qt, QUrl
-from PySide6.QtGui import QColor, QGuiApplication, QTextCursor
+from PySide6.QtGui import QColor, QGuiApplication, QTextCursor, QTextTable
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.look.theme import Theme
+from rdchat.ui.transcript.markdown.code_header import CodeHeader
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import FIRST_SHOWN, TextBody, Work
@@ -133,6 +134,15 @@ def test_code_is_copied_exactly_and_the_button_says_so(qtbot: QtBot, make_body: 
     assert QGuiApplication.clipboard().text() == code
     assert copy.accessibleName() == "Copied"
     qtbot.waitUntil(lambda: copy.accessibleName() == "Copy code", timeout=4000)
+
+
+def test_a_code_block_after_a_table_stands_below_it(make_body: MakeBody) -> None:
+    body = make_body("| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nx = 1\n```\n\n| c |\n|---|\n| 3 |\n\nText")
+    tables = [frame for frame in body.document().rootFrame().childFrames() if isinstance(frame, QTextTable)]
+    assert len(tables) == 2
+    last_cell = tables[0].cellAt(1, 1).firstCursorPosition()
+    table_bottom = body.cursorRect(last_cell).bottom()
+    assert body.findChild(CodeHeader).y() > table_bottom
 
 
 def test_code_is_coloured_when_its_fence_closes(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> None:

@@ -7,6 +7,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.markdown.code_header import CodeHeader
 from rdchat.ui.transcript.message_window import MOST, OPENED
 from tests.ui.transcript.conftest import (
     button,
@@ -220,6 +221,6 @@ def test_a_header_stands_above_its_code_also_while_it_is_written(qtbot: QtBot, s
     for piece in ("```py", "thon\ndef f", "():\n", "    return 1\n"):
         view.append_text(2, piece)
         wait_until_drawn(qtbot, view)
-        for header in body._headers.values():
+        for header in body.findChildren(CodeHeader):
             line = body.document().documentLayout().blockBoundingRect(body.document().firstBlock())
             assert header.geometry().bottom() <= line.top()

@@ -29,6 +29,7 @@ class Run:
         bold, italic, strike, code: The look.
         href: Where a click leads; empty for text.
         refused: An address that the text carries and that is never opened.
+        raised: Small and above the line, as the mark of a footnote.
     """
 
     text: str
@@ -38,6 +39,7 @@ class Run:
     code: bool = False
     href: str = ""
     refused: str = ""
+    raised: bool = False
 
 
 Cell = tuple[Run, ...]
@@ -53,7 +55,9 @@ class Block:
         level: Of a heading, 1 to 6.
         quotes: How many quotes it stands in.
         indent: How many lists it stands in.
+        nesting: Where it stands in both: `l` for each list and `q` for each quote, the outermost first.
         marker: The bullet or number before the first block of a list item.
+        note: Belongs to a footnote.
         tight: Stands close under the block above it.
         code: Which code block of the text a code line belongs to, from 0; -1 for other blocks.
         joined: Goes on where the block above ended, without a line break.
@@ -67,7 +71,9 @@ class Block:
     level: int = 0
     quotes: int = 0
     indent: int = 0
+    nesting: str = ""
     marker: str = ""
+    note: bool = False
     tight: bool = False
     code: int = -1
     joined: bool = False

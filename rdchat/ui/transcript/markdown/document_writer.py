@@ -8,6 +8,7 @@ from PySide6.QtGui import (
     QTextBlockFormat,
     QTextCursor,
     QTextDocument,
+    QTextLength,
     QTextTable,
 )
 
@@ -24,11 +25,20 @@ _ALIGNMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class CodeSpan:
-    """A code block in the document: places of its first and last line among the blocks."""
+    """A code block in the document.
+
+    Attributes:
+        first, last: Places of its first and last line among the blocks.
+        language: As it is written.
+        longest: Place of the longest line.
+        columns: How many columns of a fixed pitch that one takes.
+    """
 
     first: int
     last: int
     language: str
+    longest: int
+    columns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,10 @@ class DocumentWriter:
         self._places: list[_Place] = []
         self.code_spans: dict[int, CodeSpan] = {}
         self.decorated: list[int] = []  # places of the blocks with bars of quotes, and of rules
+        self.tables: dict[int, QTextTable] = {}  # by place among the blocks
+        self.wrapped: set[int] = set()  # code blocks whose long lines are broken
+        self._width = 0.0  # of the column
+        self._columns: dict[int, list[float]] = {}  # of each table, the widths that its columns would like
         self.restyle()
 
     def restyle(self) -> None:
@@ -57,6 +71,8 @@ class DocumentWriter:
         self._blocks.clear()
         self._places.clear()
         self.code_spans.clear()
+        self.tables.clear()
+        self._columns.clear()
         self.decorated.clear()
         self._document.clear()
         self._formats = TextFormats(self._theme, self._muted)
@@ -112,22 +128,29 @@ class DocumentWriter:
         cursor.movePosition(QTextCursor.MoveOperation.End, QTextCursor.MoveMode.KeepAnchor)
         cursor.removeSelectedText()
         del self._blocks[count:], self._places[count:]
-        if self._blocks and self._blocks[-1].kind is not Kind.TABLE:
+        if count - 1 in self.tables:
+            self._leave_room_below_table(None)
+        elif self._blocks:
             # Qt gives an empty block the format of the block that was removed after it
             cursor.setBlockFormat(self._block_format(self._blocks[-1], count - 1))
+        for index in [index for index in self.tables if index >= count]:
+            del self.tables[index], self._columns[index]
         while self.decorated and self.decorated[-1] >= count:
             self.decorated.pop()
         for number, span in list(self.code_spans.items()):
-            if span.first >= count:
+            if span.last >= count:
                 del self.code_spans[number]
-            elif span.last >= count:
-                self.code_spans[number] = replace(span, last=count - 1)
+                for index in range(span.first, count):
+                    self.code_spans[number] = self._with_line(self.code_spans.get(number), index, self._blocks[index])
 
     def _append(self, cursor: QTextCursor, block: Block) -> None:
         cursor.movePosition(QTextCursor.MoveOperation.End)
         end = cursor.position()
         index = len(self._blocks)
-        reuse = index == 0 or self._blocks[-1].kind is Kind.TABLE  # an empty block stands there already
+        after_table = index > 0 and self._blocks[-1].kind is Kind.TABLE
+        reuse = index == 0 or after_table  # an empty block stands there already
+        if after_table:
+            self._leave_room_below_table(block)
         if block.kind is Kind.TABLE:
             self._places.append(_Place(end, end))
             self._insert_table(cursor, block)
@@ -144,7 +167,15 @@ class DocumentWriter:
             self.decorated.append(index)
         if block.code >= 0:
             span = self.code_spans.get(block.code)
-            self.code_spans[block.code] = CodeSpan(span.first if span else index, index, block.language)
+            self.code_spans[block.code] = self._with_line(span, index, block)
+
+    def _leave_room_below_table(self, below: Block | None) -> None:
+        """Set the distance of the last table from the block below it."""
+        table = self.tables[len(self._blocks) - 1]
+        look, room = table.format().toTableFormat(), self._formats.room_below_table(below)
+        if look.bottomMargin() != room:
+            look.setBottomMargin(room)
+            table.setFormat(look)
 
     def _rewrite(self, cursor: QTextCursor, index: int, block: Block) -> None:
         """Replace the end of the last block's text, from the first character that differs."""
@@ -165,9 +196,20 @@ class DocumentWriter:
         if block.kind is Kind.CODE:
             cursor.setBlockFormat(self._block_format(block, index))
         self._blocks[index] = block
+        if block.code >= 0:
+            self.code_spans[block.code] = self._with_line(self.code_spans[block.code], index, block)
+
+    def _with_line(self, span: CodeSpan | None, index: int, block: Block) -> CodeSpan:
+        columns = _columns(block)
+        if span is None:
+            return CodeSpan(index, index, block.language, index, columns)
+        if columns > span.columns:
+            return replace(span, last=index, longest=index, columns=columns)
+        return replace(span, last=index)
 
     def _block_format(self, block: Block, index: int) -> QTextBlockFormat:
-        return self._formats.block_format(block, self._blocks[index - 1] if index else None)
+        above = self._blocks[index - 1] if index else None
+        return self._formats.block_format(block, above, block.code in self.wrapped)
 
     def _all_runs(self, block: Block) -> tuple[Run, ...]:
         return (Run(f"{block.marker}\t"), *block.runs) if block.marker else block.runs
@@ -177,13 +219,59 @@ class DocumentWriter:
             cursor.insertText(run.text.replace("\n", "\u2028"), self._formats.char_format(block, run))
 
     def _insert_table(self, cursor: QTextCursor, block: Block) -> None:
-        look = self._formats.table_format(block, first=not self._blocks)
+        index = len(self._blocks)
+        self._columns[index] = self._wanted_widths(block)
+        look = self._formats.table_format(block, self._blocks[-1] if self._blocks else None)
+        look.setColumnWidthConstraints(self._column_lengths(index, block))
         table = cursor.insertTable(len(block.rows), len(block.alignments), look)
         for row, cells in enumerate(block.rows):
             for column, cell in enumerate(cells):
                 self._fill_cell(table, row, column, cell, block.alignments[column])
+        self.tables[index] = table
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.setBlockFormat(QTextBlockFormat())
+
+    def _wanted_widths(self, block: Block) -> list[float]:
+        widths = [0.0] * len(block.alignments)
+        for place, row in enumerate(block.rows):
+            for column, cell in enumerate(row):
+                widths[column] = max(widths[column], self._formats.cell_width(cell, header=place == 0))
+        return widths
+
+    def _column_lengths(self, index: int, block: Block) -> list[QTextLength]:
+        """Return the widths of a table's columns: those of long text are narrower where the table would not fit."""
+        wanted = self._columns[index]
+        room = self._width - self._formats.left(block) - len(wanted) - 2
+        cap = self._formats.comfortable_cell
+        narrow = [min(width, cap) for width in wanted]
+        share = min(1.0, max(0.0, room - sum(narrow)) / max(1.0, sum(wanted) - sum(narrow)))
+        widths = [low + (width - low) * share for low, width in zip(narrow, wanted, strict=True)]
+        return [QTextLength(QTextLength.Type.FixedLength, round(width - 0.49)) for width in widths]
+
+    def fit_tables(self, width: float) -> bool:
+        """Take the column's width: columns of long text become as wide as there is room. Whether any changed."""
+        if width == self._width:
+            return False
+        changed = False
+        self._width = width
+        for index, table in self.tables.items():
+            look = table.format().toTableFormat()
+            lengths = self._column_lengths(index, self._blocks[index])
+            if look.columnWidthConstraints() != lengths:
+                look.setColumnWidthConstraints(lengths)
+                table.setFormat(look)
+                changed = True
+        return changed
+
+    def set_wrapped(self, number: int, wrapped: bool) -> None:
+        """Break a code block's long lines, or let them run on."""
+        (self.wrapped.add if wrapped else self.wrapped.discard)(number)
+        span = self.code_spans[number]
+        cursor = QTextCursor(self.text_block(span.first))
+        cursor.setPosition(self.text_block(span.last).position(), QTextCursor.MoveMode.KeepAnchor)
+        look = QTextBlockFormat()
+        look.setNonBreakableLines(not wrapped)
+        cursor.mergeBlockFormat(look)
 
     def _fill_cell(self, table: QTextTable, row: int, column: int, runs: Cell, alignment: str) -> None:
         place = table.cellAt(row, column)
@@ -199,6 +287,14 @@ class DocumentWriter:
 
 def _differ_in_runs(old: Block, new: Block) -> bool:
     return old.kind is not Kind.TABLE and replace(old, runs=new.runs) == new
+
+
+def _columns(block: Block) -> int:
+    """Estimate how wide a line of code is: characters of East Asia and emoji take two columns."""
+    text = "".join(run.text for run in block.runs)
+    if not text.isascii():
+        return sum(2 if character > "\u10ff" else 1 for character in text.expandtabs(4))
+    return len(text.expandtabs(4))
 
 
 def _common(one: str, other: str) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from markdown_it.token import Token
 
 from rdchat.ui.transcript.markdown.blocks import Run, is_openable
+from rdchat.ui.transcript.markdown.footnotes import with_marks
 
 _BARE_ADDRESS = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]*]", re.IGNORECASE)
 
@@ -29,8 +30,8 @@ def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple(run if len(texts) == 1 else replace(run, text="".join(texts)) for run, texts in looks)
 
 
-def _look(run: Run) -> tuple[bool, bool, bool, bool, str, str]:
-    return run.bold, run.italic, run.strike, run.code, run.href, run.refused
+def _look(run: Run) -> Run:
+    return replace(run, text="")
 
 
 def _runs(tokens: list[Token]) -> Iterator[Run]:
@@ -74,7 +75,7 @@ def _image_text(token: Token) -> str:
 def _with_bare_addresses(text: str, look: Run) -> Iterator[Run]:
     end = 0
     for match in _BARE_ADDRESS.finditer(text):
-        yield replace(look, text=text[end : match.start()])
+        yield from with_marks(text[end : match.start()], look)
         yield replace(look, text=match[0], href=match[0])
         end = match.end()
-    yield replace(look, text=text[end:])
+    yield from with_marks(text[end:], look)

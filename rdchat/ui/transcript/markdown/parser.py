@@ -10,6 +10,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
+from rdchat.ui.transcript.markdown.footnotes import enable_footnotes
 from rdchat.ui.transcript.markdown.inline_runs import inline_runs, merged
 
 FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
@@ -80,11 +81,13 @@ class _AnyLink(MarkdownIt):
 
 
 class MarkdownParser:
-    """CommonMark with tables, strike-through, task lists and bare web addresses."""
+    """CommonMark with tables, strike-through, task lists, footnotes and bare web addresses."""
 
     @cached_property
     def _markdown(self) -> MarkdownIt:
-        return _AnyLink("commonmark", {"html": False}).enable(["table", "strikethrough"])
+        markdown = _AnyLink("commonmark", {"html": False}).enable(["table", "strikethrough"])
+        enable_footnotes(markdown)
+        return markdown
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
         tokens: list[Token] = []
@@ -130,7 +133,8 @@ class _Walk:
         self.parsed = Parsed(codes=first_code)
         self._runs = runs
         self._number = number
-        self._quotes = 0
+        self._nesting = ""  # `l` for each open list, `q` for each open quote
+        self._note = False
         self._lists: list[int | None] = []  # the next number of each open list; None for bullets
         self._marker = ""
         self._tight = False
@@ -147,6 +151,8 @@ class _Walk:
             "ordered_list_close": self._close_list,
             "list_item_open": self._open_item,
             "list_item_close": self._close_item,
+            "footnote_open": self._open_note,
+            "footnote_close": self._close_note,
             "paragraph_open": self._open_paragraph,
             "heading_open": self._open_heading,
             "heading_close": self._close_heading,
@@ -170,15 +176,23 @@ class _Walk:
 
     def _add(self, block: Block) -> None:
         tight = block.tight or (bool(self._marker) and self._tight)
-        block = replace(block, quotes=self._quotes, indent=len(self._lists), marker=self._marker, tight=tight)
+        block = replace(
+            block,
+            quotes=self._nesting.count("q"),
+            indent=self._nesting.count("l"),
+            nesting=self._nesting if "lq" in self._nesting else "",  # else all quotes are outside of all lists
+            marker=self._marker,
+            note=self._note,
+            tight=tight,
+        )
         self.parsed.blocks.append(block)
         self._marker = ""
 
     def _open_quote(self, _: Token) -> None:
-        self._quotes += 1
+        self._nesting += "q"
 
     def _close_quote(self, _: Token) -> None:
-        self._quotes -= 1
+        self._nesting = self._nesting[:-1]
 
     def _open_list(self, token: Token) -> None:
         start = int(token.attrGet("start") or 1) if token.type.startswith("ordered") else None
@@ -187,9 +201,20 @@ class _Walk:
         self._continues = bool(self._lists) or self._number is not None
         self._number = None
         self._lists.append(start)
+        self._nesting += "l"
 
     def _close_list(self, _: Token) -> None:
         self._lists.pop()
+        self._nesting = self._nesting[:-1]
+
+    def _open_note(self, token: Token) -> None:
+        self._note, self._tight = True, bool(self.parsed.blocks) and self.parsed.blocks[-1].note
+        self._nesting += "l"
+        self._marker = f"{token.info}." if token.info.isdigit() else token.info
+
+    def _close_note(self, _: Token) -> None:
+        self._note, self._tight = False, False
+        self._nesting = self._nesting[:-1]
 
     def _open_item(self, token: Token) -> None:
         number = self._lists[-1]
@@ -220,7 +245,7 @@ class _Walk:
         if self._rows:
             self._rows[-1].append(self._runs(content))
             return
-        task = _TASK.match(content) if self._marker else None
+        task = _TASK.match(content) if self._marker and not self._note else None
         if task:
             self._marker = "☐" if task[1] == " " else "☑"
             content = content[task.end() :]

@@ -2,11 +2,13 @@
 
 from enum import IntEnum
 
-from PySide6.QtCore import QMimeData, QRect, QRectF, QSize, Qt, QUrl, Signal
+from PySide6.QtCore import QEvent, QMimeData, QRect, QRectF, QSize, Qt, QUrl, Signal
 from PySide6.QtGui import (
     QContextMenuEvent,
     QDesktopServices,
+    QHelpEvent,
     QKeyEvent,
+    QMouseEvent,
     QPainter,
     QPaintEvent,
     QResizeEvent,
@@ -14,23 +16,23 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
-from rdchat.ui.look.theme import RADIUS, TIGHT, Theme
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.copying.excerpt import cut_out
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
-from rdchat.ui.transcript.markdown.blocks import Block, Kind, is_openable, safe_text
-from rdchat.ui.transcript.markdown.code_header import CodeHeader
+from rdchat.ui.transcript.markdown.blocks import Block, is_openable, safe_text
+from rdchat.ui.transcript.markdown.code_header import CodeHeaders
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, LexerLibrary
+from rdchat.ui.transcript.markdown.code_saving import ask_and_save
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
+from rdchat.ui.transcript.markdown.grounds import Grounds
 from rdchat.ui.transcript.markdown.hit_marks import HitMarks
-from rdchat.ui.transcript.markdown.metrics import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
+from rdchat.ui.transcript.markdown.metrics import CODE_PAD
 from rdchat.ui.transcript.markdown.parser import Parser
+from rdchat.ui.transcript.markdown.sideways.wide_parts import Sideways
 
 FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
 _LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
-
-_MOST_BARS = 40  # of nested quotes
-_MOST_HEADERS = 100  # code blocks beyond these have no header: each is a widget with buttons
 
 
 class Work(IntEnum):
@@ -46,6 +48,7 @@ class TextBody(QTextBrowser):
 
     caret_moved = Signal(QRect)  # in this widget, when the person moves it
     menu_requested = Signal(QContextMenuEvent)
+    height_changed = Signal()  # because the person asked for it
 
     def __init__(
         self, parser: Parser, theme: Theme, library: LexerLibrary, muted: bool = False, parent: QWidget | None = None
@@ -60,7 +63,6 @@ class TextBody(QTextBrowser):
         self._work = Work.NONE
         self._unread = False  # the stream has not seen all of the text
         self._natural: tuple[int, int] | None = None  # the most that was asked for, and the width, as it is drawn now
-        self._headers: dict[int, CodeHeader] = {}
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -71,6 +73,12 @@ class TextBody(QTextBrowser):
         self.setTextInteractionFlags(flags.TextBrowserInteraction | flags.TextSelectableByKeyboard)
         self.document().setDocumentMargin(0)
         self._writer = DocumentWriter(self.document(), theme, muted)
+        self._grounds = Grounds(self.document(), self._writer, theme)
+        self._headers = CodeHeaders(self._writer, self._grounds, theme, self.viewport())
+        self._headers.copy_requested.connect(lambda number: self._headers.copy(number, self._code(number)))
+        self._headers.save_requested.connect(self._save_code)
+        self._headers.wrap_requested.connect(self._wrap_code)
+        self.sideways = Sideways(self, theme)
         self._highlighter = CodeHighlighter(self.document(), library)
         self.marks = HitMarks(self, theme)
         self.anchorClicked.connect(self._open)
@@ -177,8 +185,11 @@ class TextBody(QTextBrowser):
             line = self.fontMetrics().lineSpacing() * 1.3
             return round(line * (1 + self._end * self.fontMetrics().averageCharWidth() / width))
         document = self.document()
+        fitted = self._writer.fit_tables(width)
         if document.textWidth() != width:
             document.setTextWidth(width)
+        if fitted:
+            self._place_headers()
         blocks = self._writer.blocks()
         below = CODE_PAD if blocks and blocks[-1].code >= 0 else 0
         return round(document.size().height() + 0.49) + below
@@ -194,7 +205,7 @@ class TextBody(QTextBrowser):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if event.size().width() != event.oldSize().width() or self._is_header_displaced():
+        if event.size().width() != event.oldSize().width() or self._headers.displaced(self.viewport().width()):
             self._place_headers()
 
     def sizeHint(self) -> QSize:
@@ -204,72 +215,15 @@ class TextBody(QTextBrowser):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self.viewport())
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        area = QRectF(event.rect())
-        painter.setPen(self._theme.colors.border)
-        painter.setBrush(self._theme.colors.code)
-        for span in self._writer.code_spans.values():
-            ground = self._code_ground(span)
-            if ground.intersects(area):
-                painter.drawRoundedRect(ground.adjusted(0.5, 0.5, -0.5, -0.5), RADIUS - 2, RADIUS - 2)
-        painter.setPen(Qt.PenStyle.NoPen)
-        self._paint_bars(painter, area)
+        self._grounds.paint(painter, QRectF(event.rect()), self.viewport().width())
         painter.end()
-        super().paintEvent(event)
-
-    def _paint_bars(self, painter: QPainter, area: QRectF) -> None:
-        """Draw the bars of quotes, and rules."""
-        painter.setBrush(self._theme.colors.border)
-        blocks = self._writer.blocks()
-        for index in self._writer.decorated:
-            block = self._writer.text_block(index)
-            rect = self.document().documentLayout().blockBoundingRect(block)
-            look = block.blockFormat()
-            if not rect.adjusted(0, -look.topMargin() - CODE_PAD, self.width(), 0).intersects(area):
-                continue
-            above = blocks[index - 1].quotes if index else 0
-            for depth in range(min(blocks[index].quotes, _MOST_BARS)):
-                top = rect.top() - (look.topMargin() + CODE_PAD / 2 if depth < above else 0)  # no gap between bars
-                bar = QRectF(depth * QUOTE_INDENT, top, 3, rect.bottom() - top)
-                painter.drawRoundedRect(bar, 1.5, 1.5)
-            if blocks[index].kind is Kind.RULE:
-                painter.drawRect(QRectF(look.leftMargin(), rect.center().y(), self.width() - look.leftMargin(), 1))
-
-    def _code_ground(self, span: CodeSpan) -> QRectF:
-        layout = self.document().documentLayout()
-        first = layout.blockBoundingRect(self._writer.text_block(span.first))
-        last = layout.blockBoundingRect(self._writer.text_block(span.last))
-        block = self._writer.blocks()[span.first]
-        left = block.indent * list_indent(self._theme) + block.quotes * QUOTE_INDENT
-        top = first.top() - code_header_height(self._theme)
-        return QRectF(left, top, self.viewport().width() - left, last.bottom() + CODE_PAD - top)
+        self.sideways.paint(event, super().paintEvent)
 
     def _place_headers(self, first: int = 0) -> None:
-        """Lay a header over each code block; those that end before the block `first` are in their place."""
-        spans = self._writer.code_spans
-        for number in [number for number in self._headers if number not in spans]:
-            self._headers.pop(number).deleteLater()
-        for number, span in spans.items():
-            header = self._headers.get(number)
-            if (header and span.last < first) or (header is None and len(self._headers) >= _MOST_HEADERS):
-                continue
-            if header is None:
-                header = CodeHeader(span.language, self._theme, self.viewport())
-                header.copy_requested.connect(lambda number=number: self._copy_code(number))
-                self._headers[number] = header
-                header.show()
-            header.show_language(span.language)
-            ground = self._code_ground(span).toRect()
-            header.setGeometry(
-                ground.left(), ground.top() + TIGHT // 2, ground.width(), code_header_height(self._theme) - TIGHT // 2
-            )
-
-    def _is_header_displaced(self) -> bool:
-        """Whether the first header is not over its code: text above it was laid out anew."""
-        for number, header in self._headers.items():
-            span = self._writer.code_spans.get(number)
-            return span is None or header.y() != self._code_ground(span).toRect().top() + TIGHT // 2
-        return False
+        """Place what lies over code blocks and below what is wide; what ends before the block `first` is in place."""
+        width = self.viewport().width()
+        self._headers.place(first, width)
+        self.sideways.place(self._grounds.wide_parts(width, first), first)
 
     # --- the person's hands
 
@@ -283,11 +237,19 @@ class TextBody(QTextBrowser):
         """What reads its text."""
         return self._parser
 
-    def _copy_code(self, number: int) -> None:
+    def _code(self, number: int) -> str:
         parts: list[str] = []
         for block in self._code_blocks(self._writer.code_spans[number]):
             parts += ["" if block.joined or not parts else "\n", *(run.text for run in block.runs)]
-        self._headers[number].copy("".join(parts))
+        return "".join(parts)
+
+    def _save_code(self, number: int) -> None:
+        ask_and_save(self._code(number), self._writer.code_spans[number].language, self)
+
+    def _wrap_code(self, number: int, wrap: bool) -> None:
+        self._writer.set_wrapped(number, wrap)
+        self.height_changed.emit()
+        self._place_headers()
 
     def _open(self, address: QUrl) -> None:
         if is_openable(address.toString()):
@@ -309,13 +271,27 @@ class TextBody(QTextBrowser):
 
     def _report_caret(self) -> None:
         if self.hasFocus():
-            self.caret_moved.emit(self.cursorRect())
+            self.caret_moved.emit(self.sideways.reveal(self.textCursor()))
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         self.menu_requested.emit(event)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
-        event.ignore()  # the transcript scrolls, not the message
+        if not self.sideways.wheel(event):
+            event.ignore()  # the transcript scrolls, not the message
+
+    def viewportEvent(self, event: QEvent) -> bool:
+        """Take what the pointer does where the text is drawn, though part of it may be scrolled sideways."""
+        if isinstance(event, QMouseEvent):
+            if event.type() is QEvent.Type.MouseMove and event.buttons():
+                self.sideways.drag(event.position())
+            place = event.position().toPoint()
+        elif isinstance(event, QHelpEvent):
+            place = event.pos()
+        else:
+            return super().viewportEvent(event)
+        with self.sideways.shifted(self.sideways.offset_at(place)):
+            return super().viewportEvent(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in _SCROLL_KEYS:

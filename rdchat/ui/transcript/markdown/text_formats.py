@@ -1,5 +1,7 @@
 """How blocks and runs look: Qt's text formats in the theme's fonts and colours."""
 
+from math import ceil
+
 from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtGui import (
     QBrush,
@@ -8,16 +10,16 @@ from PySide6.QtGui import (
     QTextBlockFormat,
     QTextCharFormat,
     QTextFrameFormat,
-    QTextLength,
     QTextOption,
     QTextTableFormat,
 )
 
-from rdchat.ui.look.theme import SMALL, Theme
-from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run
+from rdchat.ui.look.theme import SMALL, TIGHT, Theme
+from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
 from rdchat.ui.transcript.markdown.metrics import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
 
 _HEADING_SIZES = (1.5, 1.28, 1.12, 1.0, 1.0, 1.0)
+_NOTE_SIZE = 0.88
 _LINE_HEIGHT, _CODE_LINE_HEIGHT = 122.0, 116.0  # percent of the font's own
 
 
@@ -31,6 +33,10 @@ class TextFormats:
         self._code_font = theme.code_font()
         self._text_color = theme.colors.muted if muted else theme.colors.text
         self._line = QFontMetricsF(self._body_font).height()
+        bold = QFont(self._body_font)
+        bold.setWeight(QFont.Weight.DemiBold)
+        self._metrics, self._bold_metrics = QFontMetricsF(self._body_font), QFontMetricsF(bold)
+        self._code_metrics = QFontMetricsF(self._code_font)
         self._code_advance = QFontMetricsF(self._code_font).horizontalAdvance(" ")
 
     def text_option(self) -> QTextOption:
@@ -39,15 +45,17 @@ class TextFormats:
         option.setTabStopDistance(self._code_advance * 4)
         return option
 
-    def block_format(self, block: Block, above: Block | None) -> QTextBlockFormat:
+    def block_format(self, block: Block, above: Block | None, wraps: bool = False) -> QTextBlockFormat:
+        """Return the format of a block below another one; `wraps`: code whose long lines are broken."""
         look = QTextBlockFormat()
         code = block.kind is Kind.CODE
         line_height = _CODE_LINE_HEIGHT if code else _LINE_HEIGHT
         look.setLineHeight(line_height, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
-        left: float = block.indent * self._indent + block.quotes * QUOTE_INDENT
+        left = self.left(block)
         space = self._space_above(block, above) if above else 0.0
         if code:
             left += CODE_PAD
+            look.setNonBreakableLines(not wraps)
             look.setRightMargin(CODE_PAD)
             hang = self._code_hang(block)  # wrapped code hangs under its own line
             left += hang
@@ -63,6 +71,10 @@ class TextFormats:
         look.setLeftMargin(left)
         look.setTopMargin(space)
         return look
+
+    def left(self, block: Block) -> float:
+        """Return how far from the left a block stands."""
+        return block.indent * self._indent + block.quotes * QUOTE_INDENT
 
     def room_above(self, first: Block | None) -> float:
         """Return the distance of the first block from the document's top: Qt drops that block's own upper margin."""
@@ -101,6 +113,11 @@ class TextFormats:
             look.setFontWeight(QFont.Weight.DemiBold)
         if run.bold:
             look.setFontWeight(QFont.Weight.DemiBold)
+        if block.note:
+            look.setFontPointSize(self._body_font.pointSizeF() * _NOTE_SIZE)
+        if run.raised:
+            look.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignSuperScript)
+            look.setForeground(colors.accent)
         look.setFontItalic(run.italic)
         look.setFontStrikeOut(run.strike)
         if run.code:
@@ -114,7 +131,7 @@ class TextFormats:
             look.setToolTip(_refusal(run.refused))
         return look
 
-    def table_format(self, block: Block, first: bool) -> QTextTableFormat:
+    def table_format(self, block: Block, above: Block | None) -> QTextTableFormat:
         look = QTextTableFormat()
         look.setBorder(1)
         look.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
@@ -122,12 +139,32 @@ class TextFormats:
         look.setBorderCollapse(True)
         look.setCellPadding(SMALL)
         look.setCellSpacing(0)
-        look.setTopMargin(0 if first else round(0.6 * self._line))
-        look.setBottomMargin(round(0.6 * self._line))  # Qt drops the upper margin of the block after a table
-        look.setLeftMargin(block.indent * self._indent + block.quotes * QUOTE_INDENT)
+        look.setTopMargin(self._space_above(block, above) if above else 0)
+        look.setBottomMargin(self.room_below_table(None))
+        look.setLeftMargin(self.left(block))
         look.setHeaderRowCount(1)
-        look.setColumnWidthConstraints([QTextLength()] * len(block.alignments))
         return look
+
+    def cell_width(self, runs: Cell, header: bool) -> float:
+        """Return the width of a table's cell whose lines are not broken, its padding included."""
+        widest = width = 0.0
+        for run in runs:
+            metrics = self._code_metrics if run.code else self._bold_metrics if header or run.bold else self._metrics
+            first, *others = run.text.split("\n")
+            width += metrics.horizontalAdvance(first)
+            for line in others:
+                widest, width = max(widest, width), metrics.horizontalAdvance(line)
+        return ceil(max(widest, width)) + 2 * SMALL + 2
+
+    @property
+    def comfortable_cell(self) -> float:
+        """The width at which a table's column of longer text still reads well."""
+        return self._theme.text_size * 20
+
+    def room_below_table(self, below: Block | None) -> float:
+        """Return a table's distance from the block below: Qt drops the upper margin of a block after a table."""
+        header = code_header_height(self._theme) if below and below.kind is Kind.CODE and not below.tight else 0
+        return round(0.6 * self._line) + TIGHT + header
 
     def header_cell_format(self) -> QTextCharFormat:
         look = QTextCharFormat()

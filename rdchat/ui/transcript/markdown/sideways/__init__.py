@@ -1,0 +1,1 @@
+"""What is wider than the column scrolls sideways by itself."""
