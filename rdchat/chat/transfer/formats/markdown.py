@@ -93,7 +93,7 @@ def _cut(cut: ContextCut, messages: int) -> Iterator[str]:
 
 def _thoughts(message: PortableMessage) -> tuple[str, str]:
     """Return what the model thought, and what it says."""
-    ended = message.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING}
+    ended = message.edited or message.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING}
     parts = split_thoughts(message.text, begun=message.thinking.begun, ended=ended)
     return parts.thought, parts.answer
 
