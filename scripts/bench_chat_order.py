@@ -30,7 +30,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.conversation_desk import ConversationDesk
 
-CHATS, FOLDERS, MESSAGES = 1000, 50, 100_000
+CHATS, FOLDERS, MESSAGES, LONG_CHAT = 1000, 50, 100_000, 10_000
 WORDS = 5000  # of the messages' language, the frequent ones first
 SYLLABLES = tuple(a + b + c for a in "bdfgklmnprstvw" for b in "aeiou" for c in ("", "n", "r"))
 TYPED = ("b", "be", "ber", "bera", "bera ma", "xyz")
@@ -86,9 +86,32 @@ def measure(qt: Meter) -> dict[str, object]:
             for typed in TYPED
         },
     }
+    report |= _deleting_ms(store)
     window.close()
     app.finish()
     return report
+
+
+def _deleting_ms(store: ConversationStore) -> dict[str, float]:
+    """Delete a message with 10,000 below it and take that back; return the processor time of both."""
+    chat = store.create_conversation("Long")
+    first = parent = store.add_message(chat.id, None, Role.USER, "0").id
+    with store._database.writing() as connection:
+        for number in range(1, LONG_CHAT):
+            cursor = connection.execute(
+                "INSERT INTO messages (conversation_id, parent_id, activated, role, status, created_at, text)"
+                " VALUES (?, ?, ?, ?, 'complete', ?, ?)",
+                (chat.id, parent, number + 1, (Role.USER, Role.ASSISTANT)[number % 2], time.time(), "word " * 100),
+            )
+            parent = cursor.lastrowid or 0
+    deleted = [store.message_bin.delete(first)]
+
+    def delete_again() -> None:
+        deleted.append(store.message_bin.delete(first))
+        store.message_bin.restore(deleted[-1])
+
+    store.message_bin.restore(deleted[0])
+    return {"delete_and_undo_10000_messages_cpu_ms": _median_ms(delete_again)}
 
 
 def _answer_ms(field: QLineEdit, desk: ConversationDesk, typed: str) -> float:

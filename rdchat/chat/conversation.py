@@ -186,7 +186,7 @@ class Message:
     def parts(self) -> Thoughts:
         """The text in what was thought and what is said; a thought that the model ended with is what it says."""
         final = self.status is not MessageStatus.STREAMING
-        ended = final and self.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING}
+        ended = final and (self.edited or self.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING})
         return split_thoughts(self.text, final, begun=self.thinking.begun, ended=ended)
 
 

@@ -31,12 +31,12 @@ def made_words(message: Message) -> str:
     made_with, statistics = message.made_with, message.statistics
     if made_with is not None and made_with.sampling is not None:
         said.append(f"temperature {made_with.sampling.temperature:g}")
-    if made_with is not None and made_with.system_prompt is not None:
-        said.append("system prompt of its own")
     if statistics is not None:
         rate = formatting.rate(statistics.decode_tps)
         said += [f"{rate} tokens/s"] if rate != formatting.NONE else []
         said.append(formatting.counted(statistics.generated_tokens, "token"))
+    if made_with is not None and made_with.system_prompt is not None:
+        said.append("system prompt of its own")
     words = " · ".join(said)
     return words[:1].upper() + words[1:]
 
@@ -48,6 +48,7 @@ class TextArea(QScrollArea):
 
     def __init__(self, parser: Parser, theme: Theme, library: LexerLibrary) -> None:
         super().__init__()
+        self._text = ""
         self._ground = QWidget()
         self.body = TextBody(parser, theme, library, parent=self._ground)
         self.more = TextButton("Show more", theme, self._ground)
@@ -61,10 +62,12 @@ class TextArea(QScrollArea):
         self._timer.timeout.connect(self._draw)
 
     def set_text(self, text: str, final: bool) -> None:
-        """Show another text from its beginning."""
-        self.body.setExtraSelections([])
-        self.body.set_text(text, final)
-        self.verticalScrollBar().setValue(0)
+        """Show another text from its beginning; the same one stays where it is."""
+        if text != self._text:
+            self._text = text
+            self.body.setExtraSelections([])
+            self.body.set_text(text, final)
+            self.verticalScrollBar().setValue(0)
         self._timer.start()
 
     def restyle(self) -> None:
@@ -116,7 +119,6 @@ class AlternativePane(QWidget):
         super().__init__()
         self._theme = theme
         self._message: Message | None = None
-        self._marks: Spans = ()
         self.previous = IconButton("previous", f"Previous alternative, {side}", theme)
         self.next = IconButton("next", f"Next alternative, {side}", theme)
         self.place = ThemedLabel(theme, "", "muted", -1, tabular=True)
@@ -157,7 +159,7 @@ class AlternativePane(QWidget):
 
     def show_message(self, message: Message, *, in_use: bool) -> None:
         """Show an alternative; the one that the chat shows already need not be chosen."""
-        self._message, self._marks = message, ()
+        self._message = message
         self.model.setText("Your message" if message.role is Role.USER else message.model or "Reply")
         self.made.setText(made_words(message))
         self.place.setText(f"{message.sibling + 1} of {message.siblings}")
@@ -175,7 +177,6 @@ class AlternativePane(QWidget):
 
     def mark(self, spans: Spans) -> None:
         """Mark places of the drawn text."""
-        self._marks = spans
         look = QTextCharFormat()
         look.setBackground(self._theme.colors.hit)
         look.setForeground(self._theme.colors.text)

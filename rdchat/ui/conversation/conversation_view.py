@@ -120,6 +120,8 @@ class ConversationView(Ground):
         self._controller.storage_failed.connect(self._show_storage_failure)
         self._controller.storage_recovered.connect(lambda: self.banners.close_banner("storage"))
         self._controller.desk.order.offered_undo.connect(self._offer_undo)
+        # the button would take the copy back, not what it stands beside
+        self._controller.desk.order.copied.connect(lambda _id: self.banners.close_banner("undo"))
 
     def _show_conversation(self) -> None:
         conversation = self._controller.desk.conversation

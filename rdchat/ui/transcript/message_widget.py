@@ -50,7 +50,6 @@ class MessageWidget(QWidget):
         self.actions_row.copy_requested.connect(self.copy)
         self.actions_row.menu_requested.connect(self._open_menu)
         self.actions_row.step_requested.connect(lambda step: self.alternative_requested.emit(self.message.id, step))
-        self._text_copy = TextCopy(self)
         self._last = False
         self._hovered = False
 
@@ -178,7 +177,11 @@ class MessageWidget(QWidget):
         if form is CopyForm.MARKDOWN:
             self.copy()
         else:
-            self._text_copy.copy(self.copied_text(), self.body.parser, form, self.actions_row.say_copied)
+            self._text_copy().copy(self.copied_text(), type(self.body.parser), form, self.actions_row.say_copied)
+
+    def _text_copy(self) -> TextCopy:
+        """Return what copies long texts, made when it is first needed: a chat has many messages."""
+        return self.findChild(TextCopy) or TextCopy(self)
 
     def copied_text(self) -> str:
         return self.message.text

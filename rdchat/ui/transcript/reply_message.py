@@ -42,6 +42,8 @@ class ReplyMessage(MessageWidget):
         self._ending = ending(message)
         super().show_message(message)
         self._say()
+        if self._editor is not None:
+            self._show_parts()
 
     def set_waiting(self, text: str) -> None:
         """Say what an empty reply waits for."""
@@ -139,6 +141,7 @@ class ReplyMessage(MessageWidget):
         self._editor.cancelled.connect(self._close_editor)
         self._editor.height_changed.connect(self.height_changed)
         self._show_parts()
+        self.height_changed.emit()
         self._editor.show()
         self._editor.setFocus()
 
@@ -153,15 +156,17 @@ class ReplyMessage(MessageWidget):
             self._editor.deleteLater()
             self._editor = None
             self._show_parts()
+            self.height_changed.emit()
             self.body.setFocus()
 
     def _show_parts(self) -> None:
         reading = self._editor is None
-        for part in (self.body, self.actions_row, *([self._thought] if self._thought else [])):
+        busy = self.message.status is MessageStatus.STREAMING
+        self.actions_row.setVisible(reading and not busy)
+        for part in (self.body, *([self._thought] if self._thought else [])):
             part.setVisible(reading)
         self.more.setVisible(reading and self.body.hidden_characters > 0)
         self._status.setVisible(reading and bool(self._status.text))
-        self.height_changed.emit()
 
     def copied_text(self) -> str:
         """Return the answer as it was written, without the thoughts."""
@@ -184,7 +189,9 @@ class ReplyMessage(MessageWidget):
         edit = QAction(self.tr("Edit reply"), menu)
         edit.triggered.connect(self.edit)
         edit.setEnabled(not busy and bool(self.copied_text().strip()))
-        return [*super().message_actions(menu), edit, again, other, onward, tokens]
+        between = QAction(menu)
+        between.setSeparator(True)
+        return [*super().message_actions(menu), between, edit, again, other, onward, tokens]
 
     def _remedy(self) -> None:
         if self._ending and self._ending.remedy is Remedy.CONTINUE:

@@ -78,6 +78,8 @@ class Windows:
         from rdchat.ui.alternatives import AlternativesWindow  # noqa: PLC0415
 
         message = next((each for each in self._controller.messages if each.id == message_id), None)
+        for open_one in self._parent.findChildren(AlternativesWindow):
+            open_one.close()
         if message is not None:
             AlternativesWindow(self._controller, message, self._theme, self._parent).open_in_front()
 

@@ -190,12 +190,13 @@ while True:
 """
 
 
+@pytest.mark.parametrize("steps", [1, 2, 5, 10])
 def test_a_kill_leaves_all_or_nothing_deleted(
-    database: Path, start_process: StartProcess, open_store: OpenStore
+    steps: int, database: Path, start_process: StartProcess, open_store: OpenStore
 ) -> None:
     app = start_process(DELETE, database)
     assert app.stdout is not None
-    for _ in range(4):
+    for _ in range(steps):
         app.stdout.readline()
     app.kill()
     app.wait()

@@ -32,6 +32,12 @@ def test_an_edit_that_changes_nothing_adds_nothing(window: Window, engine: Scrip
     assert window.seen.notices[-1].title == "The message is empty"
 
 
+def test_an_edited_reply_that_names_a_thoughts_tag_is_said_whole(window: Window) -> None:
+    own = window.ask("Hi")
+    window.controller.edit_message(own.id, "Models begin thoughts with <think> tags.")
+    assert window.controller.messages[-1].parts.answer == "Models begin thoughts with <think> tags."
+
+
 def test_an_edited_reply_is_written_on(window: Window, engine: ScriptedEngine) -> None:
     own = window.ask("Hi")
     window.controller.edit_message(own.id, "Good day")

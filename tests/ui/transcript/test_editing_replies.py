@@ -84,6 +84,15 @@ def test_an_edited_reply_says_so_with_its_place_and_in_its_details(qtbot: QtBot,
     popup.close()
 
 
+def test_what_is_shown_anew_while_it_is_edited_stays_behind_the_editor(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(1))
+    editor = editor_in(qtbot, view, 2)
+    view.update_message(reply(2, "Answer 1.", siblings=2))
+    assert editor.isVisible()
+    assert not widget_of(view, 2).actions_row.isVisible()
+    assert not widget_of(view, 2).body.isVisible()
+
+
 def test_figures_of_an_edited_reply_are_those_of_what_was_written_on() -> None:
     message = reply(2, "Mine and more", edited=True)
     assert summary(message) == ["edited"]

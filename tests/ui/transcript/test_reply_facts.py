@@ -1,9 +1,9 @@
 from dataclasses import replace
 
-from rdchat.chat.conversation import Drafting
+from rdchat.chat.conversation import Drafting, MadeWith
 from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import PrefillProgress
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import Mode, SamplingParams
 from rdchat.ui.look import definitions
 from rdchat.ui.look.formatting import prefill_words
 from rdchat.ui.transcript.reply_facts import Fact, facts, summary
@@ -124,3 +124,14 @@ def test_the_kind_of_a_drafter_stands_beside_its_mode() -> None:
     assert facts(message)[1].value == "eagle"
     of_auto = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.AUTO, drafter="a", kind=HeadKind.EAGLE3))
     assert summary(of_auto)[0] == "Auto", "the drafter was one of several"
+
+
+def test_what_a_reply_was_made_with_comes_first() -> None:
+    made_with = MadeWith(SamplingParams(temperature=1.2), "You are a cook who likes onions.", once=True)
+    message = reply(2, "Hi", statistics=DRAFTED, made_with=made_with)
+    first, second = facts(message)[:2]
+    assert (first.name, first.value) == ("Temperature", "1.2")
+    assert (second.name, second.value) == ("System prompt", "You are a cook who like…")
+    assert second.definition == "Of this reply alone: You are a cook who likes onions."
+    plain = replace(message, made_with=MadeWith(SamplingParams(temperature=0.7)))
+    assert [fact.value for fact in facts(plain) if fact.name in ("Temperature", "System prompt")] == ["0.7"]

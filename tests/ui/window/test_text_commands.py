@@ -96,6 +96,15 @@ def test_a_branch_opens(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     assert texts(chat) == ["Hi", "Hello, you!"]
 
 
+def test_a_branch_ends_the_offer_to_undo_what_was_done_before(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    choose(qtbot, window, -1, "Delete message")
+    choose(qtbot, window, -1, "Branch into new chat")
+    qtbot.waitUntil(lambda: window.windowTitle() == "Branch of Hi")
+    assert window.conversation.banners.banner("undo") is None
+
+
 def test_an_edited_reply_is_shown_at_once(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")

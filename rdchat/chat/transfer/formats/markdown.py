@@ -111,7 +111,7 @@ def _file(file: AttachedFile, text: str, *, details: bool) -> Iterator[str]:
 
 def _thoughts(message: PortableMessage) -> tuple[str, str]:
     """Return what the model thought, and what it says."""
-    ended = message.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING}
+    ended = message.edited or message.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING}
     parts = split_thoughts(message.text, begun=message.thinking.begun, ended=ended)
     return parts.thought, parts.answer
 

@@ -1,19 +1,18 @@
 """Puts messages and selections on the clipboard in the form that is wanted."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
-from PySide6.QtCore import QMimeData, QObject, QTimer
+from PySide6.QtCore import QObject, QStringListModel
 from PySide6.QtGui import QGuiApplication
 
-from rdchat.ui.transcript.copying.excerpt import reading
+from rdchat.services.background.latest_task import LatestTask
+from rdchat.ui.transcript.copying.excerpt import blocks_of
 from rdchat.ui.transcript.copying.markdown_text import as_markdown, as_plain
 from rdchat.ui.transcript.copying.rich_text import as_html
 from rdchat.ui.transcript.markdown.blocks import Block
 from rdchat.ui.transcript.markdown.parser import Parser
-
-_SLICE_S = 0.01  # of the main thread's time: a long text takes longer to be read than the window may wait
 
 
 class CopyForm(StrEnum):
@@ -24,42 +23,50 @@ class CopyForm(StrEnum):
     RICH = "Rich text"
 
 
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """What goes on the clipboard; rich text has plain text beside it, for where only that is taken."""
+
+    text: str
+    html: str = ""
+
+
 def copy_blocks(blocks: Sequence[Block], form: CopyForm) -> None:
-    """Put blocks on the clipboard; rich text has plain text beside it, for where only that is taken."""
-    data = QMimeData()
-    data.setText(as_markdown(blocks) if form is CopyForm.MARKDOWN else as_plain(blocks))
-    if form is CopyForm.RICH:
-        data.setHtml(as_html(blocks))
-    QGuiApplication.clipboard().setMimeData(data)
+    """Put blocks on the clipboard."""
+    _put(_in_form(blocks, form))
 
 
 class TextCopy(QObject):
-    """Reads a text between the window's own events, then copies it. A copy that is asked for meanwhile replaces it."""
+    """Copies whole texts, which may be long, beside the window's own work; the one asked for last counts."""
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
-        self._steps: Iterator[list[Block]] = iter(())
-        self._blocks: list[Block] = []
-        self._then: Callable[[list[Block]], object] = lambda _blocks: None
-        self._timer = QTimer(self, interval=0)
-        self._timer.timeout.connect(self._read)
+        self._then: Callable[[], object] = lambda: None
+        self._task = LatestTask("copy", self)
+        self._task.done.connect(self._on_done)
 
-    def copy(self, text: str, parser: Parser, form: CopyForm, then: Callable[[], object]) -> None:
+    def copy(self, text: str, make_parser: Callable[[], Parser], form: CopyForm, then: Callable[[], object]) -> None:
         """Copy a text in a form, and call `then` when it is on the clipboard."""
+        self._then = then
+        self._task.start(lambda _tell: _in_form(blocks_of(text, make_parser()), form))
 
-        def done(blocks: list[Block]) -> None:
-            copy_blocks(blocks, form)
-            then()
+    def _on_done(self, copied: _Copied) -> None:
+        _put(copied)
+        self._then()
 
-        self._steps, self._blocks, self._then = reading(text, parser), [], done
-        self._read()
 
-    def _read(self) -> None:
-        until = time.perf_counter() + _SLICE_S
-        for blocks in self._steps:
-            self._blocks = blocks
-            if time.perf_counter() > until:
-                self._timer.start()
-                return
-        self._timer.stop()
-        self._then(self._blocks)
+def _in_form(blocks: Sequence[Block], form: CopyForm) -> _Copied:
+    if form is CopyForm.MARKDOWN:
+        return _Copied(as_markdown(blocks))
+    return _Copied(as_plain(blocks), as_html(blocks) if form is CopyForm.RICH else "")
+
+
+def _put(copied: _Copied) -> None:
+    # made by Qt and then emptied: one made here would outlive Python on the clipboard, and crash the exit
+    source = QStringListModel([""])
+    data = source.mimeData([source.index(0, 0)])
+    data.clear()
+    data.setText(copied.text)
+    if copied.html:
+        data.setHtml(copied.html)
+    QGuiApplication.clipboard().setMimeData(data)

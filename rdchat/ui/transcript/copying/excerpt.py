@@ -1,6 +1,6 @@
 """What is selected of a text as blocks of its own."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
@@ -10,15 +10,15 @@ from rdchat.ui.transcript.markdown.parser import Parser
 _IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}
 
 
-def reading(text: str, parser: Parser) -> Iterator[list[Block]]:
-    """Yield the blocks of a text so far, a bounded step of reading at a time; the last time all of them."""
+def blocks_of(text: str, parser: Parser) -> list[Block]:
+    """Return all blocks of a text, as they are shown. Of a megabyte it takes seconds."""
     stream, blocks, safe = BlockStream(parser), list[Block](), safe_text(text)
-    more = True
+    more = bool(safe)
     while more:
         update = stream.advance(safe, True)
         blocks[update.first :] = update.blocks
         more = update.more
-        yield blocks
+    return blocks
 
 
 def cut_out(blocks: Sequence[Block], spans: Sequence[tuple[int, int]], begin: int, end: int) -> list[Block]:

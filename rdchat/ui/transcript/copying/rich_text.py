@@ -79,7 +79,7 @@ class _Writer:
             case _ if block.indent and block.marker:
                 yield _inline(block.runs)
             case _:
-                yield f"<p>{_inline(block.runs)}</p>"
+                yield f"<p{' style="margin: 0"' if block.tight else ''}>{_inline(block.runs)}</p>"
 
 
 def _item(block: Block) -> str:
