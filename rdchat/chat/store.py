@@ -54,8 +54,8 @@ _WRITE_CHECK = """
     INSERT INTO messages (id, conversation_id, activated, role, status, created_at, text)
         VALUES (0, 0, 0, 'user', 'complete', 0, 'a');
     INSERT INTO file_texts (digest, text) VALUES ('a', 'a');
-    INSERT INTO message_files (message_id, place, digest, kind, characters, taken, note, name)
-        VALUES (0, 0, 'a', 'text', 1, '', '', 'a');
+    INSERT INTO message_files (message_id, conversation_id, place, digest, kind, characters, taken, note, name)
+        VALUES (0, 0, 0, 'a', 'text', 1, '', '', 'a');
     SAVEPOINT written;
     ROLLBACK TO write_check;
     RELEASE write_check;

@@ -4,10 +4,13 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from rdchat.chat.attachments.attached_file import ReadFile
+from rdchat.commands.ask_files import add_file_options, read_files, with_files
 from rdchat.commands.interrupt import INTERRUPTED, ctrl_c_calls
 from rdchat.commands.progress import ProgressLine
 from rdchat.commands.tight_memory import add_load_anyway, tell_warning
@@ -40,6 +43,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.set_defaults(run=run)
     parser.add_argument("prompt", nargs="?", help="the question")
     parser.add_argument("--prompt-file", metavar="FILE", help="read the question from a file; - is standard input")
+    add_file_options(parser)
     parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
     parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights")
     add_load_anyway(parser)
@@ -127,7 +131,8 @@ def run(args: argparse.Namespace) -> int:
     answer = _Answer(sampling, seed, draft, args.json)
     try:
         system = [ChatMessage(Role.SYSTEM, args.system)] if args.system else []
-        answer.make((*system, ChatMessage(Role.USER, _read_prompt(args))), args)
+        prompt = _read_prompt(args)
+        answer.make(system, prompt, read_files(args), args)
     except KeyboardInterrupt:
         answer.cancelled = True
     if args.json:
@@ -197,14 +202,20 @@ class _Answer:
         self.end: ReplyEnd | None = None
         self.cancelled = False
 
-    def make(self, messages: tuple[ChatMessage, ...], args: argparse.Namespace) -> None:
+    def make(self, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace) -> None:
         from rdchat.inference.drafters import Drafters  # noqa: PLC0415
         from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
+        from rdchat.inference.prompts.token_counter import TokenCounter  # noqa: PLC0415
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
         with ProgressLine(sys.stderr) as progress:
             loaded = load_model(args.model, Dtype(args.dtype), progress.show, anyway=args.load_anyway)
             self._info = loaded.info
+            if files:
+                counter = TokenCounter(loaded.prompts, loaded.info.context_length)
+                limit = loaded.info.context_length
+                prompt = with_files(prompt, files, system=system, count=counter.count, limit=limit, args=args)
+            messages = (*system, ChatMessage(Role.USER, prompt))
             session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
             session.drafters.load(self._draft, progress.show)
         tell_warning(loaded.info)

@@ -99,6 +99,8 @@ def block_of(file: AttachedFile, text: str) -> str:
 
 def shown_name(name: str) -> str:
     """Return a file's name in printable characters, in one line of bounded length that keeps its ending."""
+    if name.isascii() and name.isprintable() and 0 < len(name) <= _LONGEST_NAME and "  " not in name:
+        return name.strip() or "file"  # as most are, of the hundreds in a long chat
     text = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
     printable = "".join(each if each.isprintable() else " " for each in text)
     tidy = " ".join(printable.split()) or "file"

@@ -147,7 +147,7 @@ def _bytes_of(path: Path, name: str) -> bytes:
 def _unopened(error: OSError | ValueError, name: str) -> FileRefusedError:
     code = error.errno if isinstance(error, OSError) else None
     if code in (errno.ENOENT, errno.ENOTDIR):
-        return FileRefusedError(f"{name} is not there any more.", "Choose it again.")
+        return FileRefusedError(f"{name} cannot be found.", "Check its name, or choose it again.")
     if code in (errno.EACCES, errno.EPERM):
         return FileRefusedError(f"{name} may not be read.", "Check its permissions.")
     if code in (errno.ENXIO, errno.EOPNOTSUPP):

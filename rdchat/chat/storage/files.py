@@ -12,12 +12,11 @@ from rdchat.chat.storage.rows import text_column
 _COLUMNS = "f.message_id, f.name, f.kind, f.digest, f.characters, f.taken, f.note"
 OF_MESSAGE = f"SELECT {_COLUMNS} FROM message_files f WHERE f.message_id = ? ORDER BY f.place"
 OF_CONVERSATION = f"""
-    SELECT {_COLUMNS} FROM messages m CROSS JOIN message_files f ON f.message_id = m.id
-    WHERE m.conversation_id = ? ORDER BY f.message_id, f.place
+    SELECT {_COLUMNS} FROM message_files f WHERE f.conversation_id = ? ORDER BY f.message_id, f.place
 """
 WITH_TEXTS = f"""
-    SELECT {_COLUMNS}, coalesce(t.text, '') FROM messages m CROSS JOIN message_files f ON f.message_id = m.id
-    LEFT JOIN file_texts t ON t.digest = f.digest WHERE m.conversation_id = ? ORDER BY f.message_id, f.place
+    SELECT {_COLUMNS}, coalesce(t.text, '') FROM message_files f LEFT JOIN file_texts t ON t.digest = f.digest
+    WHERE f.conversation_id = ? ORDER BY f.message_id, f.place
 """
 TEXT = "SELECT text FROM file_texts WHERE digest = ?"
 _KINDS = {each.value: each for each in FileKind}
@@ -45,17 +44,19 @@ def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[t
             (file.digest, text_column(text)),
         )
         connection.execute(
-            "INSERT INTO message_files (message_id, place, digest, kind, characters, taken, note, name)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (message_id, place, file.digest, file.kind, file.characters, text_column(file.taken),
-             text_column(file.note), text_column(file.name)),
+            "INSERT INTO message_files"
+            " (message_id, conversation_id, place, digest, kind, characters, taken, note, name)"
+            " SELECT id, conversation_id, ?, ?, ?, ?, ?, ?, ? FROM messages WHERE id = ?",
+            (place, file.digest, file.kind, file.characters, text_column(file.taken),
+             text_column(file.note), text_column(file.name), message_id),
         )  # fmt: skip
 
 
 def copy_files(connection: sqlite3.Connection, message_id: int, copy_id: int) -> None:
     """Give a copy or another version of a message the same files."""
     connection.execute(
-        "INSERT INTO message_files (message_id, place, digest, kind, characters, taken, note, name)"
-        " SELECT ?, place, digest, kind, characters, taken, note, name FROM message_files WHERE message_id = ?",
+        "INSERT INTO message_files (message_id, conversation_id, place, digest, kind, characters, taken, note, name)"
+        " SELECT m.id, m.conversation_id, f.place, f.digest, f.kind, f.characters, f.taken, f.note, f.name"
+        " FROM messages m CROSS JOIN message_files f WHERE m.id = ? AND f.message_id = ? ORDER BY f.place",
         (copy_id, message_id),
     )

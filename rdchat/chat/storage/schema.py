@@ -171,7 +171,8 @@ CREATE TABLE deleted_messages (
 """
 
 # The text of a file is stored once, by its SHA-256, however many messages have it, and goes with the last of them. It
-# is in a table of its own, so that opening a chat reads none of it.
+# is in a table of its own, so that opening a chat reads none of it. `conversation_id` is the message's: looking through
+# the messages of a long chat for the few that have files would take a tenth of the time in which it is to open.
 _VERSION_9 = """
 CREATE TABLE file_texts (
     digest TEXT PRIMARY KEY,
@@ -180,6 +181,7 @@ CREATE TABLE file_texts (
 CREATE TABLE message_files (
     id INTEGER PRIMARY KEY,
     message_id INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+    conversation_id INTEGER NOT NULL,
     place INTEGER NOT NULL,
     digest TEXT NOT NULL REFERENCES file_texts (digest),
     kind TEXT NOT NULL,
@@ -189,6 +191,7 @@ CREATE TABLE message_files (
     name TEXT NOT NULL
 ) STRICT;
 CREATE INDEX message_files_in_order ON message_files (message_id, place);
+CREATE INDEX message_files_by_chat ON message_files (conversation_id);
 CREATE INDEX message_files_by_text ON message_files (digest);
 CREATE VIRTUAL TABLE files_index USING fts5 (
     name, content = 'message_files', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'

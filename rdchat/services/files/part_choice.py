@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
@@ -11,7 +12,6 @@ from rdchat.chat.attachments.choosing import (
     Part,
     Passage,
     beginning,
-    best_within,
     joined,
     pages,
     parsed_pages,
@@ -22,11 +22,10 @@ from rdchat.chat.attachments.choosing import (
 from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import ChatMessage
 from rdchat.services.background.latest_task import LatestTask
+from rdchat.services.files.fitting import FILLED, fitting_passages
 from rdchat.services.files.token_counts import TokenCount, tokens_of
 
 _QUIET_MS = 150  # after the last letter
-_FILLED = 0.75  # of the room: the rest is for what comes later in the chat
-_TRIES = 4
 
 type Count = Callable[[Sequence[ChatMessage]], int]
 
@@ -182,20 +181,18 @@ class _Work:
         order = ranked(found, choice.question)
         if not order:
             return Outcome(choice, problem="No passage has any of these words.", passages=number)
-        taken = choice.passages or len(best_within(found, order, int(self._fitting)))
-        for _ in range(_TRIES):
+        if choice.passages or self._room is None:
+            taken = min(choice.passages or len(order), len(order))
             part = joined(found, order[:taken])
-            count = self._tokens(part)
-            fits = count is None or self._room is None or count.tokens <= self._room
-            if choice.passages or fits or taken == 1 or count is None or self._room is None:
-                break
-            taken = max(int(taken * self._room * _FILLED / count.tokens), 1)
-        return Outcome(choice, part, count, used=min(taken, len(order)), matching=len(order), passages=number)
+            return Outcome(choice, part, self._tokens(part), used=taken, matching=len(order), passages=number)
+        counted = partial(tokens_of, count=self._count)
+        taken, part, count = fitting_passages(found, order, self._room, self._per_token, counted)
+        return Outcome(choice, part, count, used=taken, matching=len(order), passages=number)
 
     @property
     def _fitting(self) -> float:
         """Characters that fill the room as far as it is to be filled."""
-        return self._characters if self._room is None else max(self._room, 1) * _FILLED * self._per_token
+        return self._characters if self._room is None else max(self._room, 1) * FILLED * self._per_token
 
     def _tokens(self, part: Part) -> TokenCount | None:
         return None if self._room is None else tokens_of(part.text, self._count)

@@ -168,7 +168,7 @@ def test_links_lead_to_files_and_what_is_no_file_is_not_waited_for(reader: FileR
         (tmp_path, "is a folder"),
         (tmp_path / "pipe", "is no ordinary file"),
         (Path("/dev/zero"), "is no ordinary file"),
-        (tmp_path / "gone", "is not there any more"),
+        (tmp_path / "gone", "cannot be found"),
         (tmp_path / "circle", "cannot be read"),
         (tmp_path / ("x" * 300), "cannot be read"),
     ):

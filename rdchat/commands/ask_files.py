@@ -1,0 +1,152 @@
+"""Files of `rdchat ask`: read as the app reads them, put before the question, and never cut without being asked."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of
+from rdchat.chat.attachments.choosing import Part, pages, parsed_pages, passages_of, ranked, whole
+from rdchat.chat.attachments.file_reader import FileReader
+from rdchat.errors import InvalidSettingError, PromptTooLongError, one_line
+from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.services.files.fitting import fitting_passages
+from rdchat.services.files.token_counts import tokens_of
+
+_REPLY_SHARE = 4  # of the context is kept for the reply: one part in so many, or what it may have
+
+type Count = Callable[[Sequence[ChatMessage]], int]
+
+
+def add_file_options(parser: argparse.ArgumentParser) -> None:
+    """Add what chooses files and parts of them."""
+    parser.add_argument(
+        "--file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="put a file before the question: text, source, CSV, Markdown, HTML, PDF or DOCX; may be repeated",
+    )
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--pages", metavar="PAGES", help="of PDF files take these pages only, such as 1-4,7")
+    part.add_argument(
+        "--passages",
+        action="store_true",
+        help="of files take the passages that match the question, as many as the model takes",
+    )
+
+
+def read_files(args: argparse.Namespace) -> list[ReadFile]:
+    """Read the files that are asked for.
+
+    Raises:
+        InvalidSettingError: If options do not go together.
+        FileRefusedError: If one cannot be read.
+    """
+    if not args.file:
+        if args.pages is not None or args.passages:
+            raise InvalidSettingError("--pages and --passages are for files.", "Give one with --file.")
+        return []
+    reader = FileReader()
+    try:
+        files = [reader.read(Path(name)) for name in args.file]
+    finally:
+        reader.close()
+    if args.pages is not None:
+        _check_pages(files, args.pages)
+    return files
+
+
+def _check_pages(files: Sequence[ReadFile], wanted: str) -> None:
+    paged = [file for file in files if file.paged]
+    if not paged:
+        raise InvalidSettingError("--pages is for PDF files, and there is none.", "Leave it out, or give --passages.")
+    for file in paged:
+        if parsed_pages(wanted, len(file.parts)) is None:
+            raise InvalidSettingError(
+                f"--pages {one_line(wanted)} are no pages of {file.name}.",
+                f"It has pages 1 to {len(file.parts)}: give some as 1-4,7.",
+            )
+
+
+def with_files(
+    prompt: str,
+    files: Sequence[ReadFile],
+    *,
+    system: Sequence[ChatMessage],
+    count: Count,
+    limit: int,
+    args: argparse.Namespace,
+) -> str:
+    """Return a prompt with files before it; what is taken of them, and notes, go to standard error.
+
+    Args:
+        prompt: What is asked.
+        files: Those that were read.
+        system: Is told before.
+        count: Counts tokens of messages.
+        limit: The model's context.
+        args: What was asked for.
+
+    Raises:
+        PromptTooLongError: If they do not fit.
+    """
+    blocks = partial(_spelled, prompt)
+    if args.passages:
+        around = count((*system, ChatMessage(Role.USER, prompt)))
+        room = limit - around - min(args.max_tokens, limit // _REPLY_SHARE)
+        parts = [_matching(file, prompt, room // len(files), count) for file in files]
+    else:
+        parts = [_pages_of(file, args.pages) for file in files]
+    text = blocks(files, parts)
+    try:
+        tokens: int | None = count((*system, ChatMessage(Role.USER, text)))
+    except PromptTooLongError:
+        tokens = None
+    if tokens is None or tokens >= limit:
+        raise _too_long(files, text, count, limit, args)
+    for file, part in zip(files, parts, strict=True):
+        if part.words:
+            print(f"rdchat: of {one_line(file.name)} taken: {part.words}", file=sys.stderr)
+        if file.note:
+            print(f"rdchat: {one_line(file.name)}: {one_line(file.note)}", file=sys.stderr)
+    return text
+
+
+def _spelled(prompt: str, files: Sequence[ReadFile], parts: Sequence[Part]) -> str:
+    """Put files before a question, as the app does."""
+    told = (block_of(attached(file, part.text, part.words), part.text) for file, part in zip(files, parts, strict=True))
+    return "\n\n".join((*told, prompt))
+
+
+def _pages_of(file: ReadFile, wanted: str | None) -> Part:
+    numbers = parsed_pages(wanted, len(file.parts)) if wanted is not None and file.paged else None
+    return whole(file) if numbers is None else pages(file, numbers)
+
+
+def _matching(file: ReadFile, question: str, room: int, count: Count) -> Part:
+    """Take all of a file that fits, else its passages that match."""
+    tokens = tokens_of(whole(file).text, count)
+    if tokens.tokens <= room:
+        return whole(file)
+    found = passages_of(file)
+    order = ranked(found, question)
+    if not order:
+        raise PromptTooLongError(
+            f"No passage of {file.name} has any of the question's words.", "Ask with words that are in it."
+        )
+    per_token = sum(map(len, file.parts)) / max(tokens.tokens, 1)
+    return fitting_passages(found, order, room, per_token, lambda text: tokens_of(text, count))[1]
+
+
+def _too_long(
+    files: Sequence[ReadFile], text: str, count: Count, limit: int, args: argparse.Namespace
+) -> PromptTooLongError:
+    many = "These files are" if len(files) > 1 else f"{files[0].name} is"
+    tokens = tokens_of(text, count).words
+    shorter = "Give fewer files, or a model with a longer context."
+    if not args.passages:
+        by_pages = "pages with --pages 1-4, or " if any(file.paged for file in files) else ""
+        shorter = f"Choose {by_pages}the passages that match the question with --passages."
+    return PromptTooLongError(f"{many} more than the model takes: {tokens} of {limit:,}, and nothing was cut.", shorter)

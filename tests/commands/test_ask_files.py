@@ -1,0 +1,135 @@
+"""Files of `rdchat ask`: before the question, and never cut without being asked."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.attachments.attached_file import FileKind, ReadFile
+from rdchat.cli import main
+from rdchat.commands.ask_files import with_files
+from rdchat.errors import PromptTooLongError
+from rdchat.inference.api.requests import ChatMessage, Role
+from tests.chat.attachments.documents import pdf
+
+BOOK = ReadFile(
+    "book.pdf",
+    FileKind.PDF,
+    tuple(f"Page {number} {'filler ' * 50}{'apples' * (number == 7)}" for number in range(1, 31)),
+)
+NOTES = ReadFile("notes.txt", FileKind.TEXT, ("one two three",))
+
+
+def count(messages: Sequence[ChatMessage]) -> int:
+    """Words, and an error where they are far more than 400."""
+    words = sum(len(message.content.split()) for message in messages)
+    if words > 800:
+        raise PromptTooLongError("far more")
+    return words
+
+
+def told(*files: ReadFile, pages: str | None = None, passages: bool = False, prompt: str = "What of apples?") -> str:
+    args = argparse.Namespace(pages=pages, passages=passages, max_tokens=64)
+    return with_files(prompt, files, system=(ChatMessage(Role.SYSTEM, "Be brief."),), count=count, limit=400, args=args)
+
+
+def test_what_fits_is_put_before_the_question(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(NOTES) == '<file name="notes.txt">\none two three\n</file>\n\nWhat of apples?'
+    assert capsys.readouterr().err == ""
+
+
+def test_what_does_not_fit_is_not_cut() -> None:
+    with pytest.raises(PromptTooLongError) as refused:
+        told(BOOK)
+    assert refused.value.message.startswith("book.pdf is more than the model takes: ")
+    assert refused.value.message.endswith(" of 400, and nothing was cut.")
+    assert refused.value.hint == (
+        "Choose pages with --pages 1-4, or the passages that match the question with --passages."
+    )
+    with pytest.raises(PromptTooLongError, match="These files are") as refused:
+        told(ReadFile("a.txt", FileKind.TEXT, ("word " * 300,)), ReadFile("b.txt", FileKind.TEXT, ("word " * 300,)))
+    assert refused.value.hint == "Choose the passages that match the question with --passages."
+
+
+def test_pages_are_taken_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert '<file name="book.pdf" part="pages 1 to 2 of 30">\n[page 1]' in told(BOOK, NOTES, pages="1-2")
+    assert capsys.readouterr().err == "rdchat: of book.pdf taken: pages 1 to 2 of 30\n"
+    with pytest.raises(PromptTooLongError, match="more than the model takes"):
+        told(BOOK, pages="1-20")
+
+
+def test_passages_are_taken_as_far_as_they_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(BOOK, NOTES, passages=True)
+    assert 'part="passage 7 of 30"' in text
+    assert '<file name="notes.txt">' in text, "all of what fits"
+    assert capsys.readouterr().err == "rdchat: of book.pdf taken: passage 7 of 30\n"
+    assert len(told(BOOK, passages=True, prompt="What of filler?").split()) < 400
+    with pytest.raises(PromptTooLongError, match="No passage of book"):
+        told(BOOK, passages=True, prompt="Zebra?")
+
+
+@pytest.mark.slow
+def test_a_file_stands_before_the_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "prices.csv").write_text("apples,3\npears,4\n")
+    (tmp_path / "old.txt").write_bytes("Größe".encode("latin-1"))
+    files = ["--file", str(tmp_path / "prices.csv"), "--file", str(tmp_path / "old.txt")]
+    assert main(["ask", "How much?", *files, "--max-tokens", "1", "--json", "--seed", "1"]) == 0
+    told = capsys.readouterr()
+    assert "rdchat: old.txt: It is not UTF-8, so it was read as Latin-1: accents may be wrong." in told.err
+    plain = ["ask", '<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\n<file name="old.txt">\nGröße\n</file>'
+             "\n\nHow much?", "--max-tokens", "1", "--json", "--seed", "1"]  # fmt: skip
+    assert main(plain) == 0
+    same = json.loads(capsys.readouterr().out)
+    with_file = json.loads(told.out)
+    assert with_file["stats"]["prompt_tokens"] == same["stats"]["prompt_tokens"]
+    assert with_file["token_ids"] == same["token_ids"]
+
+
+@pytest.mark.slow
+def test_more_than_the_model_takes_is_refused_and_a_part_is_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = [f"Page {number} " + "tells of many other things and so on " * 60 for number in range(1, 31)]
+    pages[6] += " of apples"
+    (tmp_path / "book.pdf").write_bytes(pdf(pages))
+    ask = ["ask", "What about apples?", "--file", str(tmp_path / "book.pdf"), "--max-tokens", "1", "--json"]
+    assert main(ask) == 1
+    refused = capsys.readouterr()
+    assert refused.out == ""
+    assert "book.pdf is more than the model takes: " in refused.err
+    assert "Choose pages with --pages 1-4, or the passages that match the question with --passages." in refused.err
+    assert main([*ask, "--pages", "2"]) == 0
+    assert "rdchat: of book.pdf taken: page 2 of 30" in capsys.readouterr().err
+    assert main([*ask, "--passages"]) == 0
+    assert "rdchat: of book.pdf taken: passage " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "words"),
+    [
+        (["--pages", "1"], 2, "--pages and --passages are for files"),
+        (["--file", "{folder}/a.txt", "--pages", "1"], 2, "--pages is for PDF files"),
+        (["--file", "{folder}/a.pdf", "--pages", "3"], 2, "--pages 3 are no pages of a.pdf. It has pages 1 to 2"),
+        (["--file", "{folder}/a.png"], 1, "a.png is an image, and rdchat cannot look at images yet."),
+        (["--file", "{folder}"], 1, "is a folder"),
+        (["--file", "{folder}/none"], 1, "none cannot be found"),
+        (["--file", ""], 1, "is a folder"),
+    ],
+)
+def test_what_is_wrong_with_files_is_said_before_a_model_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], status: int, words: str
+) -> None:
+    (tmp_path / "a.txt").write_text("Hi")
+    (tmp_path / "a.pdf").write_bytes(pdf(["One", "Two"]))
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    arguments = ["ask", "hi", *(each.format(folder=tmp_path) for each in options), "--model", "/nowhere"]
+    assert main(arguments) == status
+    assert words in capsys.readouterr().err
+
+
+def test_pages_and_passages_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["ask", "hi", "--file", "a.pdf", "--pages", "1", "--passages"])
+    assert "not allowed with argument" in capsys.readouterr().err
