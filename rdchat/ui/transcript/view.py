@@ -284,6 +284,7 @@ class TranscriptView(QWidget):
                 drawn = True
             if widget.work is Work.WAITING and time.perf_counter() < deadline:
                 widget.advance(deadline)
+                drawn = True  # a formula that came is higher than its source
             left = max(left, widget.work)
             if only_in_view and drawn:
                 self._column.place()  # heights guessed so far decide what is in view

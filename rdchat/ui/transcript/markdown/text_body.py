@@ -25,6 +25,7 @@ from rdchat.ui.transcript.markdown.code_saving import ask_and_save
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
 from rdchat.ui.transcript.markdown.grounds import Grounds
 from rdchat.ui.transcript.markdown.hit_marks import HitMarks
+from rdchat.ui.transcript.markdown.maths.formula_object import OBJECT, FormulaObject, source_of
 from rdchat.ui.transcript.markdown.metrics import CODE_PAD
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.sideways.wide_parts import Sideways
@@ -78,6 +79,7 @@ class TextBody(QTextBrowser):
         self._headers.save_requested.connect(self._save_code)
         self._headers.wrap_requested.connect(self._wrap_code)
         self.sideways = Sideways(self, theme)
+        self._formulas = FormulaObject(self.document(), self)
         self._highlighter = CodeHighlighter(self.document(), library)
         self.marks = HitMarks(self, theme)
         self.anchorClicked.connect(self._open)
@@ -122,7 +124,7 @@ class TextBody(QTextBrowser):
 
     def advance(self, deadline: float) -> Work:
         """Do one bounded step and return what is left; code is coloured until `deadline` (`perf_counter`)."""
-        self._work = self._step(deadline) if self._unread else self._colour(deadline)
+        self._work = self._step(deadline) if self._unread else self._finish(deadline)
         return self._work
 
     def _step(self, deadline: float) -> Work:
@@ -138,7 +140,7 @@ class TextBody(QTextBrowser):
         self._place_headers(update.first)
         self.marks.refresh()
         self._unread = update.more
-        return Work.READY if update.more else self._colour(deadline)
+        return Work.READY if update.more else self._finish(deadline)
 
     def _restore_selection(self, anchor: int, position: int) -> None:
         """Put the selection back that rewriting the last block, or appending at a caret, may have moved."""
@@ -157,6 +159,21 @@ class TextBody(QTextBrowser):
         if span:
             lines = ["".join(run.text for run in block.runs) for block in self._code_blocks(span)]
             self._highlighter.add(span.language, self._writer.text_block(span.first), lines)
+
+    def _finish(self, deadline: float) -> Work:
+        """Show the formulas that came from their thread, and colour code."""
+        left = self._colour(deadline)
+        if not self._writer.waits_for_formulas:
+            return left
+        shown, failed = self._writer.draw_formulas()
+        if shown:
+            self._natural = None
+            self._place_headers()
+        if failed:
+            self._stream = BlockStream(self._parser)  # which takes their source for text
+            self._unread = True
+            return Work.READY
+        return left or Work.WAITING
 
     def _colour(self, deadline: float) -> Work:
         if self._highlighter.advance(self._theme.syntax, deadline):
@@ -256,7 +273,24 @@ class TextBody(QTextBrowser):
         for kind in data.formats():
             if kind != "text/plain":
                 data.removeFormat(kind)
+        if OBJECT in data.text():
+            data.setText(self.selected_text())
         return data
+
+    def selected_text(self) -> str:
+        """Return what is selected; formulas as they were written."""
+        cursor = self.textCursor()
+        text = cursor.selection().toPlainText()
+        parts = text.split(OBJECT)
+        if len(parts) == 1:
+            return text
+        end, sources = cursor.selectionEnd(), []
+        place = self.document().find(OBJECT, cursor.selectionStart())
+        while not place.isNull() and place.selectionEnd() <= end:
+            sources.append(source_of(place.charFormat()))
+            place = self.document().find(OBJECT, place.selectionEnd())
+        sources += [""] * (len(parts) - 1 - len(sources))
+        return "".join(part + source for part, source in zip(parts, [*sources, ""], strict=True))
 
     def _report_caret(self) -> None:
         if self.hasFocus():
