@@ -16,6 +16,7 @@ from rdchat.chat.conversation import (
     Thinking,
 )
 from rdchat.chat.organiser import ChatOrganiser
+from rdchat.chat.reading_places import ReadingPlaces
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import LATEST_BELOW, MESSAGE, PATH, SIBLINGS, from_root, mend_tree
 from rdchat.chat.storage.rows import (
@@ -65,6 +66,7 @@ class ConversationStore:
         self._clock = clock
         self._tree_notice: Notice | None = None
         self.organiser = ChatOrganiser(database, clock)
+        self.places = ReadingPlaces(database)
         try:
             self._tidy_up()
         except (StorageFullError, StorageLockedError):

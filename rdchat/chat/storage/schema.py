@@ -156,7 +156,26 @@ ALTER TABLE conversations ADD COLUMN thinking TEXT;
 # JSON of a `ContextCut`: the model is not told this message and those before it; NULL where it is.
 _VERSION_7 = "ALTER TABLE messages ADD COLUMN context_cut TEXT;"
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6, _VERSION_7)
+# Where the person was reading: the first message in view, and how many pixels of it are above the view. A chat without
+# a row is read at its end.
+_READING_PLACES = """
+CREATE TABLE reading_places (
+    conversation_id INTEGER PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
+    message_id INTEGER NOT NULL,
+    above INTEGER NOT NULL
+) STRICT;
+"""
+
+MIGRATIONS: tuple[str, ...] = (
+    _VERSION_1,
+    _VERSION_2,
+    _VERSION_3,
+    _VERSION_4,
+    _VERSION_5,
+    _VERSION_6,
+    _VERSION_7,
+    _READING_PLACES,
+)
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 
 

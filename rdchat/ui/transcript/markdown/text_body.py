@@ -32,7 +32,7 @@ from rdchat.ui.transcript.markdown.sideways.wide_parts import Sideways
 
 FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
 _LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
-_SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
+_SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.Key_End)
 
 
 class Work(IntEnum):
@@ -317,7 +317,8 @@ class TextBody(QTextBrowser):
             return super().viewportEvent(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in _SCROLL_KEYS:
+        modifiers = event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
+        if event.key() in _SCROLL_KEYS and not modifiers:  # with Shift they select
             event.ignore()
         else:
             super().keyPressEvent(event)
