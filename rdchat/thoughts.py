@@ -5,6 +5,7 @@ chat templates of gpt-oss, Magistral, Seed-OSS, Command A Reasoning, Apertus and
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 THINK = ("<think>", "</think>")
@@ -41,7 +42,24 @@ _LONGEST = len(_LITERALS[0])
 _HINTS = ("think>", "thinking>", "thought>", "THINK]", "<|", "|>", "\u25b7")  # one in each marker that can be the first
 _FIRST_CHARACTERS = {literal[0] for literal in _LITERALS}
 
-_MARKER = re.compile("|".join(map(re.escape, _LITERALS)))
+
+def _any_of(literals: Collection[str]) -> str:
+    """Return a pattern of literals that tries each character once: many times as fast as one alternative each."""
+    by_first: dict[str, set[str]] = {}
+    for literal in literals:
+        by_first.setdefault(literal[:1], set()).add(literal[1:])
+    ends = "" in by_first
+    by_first.pop("", None)
+    branches = [re.escape(first) + _any_of(rests) for first, rests in by_first.items()]
+    if not branches:
+        return ""
+    pattern = branches[0] if len(branches) == 1 and not ends else f"(?:{'|'.join(branches)})"
+    return f"{pattern}?" if ends else pattern
+
+
+_MARKER = re.compile(_any_of(_LITERALS))
+# openings that a thought begins with once more, with nothing but blanks between them
+_REPEATED = re.compile(rf"(?:\s*+(?:{_any_of(_CLOSINGS)})[ \t]*+\n?)++")
 _CHANNEL = re.compile(
     r"(?:<\|start\|>assistant\s*)?<\|channel\|>\s*(\w+)[^<]{0,99}(?:<\|constrain\|>[^<]{0,99})?<\|message\|>"
 )
@@ -110,9 +128,13 @@ class _Parting:
         self._inside = self._seen = begun  # a thought; a marker before
         self._closing = None if begun else ""  # what ends the thought; None where that is not known
         self._fence, self._fences_read = "", 0  # what fenced code in the answer is open, and how far that is known
-        for match in _MARKER.finditer(text):
-            if match.start() >= self._end:
-                self._pass(match[0], match.start(), match.end())
+        matches = _MARKER.finditer(text)
+        while match := next(matches, None):
+            if match.start() < self._end:
+                continue
+            self._pass(match[0], match.start(), match.end())
+            if self._end > match.end() + _LONGEST_HEADER:
+                matches = _MARKER.finditer(text, self._end)
 
     def _pass(self, marker: str, start: int, end: int) -> None:
         if marker in _HEADER_PARTS:
@@ -135,7 +157,9 @@ class _Parting:
     def _pass_header(self, marker: str, start: int, end: int) -> None:
         """Take the header of one of several messages: it says whether the message is a thought."""
         if marker == "<|message|>":
-            header = _RECIPIENT.search(self._text, max(self._end, start - _LONGEST_HEADER), end)
+            place = max(self._end, start - _LONGEST_HEADER)
+            named = self._text.find("to=", place, start) >= 0  # the search takes a hundred times as long
+            header = _RECIPIENT.search(self._text, place, end) if named else None
         else:
             header = _CHANNEL.match(self._text, start)
         if header is not None and (self._inside or not self._is_quoted(header.start())):
@@ -143,11 +167,12 @@ class _Parting:
             self._closing = None
 
     def _pass_opening(self, marker: str, start: int, end: int) -> None:
-        line = self._text.rfind("\n", max(self._end, start - _LONGEST_HEADER), start) + 1 or self._end
         if self._inside:
             if self._is_blank(self._end, start):
-                self._end = _LINE_END.match(self._text, end).end()  # type: ignore[union-attr]  # it matches nothing too
+                repeated = _REPEATED.match(self._text, start)
+                self._end = repeated.end() if repeated else end
             return  # else the model repeats what the template wrote
+        line = self._text.rfind("\n", max(self._end, start - _LONGEST_HEADER), start) + 1 or self._end
         is_first = marker not in _FIRST_ONLY or self._is_blank(0, start)
         if is_first and self._is_blank(line, start) and not self._is_quoted(start):
             self._part(line, end, to_thought=True)

@@ -18,6 +18,7 @@ from rdchat.chat.conversation import (
     Thinking,
 )
 from rdchat.chat.organiser import ChatOrganiser
+from rdchat.chat.reading_places import ReadingPlaces
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.files import OF_CONVERSATION, OF_MESSAGE, add_files, copy_files, with_files
 from rdchat.chat.storage.message_bin import MessageBin
@@ -83,6 +84,7 @@ class ConversationStore:
         self._tree_notice: Notice | None = None
         self.organiser = ChatOrganiser(database, clock)
         self.message_bin = MessageBin(database, clock)
+        self.places = ReadingPlaces(database)
         try:
             self._tidy_up()
         except (StorageFullError, StorageLockedError):

@@ -206,6 +206,16 @@ CREATE TRIGGER files_removed AFTER DELETE ON message_files BEGIN
 END;
 """
 
+# Where the person was reading: the first message in view, and how many pixels of it are above the view. A chat without
+# a row is read at its end.
+_VERSION_10 = """
+CREATE TABLE reading_places (
+    conversation_id INTEGER PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
+    message_id INTEGER NOT NULL,
+    above INTEGER NOT NULL
+) STRICT;
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _VERSION_1,
     _VERSION_2,
@@ -216,6 +226,7 @@ MIGRATIONS: tuple[str, ...] = (
     _VERSION_7,
     _VERSION_8,
     _VERSION_9,
+    _VERSION_10,
 )
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 

@@ -11,6 +11,7 @@ from rdchat.errors import StorageError
 from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 from rdchat.services.chat.conversation_list import ConversationList
 from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.chat.reader_memory import ReaderMemory
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.order.chat_order import ChatOrder, Place, named
 from rdchat.services.order.chat_search import ChatSearch
@@ -28,6 +29,7 @@ class ConversationDesk(QObject):
     Attributes:
         order: Pins, folders, the archive, the bin, and undoing.
         finder: Searches.
+        reader: Where the person was reading in each chat.
     """
 
     conversations_changed = Signal()
@@ -43,6 +45,7 @@ class ConversationDesk(QObject):
         self._store, self._chat, self._storage = store, chat, storage
         self.order = ChatOrder(store, storage, self)
         self.finder = ChatSearch(store.path, self)
+        self.reader = ReaderMemory(store, self)
         self._list = ConversationList(store, self.order)
         self.order.changed.connect(self.refresh)
         self.finder.answered.connect(self._on_answered)

@@ -79,6 +79,7 @@ class ConversationView(Ground):
         controller.load_progressed.connect(self._show_load)
         controller.prefill_progressed.connect(self._show_prefill)
         controller.state_changed.connect(self._show_state)
+        transcript.reader_moved.connect(controller.desk.reader.keep)
         transcript.edit_submitted.connect(controller.edit_message)
         transcript.regenerate_requested.connect(controller.regenerate)
         transcript.continue_requested.connect(controller.continue_reply)
@@ -138,7 +139,9 @@ class ConversationView(Ground):
 
     def _show_messages(self) -> None:
         self._show_page()  # first: the transcript gets its width, for which messages are laid out
-        self.transcript.set_messages(self._controller.messages)
+        chat = self._controller.desk.conversation
+        place = self._controller.desk.reader.place(chat.id) if chat else None
+        self.transcript.set_messages(self._controller.messages, place)
         self._show_in_find_bar()
 
     def _show_in_find_bar(self) -> None:

@@ -117,6 +117,15 @@ class JumpButton(QAbstractButton):
         self.setAccessibleName(self.tr("Jump to latest"))
         self.setToolTip(self.tr("Jump to latest"))
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._more = False
+
+    def show_more(self, more: bool) -> None:
+        """Say whether something came below that was not seen yet."""
+        if more != self._more:
+            self._more = more
+            self.setAccessibleDescription(self.tr("There is more below") if more else "")
+            self.setToolTip(self.tr("Jump to latest: there is more below") if more else self.tr("Jump to latest"))
+            self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         colors = self._theme.colors
@@ -128,3 +137,7 @@ class JumpButton(QAbstractButton):
         size = 18
         edge = (self.SIZE - size) // 2
         painter.drawPixmap(edge, edge, line_pixmap("latest", colors.text, size, self.devicePixelRatioF()))
+        if self._more:
+            painter.setPen(QPen(colors.surface, 2))
+            painter.setBrush(colors.accent)
+            painter.drawEllipse(self.SIZE - 12, 1, 10, 10)

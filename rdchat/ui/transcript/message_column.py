@@ -7,6 +7,7 @@ from PySide6.QtGui import QKeyEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from rdchat.chat.conversation import Message
+from rdchat.chat.reading_places import ReadingPlace
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.cut_mark import CutMark
 from rdchat.ui.transcript.message_widget import MessageWidget
@@ -19,6 +20,8 @@ class MessageColumn(QScrollArea):
 
     scrolled = Signal()
     resized = Signal()
+    start_requested = Signal()
+    end_requested = Signal()
 
     def __init__(self, make: Callable[[Message, QWidget], MessageWidget], theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
@@ -170,6 +173,21 @@ class MessageColumn(QScrollArea):
         self._follows = True
         self.verticalScrollBar().setValue(self.verticalScrollBar().maximum())
 
+    @property
+    def reading_place(self) -> ReadingPlace | None:
+        """Where the reader is; None at the end."""
+        anchor = None if self._follows else self._anchor()
+        return ReadingPlace(anchor.message.id, self.verticalScrollBar().value() - anchor.y()) if anchor else None
+
+    def return_to(self, place: ReadingPlace) -> None:
+        """Show a place; its message has a widget."""
+        self._follows = False
+        bar = self.verticalScrollBar()
+        widget = self._widgets[place.message_id]
+        bar.setValue(widget.y() + min(place.above, widget.height()))
+        self._follows = False  # what is below is not laid out yet: this is not the end
+        self.scrolled.emit()
+
     def unfollow(self) -> None:
         self._follows = False
 
@@ -208,10 +226,9 @@ class MessageColumn(QScrollArea):
         self.resized.emit()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        bar = self.verticalScrollBar()
         if event.key() == Qt.Key.Key_Home:
-            bar.setValue(bar.minimum())
+            self.start_requested.emit()
         elif event.key() == Qt.Key.Key_End:
-            bar.setValue(bar.maximum())
+            self.end_requested.emit()
         else:
             super().keyPressEvent(event)

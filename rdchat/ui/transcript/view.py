@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QHideEvent, QResizeEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from rdchat.chat.context_cuts import cut_of
 from rdchat.chat.conversation import Message
+from rdchat.chat.reading_places import ReadingPlace
 from rdchat.chat.search_words import WordMatcher
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import JumpButton
@@ -29,6 +30,7 @@ _SLICE_S = 0.008  # drawing of finished messages per turn of the event loop
 _OPENING_S = 0.03  # and of those first in view when a conversation opens
 _SHARE = 12  # drawing growing text takes at most one part in so many of the main thread
 _LEXER_WAIT_S = 0.05
+_READER_MS = 700  # after the reader stopped moving, their place is told
 _PRELOAD_MS = 1500  # after the window has come up
 
 
@@ -47,6 +49,7 @@ class TranscriptView(QWidget):
     branch_requested = Signal(int)
     cut_undo_requested = Signal(int)
     file_requested = Signal(object)  # an `AttachedFile`
+    reader_moved = Signal(int, object)  # a conversation's id, and the `ReadingPlace` in it or None for its end
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -63,6 +66,8 @@ class TranscriptView(QWidget):
         self._column = MessageColumn(self._make_widget, theme, self)
         self._jump = JumpButton(theme, self)
         self._jump.hide()
+        self._reader_timer = QTimer(self, singleShot=True, interval=_READER_MS)
+        self._reader_timer.timeout.connect(self._tell_place)
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._draw)
         layout = QVBoxLayout(self)
@@ -71,12 +76,15 @@ class TranscriptView(QWidget):
         self._jump.clicked.connect(self.scroll_to_end)
         self._column.scrolled.connect(self._on_scrolled)
         self._column.resized.connect(self._column.place)
+        self._column.start_requested.connect(self.scroll_to_start)
+        self._column.end_requested.connect(self.scroll_to_end)
         theme.changed.connect(self._restyle)
 
     # --- what is shown
 
-    def set_messages(self, messages: Sequence[Message]) -> None:
-        """Show these messages; where some of them were shown before, the reader keeps their place."""
+    def set_messages(self, messages: Sequence[Message], place: ReadingPlace | None = None) -> None:
+        """Show these messages, at a place or the end; where some were shown before, the reader keeps their place."""
+        self._tell_place()
         known = any(message.id in self._places for message in messages)
         self._messages = list(messages)
         self._places = {message.id: place for place, message in enumerate(self._messages)}
@@ -85,14 +93,34 @@ class TranscriptView(QWidget):
         else:
             self._window.show_latest(len(messages))
         self._show_window()
-        if not known:
+        if not known and place is not None and place.message_id in self._places:
+            self._return_to(place)
+        elif not known:
             self._column.follow()
         self._draw_first()
+
+    def _return_to(self, place: ReadingPlace) -> None:
+        self._column.unfollow()
+        self._window.show_around(self._places[place.message_id])
+        self._show_window()
+        widget = self._column.widget_of(place.message_id)
+        assert widget is not None, "it is within the window"
+        until = time.perf_counter() + _OPENING_S
+        while widget.height() <= place.above and time.perf_counter() < until and widget.draw_more(until):
+            self._column.place()
+        self._column.return_to(place)
+
+    def _tell_place(self) -> None:
+        """Say where the reader is, some time after they moved."""
+        self._reader_timer.stop()
+        if self._messages:
+            self.reader_moved.emit(self._messages[0].conversation_id, self._column.reading_place)
 
     def add_message(self, message: Message) -> None:
         """Show one message more at the end. The person's own always comes into view."""
         self._places[message.id] = len(self._messages)
         self._messages.append(message)
+        self._jump.show_more(self._jump.isVisibleTo(self))
         inside = self._window.add()
         if message.role is Role.USER:
             if not inside:
@@ -121,6 +149,7 @@ class TranscriptView(QWidget):
             return
         message = self._messages[place]
         self._messages[place] = message = replace(message, text=message.text + text)
+        self._jump.show_more(self._jump.isVisibleTo(self))
         widget = self._column.widget_of(message_id)
         if widget:
             widget.show_message(message)
@@ -162,6 +191,17 @@ class TranscriptView(QWidget):
             self._show_window()
         self._column.follow()
         self._draw_first()
+
+    def scroll_to_start(self) -> None:
+        self._column.unfollow()
+        self._window.show_around(0)
+        self._show_window()
+        self._column.verticalScrollBar().setValue(0)
+        self._draw_first()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        self._tell_place()
+        super().hideEvent(event)
 
     # --- words that are searched for
 
@@ -274,6 +314,10 @@ class TranscriptView(QWidget):
             self._show_window()
         away = bar.maximum() - bar.value() > page // 8 or not self._window.at_end
         self._jump.setVisible(away and not self._column.follows)
+        if not self._jump.isVisibleTo(self):
+            self._jump.show_more(False)
+        if not self._reader_timer.isActive():
+            self._reader_timer.start()
 
     # --- drawing
 
@@ -313,6 +357,7 @@ class TranscriptView(QWidget):
                 drawn = True
             if widget.work is Work.WAITING and time.perf_counter() < deadline:
                 widget.advance(deadline)
+                drawn = True  # a formula that came is higher than its source
             left = max(left, widget.work)
             if only_in_view and drawn:
                 self._column.place()  # heights guessed so far decide what is in view

@@ -122,3 +122,10 @@ def test_a_choice_changes_the_prompt_and_none_leaves_it_as_it_was(prompts: Model
     with pytest.raises(InvalidSettingError, match="no switch for thinking high") as refused:
         ids(prompts, user("Hi"), thinking=ThinkingChoice.HIGH)
     assert refused.value.hint == "It has: off, on."
+
+
+def test_openings_that_a_thought_begins_with_again_are_left_out_and_later_ones_are_its_text() -> None:
+    parts = split_thoughts("<think>\n" * 50_000 + " [THINK] a <think> b</think>c")
+    assert (parts.thought, parts.answer) == ("a <think> b", "c")
+    parts = split_thoughts("<|message|>" * 1000 + "\n<think>a</think>b")
+    assert (parts.thought, parts.answer) == ("a", "<|message|>" * 1000 + "\nb")

@@ -5,6 +5,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.reading_places import ReadingPlace
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.markdown.code_header import CodeHeader
@@ -106,6 +107,52 @@ def test_the_jump_button_shows_only_away_from_the_end(show: Show) -> None:
         button(view, "Jump to latest")
     scroll_bar(view).setValue(0)
     assert button(view, "Jump to latest").isVisible()
+
+
+def test_the_jump_button_tells_of_more_text_until_it_is_seen(qtbot: QtBot, show: Show) -> None:
+    view = show([*dialogue(20, LONG), person(41, "More?"), reply(42, "", MessageStatus.STREAMING, None)])
+    scroll_bar(view).setValue(0)
+    jump = button(view, "Jump to latest")
+    assert jump.accessibleDescription() == ""
+    view.append_text(42, "some text")
+    assert jump.accessibleDescription() == "There is more below"
+    qtbot.mouseClick(jump, Qt.MouseButton.LeftButton)
+    scroll_bar(view).setValue(0)
+    assert button(view, "Jump to latest").accessibleDescription() == ""
+
+
+def test_home_and_end_reach_the_whole_chat_also_from_within_a_message(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(200))
+    body = widgets(view)[-1].body
+    body.setFocus()
+    qtbot.keyClick(body, Qt.Key.Key_Home)
+    assert widgets(view)[0].message.id == 1
+    assert scroll_bar(view).value() == 0
+    body = widgets(view)[0].body
+    wait_until_drawn(qtbot, view)
+    qtbot.keyClick(body, Qt.Key.Key_PageDown)
+    assert scroll_bar(view).value() > 0
+    qtbot.keyClick(body, Qt.Key.Key_End)
+    wait_until_drawn(qtbot, view)
+    assert at_end(view)
+    assert widgets(view)[-1].message.id == 400
+
+
+def test_a_chat_opens_where_it_was_left(qtbot: QtBot, show: Show) -> None:
+    messages = dialogue(100, LONG)
+    view = show(messages)
+    told: list[tuple[int, ReadingPlace | None]] = []
+    view.reader_moved.connect(lambda chat, place: told.append((chat, place)))
+    view.show_hit(77)
+    scroll_bar(view).setValue(widget_of(view, 78).y() + 30)
+    qtbot.waitUntil(lambda: (1, ReadingPlace(78, 30)) in told)
+    other = [person(901, "Other")]
+    view.set_messages(other)
+    view.set_messages(messages, ReadingPlace(78, 30))
+    wait_until_drawn(qtbot, view)
+    assert abs(top_of(view, 78) + 30) <= 2
+    view.scroll_to_end()
+    qtbot.waitUntil(lambda: told[-1] == (1, None))
 
 
 def test_the_persons_own_message_comes_into_view(qtbot: QtBot, show: Show) -> None:

@@ -18,6 +18,7 @@ class Kind(Enum):
     CODE = auto()
     RULE = auto()
     TABLE = auto()
+    MATHS = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,9 @@ class Run:
         href: Where a click leads; empty for text.
         refused: An address that the text carries and that is never opened.
         raised: Small and above the line, as the mark of a footnote.
+        maths: A formula's TeX; `text` is its source with its signs.
+        display: A formula that stands on its own.
+        undrawn: A formula's source, because it cannot be drawn.
     """
 
     text: str
@@ -40,6 +44,9 @@ class Run:
     href: str = ""
     refused: str = ""
     raised: bool = False
+    maths: str = ""
+    display: bool = False
+    undrawn: bool = False
 
 
 Cell = tuple[Run, ...]
@@ -47,7 +54,7 @@ Cell = tuple[Run, ...]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One paragraph, heading, code line, rule or table.
+    """One paragraph, heading, code line, rule, table or formula.
 
     Attributes:
         kind: What it is.

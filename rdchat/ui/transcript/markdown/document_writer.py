@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import (
     QTextBlock,
     QTextBlockFormat,
+    QTextCharFormat,
     QTextCursor,
     QTextDocument,
     QTextLength,
@@ -14,6 +15,8 @@ from PySide6.QtGui import (
 
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
+from rdchat.ui.transcript.markdown.maths.formula_object import OBJECT, formula_format, is_drawn
+from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
 from rdchat.ui.transcript.markdown.text_formats import TextFormats
 
 _ALIGNMENTS = {
@@ -59,9 +62,13 @@ class DocumentWriter:
         self._blocks: list[Block] = []
         self._places: list[_Place] = []
         self.code_spans: dict[int, CodeSpan] = {}
+        self.formulas: list[int] = []  # places of the blocks that are one
         self.decorated: list[int] = []  # places of the blocks with bars of quotes, and of rules
         self.tables: dict[int, QTextTable] = {}  # by place among the blocks
         self.wrapped: set[int] = set()  # code blocks whose long lines are broken
+        # formulas that are being drawn: each with the place of its block
+        self._waiting: list[tuple[QTextCursor, Run, QTextCharFormat, int]] = []
+        self._failed = False  # some of them cannot be drawn
         self._width = 0.0  # of the column
         self._columns: dict[int, list[float]] = {}  # of each table, the widths that its columns would like
         self.restyle()
@@ -73,7 +80,9 @@ class DocumentWriter:
         self.code_spans.clear()
         self.tables.clear()
         self._columns.clear()
+        self._waiting.clear()
         self.decorated.clear()
+        self.formulas.clear()
         self._document.clear()
         self._formats = TextFormats(self._theme, self._muted)
         self._document.setDefaultFont(self._theme.body_font())
@@ -135,8 +144,9 @@ class DocumentWriter:
             cursor.setBlockFormat(self._block_format(self._blocks[-1], count - 1))
         for index in [index for index in self.tables if index >= count]:
             del self.tables[index], self._columns[index]
-        while self.decorated and self.decorated[-1] >= count:
-            self.decorated.pop()
+        for places in (self.decorated, self.formulas):
+            while places and places[-1] >= count:
+                places.pop()
         for number, span in list(self.code_spans.items()):
             if span.last >= count:
                 del self.code_spans[number]
@@ -163,6 +173,8 @@ class DocumentWriter:
             self._places.append(_Place(cursor.position(), end))
             self._insert_runs(cursor, block, self._all_runs(block))
         self._blocks.append(block)
+        if block.kind is Kind.MATHS:
+            self.formulas.append(index)
         if block.kind is Kind.RULE or (block.quotes and block.kind is not Kind.TABLE):
             self.decorated.append(index)
         if block.code >= 0:
@@ -216,7 +228,16 @@ class DocumentWriter:
 
     def _insert_runs(self, cursor: QTextCursor, block: Block, runs: tuple[Run, ...]) -> None:
         for run in runs:
-            cursor.insertText(run.text.replace("\n", "\u2028"), self._formats.char_format(block, run))
+            look = self._formats.char_format(block, run)
+            if not run.maths:
+                cursor.insertText(run.text.replace("\n", "\u2028"), look)
+                continue
+            place = QTextCursor(cursor)
+            place.setKeepPositionOnInsert(True)
+            formula = formula_format(run, look)
+            cursor.insertText(OBJECT, formula)
+            if block.kind is Kind.TABLE or not is_drawn(formula):  # its column is as wide as the source
+                self._waiting.append((place, run, look, len(self._blocks)))
 
     def _insert_table(self, cursor: QTextCursor, block: Block) -> None:
         index = len(self._blocks)
@@ -252,16 +273,55 @@ class DocumentWriter:
         """Take the column's width: columns of long text become as wide as there is room. Whether any changed."""
         if width == self._width:
             return False
-        changed = False
         self._width = width
-        for index, table in self.tables.items():
-            look = table.format().toTableFormat()
-            lengths = self._column_lengths(index, self._blocks[index])
-            if look.columnWidthConstraints() != lengths:
-                look.setColumnWidthConstraints(lengths)
-                table.setFormat(look)
-                changed = True
-        return changed
+        return sum(self._fit_table(index) for index in self.tables) > 0
+
+    def _fit_table(self, index: int) -> bool:
+        table = self.tables[index]
+        look, lengths = table.format().toTableFormat(), self._column_lengths(index, self._blocks[index])
+        if look.columnWidthConstraints() == lengths:
+            return False
+        look.setColumnWidthConstraints(lengths)
+        table.setFormat(look)
+        return True
+
+    @property
+    def waits_for_formulas(self) -> bool:
+        """Whether some formulas are not drawn yet."""
+        return bool(self._waiting)
+
+    def draw_formulas(self) -> tuple[bool, bool]:
+        """Show the formulas that have been drawn by now.
+
+        Returns:
+            Whether there were any; and, once none is waited for, whether any cannot be drawn.
+        """
+        waiting, self._waiting = self._waiting, []
+        shown, widened = False, set[int]()
+        cursor = QTextCursor(self._document)
+        cursor.beginEditBlock()
+        for place, run, look, index in waiting:
+            place.setPosition(place.position())  # the anchor has moved on with the text
+            place.movePosition(QTextCursor.MoveOperation.NextCharacter, QTextCursor.MoveMode.KeepAnchor)
+            if place.selectedText() != OBJECT:
+                continue  # it was written anew since
+            formula = formula_format(run, look)
+            if is_drawn(formula):
+                shown = True
+                place.setCharFormat(formula)
+                widened |= {index} & self.tables.keys()
+            elif FORMULAS.cannot_draw(run.maths, run.display):
+                self._failed = True
+            else:
+                place.setPosition(place.anchor())
+                self._waiting.append((place, run, look, index))
+        for index in widened:
+            self._columns[index] = self._wanted_widths(self._blocks[index])
+            self._fit_table(index)
+        cursor.endEditBlock()
+        failed = self._failed and not self._waiting
+        self._failed = self._failed and not failed
+        return shown, failed
 
     def set_wrapped(self, number: int, wrapped: bool) -> None:
         """Break a code block's long lines, or let them run on."""
@@ -305,5 +365,5 @@ def _common(one: str, other: str) -> int:
 
 
 def _length(run: Run) -> int:
-    """Return the run's length in the document, which counts UTF-16 units."""
-    return len(run.text) + sum(character > "\uffff" for character in run.text)
+    """Return the run's length in the document, which counts UTF-16 units; a formula is one of them."""
+    return 1 if run.maths else len(run.text) + sum(character > "\uffff" for character in run.text)

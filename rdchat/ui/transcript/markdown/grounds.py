@@ -80,7 +80,18 @@ class Grounds:
         for index in self._writer.tables:
             if index >= first:
                 parts[index] = self._wide_table(index, width)
+        for index in self._writer.formulas:
+            if index >= first:
+                parts[index] = self._wide_formula(index, width)
         return parts
+
+    def _wide_formula(self, index: int, width: int) -> WidePart:
+        block = self._writer.text_block(index)
+        rect = self._document.documentLayout().blockBoundingRect(block).toRect()
+        line, left = block.layout().lineAt(0), round(block.blockFormat().leftMargin())
+        area = QRect(left, rect.top(), width - left, rect.height())
+        needed = round(line.naturalTextWidth()) if line.isValid() else 0
+        return WidePart(_tr("Scroll formula sideways"), area, needed, area.bottom() - 1)
 
     def _wide_code(self, span: CodeSpan, width: int) -> WidePart:
         ground = self.code(span, width).toRect()

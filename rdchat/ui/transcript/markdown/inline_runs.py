@@ -8,6 +8,8 @@ from markdown_it.token import Token
 
 from rdchat.ui.transcript.markdown.blocks import Run, is_openable
 from rdchat.ui.transcript.markdown.footnotes import with_marks
+from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
+from rdchat.ui.transcript.markdown.maths.source import LONGEST
 
 _BARE_ADDRESS = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]*]", re.IGNORECASE)
 
@@ -23,7 +25,7 @@ def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
     for run in runs:
         if not run.text:
             continue
-        if looks and _look(looks[-1][0]) == _look(run):
+        if looks and not run.maths and _look(looks[-1][0]) == _look(run):
             looks[-1][1].append(run.text)
         else:
             looks.append((run, [run.text]))
@@ -56,6 +58,8 @@ def _leading_to(address: str, look: Run) -> Run:
 
 def _text(token: Token, look: Run) -> Iterable[Run]:
     match token.type:
+        case "maths":
+            return [formula_run(token, look)]
         case "code_inline":
             return [replace(look, text=token.content, code=True)]
         case "softbreak" | "hardbreak":
@@ -65,6 +69,16 @@ def _text(token: Token, look: Run) -> Iterable[Run]:
         case _ if look.href or look.refused:
             return [replace(look, text=token.content)]
     return _with_bare_addresses(token.content, look)
+
+
+def formula_run(token: Token, look: Run) -> Run:
+    """Return a formula as a run; its source, where it is unfinished or cannot be drawn."""
+    display = token.type == "maths_block" or token.info == "display"
+    if not token.content:
+        return replace(look, text=token.markup)
+    if len(token.content) > LONGEST or FORMULAS.cannot_draw(token.content, display):
+        return replace(look, text=token.markup, undrawn=True)
+    return replace(look, text=token.markup, maths=token.content, display=display)
 
 
 def _image_text(token: Token) -> str:

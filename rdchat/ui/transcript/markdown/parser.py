@@ -11,7 +11,8 @@ from markdown_it.token import Token
 
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.footnotes import enable_footnotes
-from rdchat.ui.transcript.markdown.inline_runs import inline_runs, merged
+from rdchat.ui.transcript.markdown.inline_runs import formula_run, inline_runs, merged
+from rdchat.ui.transcript.markdown.maths.source import enable_maths
 
 FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
 _TASK = re.compile(r"\[([ xX])\] +")
@@ -19,7 +20,7 @@ _TASK = re.compile(r"\[([ xX])\] +")
 _INLINE_LIMIT, _BRACKET_LIMIT = 6000, 200
 _BULLETS = "•◦▪"
 _MOST_COLUMNS, _MOST_CELLS = 40, 800  # beyond these, a table is shown row by row: Qt needs seconds to lay it out
-PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&])+", re.IGNORECASE)  # a paragraph that is only text
+PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&$])+", re.IGNORECASE)  # a paragraph that is only text
 _BREAK = re.compile(r" *\n[ \t]*")
 
 
@@ -81,12 +82,13 @@ class _AnyLink(MarkdownIt):
 
 
 class MarkdownParser:
-    """CommonMark with tables, strike-through, task lists, footnotes and bare web addresses."""
+    """CommonMark with tables, strike-through, task lists, footnotes, formulas and bare web addresses."""
 
     @cached_property
     def _markdown(self) -> MarkdownIt:
         markdown = _AnyLink("commonmark", {"html": False}).enable(["table", "strikethrough"])
         enable_footnotes(markdown)
+        enable_maths(markdown)
         return markdown
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
@@ -164,6 +166,7 @@ class _Walk:
             "th_open": self._open_header_cell,
             "table_close": self._close_table,
             "inline": self._inline,
+            "maths_block": self._maths,
         }
 
     def walk(self, tokens: Iterable[Token]) -> None:
@@ -269,6 +272,10 @@ class _Walk:
         written = token.content.count("\n")
         if token.type == "code_block" or (token.map and token.map[1] - token.map[0] >= written + 2):
             self.parsed.closed.append(number)
+
+    def _maths(self, token: Token) -> None:
+        run = formula_run(token, Run(""))
+        self._add(Block(Kind.MATHS if run.maths else Kind.TEXT, (run,)))
 
     def _open_table(self, _: Token) -> None:
         self._rows, self._alignments = [], []

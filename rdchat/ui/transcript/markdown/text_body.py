@@ -26,13 +26,14 @@ from rdchat.ui.transcript.markdown.code_saving import ask_and_save
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
 from rdchat.ui.transcript.markdown.grounds import Grounds
 from rdchat.ui.transcript.markdown.hit_marks import HitMarks
+from rdchat.ui.transcript.markdown.maths.formula_object import OBJECT, FormulaObject, source_of
 from rdchat.ui.transcript.markdown.metrics import CODE_PAD
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.sideways.wide_parts import Sideways
 
 FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
 _LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
-_SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
+_SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.Key_End)
 
 
 class Work(IntEnum):
@@ -79,6 +80,7 @@ class TextBody(QTextBrowser):
         self._headers.save_requested.connect(self._save_code)
         self._headers.wrap_requested.connect(self._wrap_code)
         self.sideways = Sideways(self, theme)
+        self._formulas = FormulaObject(self.document(), self)
         self._highlighter = CodeHighlighter(self.document(), library)
         self.marks = HitMarks(self, theme)
         self.anchorClicked.connect(self._open)
@@ -123,7 +125,7 @@ class TextBody(QTextBrowser):
 
     def advance(self, deadline: float) -> Work:
         """Do one bounded step and return what is left; code is coloured until `deadline` (`perf_counter`)."""
-        self._work = self._step(deadline) if self._unread else self._colour(deadline)
+        self._work = self._step(deadline) if self._unread else self._finish(deadline)
         return self._work
 
     def _step(self, deadline: float) -> Work:
@@ -139,7 +141,7 @@ class TextBody(QTextBrowser):
         self._place_headers(update.first)
         self.marks.refresh()
         self._unread = update.more
-        return Work.READY if update.more else self._colour(deadline)
+        return Work.READY if update.more else self._finish(deadline)
 
     def _restore_selection(self, anchor: int, position: int) -> None:
         """Put the selection back that rewriting the last block, or appending at a caret, may have moved."""
@@ -158,6 +160,21 @@ class TextBody(QTextBrowser):
         if span:
             lines = ["".join(run.text for run in block.runs) for block in self._code_blocks(span)]
             self._highlighter.add(span.language, self._writer.text_block(span.first), lines)
+
+    def _finish(self, deadline: float) -> Work:
+        """Show the formulas that came from their thread, and colour code."""
+        left = self._colour(deadline)
+        if not self._writer.waits_for_formulas:
+            return left
+        shown, failed = self._writer.draw_formulas()
+        if shown:
+            self._natural = None
+            self._place_headers()
+        if failed:
+            self._stream = BlockStream(self._parser)  # which takes their source for text
+            self._unread = True
+            return Work.READY
+        return left or Work.WAITING
 
     def _colour(self, deadline: float) -> Work:
         if self._highlighter.advance(self._theme.syntax, deadline):
@@ -267,7 +284,24 @@ class TextBody(QTextBrowser):
         for kind in data.formats():
             if kind != "text/plain":
                 data.removeFormat(kind)
+        if OBJECT in data.text():
+            data.setText(self.selected_text())
         return data
+
+    def selected_text(self) -> str:
+        """Return what is selected; formulas as they were written."""
+        cursor = self.textCursor()
+        text = cursor.selection().toPlainText()
+        parts = text.split(OBJECT)
+        if len(parts) == 1:
+            return text
+        end, sources = cursor.selectionEnd(), []
+        place = self.document().find(OBJECT, cursor.selectionStart())
+        while not place.isNull() and place.selectionEnd() <= end:
+            sources.append(source_of(place.charFormat()))
+            place = self.document().find(OBJECT, place.selectionEnd())
+        sources += [""] * (len(parts) - 1 - len(sources))
+        return "".join(part + source for part, source in zip(parts, [*sources, ""], strict=True))
 
     def _report_caret(self) -> None:
         if self.hasFocus():
@@ -294,7 +328,8 @@ class TextBody(QTextBrowser):
             return super().viewportEvent(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in _SCROLL_KEYS:
+        modifiers = event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
+        if event.key() in _SCROLL_KEYS and not modifiers:  # with Shift they select
             event.ignore()
         else:
             super().keyPressEvent(event)

@@ -16,6 +16,7 @@ from PySide6.QtGui import (
 
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
+from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS, UNITS
 from rdchat.ui.transcript.markdown.metrics import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
 
 _HEADING_SIZES = (1.5, 1.28, 1.12, 1.0, 1.0, 1.0)
@@ -62,6 +63,11 @@ class TextFormats:
             look.setTextIndent(-hang)
             look.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
             space += code_header_height(self._theme) if above and not block.tight else 0
+        if block.kind is Kind.MATHS:
+            left += self._indent
+            look.setNonBreakableLines(True)
+            look.setLineHeight(100.0, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+            look.setBottomMargin(SMALL)
         if block.marker:
             look.setTextIndent(-self._indent)
             look.setTabPositions([QTextOption.Tab(self._indent, QTextOption.TabType.LeftTab)])
@@ -103,7 +109,7 @@ class TextFormats:
     def char_format(self, block: Block, run: Run) -> QTextCharFormat:
         look = QTextCharFormat()
         colors = self._theme.colors
-        code = run.code or block.kind is Kind.CODE
+        code = run.code or run.undrawn or block.kind is Kind.CODE
         look.setFont(self._code_font if code else self._body_font)
         look.setForeground(colors.muted if block.quotes and not code else self._text_color)
         if block.kind is Kind.HEADING:
@@ -127,6 +133,8 @@ class TextFormats:
             look.setAnchorHref(run.href)
             look.setForeground(colors.accent)
             look.setToolTip(run.href)
+        if run.undrawn:
+            look.setToolTip(QCoreApplication.translate("TextFormats", "This formula cannot be drawn."))
         if run.refused:
             look.setToolTip(_refusal(run.refused))
         return look
@@ -150,6 +158,10 @@ class TextFormats:
         widest = width = 0.0
         for run in runs:
             metrics = self._code_metrics if run.code else self._bold_metrics if header or run.bold else self._metrics
+            formula = FORMULAS.find(run.maths, run.display) if run.maths else None
+            if formula:
+                width += formula.width / UNITS * metrics.height()
+                continue
             first, *others = run.text.split("\n")
             width += metrics.horizontalAdvance(first)
             for line in others:

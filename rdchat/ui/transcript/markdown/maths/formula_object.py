@@ -1,0 +1,134 @@
+"""A formula in a line of a document: one character, which is drawn as a picture."""
+
+from functools import lru_cache
+from math import ceil
+
+from PySide6.QtCore import QByteArray, QObject, QRect, QRectF, QSizeF, Qt
+from PySide6.QtGui import (
+    QFont,
+    QFontInfo,
+    QFontMetrics,
+    QFontMetricsF,
+    QPainter,
+    QPixmap,
+    QPixmapCache,
+    QPyTextObject,
+    QTextCharFormat,
+    QTextDocument,
+    QTextFormat,
+)
+from PySide6.QtSvg import QSvgRenderer
+
+from rdchat.ui.transcript.markdown.blocks import Run
+from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS, INK, UNITS, Formula
+
+OBJECT = "\ufffc"
+_KIND = QTextFormat.ObjectTypes.UserObject.value + 1
+_TEX, _DISPLAY, _SOURCE, _SIZE, _DRAWN = (QTextFormat.Property.UserProperty.value + number for number in range(1, 6))
+_ENLARGED = 1.06  # the formulas' font looks smaller than the system's
+_LARGEST_DEPTH = 120  # in pixels
+
+
+def formula_format(run: Run, text: QTextCharFormat) -> QTextCharFormat:
+    """Return the format of the character that stands for a formula among text of a format."""
+    look = QTextCharFormat()
+    look.setObjectType(_KIND)
+    look.setForeground(text.foreground())
+    look.setProperty(_TEX, run.maths)
+    look.setProperty(_DISPLAY, run.display)
+    look.setProperty(_SOURCE, run.text)
+    look.setProperty(_SIZE, QFontInfo(text.font()).pixelSize() * _ENLARGED)
+    formula = FORMULAS.find(run.maths, run.display)
+    look.setProperty(_DRAWN, formula is not None)
+    if formula:
+        # Qt lets such a character hang below the baseline by as much as its font does
+        depth = ceil(formula.depth * look.doubleProperty(_SIZE) / UNITS)
+        look.setFont(font_of_descent(max(0, depth)))
+    else:
+        look.setFont(text.font())
+    look.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignBaseline)
+    return look
+
+
+def is_drawn(look: QTextCharFormat) -> bool:
+    """Whether a formula's character shows the formula, not its source."""
+    return look.boolProperty(_DRAWN)
+
+
+def source_of(look: QTextCharFormat) -> str:
+    """Return the source of a formula by its character's format."""
+    return str(look.property(_SOURCE) or OBJECT)
+
+
+@lru_cache(maxsize=256)
+def font_of_descent(descent: int) -> QFont:
+    """Return a font that hangs below the baseline by so many pixels."""
+    font = QFont()
+    for size in range(1, 8 * _LARGEST_DEPTH):
+        font.setPixelSize(size)
+        if QFontMetrics(font).descent() >= min(descent, _LARGEST_DEPTH):
+            break
+    return font
+
+
+class FormulaObject(QPyTextObject):
+    """Draws the formulas of a document."""
+
+    def __init__(self, document: QTextDocument, parent: QObject) -> None:
+        super().__init__(parent)
+        document.documentLayout().registerHandler(_KIND, self)
+
+    def intrinsicSize(self, document: QTextDocument, position: int, look: QTextFormat) -> QSizeF:
+        formula = _formula(look)
+        if formula is None:
+            metrics = QFontMetricsF(look.toCharFormat().font())
+            return QSizeF(metrics.horizontalAdvance(source_of(look.toCharFormat())), metrics.height())
+        scale = look.doubleProperty(_SIZE) / UNITS
+        descent = QFontMetrics(look.toCharFormat().font()).descent()
+        return QSizeF(formula.width * scale, ceil(formula.ascent * scale) + descent)
+
+    def drawObject(
+        self, painter: QPainter, rect: QRectF | QRect, document: QTextDocument, position: int, look: QTextFormat
+    ) -> None:
+        rect = QRectF(rect)
+        formula = _formula(look)
+        text = look.toCharFormat()
+        color = text.foreground().color()
+        if formula is None:
+            painter.setFont(text.font())
+            painter.setPen(color)
+            painter.drawText(rect, Qt.AlignmentFlag.AlignVCenter, source_of(text))
+            return
+        scale = look.doubleProperty(_SIZE) / UNITS
+        baseline = rect.bottom() - QFontMetrics(text.font()).descent()
+        height = (formula.ascent + formula.depth) * scale
+        place = QRectF(rect.left(), baseline - formula.ascent * scale, formula.width * scale, height)
+        painter.drawPixmap(
+            place.topLeft(), _picture(formula, color.name(), place, painter.device().devicePixelRatioF())
+        )
+
+
+def _formula(look: QTextFormat) -> Formula | None:
+    """Return the picture that a character was laid out for."""
+    if not is_drawn(look.toCharFormat()):
+        return None
+    return FORMULAS.find(look.stringProperty(_TEX), look.boolProperty(_DISPLAY))
+
+
+def _picture(formula: Formula, color: str, place: QRectF, ratio: float) -> QPixmap:
+    """Return a formula's picture in a colour, at the screen's resolution."""
+    size = ceil(place.width() + 1), ceil(place.height() + 1)
+    key = f"formula {hash(formula.svg)} {color} {place.width():.1f} {place.top() % 1:.2f} {ratio}"
+    picture = QPixmap()
+    if QPixmapCache.find(key, picture):
+        return picture
+    picture = QPixmap(round(size[0] * ratio), round(size[1] * ratio))
+    picture.setDevicePixelRatio(ratio)
+    picture.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(picture)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    renderer = QSvgRenderer(QByteArray(formula.svg.replace(INK, color).encode()))
+    renderer.render(painter, QRectF(0, 0, place.width(), place.height()))
+    painter.end()
+    QPixmapCache.insert(key, picture)
+    return picture

@@ -1,0 +1,166 @@
+"""Formulas: what is one, how it is drawn, and what becomes of one that cannot be."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from PySide6.QtGui import QGuiApplication
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.transcript.markdown.blocks import Block, Kind
+from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.maths.formulas import draw_formula
+from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from rdchat.ui.transcript.markdown.sideways.bar import SidewaysBar
+from rdchat.ui.transcript.markdown.text_body import TextBody, Work
+from tests.ui.transcript.test_text_body import draw
+
+OBJECT = "\ufffc"
+
+
+def parsed(source: str) -> list[Block]:
+    return MarkdownParser().parse(source, 0, {}, None).blocks
+
+
+def formulas(source: str) -> list[tuple[str, bool]]:
+    return [(run.maths, run.display) for block in parsed(source) for run in block.runs if run.maths]
+
+
+@pytest.fixture(autouse=True)
+def _thread_ends() -> Iterator[None]:
+    yield
+    while any(thread.name == "formulas" for thread in threading.enumerate()):
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("so $x^2$ is", [("x^2", False)]),
+        (r"so \(x_1 * y_1\) is", [("x_1 * y_1", False)]),
+        ("$$a*b*c$$", [("a*b*c", True)]),
+        ("text $$a$$ text", [("a", True)]),
+        ("\\[\na = b\n- c\n\\]", [("a = b\n- c", True)]),
+        ("$$\na\n= b\n$$\nafter", [("a\n= b", True)]),
+        ("\\begin{align}\na &= b\n\\end{align}", [("\\begin{align}\na &= b\n\\end{align}", True)]),
+        ("- item $a_i$\n\n  $$\n  b\n  $$", [("a_i", False), ("b", True)]),
+        ("| $a$ |\n|---|", []),  # cells are in `rows`
+        ("> $$x$$", [("x", True)]),
+        ("$5$", [("5", False)]),
+        ("$2x+1$ and $n$-th", [("2x+1", False), ("n", False)]),
+    ],
+)
+def test_formulas_are_found(source: str, found: list[tuple[str, bool]]) -> None:
+    assert formulas(source) == found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "It costs $5 and $10.",
+        "between $5-$10 or US$20",
+        "from $5 to 10$",
+        "a $ b $ c",
+        "`$x$`",
+        "```\n$x$\n```",
+        "    $$\n    x\n    $$",
+        r"\$x\$",
+        "open $x and no end",
+        "$$",
+        "PATH=$HOME:$PATH",
+    ],
+)
+def test_prices_code_and_single_dollars_are_no_formulas(source: str) -> None:
+    assert formulas(source) == []
+
+
+@pytest.mark.parametrize(
+    "tex",
+    [
+        r"\frac{a}{b}", r"\sum_{i=1}^{n} i", r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}", r"\sqrt[3]{x}",
+        r"\begin{cases} x & \text{if } x > 0 \\ 0 & \text{otherwise} \end{cases}", r"\hat{x} \bar{y} \vec{v}",
+        r"\begin{aligned} a &= b \\ &= d \end{aligned}", r"\alpha\Gamma\varepsilon", r"\operatorname{argmax}_\theta",
+        r"\underbrace{a+b}_{n} \overbrace{a}^{m}", r"\left( \frac{1}{2} \right)", r"\mathbb{R}^n \mathbf{x}",
+        r"\int_0^\infty e^{-x^2}\,dx", r"\binom{n}{k}", "\\begin{align*}\na &= b \\tag{1}\n\\end{align*}",
+    ],
+)  # fmt: skip
+def test_common_formulas_are_drawn(tex: str) -> None:
+    formula = draw_formula(tex, True)
+    assert formula is not None
+    assert formula.width > 4
+    assert formula.ascent + formula.depth > 4
+
+
+@pytest.mark.parametrize("tex", [r"\notacommand{x}", r"\frac{a", r"\mathop{foo}", "{" * 1500, "", r"\begin{x}"])
+def test_what_cannot_be_drawn_whole_is_not_drawn(tex: str) -> None:
+    assert draw_formula(tex, True) is None
+
+
+@pytest.fixture
+def body(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> TextBody:
+    body = TextBody(MarkdownParser(), theme, library)
+    qtbot.addWidget(body)
+    body.resize(400, 400)
+    return body
+
+
+def show(qtbot: QtBot, body: TextBody, text: str, final: bool = True) -> None:
+    body.set_text(text, final=final)
+    draw(qtbot, body)
+
+
+def test_a_formula_stands_in_its_line_and_is_copied_as_written(qtbot: QtBot, body: TextBody) -> None:
+    show(qtbot, body, "So $\\frac{a}{b}$ and\n\n$$\n\\frac{a}{b}\n$$\n\n- \\(y\\) end")
+    assert body.toPlainText() == f"So {OBJECT} and\n{OBJECT}\n•\t{OBJECT} end"
+    body.selectAll()
+    body.copy()
+    assert QGuiApplication.clipboard().text() == "So $\\frac{a}{b}$ and\n$$\n\\frac{a}{b}\n$$\n•\t\\(y\\) end"
+    low = body.height_for(400)
+    show(qtbot, body, "So a and\n\nx\n\n- y end")
+    assert body.height_for(400) < low
+
+
+def test_a_formula_that_cannot_be_drawn_is_its_source_and_says_so(qtbot: QtBot, body: TextBody) -> None:
+    show(qtbot, body, r"Bad $\nosuchthing{x}$, good $z^3$.")
+    assert body.toPlainText() == f"Bad $\\nosuchthing{{x}}$, good {OBJECT}."
+    assert body.document().find("nosuch").charFormat().toolTip() == "This formula cannot be drawn."
+
+
+def test_an_unfinished_formula_is_text_until_it_closes(qtbot: QtBot, body: TextBody) -> None:
+    text = "Look:\n\n$$\na\n- b\n= c_1\n$$\n\nand $d$ end"
+    seen = []
+    for end in range(len(text) + 1):
+        show(qtbot, body, text[:end], final=False)
+        seen.append(body.toPlainText())
+    assert seen[text.index("_1") + 2].replace("\u2028", "\n") == "Look:\n$$\na\n- b\n= c_1"
+    show(qtbot, body, text)
+    assert body.toPlainText() == f"Look:\n{OBJECT}\nand {OBJECT} end"
+
+
+def test_a_wide_formula_scrolls_by_itself(qtbot: QtBot, body: TextBody) -> None:
+    show(qtbot, body, "$$" + " + ".join(f"x_{{{n}}}" for n in range(40)) + "$$")
+    body.resize(400, body.height_for(400))
+    body.show()
+    (bar,) = body.findChildren(SidewaysBar)
+    assert bar.accessibleName() == "Scroll formula sideways"
+    before = body.grab().toImage()
+    bar.setValue(bar.maximum())
+    assert body.grab().toImage() != before
+
+
+def test_formulas_take_the_texts_colour(qtbot: QtBot, body: TextBody, theme: Theme) -> None:
+    show(qtbot, body, "$x$")
+    body.show()
+    picture = body.grab().toImage()
+    darkest = min(picture.pixelColor(x, y).lightness() for x in range(20) for y in range(20))
+    assert abs(darkest - theme.colors.text.lightness()) < 90
+
+
+def test_a_formula_in_a_cell_makes_its_column_as_wide_as_it_is(qtbot: QtBot, body: TextBody) -> None:
+    show(qtbot, body, "| $\\operatorname{argmin}_\\vartheta$ | b |\n|---|---|\n| 1 | 2 |")
+    kind = body._writer.blocks()[0].kind
+    assert kind is Kind.TABLE
+    assert body._writer.tables[0].format().columnWidthConstraints()[0].rawValue() < 130
+    assert body.work is Work.NONE

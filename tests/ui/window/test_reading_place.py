@@ -1,0 +1,31 @@
+from PySide6.QtWidgets import QScrollArea
+
+from rdchat.inference.api.requests import Role
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+from tests.ui.transcript.conftest import wait_until_drawn
+
+
+def test_each_chat_opens_where_it_was_left(window: MainWindow, chat: Chat) -> None:
+    first = chat.store.create_conversation("Long one")
+    parent = None
+    for number in range(40):
+        role = Role.ASSISTANT if number % 2 else Role.USER
+        parent = chat.store.add_message(first.id, parent, role, f"Text {number}\n\n" * 6).id
+    other = chat.store.create_conversation("Other")
+    chat.store.add_message(other.id, None, Role.USER, "Hello")
+    view = window.conversation.transcript
+    desk = chat.controller.desk
+    desk.open_conversation(first.id)
+    wait_until_drawn(chat.qtbot, view)
+    view.scroll_to_start()
+    bar = view.findChild(QScrollArea).verticalScrollBar()
+    bar.setValue(bar.value() + 300)
+    wait_until_drawn(chat.qtbot, view)
+    before = bar.value()
+    assert before > 0
+    desk.open_conversation(other.id)  # before its timer
+    assert chat.store.places.find(first.id) is not None
+    desk.open_conversation(first.id)
+    wait_until_drawn(chat.qtbot, view)
+    assert abs(bar.value() - before) <= 2
