@@ -12,20 +12,20 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import LoadProgress, ModelInfo, PrefillProgress
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Dtype, Role, SamplingParams
-from rdchat.services.chat.chat_history import told
+from rdchat.inference.api.requests import Dtype, Role
+from rdchat.services.chat.asked_with import NO_QUESTION, AskedWith, ends_with_question
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.chat.remembered_model import RememberedModel
 from rdchat.services.chat.reply_recorder import ReplyRecorder
-from rdchat.services.chat.reply_writer import MEASURING, ReplyWriter
+from rdchat.services.chat.reply_writer import ReplyWriter
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
 from rdchat.services.context.chat_context import GOES_ON, TOO_LONG, ChatContext
-from rdchat.services.context.context_meter import OpenPath
 from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
@@ -60,6 +60,7 @@ class ChatController(QObject):
         text: Edits of replies, deletions of messages, branches.
         files: Those of the message that is typed.
         texts: Of the files that were sent.
+        asked_with: What the open chat's next reply is asked for with.
         context: How much of the model's context the open chat takes, and what is done where it is too much.
     """
 
@@ -97,11 +98,15 @@ class ChatController(QObject):
         self._writer = ReplyWriter(engine, self.model_slot, self.drafting, self._recorder, self.traces, parent=self)
         self.borrowed = BorrowedModel(self.model_slot, self._writer, self)
         self.titles = TitleWriter(store, engine, self._writer, self.preferences, titled=self.desk.refresh, parent=self)
-        self.files, self.texts = PendingFiles(engine, self.model_slot, self._chat_id, self), FileTexts(store.path)
+        self.files = PendingFiles(engine, self.model_slot, lambda: self._chat.id, self)
+        self.texts = FileTexts(store.path)
+        self.asked_with = AskedWith(self._chat, self.preferences, self._recorder, self.files, self.texts)
+        open_path = self.asked_with.open_path
         self.context = ChatContext(
-            self._chat, self._storage, engine, self.model_slot, open_path=self._open_path, texts=self.texts, parent=self
+            self._chat, self._storage, engine, self.model_slot, open_path=open_path, texts=self.texts, parent=self
         )
         self.text = TextWork(store, self._chat, self._storage, desk=self.desk, recorder=self._recorder, parent=self)
+        RememberedModel(self.model_slot, self.borrowed, self.preferences, self)
         self._closed = False
         self._connect()
 
@@ -112,7 +117,6 @@ class ChatController(QObject):
         self.model_slot.load_progressed.connect(self.load_progressed)
         self._engine.prefill_progressed.connect(self.prefill_progressed)
         self.model_slot.loaded.connect(self._on_loaded)
-        self.model_slot.failed.connect(self._remember_model)
         self.desk.conversation_opened.connect(self._show_last_statistics)
         self.desk.conversation_removed.connect(self._writer.stop)
         self._recorder.storage_failed.connect(self.storage_failed)
@@ -126,7 +130,6 @@ class ChatController(QObject):
         changes = (self.message_added, self.message_changed, self.transcript_changed, self.preferences.changed)
         for changed in (*changes, self.desk.conversation_opened, self.desk.options_changed):
             changed.connect(self.context.meter.refresh)
-        self.borrowed.stayed.connect(self._remember_staying)
         self.text.transcript_changed.connect(self.transcript_changed)
         self.text.notice_raised.connect(self.notice_raised)
         self.files.changed.connect(self.context.meter.refresh)
@@ -142,7 +145,7 @@ class ChatController(QObject):
     @property
     def messages(self) -> list[Message]:
         """The active path of the open conversation, with the text that is being written."""
-        return [self._recorder.shown(message) for message in self._chat.path]
+        return self.asked_with.messages
 
     @property
     def state(self) -> EngineState:
@@ -199,7 +202,7 @@ class ChatController(QObject):
 
     def send(self, text: str) -> None:
         """Add a prompt and have it answered, or say why not with `prompt_refused`."""
-        conversation_id = self._chat_id()
+        conversation_id = self._chat.id
         reason = self._writer.reason_to_refuse(text, conversation_id) or self.files.reason_to_wait()
         if reason := reason or (TOO_LONG if self.context.refuses(text) else ""):
             self.prompt_refused.emit(text, reason)
@@ -207,7 +210,7 @@ class ChatController(QObject):
         try:
             prompt = self._chat.add_prompt(text, self.files.to_send())
         except StorageError as error:
-            self.files.follow(conversation_id, self._chat_id())
+            self.files.follow(conversation_id, self._chat.id)
             self._storage.report(error)
             self.prompt_refused.emit(text, str(error))
             self.desk.refresh()  # the chat may have been stored, if its prompt was not
@@ -232,7 +235,7 @@ class ChatController(QObject):
             self._writer.stop()
             self.text.edit_reply(message_id, text)
             return
-        if not self._check_free():
+        if not self._may_write(without_model=True):
             return
         self._writer.stop()
         with self._storage.writing():
@@ -246,13 +249,14 @@ class ChatController(QObject):
 
         A wish holds for this reply alone. Another model is loaded for it, and the present one again when it has ended.
         """
-        if not (self._check_free() if wish.other else self._check_model()):
+        if not self._may_write(without_model=wish.other is not None):
             return
         self._writer.stop()
         with self._storage.writing():
-            if not self._check_question(self._chat.path_to_prompt(message_id)):
+            if not ends_with_question(self._chat.path_to_prompt(message_id)):
+                self.notice_raised.emit(NO_QUESTION)
                 return
-            own_name, made_with = self._model_name(), self._made_with()
+            own_name, made_with = self.model_slot.name, self.asked_with.made_with()
             if wish != ReplyWish():
                 made_with = MadeWith(wish.sampling or made_with.sampling, wish.system_prompt, once=True)
             model = wish.other.name if wish.other else own_name
@@ -266,15 +270,16 @@ class ChatController(QObject):
     def continue_reply(self, message_id: int) -> None:
         """Have the reply at the end of the path written on, once it has ended."""
         is_ended = self._chat.ends_with(message_id) and message_id != self.streaming_message_id
-        if not is_ended or not self._check_model():
+        if not is_ended or not self._may_write():
             return
         path = self.messages
-        if not path[-1].text.strip() and not self._check_question(path[:-1]):
+        if not path[-1].text.strip() and not ends_with_question(path[:-1]):
+            self.notice_raised.emit(NO_QUESTION)
             return
         self._writer.stop()
         with self._storage.writing():
             self._recorder.flush()  # what is reopened is what the store has
-            reply = self._chat.reopen_reply(self._made_with(path[-1]))
+            reply = self._chat.reopen_reply(self.asked_with.made_with(path[-1]))
             self.message_changed.emit(reply)
             self._write(reply, continued=bool(reply.text.strip()))
 
@@ -286,7 +291,7 @@ class ChatController(QObject):
 
     def _answer(self) -> None:
         """Add a reply to the prompt that ends the path and have it written."""
-        reply = self._chat.add_reply(self.preferences.settings, self._model_name(), self._made_with())
+        reply = self._chat.add_reply(self.preferences.settings, self.model_slot.name, self.asked_with.made_with())
         self.message_added.emit(reply)
         self._write(reply)
 
@@ -297,31 +302,8 @@ class ChatController(QObject):
         path = self.messages if continued else self.messages[:-1]
         if continued:
             path[-1] = replace(path[-1], context_cut=None)  # what is written on is told
-        asked = self._open_path()
-        made_with = reply.made_with or MadeWith()
-        own, sampling = made_with.system_prompt, made_with.sampling or asked.sampling
-        turns = told(self.texts.spelled_out(path), asked.system_prompt if own is None else own)
+        turns, sampling = self.asked_with.told(path, reply)
         self._writer.write(turns, sampling, reply, continued=continued, thinking=self._chat.thinking)
-
-    def _made_with(self, continued: Message | None = None) -> MadeWith:
-        """Return what a reply is to be made with: one that was to be different is written on as it was begun."""
-        before = continued.made_with if continued else None
-        return before if before is not None and before.once else MadeWith(self._open_path().sampling)
-
-    @property
-    def asked_with(self) -> tuple[str, SamplingParams]:
-        """The system prompt and the sampling that the open chat's next reply is asked for with."""
-        asked = self._open_path()
-        return asked.system_prompt, asked.sampling
-
-    def _open_path(self) -> OpenPath:
-        own = self._chat.system_prompt
-        system_prompt = self.preferences.settings.system_prompt if own is None else own
-        sampling = self._chat.sampling or self.preferences.settings.sampling
-        return OpenPath(self.messages, system_prompt, sampling, self.files.blocks)
-
-    def _chat_id(self) -> int | None:
-        return self._chat.conversation.id if self._chat.conversation else None
 
     @Slot(str, str)
     def _go_on_anew(self, system_prompt: str, asked: str) -> None:
@@ -332,27 +314,11 @@ class ChatController(QObject):
         if asked:
             self.text_given_back.emit(asked)
 
-    def _check_question(self, path: list[Message]) -> bool:
-        turns = told(path, "")
-        if turns and turns[-1].role is Role.USER:
-            return True
-        self.notice_raised.emit(Notice("There is no question to answer", "Type one below, or start a new chat."))
-        return False
-
-    def _model_name(self) -> str | None:
-        return self.model.name if self.model else None
-
-    def _check_model(self) -> bool:
-        if self.state is EngineState.NO_MODEL:
-            self.notice_raised.emit(Notice("No model is loaded", "Choose a model, then try again."))
-            return False
-        return self._check_free()
-
-    def _check_free(self) -> bool:
-        if self._engine.measuring:
-            self.notice_raised.emit(Notice(MEASURING, "Wait for its end, or stop it in its window, then try again."))
-            return False
-        return True
+    def _may_write(self, *, without_model: bool = False) -> bool:
+        """Whether a reply can be written now; else say why not."""
+        if notice := self._writer.notice_against(without_model=without_model):
+            self.notice_raised.emit(notice)
+        return notice is None
 
     @Slot()
     def _show_last_statistics(self) -> None:
@@ -376,24 +342,5 @@ class ChatController(QObject):
 
     @Slot(ModelInfo)
     def _on_loaded(self, info: ModelInfo) -> None:
-        self._remember_model()
         if info.warning:
             self.notice_raised.emit(Notice("Memory is tight", info.warning))
-
-    @Slot()
-    def _remember_staying(self) -> None:
-        """Keep a model that was borrowed and is stayed with, once it has loaded."""
-        if self.model is not None:
-            self._remember_model()
-
-    @Slot()
-    def _remember_model(self) -> None:
-        """Keep the choice, also of what did not load: it is mended by another precision, or tried again later.
-
-        Not before the outcome: a model that takes the whole process down must not do so at every start.
-        """
-        if self.borrowed.holds:
-            return
-        remembered = self.model_slot.remembered_in(self.preferences.settings)
-        if remembered != self.preferences.settings:
-            self.preferences.change(remembered)

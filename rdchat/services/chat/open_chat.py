@@ -57,6 +57,11 @@ class OpenChat:
         self.system_prompt, self.sampling = conversation.system_prompt, conversation.sampling
         self.thinking = conversation.thinking_choice
 
+    @property
+    def id(self) -> int | None:
+        """The conversation's; None of one that is not stored yet."""
+        return self.conversation.id if self.conversation else None
+
     def is_open(self, conversation_id: int) -> bool:
         return self.conversation is not None and self.conversation.id == conversation_id
 

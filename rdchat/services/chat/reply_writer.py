@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.conversation import Drafting, Message
+from rdchat.chat.conversation import Drafting, Message, Notice
 from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, SamplingParams, ThinkingChoice
@@ -15,7 +15,7 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState, Failure, ReplyProgress
 from rdchat.services.engine.model_slot import ModelSlot
 
-MEASURING = "A race or a benchmark is running"
+_MEASURING = "A race or a benchmark is running"
 
 
 class ReplyWriter(QObject):
@@ -73,8 +73,16 @@ class ReplyWriter(QObject):
             where = "" if live[-1].message.conversation_id == conversation_id else " in another chat"
             return f"A reply is still being written{where}. Wait for it, or stop it first."
         if self._engine.measuring:
-            return f"{MEASURING}. Wait for its end, or stop it in its window."
+            return f"{_MEASURING}. Wait for its end, or stop it in its window."
         return "No model is loaded. Choose one first." if self.state is EngineState.NO_MODEL else ""
+
+    def notice_against(self, *, without_model: bool) -> Notice | None:
+        """Say why no other reply can be written now; None if one can, `without_model` once its model is there."""
+        if self.state is EngineState.NO_MODEL and not without_model:
+            return Notice("No model is loaded", "Choose a model, then try again.")
+        if self._engine.measuring:
+            return Notice(_MEASURING, "Wait for its end, or stop it in its window, then try again.")
+        return None
 
     def write(
         self,

@@ -46,6 +46,11 @@ class ModelSlot(QObject):
         engine.model_failed.connect(self._on_failed)
         engine.model_unloaded.connect(self._on_unloaded)
 
+    @property
+    def name(self) -> str | None:
+        """The loaded model's."""
+        return self.info.name if self.info else None
+
     def load(self, model: str | None, dtype: Dtype | None = None, anyway: bool = False) -> None:
         """Load a model, None for the default one, in the precision chosen last if none is named.
 

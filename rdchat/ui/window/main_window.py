@@ -268,7 +268,8 @@ class MainWindow(QMainWindow):
         if controller.borrowed.holds:
             own = controller.borrowed.own_name
         model.look()
-        sheet = RegenerateSheet(own, model.choices, *controller.asked_with, theme=self._theme, parent=self)
+        asked = controller.asked_with
+        sheet = RegenerateSheet(own, model.choices, asked.system_prompt, asked.sampling, theme=self._theme, parent=self)
         sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         model.choices_changed.connect(sheet.offer_found)
         sheet.wished.connect(lambda wish: controller.regenerate(message_id, wish))
