@@ -32,6 +32,11 @@ class UndoHistory:
         """What would be undone next; empty where there is nothing."""
         return self._steps[-1].words if self._steps else ""
 
+    @property
+    def last(self) -> Step | None:
+        """The step that would be undone next."""
+        return self._steps[-1] if self._steps else None
+
     def add(self, words: str, undo: Callable[[], object]) -> None:
         self._steps = [*self._steps[1 - _MOST :], Step(words, undo)]
 

@@ -10,6 +10,7 @@ from rdchat.services.context.chat_context import Doing, Outgrown
 from rdchat.services.engine.engine_events import EngineState, Failure
 from rdchat.services.models.device_memory import DeviceMemory
 from rdchat.services.models.discover.larger_model import LargerModel
+from rdchat.services.order.undo_history import Step
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer, ComposerState
 from rdchat.ui.conversation.context_banner import ContextBanner
@@ -38,6 +39,7 @@ class ConversationView(Ground):
         self._put_away = False  # the banner was closed by hand
         self._drafts: dict[int | None, str] = {}
         self._draft_of: int | None = None
+        self._offered: Step | None = None  # to be undone
         self.transcript = transcript
         self.welcome = WelcomeView(theme)
         self.failed = ModelFailedView(theme)
@@ -121,8 +123,7 @@ class ConversationView(Ground):
         self._controller.storage_failed.connect(self._show_storage_failure)
         self._controller.storage_recovered.connect(lambda: self.banners.close_banner("storage"))
         self._controller.desk.order.offered_undo.connect(self._offer_undo)
-        # the button would take the copy back, not what it stands beside
-        self._controller.desk.order.copied.connect(lambda _id: self.banners.close_banner("undo"))
+        self._controller.desk.conversations_changed.connect(self._end_offer)
 
     def _show_conversation(self) -> None:
         conversation = self._controller.desk.conversation
@@ -251,9 +252,15 @@ class ConversationView(Ground):
         self.banners.show_banner(Banner(self._theme, notice.title, notice.detail, "warning", "danger"), "storage")
 
     def _offer_undo(self, done: str) -> None:
+        self._offered = self._controller.desk.order.history.last
         banner = Banner(self._theme, done)
         banner.add_action("Undo", self._controller.desk.undo)
         self.banners.show_banner(banner, "undo", UNDO_MS)
+
+    def _end_offer(self) -> None:
+        """Offer no longer to undo what something else was done after: the button would take that back."""
+        if self._controller.desk.order.history.last is not self._offered:
+            self.banners.close_banner("undo")
 
     def _show_outgrown(self) -> None:
         """Offer the choice while the chat does not fit, once for each state of it."""

@@ -105,6 +105,15 @@ def test_a_branch_ends_the_offer_to_undo_what_was_done_before(qtbot: QtBot, chat
     assert window.conversation.banners.banner("undo") is None
 
 
+def test_restoring_ends_the_offer_to_undo_the_deletion(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    choose(qtbot, window, -1, "Delete message")
+    assert window.conversation.banners.banner("undo") is not None
+    window.actions_.restore_message.trigger()
+    assert window.conversation.banners.banner("undo") is None
+
+
 def test_an_edited_reply_is_shown_at_once(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")
