@@ -9,7 +9,11 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, shown_
 from rdchat.chat.conversation import Message
 from rdchat.chat.storage.rows import text_column
 
-_COLUMNS = "f.message_id, f.name, f.kind, f.digest, f.characters, f.taken, f.note"
+# words that were tampered with may be of any length
+_COLUMNS = (
+    "f.message_id, substr(f.name, 1, 1000), f.kind, f.digest, f.characters, substr(f.taken, 1, 1000),"
+    " substr(f.note, 1, 1000)"
+)
 OF_MESSAGE = f"SELECT {_COLUMNS} FROM message_files f WHERE f.message_id = ? ORDER BY f.place"
 OF_CONVERSATION = f"""
     SELECT {_COLUMNS} FROM message_files f WHERE f.conversation_id = ? ORDER BY f.message_id, f.place

@@ -179,9 +179,10 @@ class PendingFiles(QObject):
         return [(file.file, file.part.text) for file in self.files if file.file and file.part]
 
     def follow(self, chat: int | None, stored: int | None) -> None:
-        """Go with a chat that was new and was stored, but whose message could not be."""
+        """Go with what was typed from a chat to the one that it became, or that goes on from it."""
         if chat != stored and (files := self._chats.pop(chat, None)):
             self._chats[stored] = files
+            self.changed.emit()
 
     def clear(self, chat: int | None) -> None:
         """Take out all files of a chat: they were sent."""

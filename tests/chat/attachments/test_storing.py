@@ -162,6 +162,23 @@ def test_markdown_names_files_and_folds_their_texts(store: ConversationStore, tm
     )
 
 
+def test_a_row_that_was_tampered_with_is_read_as_far_as_it_goes(open_store: OpenStore, database: Path) -> None:
+    store = open_store()
+    asked = ask(store, some_file())
+    store.close()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute(
+            "UPDATE message_files SET name = ?, kind = 'hologram', characters = -1", ("\u202e\n" + "x" * 3_000_000,)
+        )
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute("DELETE FROM file_texts")
+        connection.commit()
+    store = open_store()
+    (file,) = store.messages(asked.conversation_id)[0].files
+    assert (file.kind, file.characters, len(file.name), file.name.isprintable()) == (FileKind.TEXT, 0, 120, True)
+    assert FileTexts(store.path).text(file) == "(The text of this file is lost.)"
+
+
 def test_a_backup_brings_files_back(open_store: OpenStore, database: Path, tmp_path: Path) -> None:
     store = open_store()
     asked = ask(store, some_file())

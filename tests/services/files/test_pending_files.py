@@ -142,6 +142,28 @@ def test_more_than_the_model_takes_is_not_sent_until_a_part_is_chosen(
     assert window.controller.messages[0].files[0].taken == "the first 10% of it"
 
 
+def test_files_go_with_what_is_typed_into_a_chat_that_goes_on_anew(
+    window: Window, engine: ScriptedEngine, prices: Path
+) -> None:
+    window.ask("Hi")
+    bring(window, prices)
+    before = window.controller.desk.conversation
+    window.controller.context.meter.set_typed("How much?")
+    window.controller.context.start_anew()
+    window.qtbot.waitUntil(lambda: window.controller.desk.conversation != before, timeout=WAIT_MS)
+    assert [file.name for file in window.controller.files.files] == ["prices.csv"]
+    window.ask("How much?")
+    assert asked(engine)[-1].startswith('<file name="prices.csv">')
+
+
+def test_a_summary_is_made_of_files_too(window: Window, engine: ScriptedEngine, prices: Path) -> None:
+    bring(window, prices)
+    window.ask("How much?")
+    window.controller.context.start_anew()
+    window.qtbot.waitUntil(lambda: len(window.controller.desk.conversations()) == 2, timeout=WAIT_MS)
+    assert 'Person: <file name="prices.csv">' in asked(engine)[-1]
+
+
 def test_another_model_counts_anew(window: Window, engine: ScriptedEngine, prices: Path) -> None:
     bring(window, prices)
     engine.load_gate.shut()
