@@ -53,6 +53,7 @@ bench: setup ## Measure speed against mlx-lm, what a round costs, and the window
 	@$(BIN)/python scripts/bench_round.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_engine_thread.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py --json
+	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_hostile_replies.py --json
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_panels.py --json
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_models_window.py --json
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_import.py --json

@@ -47,6 +47,23 @@ def test_a_quote_in_a_list_knows_that_it_stands_there() -> None:
     assert [block.nesting for block in blocks("- a\n\n  > b\n  > - c\n\n> d\n> - e")] == ["", "lq", "lql", "", ""]
 
 
+def test_a_long_table_goes_on_in_parts_that_are_bounded() -> None:
+    source = "Before\n\n| a | b |\n|---|--:|\n" + "".join(f"| {n} | *x* |\n" for n in range(400)) + "\nAfter | it\n"
+    for final in (True, False):
+        stream, found, more = BlockStream(MarkdownParser()), [], True
+        while more:
+            update = stream.advance(source, final)
+            found[update.first :] = update.blocks
+            more = update.more
+        before, *tables, after = found
+        assert (text(before), text(after)) == ("Before", "After | it")
+        assert all(block.kind is Kind.TABLE and block.alignments == ("", "right") for block in tables)
+        assert [block.joined for block in tables] == [False, *[True] * (len(tables) - 1)]
+        assert max(len(block.rows) for block in tables) < 80
+        cells = [row[0][0].text for block in tables for row in block.rows]
+        assert cells == ["a", *map(str, range(400))]
+
+
 def test_single_line_breaks_are_kept() -> None:
     assert text(blocks("Roses are red,\nviolets are blue.")[0]) == "Roses are red,\nviolets are blue."
 

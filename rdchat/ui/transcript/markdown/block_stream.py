@@ -1,7 +1,7 @@
 """Turns growing text into blocks, a bounded step at a time: what cannot change any more is never parsed again."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
@@ -11,7 +11,7 @@ from rdchat.ui.transcript.markdown.parser import FENCE, Parsed, Parser, code_lin
 STEP = 4096, 60  # parsed in a step, unless a block is longer
 LONGEST_OPEN = 8192, 240  # of a block that stays open; a longer one is closed where it stands
 _LONG_LIST = 2048, 40  # of an open list whose items but the last are settled
-_MOST_CELLS = 1000  # in what is parsed at once, as far as a line's end allows
+_MOST_CELLS = 160  # in what is parsed at once, as far as a line's end allows
 _LINES_A_STEP = 100
 
 
@@ -70,6 +70,7 @@ class BlockStream:
         self._codes = 0
         self._fence: _Fence | None = None
         self._number: int | None = None
+        self._table = ""  # the first two lines of a table that goes on
         self._known = len(self._references)
         self._checked = -1
         self._last: tuple[tuple[str, int, int | None], Parsed] | None = None
@@ -162,9 +163,10 @@ class BlockStream:
         return window
 
     def _parse(self, source: str) -> Parsed:
-        key = source, self._codes, self._number
+        key = self._table + source, self._codes, self._number
         if self._last is None or self._last[0] != key:  # a block that is too long is parsed, then closed as it is
-            self._last = key, self._parser.parse(source, self._codes, self._references, self._number)
+            parsed = self._parser.parse(self._table + source, self._codes, self._references, self._number)
+            self._last = key, _without_head(parsed) if self._table else parsed
         return self._last[1]
 
     def _settle(self, window: str, blocks: list[Block], closed: list[int]) -> bool:
@@ -192,12 +194,24 @@ class BlockStream:
         complete = window[: window.rfind("\n") + 1]
         if complete:
             parsed = self._parse(complete)
+            table = self._table_head(complete, parsed)
             self._take(parsed, len(parsed.blocks), blocks, closed)
+            self._table = table
             self._offset += len(complete)
         else:
             cut = pieces(window)[0]
             blocks.append(Block(Kind.TEXT, (Run(cut),), tight=True))
             self._offset += len(cut)
+
+    def _table_head(self, complete: str, parsed: Parsed) -> str:
+        """Return the first two lines of the table that a piece ends in; nothing where it ends otherwise."""
+        last = parsed.blocks[-1] if parsed.blocks else None
+        if last is None or last.kind is not Kind.TABLE or last.indent or last.quotes:
+            return ""
+        if last.joined and len(parsed.blocks) == 1:
+            return self._table
+        lines = _lines_from(complete, parsed.starts[-1][0]).split("\n", 2)
+        return "\n".join([*lines[:2], ""])
 
     def _take(self, parsed: Parsed, count: int, blocks: list[Block], closed: list[int]) -> None:
         taken = parsed.blocks[:count]
@@ -206,7 +220,21 @@ class BlockStream:
         closed += [number for number in parsed.closed if number < self._codes]
         self._references = parsed.references
         self._number = None
+        self._table = ""
         self._last = None
+
+
+def _without_head(parsed: Parsed) -> Parsed:
+    """Return what was parsed behind the first two lines of a table, without them."""
+    table, *others = parsed.blocks
+    gone = 0
+    if table.kind is Kind.TABLE:
+        gone = 0 if table.rows[1:] else 1
+        others = [*([] if gone else [replace(table, rows=table.rows[1:], joined=True)]), *others]
+    else:
+        others = parsed.blocks
+    starts = [(max(0, line - 2), max(0, place - gone)) for line, place in parsed.starts[gone:]]
+    return replace(parsed, blocks=others, starts=starts)
 
 
 def _lines_from(source: str, line: int) -> str:

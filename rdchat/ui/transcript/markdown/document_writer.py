@@ -11,6 +11,7 @@ from PySide6.QtGui import (
     QTextDocument,
     QTextLength,
     QTextTable,
+    QTextTableCell,
 )
 
 from rdchat.ui.look.theme import Theme
@@ -163,6 +164,8 @@ class DocumentWriter:
             self._leave_room_below_table(block)
         if block.kind is Kind.TABLE:
             self._places.append(_Place(end, end))
+            if block.joined and after_table:
+                cursor.setBlockFormat(self._formats.seam())
             self._insert_table(cursor, block)
         else:
             block_format = self._block_format(block, index)
@@ -247,12 +250,15 @@ class DocumentWriter:
         table = cursor.insertTable(len(block.rows), len(block.alignments), look)
         for row, cells in enumerate(block.rows):
             for column, cell in enumerate(cells):
-                self._fill_cell(table, row, column, cell, block.alignments[column])
+                header = row == 0 and not block.joined
+                self._fill_cell(table.cellAt(row, column), cell, block.alignments[column], header)
         self.tables[index] = table
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.setBlockFormat(QTextBlockFormat())
 
     def _wanted_widths(self, block: Block) -> list[float]:
+        if block.joined and (above := self._columns.get(len(self._blocks) - 1)):
+            return above
         widths = [0.0] * len(block.alignments)
         for place, row in enumerate(block.rows):
             for column, cell in enumerate(row):
@@ -301,6 +307,10 @@ class DocumentWriter:
         cursor = QTextCursor(self._document)
         cursor.beginEditBlock()
         for place, run, look, index in waiting:
+            if not FORMULAS.is_known(run.maths, run.display):
+                FORMULAS.find(run.maths, run.display)
+                self._waiting.append((place, run, look, index))
+                continue
             place.setPosition(place.position())  # the anchor has moved on with the text
             place.movePosition(QTextCursor.MoveOperation.NextCharacter, QTextCursor.MoveMode.KeepAnchor)
             if place.selectedText() != OBJECT:
@@ -310,11 +320,8 @@ class DocumentWriter:
                 shown = True
                 place.setCharFormat(formula)
                 widened |= {index} & self.tables.keys()
-            elif FORMULAS.cannot_draw(run.maths, run.display):
-                self._failed = True
             else:
-                place.setPosition(place.anchor())
-                self._waiting.append((place, run, look, index))
+                self._failed = True
         for index in widened:
             self._columns[index] = self._wanted_widths(self._blocks[index])
             self._fit_table(index)
@@ -333,15 +340,14 @@ class DocumentWriter:
         look.setNonBreakableLines(not wrapped)
         cursor.mergeBlockFormat(look)
 
-    def _fill_cell(self, table: QTextTable, row: int, column: int, runs: Cell, alignment: str) -> None:
-        place = table.cellAt(row, column)
+    def _fill_cell(self, place: QTextTableCell, runs: Cell, alignment: str, header: bool) -> None:
         cursor = place.firstCursorPosition()
         look = QTextBlockFormat()
         if alignment in _ALIGNMENTS:
             look.setAlignment(_ALIGNMENTS[alignment])
         cursor.setBlockFormat(look)
-        self._insert_runs(cursor, Block(Kind.TABLE, level=1 if row == 0 else 0), runs)
-        if row == 0:
+        self._insert_runs(cursor, Block(Kind.TABLE, level=int(header)), runs)
+        if header:
             place.setFormat(self._formats.header_cell_format())
 
 

@@ -77,9 +77,9 @@ class Grounds:
         """Return what may be wider than its place and does not end before the block `first`, by its first block."""
         spans = [span for span in self._writer.code_spans.values() if span.last >= first]
         parts = {span.first: self._wide_code(span, width) for span in spans}
-        for index in self._writer.tables:
-            if index >= first:
-                parts[index] = self._wide_table(index, width)
+        for rows in self._tables():
+            if rows[-1] >= first:
+                parts[rows[0]] = self._wide_table(rows, width)
         for index in self._writer.formulas:
             if index >= first:
                 parts[index] = self._wide_formula(index, width)
@@ -103,13 +103,24 @@ class Grounds:
         needed = text + 2 * CODE_PAD if longest.blockFormat().nonBreakableLines() else 0.0
         return WidePart(_tr("Scroll code sideways"), area, round(needed), ground.bottom() - BAR_HEIGHT)
 
-    def _wide_table(self, index: int, width: int) -> WidePart:
-        table = self._writer.tables[index]
+    def _tables(self) -> list[list[int]]:
+        """Return the places of each table's parts."""
+        tables: list[list[int]] = []
+        for index in self._writer.tables:
+            if tables and self._writer.blocks()[index].joined and tables[-1][-1] == index - 1:
+                tables[-1].append(index)
+            else:
+                tables.append([index])
+        return tables
+
+    def _wide_table(self, parts: list[int], width: int) -> WidePart:
+        table, bottom_table = self._writer.tables[parts[0]], self._writer.tables[parts[-1]]
         layout = self._document.documentLayout()
         first = layout.blockBoundingRect(table.cellAt(0, 0).firstCursorPosition().block())
         bottom, right = first.bottom(), first.right()
         for column in range(table.columns()):
-            last = layout.blockBoundingRect(table.cellAt(table.rows() - 1, column).lastCursorPosition().block())
+            lowest = bottom_table.cellAt(bottom_table.rows() - 1, column)
+            last = layout.blockBoundingRect(lowest.lastCursorPosition().block())
             bottom, right = max(bottom, last.bottom()), max(right, last.right())
         edge = SMALL + 2  # a cell's padding and border
         left = round(first.left()) - edge

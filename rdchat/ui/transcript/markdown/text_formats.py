@@ -21,6 +21,7 @@ from rdchat.ui.transcript.markdown.metrics import CODE_PAD, QUOTE_INDENT, code_h
 
 _HEADING_SIZES = (1.5, 1.28, 1.12, 1.0, 1.0, 1.0)
 _NOTE_SIZE = 0.88
+_SEAM = -4.0  # between a table and the rows it goes on with: the height that Qt gives the line between them
 _LINE_HEIGHT, _CODE_LINE_HEIGHT = 122.0, 116.0  # percent of the font's own
 
 
@@ -147,10 +148,16 @@ class TextFormats:
         look.setBorderCollapse(True)
         look.setCellPadding(SMALL)
         look.setCellSpacing(0)
-        look.setTopMargin(self._space_above(block, above) if above else 0)
+        look.setTopMargin(_SEAM if block.joined else self._space_above(block, above) if above else 0)
         look.setBottomMargin(self.room_below_table(None))
         look.setLeftMargin(self.left(block))
-        look.setHeaderRowCount(1)
+        look.setHeaderRowCount(0 if block.joined else 1)
+        return look
+
+    def seam(self) -> QTextBlockFormat:
+        """Return the format of the empty line that Qt wants between a table and the rows it goes on with."""
+        look = QTextBlockFormat()
+        look.setLineHeight(0.01, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
         return look
 
     def cell_width(self, runs: Cell, header: bool) -> float:
@@ -175,6 +182,8 @@ class TextFormats:
 
     def room_below_table(self, below: Block | None) -> float:
         """Return a table's distance from the block below: Qt drops the upper margin of a block after a table."""
+        if below and below.kind is Kind.TABLE and below.joined:
+            return 0.0
         header = code_header_height(self._theme) if below and below.kind is Kind.CODE and not below.tight else 0
         return round(0.6 * self._line) + TIGHT + header
 

@@ -1,6 +1,7 @@
 """Turns TeX into pictures of formulas, in a thread of its own, each once."""
 
 import re
+import sys
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 UNITS = 20.0  # the font size that pictures are made for, in their own pixels; rows stand 3 of them apart
 INK = "#010203"  # what stands for the text's colour in a picture
 _MOST = 4000  # pictures that are kept
+_SWITCH_S = 0.0005
 _WIDEST = 20_000.0  # of a picture, in its own pixels
 _LABEL = re.compile(r"\\(?:label\{[^{}]*\}|nonumber\b|notag\b)")
 _TAG = re.compile(r"\\tag\*?\{([^{}]*)\}")
@@ -75,6 +77,15 @@ class FormulaLibrary:
         threading.Thread(target=self._work, name="formulas", daemon=True).start()
 
     def _work(self) -> None:
+        # what else runs, above all the window, waits for Python's lock at most so long each time that it wants it
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)
+        try:
+            self._draw_wanted()
+        finally:
+            sys.setswitchinterval(before)
+
+    def _draw_wanted(self) -> None:
         while True:
             with self._lock:
                 if not self._wanted:
