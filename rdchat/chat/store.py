@@ -20,6 +20,7 @@ from rdchat.chat.conversation import (
 from rdchat.chat.organiser import ChatOrganiser
 from rdchat.chat.reading_places import ReadingPlaces
 from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.file_check import WRITE_CHECK
 from rdchat.chat.storage.files import OF_CONVERSATION, OF_MESSAGE, add_files, copy_files, with_files
 from rdchat.chat.storage.message_bin import MessageBin
 from rdchat.chat.storage.message_tree import (
@@ -49,18 +50,6 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 
-_WRITE_CHECK = """
-    SAVEPOINT write_check;
-    INSERT INTO conversations (id, title, created_at, updated_at) VALUES (0, 'a', 0, 0);
-    INSERT INTO messages (id, conversation_id, activated, role, status, created_at, text)
-        VALUES (0, 0, 0, 'user', 'complete', 0, 'a');
-    INSERT INTO file_texts (digest, text) VALUES ('a', 'a');
-    INSERT INTO message_files (message_id, conversation_id, place, digest, kind, characters, taken, note, name)
-        VALUES (0, 0, 0, 'a', 'text', 1, '', '', 'a');
-    SAVEPOINT written;
-    ROLLBACK TO write_check;
-    RELEASE write_check;
-"""  # whether the search index takes a word; nothing of it stays
 _NEXT_ACTIVATED = "(SELECT coalesce(max(activated), 0) + 1 FROM messages WHERE conversation_id = ?)"
 
 
@@ -98,7 +87,7 @@ class ConversationStore:
             self._tree_notice = mend_tree(connection)
             # this process holds the lock, so whoever wrote these is gone
             connection.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
-            connection.executescript(_WRITE_CHECK)
+            connection.executescript(WRITE_CHECK)
 
     @classmethod
     def open(cls, path: Path) -> "ConversationStore":

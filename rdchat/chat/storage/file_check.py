@@ -11,6 +11,19 @@ from pathlib import Path
 
 from rdchat.chat.storage.schema import APPLICATION_ID, migrate, schema_version
 
+WRITE_CHECK = """
+    SAVEPOINT write_check;
+    INSERT INTO conversations (id, title, created_at, updated_at) VALUES (0, 'a', 0, 0);
+    INSERT INTO messages (id, conversation_id, activated, role, status, created_at, text)
+        VALUES (0, 0, 0, 'user', 'complete', 0, 'a');
+    INSERT INTO file_texts (digest, text) VALUES ('a', 'a');
+    INSERT INTO message_files (message_id, conversation_id, place, digest, kind, characters, taken, note, name)
+        VALUES (0, 0, 0, 'a', 'text', 1, '', '', 'a');
+    SAVEPOINT written;
+    ROLLBACK TO write_check;
+    RELEASE write_check;
+"""  # whether the search index takes a word; nothing of it stays
+
 LONGEST_VALUE = 64 << 20  # bytes of one text or trace; SQLite's own limit is 1 GB
 _LARGEST_ID = 1 << 30  # Qt's signals carry ids as 32 bits, and ids count up
 _LARGEST_COUNTER = 1 << 53

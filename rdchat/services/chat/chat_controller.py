@@ -308,11 +308,11 @@ class ChatController(QObject):
     @Slot(str, str)
     def _go_on_anew(self, system_prompt: str, asked: str) -> None:
         """Open a chat that begins with a summary of the open one."""
-        title, before = self.desk.conversation.title if self.desk.conversation else "", self._chat_id()
+        title, before = self.desk.conversation.title if self.desk.conversation else "", self._chat.id
         self.desk.begin_chat(f"{title} (continued)", system_prompt, self._chat.sampling)
         self.notice_raised.emit(GOES_ON)
         if asked:
-            self.files.follow(before, self._chat_id())
+            self.files.follow(before, self._chat.id)
             self.text_given_back.emit(asked)
 
     def _may_write(self, *, without_model: bool = False) -> bool:
