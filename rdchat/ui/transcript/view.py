@@ -17,6 +17,7 @@ from rdchat.ui.look.buttons import JumpButton
 from rdchat.ui.look.theme import MEDIUM, Theme
 from rdchat.ui.transcript.copying.markdown_text import as_markdown
 from rdchat.ui.transcript.cut_mark import CutMark
+from rdchat.ui.transcript.hit_walk import HitWalk
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.text_body import Work
 from rdchat.ui.transcript.message_column import MessageColumn
@@ -60,10 +61,9 @@ class TranscriptView(QWidget):
         self._places: dict[int, int] = {}
         self._window = MessageWindow()
         self._drawn_at, self._pause = 0.0, _FRAME_S
-        self._matcher = WordMatcher("")
         self._cut: Message | None = None  # the last message that the model is not told
-        self._found: int | None = None  # the message whose words are gone through
         self._column = MessageColumn(self._make_widget, theme, self)
+        self._hits = HitWalk(self._column)
         self._jump = JumpButton(theme, self)
         self._jump.hide()
         self._reader_timer = QTimer(self, singleShot=True, interval=_READER_MS)
@@ -207,53 +207,26 @@ class TranscriptView(QWidget):
 
     def mark(self, matcher: WordMatcher) -> None:
         """Mark the words of a search in all messages; of a matcher without words, none."""
-        self._matcher, self._found = matcher, None
-        for widget in self._column.widgets():
-            widget.mark(matcher)
+        self._hits.mark(matcher)
 
     def show_hit(self, message_id: int, *, last: bool = False) -> None:
         """Go to the first or last word of a search in a message, or to the message where none of them is shown."""
         place = self._places.get(message_id)
         if place is None:
             return
-        self._leave_hit()
+        self._hits.leave()
         self._column.unfollow()
         self._window.show_around(place)
         self._show_window()
-        widget = self._column.widget_of(message_id)
-        assert widget is not None, "it is within the window"
-        until = time.perf_counter() + _OPENING_S
-        while not widget.hits and time.perf_counter() < until and widget.draw_more(until):
-            pass
-        self._column.place()
-        self._found = message_id
-        self._go_to(len(widget.hits) - 1 if last else 0)
+        self._hits.enter(message_id, last=last)
+        self._draw_first()
 
     def step_hit(self, by: int) -> bool:
         """Go to the next word in the message that was gone to, or the one before; False where there is none."""
-        widget = self._column.widget_of(self._found) if self._found is not None else None
-        if widget is None:
-            return False
-        current = [number for number, (body, own) in enumerate(widget.hits) if body.marks.current == own]
-        number = current[0] + by if current else -1
-        if not 0 <= number < len(widget.hits):
-            return False
-        self._go_to(number)
-        return True
-
-    def _go_to(self, number: int) -> None:
-        widget = self._column.widget_of(self._found) if self._found is not None else None
-        if widget is not None:
-            number = min(number, len(widget.hits) - 1)  # -1: the words are in what is not shown, such as an address
-            widget.go_to_hit(number)
-            self._column.place()  # a thought may have been unfolded
-            self._column.bring_into_view(widget, widget.go_to_hit(number))
+        found = self._hits.step(by)
+        if found:
             self._draw_first()
-
-    def _leave_hit(self) -> None:
-        if self._found is not None and (widget := self._column.widget_of(self._found)):
-            widget.go_to_hit(-1)
-        self._found = None
+        return found
 
     def _show_asked(self) -> None:
         self.scroll_to_end()  # the new version may stand far below the old one
@@ -297,7 +270,7 @@ class TranscriptView(QWidget):
             asked.connect(self._show_asked)  # after what answers it above
         widget.height_changed.connect(self._column.place_around)
         widget.work_added.connect(self._wake)
-        widget.mark(self._matcher)
+        widget.mark(self._hits.matcher)
         self._wake()
         return widget
 
