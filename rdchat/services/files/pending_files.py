@@ -112,6 +112,11 @@ class PendingFiles(QObject):
         return limit is not None and tokens is not None and tokens > limit
 
     @property
+    def to_shorten(self) -> PendingFile | None:
+        """The longest of files that are too long together: a part of it helps most; None where they are not."""
+        return max(self.files, key=lambda file: file.count.tokens if file.count else 0) if self.too_long else None
+
+    @property
     def room(self) -> int | None:
         """Tokens that files can have in the model's context, with a question and some of a reply; None without one."""
         info = self._model.info

@@ -72,8 +72,7 @@ class Bringing(QObject):
 
     def _on_prompt_refused(self, text: str, _reason: str) -> None:
         """Ask for a part of the longest file, where a message was not sent as its files are too long."""
-        if self._files.too_long:
-            longest = max(self._files.files, key=lambda file: file.count.tokens if file.count else 0)
+        if (longest := self._files.to_shorten) is not None:
             self.choose_part(longest.id, text)
 
     def _remove(self, file_id: int) -> None:

@@ -72,8 +72,10 @@ class PartSheet(QDialog):
 
     def _about(self) -> str:
         tokens, room = self._choice.tokens, self._choice.room
-        if tokens is None or room is None:
+        if room is None:
             return "Load a model to see how much of it fits."
+        if tokens is None:
+            return f"Its tokens are being counted; there is room for {max(room, 0):,}."
         words = tokens.words
         return f"All of it is {words}; there is room for {max(room, 0):,}."
 

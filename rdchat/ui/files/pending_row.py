@@ -52,7 +52,7 @@ class PendingRow(QScrollArea):
         for file in pending.files:
             chip = old.pop(file.id, None) or self._make(file.id)
             self._by_id[file.id] = chip
-            detail, color = chip_words(file, context, too_long=pending.too_long)
+            detail, color = chip_words(file, context, too_long=file is pending.to_shorten)
             chip.show_file(file.name, detail, color, tip=_tip(file))
             chip.show_progress((file.fraction or 0.0) if file.read is None else None)
         for chip in old.values():

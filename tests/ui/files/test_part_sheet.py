@@ -82,6 +82,19 @@ def test_sending_too_much_opens_the_sheet_with_the_passages_that_match(
     assert "of apples" in told
 
 
+def test_only_the_longest_file_is_to_be_shortened(
+    qtbot: QtBot, brought: MainWindow, chat: Chat, tmp_path: Path
+) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("Apples are red.")
+    brought.conversation.files.add([str(note)])
+    files = chat.controller.files
+    qtbot.waitUntil(lambda: len(files.files) == 2 and files.tokens is not None, timeout=10_000)
+    book, short = brought.conversation.composer.files.chips
+    assert book.accessibleName().endswith("choose a part")
+    assert not short.accessibleName().endswith("choose a part")
+
+
 def test_the_number_of_passages_is_the_persons(qtbot: QtBot, brought: MainWindow) -> None:
     sheet = open_sheet(qtbot, brought)
     qtbot.keyClicks(sheet.question, "apples")
