@@ -190,7 +190,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("steps", [1, 2, 5, 10])
+@pytest.mark.parametrize("steps", [1, 4])
 def test_a_kill_leaves_all_or_nothing_deleted(
     steps: int, database: Path, start_process: StartProcess, open_store: OpenStore
 ) -> None:
@@ -208,8 +208,8 @@ def test_a_kill_leaves_all_or_nothing_deleted(
     assert [message.text for message in store.messages(chat.id)] == [str(number) for number in range(300)]
 
 
-def test_deleting_a_long_chat_is_one_short_step(tree: Tree) -> None:
+def test_all_of_a_long_path_is_deleted(tree: Tree) -> None:
     parent = tree.end.id
-    for number in range(1000):
+    for number in range(100):
         parent = tree.store.add_message(tree.chat.id, parent, (PERSON, MODEL)[number % 2], str(number)).id
-    assert tree.store.message_bin.delete(tree.more.id).count == 1002
+    assert tree.store.message_bin.delete(tree.more.id).count == 102

@@ -194,12 +194,12 @@ def test_what_is_selected_is_copied_and_quoted_from_the_menu(qtbot: QtBot, show:
 
 
 def test_a_long_message_is_copied_beside_the_windows_own_work(qtbot: QtBot, show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "A paragraph of *some* words.\n\n" * 800)])
+    view = show([person(1, "Hi"), reply(2, "A paragraph of *some* words.\n\n" * 400)])
     clipboard = QGuiApplication.clipboard()
     clipboard.setText("before")
     widget_of(view, 2).copy_as(CopyForm.PLAIN)
     assert clipboard.text() == "before"
-    qtbot.waitUntil(lambda: clipboard.text().count("some words") == 800, timeout=20_000)
+    qtbot.waitUntil(lambda: clipboard.text().count("some words") == 400, timeout=20_000)
 
 
 def test_lines_of_a_prompt_stand_close_in_rich_text() -> None:

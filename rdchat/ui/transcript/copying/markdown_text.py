@@ -33,7 +33,7 @@ def _joined(blocks: Sequence[Block], *, marked: bool) -> str:
         if last is not None and not (block.tight or block.joined or (block.code >= 0 and not begins)):
             lines.append("> " * min(block.quotes, last.quotes) if marked else "")
         written = list(_lines(block, marked=marked, begins=begins, ends=ends))
-        if block.joined and lines and not begins:
+        if block.kind is Kind.CODE and block.joined and lines and not begins:
             lines[-1] += written.pop(0)
         for number, line in enumerate(written):
             margin = " " * before + marker if number == 0 and marker else " " * inside
@@ -105,6 +105,6 @@ def _table(block: Block, *, marked: bool) -> Iterator[str]:
     for place, row in enumerate(block.rows):
         cells = [_text(cell, marked=marked).replace("\n", " ") for cell in row]
         yield f"| {' | '.join(cell.replace('|', '\\|') for cell in cells)} |" if marked else "\t".join(cells)
-        if marked and place == 0:
+        if marked and place == 0 and not block.joined:
             rules = {"left": ":--", "center": ":-:", "right": "--:"}
             yield f"| {' | '.join(rules.get(each, '---') for each in block.alignments)} |"

@@ -105,7 +105,7 @@ def _run(run: Run) -> str:
 def _table(block: Block) -> str:
     rows = []
     for place, row in enumerate(block.rows):
-        name = "th" if place == 0 else "td"
+        name = "th" if place == 0 and not block.joined else "td"
         cells = (
             f'<{name} style="{_CELL}; text-align: {alignment or "left"}">{_inline(cell)}</{name}>'
             for cell, alignment in zip(row, block.alignments, strict=True)
