@@ -20,6 +20,7 @@ from rdchat.ui.transcript.markdown.maths.formula_object import OBJECT, formula_f
 from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
 from rdchat.ui.transcript.markdown.text_formats import TextFormats
 
+_FORMULAS_A_STEP = 24  # shown at once
 _ALIGNMENTS = {
     "left": Qt.AlignmentFlag.AlignLeft,
     "center": Qt.AlignmentFlag.AlignHCenter,
@@ -303,11 +304,11 @@ class DocumentWriter:
             Whether there were any; and, once none is waited for, whether any cannot be drawn.
         """
         waiting, self._waiting = self._waiting, []
-        shown, widened = False, set[int]()
+        shown, widened = 0, set[int]()
         cursor = QTextCursor(self._document)
         cursor.beginEditBlock()
         for place, run, look, index in waiting:
-            if not FORMULAS.is_known(run.maths, run.display):
+            if shown == _FORMULAS_A_STEP or not FORMULAS.is_known(run.maths, run.display):
                 FORMULAS.find(run.maths, run.display)
                 self._waiting.append((place, run, look, index))
                 continue
@@ -317,7 +318,7 @@ class DocumentWriter:
                 continue  # it was written anew since
             formula = formula_format(run, look)
             if is_drawn(formula):
-                shown = True
+                shown += 1
                 place.setCharFormat(formula)
                 widened |= {index} & self.tables.keys()
             else:
@@ -328,7 +329,7 @@ class DocumentWriter:
         cursor.endEditBlock()
         failed = self._failed and not self._waiting
         self._failed = self._failed and not failed
-        return shown, failed
+        return shown > 0, failed
 
     def set_wrapped(self, number: int, wrapped: bool) -> None:
         """Break a code block's long lines, or let them run on."""

@@ -24,7 +24,9 @@ from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS, INK, UNITS, F
 
 OBJECT = "\ufffc"
 _KIND = QTextFormat.ObjectTypes.UserObject.value + 1
-_TEX, _DISPLAY, _SOURCE, _SIZE, _DRAWN = (QTextFormat.Property.UserProperty.value + number for number in range(1, 6))
+_TEX, _DISPLAY, _SOURCE, _SIZE, _DRAWN, _WIDTH, _HEIGHT = (
+    QTextFormat.Property.UserProperty.value + number for number in range(1, 8)
+)
 _ENLARGED = 1.06  # the formulas' font looks smaller than the system's
 _LARGEST_DEPTH = 120  # in pixels
 
@@ -40,12 +42,19 @@ def formula_format(run: Run, text: QTextCharFormat) -> QTextCharFormat:
     look.setProperty(_SIZE, QFontInfo(text.font()).pixelSize() * _ENLARGED)
     formula = FORMULAS.find(run.maths, run.display)
     look.setProperty(_DRAWN, formula is not None)
+    font = text.font()
     if formula:
         # Qt lets such a character hang below the baseline by as much as its font does
-        depth = ceil(formula.depth * look.doubleProperty(_SIZE) / UNITS)
-        look.setFont(font_of_descent(max(0, depth)))
+        scale = look.doubleProperty(_SIZE) / UNITS
+        font = font_of_descent(max(0, ceil(formula.depth * scale)))
+        width = formula.width * scale
+        height = float(ceil(formula.ascent * scale) + QFontMetrics(font).descent())
     else:
-        look.setFont(text.font())
+        metrics = QFontMetricsF(font)
+        width, height = metrics.horizontalAdvance(run.text), metrics.height()
+    look.setFont(font)
+    look.setProperty(_WIDTH, width)
+    look.setProperty(_HEIGHT, height)  # both are floats: of a whole number `doubleProperty` makes 0
     look.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignBaseline)
     return look
 
@@ -79,13 +88,8 @@ class FormulaObject(QPyTextObject):
         document.documentLayout().registerHandler(_KIND, self)
 
     def intrinsicSize(self, document: QTextDocument, position: int, look: QTextFormat) -> QSizeF:
-        formula = _formula(look)
-        if formula is None:
-            metrics = QFontMetricsF(look.toCharFormat().font())
-            return QSizeF(metrics.horizontalAdvance(source_of(look.toCharFormat())), metrics.height())
-        scale = look.doubleProperty(_SIZE) / UNITS
-        descent = QFontMetrics(look.toCharFormat().font()).descent()
-        return QSizeF(formula.width * scale, ceil(formula.ascent * scale) + descent)
+        # asked for with each layout of the paragraph: nothing is worked out here
+        return QSizeF(look.doubleProperty(_WIDTH), look.doubleProperty(_HEIGHT))
 
     def drawObject(
         self, painter: QPainter, rect: QRectF | QRect, document: QTextDocument, position: int, look: QTextFormat

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 UNITS = 20.0  # the font size that pictures are made for, in their own pixels; rows stand 3 of them apart
 INK = "#010203"  # what stands for the text's colour in a picture
 _MOST = 4000  # pictures that are kept
-_SWITCH_S = 0.0005
+_SWITCH_S = 0.0001
 _WIDEST = 20_000.0  # of a picture, in its own pixels
 _LABEL = re.compile(r"\\(?:label\{[^{}]*\}|nonumber\b|notag\b)")
 _TAG = re.compile(r"\\tag\*?\{([^{}]*)\}")
