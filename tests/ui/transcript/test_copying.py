@@ -147,6 +147,19 @@ def test_a_selection_counts_wide_characters_as_qt_does(show: Show) -> None:
     assert as_markdown(body.selected_blocks()) == "**cake** 🎂 good\n\n🎂 more"
 
 
+def test_a_selection_beside_formulas_has_their_source(show: Show) -> None:
+    """A drawn formula is one character of the document, and one that cannot be drawn is its source."""
+    text = "Of $a^2 + b^2 = c^2$ the **sum** and $\\nosuchcommand{x}$ the *end* of it\n\n$$\\frac{1}{2}$$\n\nand more"
+    body = widget_of(show([person(1, "Hi"), reply(2, text)]), 2).body
+    select(body, "sum", "end")
+    assert as_markdown(body.selected_blocks()) == "**sum** and $\\nosuchcommand{x}$ the *end*"
+    body.selectAll()
+    copied = as_markdown(body.selected_blocks())
+    assert "Of $a^2 + b^2 = c^2$ the **sum**" in copied
+    assert "\\frac{1}{2}" in copied
+    assert copied.endswith("and more")
+
+
 def entries(menu: QMenu) -> dict[str, QAction]:
     return {action.text(): action for action in menu.actions()}
 

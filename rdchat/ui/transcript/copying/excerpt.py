@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
-from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, safe_text
+from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, length_of, safe_text
 from rdchat.ui.transcript.markdown.parser import Parser
 
 _IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}
@@ -51,10 +51,13 @@ def cut_out(blocks: Sequence[Block], spans: Sequence[tuple[int, int]], begin: in
 def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
     parts, place = [], 0
     for run in runs:
-        units = run.text.encode("utf-16-le", "surrogatepass")
-        length = len(units) // 2
+        length = length_of(run)
         if place + length > begin and place < end:
-            cut = units[2 * max(begin - place, 0) : 2 * min(end - place, length)]
-            parts.append(replace(run, text=cut.decode("utf-16-le", "replace")))
+            parts.append(run if run.maths else _cut(run, max(begin - place, 0), min(end - place, length)))
         place += length
     return parts
+
+
+def _cut(run: Run, begin: int, end: int) -> Run:
+    units = run.text.encode("utf-16-le", "surrogatepass")[2 * begin : 2 * end]
+    return replace(run, text=units.decode("utf-16-le", "replace"))

@@ -99,6 +99,11 @@ def safe_text(text: str) -> str:
     return _UNSAFE.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
+def length_of(run: Run) -> int:
+    """Return the run's length in the document, which counts UTF-16 units; a formula is one of them."""
+    return 1 if run.maths else len(run.text) + sum(character > "\uffff" for character in run.text)
+
+
 def pieces(line: str) -> list[str]:
     """Cut an overlong line into blocks, at spaces where there are any."""
     parts = []

@@ -15,7 +15,7 @@ from PySide6.QtGui import (
 )
 
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
+from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, length_of
 from rdchat.ui.transcript.markdown.maths.formula_object import OBJECT, formula_format, is_drawn
 from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
 from rdchat.ui.transcript.markdown.text_formats import TextFormats
@@ -198,12 +198,12 @@ class DocumentWriter:
         old, new = self._all_runs(self._blocks[index]), self._all_runs(block)
         kept, length = 0, 0
         while kept < min(len(old), len(new)) and old[kept] == new[kept]:
-            length += _length(new[kept])
+            length += length_of(new[kept])
             kept += 1
         rest = new[kept:]
         if kept < min(len(old), len(new)) and replace(old[kept], text=new[kept].text) == new[kept]:
             common = _common(old[kept].text, new[kept].text)
-            length += _length(replace(old[kept], text=old[kept].text[:common]))
+            length += length_of(replace(old[kept], text=old[kept].text[:common]))
             rest = (replace(new[kept], text=new[kept].text[common:]), *new[kept + 1 :])
         cursor.setPosition(self._places[index].start + length)
         cursor.movePosition(QTextCursor.MoveOperation.End, QTextCursor.MoveMode.KeepAnchor)
@@ -369,8 +369,3 @@ def _common(one: str, other: str) -> int:
     if one[:shorter] == other[:shorter]:
         return shorter
     return next(place for place in range(shorter) if one[place] != other[place])
-
-
-def _length(run: Run) -> int:
-    """Return the run's length in the document, which counts UTF-16 units; a formula is one of them."""
-    return 1 if run.maths else len(run.text) + sum(character > "\uffff" for character in run.text)
