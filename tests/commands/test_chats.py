@@ -171,6 +171,8 @@ def test_what_is_imported_beside_an_open_app_appears_there(
 @pytest.mark.slow
 def test_a_restore_goes_through_the_open_app(open_app: tuple[Window, TransferDesk, RemoteRequests], tmp_path: Path):
     window, _, _ = open_app
+    preferences = window.controller.preferences
+    preferences.change(replace(preferences.settings, titles_by_model=False))
     window.ask("First")
     assert run_beside(window, "backup", str(tmp_path / "b.zip"))[0] == 0
     window.controller.desk.new_chat()

@@ -107,10 +107,8 @@ def test_an_export_comes_back_as_it_was(desk: TransferDesk, window: Window, tmp_
 
 
 def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: TransferDesk, window: Window, tmp_path: Path):
-    from dataclasses import replace
-
     preferences = window.controller.preferences
-    preferences.change(replace(preferences.settings, system_prompt="Then"))
+    preferences.change(replace(preferences.settings, system_prompt="Then", titles_by_model=False))
     window.ask("First")
     with window.qtbot.waitSignal(desk.backed_up, timeout=WAIT_MS):
         desk.back_up(tmp_path / "backup.zip")
