@@ -17,10 +17,9 @@ from rdchat.services.chat.asked_with import NO_QUESTION, AskedWith, ends_with_qu
 from rdchat.services.chat.conversation_desk import ConversationDesk
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.open_chat import OpenChat
-from rdchat.services.chat.remembered_model import RememberedModel
 from rdchat.services.chat.reply_recorder import ReplyRecorder
 from rdchat.services.chat.reply_writer import ReplyWriter
-from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.chat.settings_control import RememberedModel, SettingsControl
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.chat.trace_recorder import TraceRecorder
