@@ -6,7 +6,7 @@ from rdchat.ui.alternatives.pane import AlternativePane
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
-from tests.ui.window.test_text_commands import choose, texts
+from tests.ui.window.message_menus import choose, texts
 
 LONG = "\n\n".join(f"Paragraph {number} of a reply." for number in range(60))
 

@@ -1,5 +1,6 @@
 """What the transcript's tests share: a theme, messages, and waiting until everything is drawn."""
 
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -12,7 +13,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
-from rdchat.ui.transcript.markdown.text_body import Work
+from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 
@@ -62,6 +63,11 @@ def show(qtbot: QtBot, theme: Theme) -> Callable[[Sequence[Message]], Transcript
         return view
 
     return open_view
+
+
+def draw(qtbot: QtBot, body: TextBody) -> None:
+    """Draw all of a text."""
+    qtbot.waitUntil(lambda: body.advance(time.perf_counter() + 0.01) is Work.NONE)
 
 
 def wait_until_drawn(qtbot: QtBot, view: TranscriptView) -> None:

@@ -15,7 +15,7 @@ from rdchat.ui.transcript.markdown.maths.formulas import UNITS, draw_formula
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.sideways.bar import SidewaysBar
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
-from tests.ui.transcript.test_text_body import draw
+from tests.ui.transcript.conftest import draw
 
 OBJECT = "\ufffc"
 

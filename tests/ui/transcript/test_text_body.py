@@ -13,9 +13,9 @@ from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.code_header import CodeHeader
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
-from rdchat.ui.transcript.markdown.text_body import FIRST_SHOWN, TextBody, Work
+from rdchat.ui.transcript.markdown.text_body import FIRST_SHOWN, TextBody
 from tests.links import click, collected_links
-from tests.ui.transcript.conftest import button
+from tests.ui.transcript.conftest import button, draw
 from tests.ui.transcript.samples import RICH
 
 MakeBody = Callable[[str], TextBody]
@@ -35,10 +35,6 @@ def make_body(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> MakeBody:
         return body
 
     return make
-
-
-def draw(qtbot: QtBot, body: TextBody) -> None:
-    qtbot.waitUntil(lambda: body.advance(time.perf_counter() + 0.01) is Work.NONE)
 
 
 @pytest.fixture

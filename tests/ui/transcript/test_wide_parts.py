@@ -16,8 +16,7 @@ from rdchat.ui.transcript.markdown.code_saving import file_name
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.sideways.bar import SidewaysBar
 from rdchat.ui.transcript.markdown.text_body import TextBody
-from tests.ui.transcript.conftest import button
-from tests.ui.transcript.test_text_body import draw
+from tests.ui.transcript.conftest import button, draw
 
 Show = Callable[..., TextBody]
 LINE = "x = " + " + ".join(f"number_{place}" for place in range(40))

@@ -1,34 +1,13 @@
 """Work on the text through the whole window."""
 
 from PySide6.QtCore import Qt
-from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QMenu
+from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
-from tests.ui.transcript.conftest import button, widget_of
-
-
-def texts(chat: Chat) -> list[str]:
-    return [message.text for message in chat.controller.messages]
-
-
-def shown(window: MainWindow, place: int) -> MessageWidget:
-    """Return the widget of a message, counted from the first one; -1 is the last."""
-    message = window.conversation.transcript._messages[place]
-    return widget_of(window.conversation.transcript, message.id)
-
-
-def choose(qtbot: QtBot, window: MainWindow, place: int, words: str) -> None:
-    """Choose from a message's menu with the keyboard."""
-    widget = shown(window, place)
-    button(widget, "More").setFocus()
-    qtbot.keyClick(button(widget, "More"), Qt.Key.Key_Space)
-    (menu,) = [menu for menu in widget.findChildren(QMenu) if menu.isVisible()]
-    menu.setActiveAction(next(action for action in menu.actions() if action.text() == words))
-    QTest.keyClick(menu, Qt.Key.Key_Return)
+from tests.ui.transcript.conftest import button
+from tests.ui.window.message_menus import choose, shown, texts
 
 
 def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
