@@ -97,6 +97,8 @@ class TranscriptView(QWidget):
         if not known and place is not None and self._messages.place_of(place.message_id) is not None:
             self._return_to(place)
         elif not known:
+            while self._column.has_room and self._window.grow() and self._show_window():
+                pass
             self._column.follow()
         self._draw_first()
 
