@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 from bench_panels import DraftedReply
-from bench_transcript import Mark, Meter, synthetic_reply, wait
+from bench_transcript import Mark, synthetic_reply, wait
 from PySide6.QtWidgets import QApplication
 from stand_in_engine import StandInEngine
 
@@ -80,7 +80,7 @@ def fill(store: ConversationStore, count: int) -> int:
     return chat.id
 
 
-def open_in_window(qt: Meter, long: int, short: int) -> dict[str, float]:
+def open_in_window(qt: QApplication, long: int, short: int) -> dict[str, float]:
     """Open a long and a short chat by turns, in the window of the app."""
     store = ConversationStore.open(paths.database_path())
     app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
@@ -116,7 +116,7 @@ def is_drawing(app: App) -> bool:
     return any(widget.work is Work.READY for widget in column.widgets() if column.is_in_view(widget))
 
 
-def measure(qt: Meter) -> dict[str, float]:
+def measure(qt: QApplication) -> dict[str, float]:
     store = ConversationStore.open(paths.database_path())
     long_chat, short_chat = fill(store, MESSAGES), fill(store, SHORT)
     chat = store.create_conversation("With files")
@@ -143,7 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    qt = Meter(sys.argv[:1])
+    qt = QApplication(sys.argv[:1])
     with tempfile.TemporaryDirectory() as folder:
         os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
         figures = measure(qt)
