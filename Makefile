@@ -58,7 +58,7 @@ bench: setup ## Measure speed against mlx-lm, what a round costs, and the window
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_models_window.py --json
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_import.py --json
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_chat_order.py --json
-	@$(BIN)/python scripts/bench_files.py --json
+	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_files.py --json
 
 hostile: setup ## Try hostile folders, files, texts and calls, and kill the app; make hostile ARGS="--only templates"
 	@PYTHONPATH=. $(BIN)/python -m tests.hostile $(ARGS)

@@ -1,23 +1,40 @@
-"""Measures files in chats: what 200 of them add to opening 10,000 messages, storing long ones, and ranking passages.
+"""Measures long chats and files: opening 10,000 messages with 200 files, storing long files, and ranking passages.
 
-`--json` prints one object; times are in milliseconds, the median of several.
+A chat is opened through the window of the whole app, until the messages in view are drawn: `cpu` is the main thread's
+processor time, `wall` the time that passes, `first` of the first opening. A short chat tells what the window takes by
+itself. `--json` prints one object; times are in milliseconds, the median of several.
 """
 
 import argparse
 import json
+import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+from bench_panels import DraftedReply
+from bench_transcript import Mark, synthetic_reply, wait
+from PySide6.QtWidgets import QApplication
+from stand_in_engine import StandInEngine
+
+from rdchat import paths
+from rdchat.app import App
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.attachments.choosing import passages_of, ranked
-from rdchat.chat.storage.files import OF_CONVERSATION, with_files
+from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus, Thinking
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.storage.files import add_files
+from rdchat.chat.storage.rows import json_column
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Mode, Role, SamplingParams
+from rdchat.ui.transcript.markdown.text_body import Work
 
 MESSAGES, FILES, CHARACTERS = 10_000, 200, 100_000
+SHORT = 20  # messages
 LONG, LONGEST = 2_000_000, 8_000_000  # characters that are sent at most, and read at most
 TIMES = 5
 
@@ -36,50 +53,101 @@ def some_file(number: int, characters: int) -> tuple[ReadFile, str]:
     return ReadFile(f"file {number}.txt", FileKind.TEXT, (text,)), text
 
 
-def filled(store: ConversationStore) -> int:
-    chat = store.create_conversation("With files")
-    parent = None
-    for number in range(MESSAGES):
-        files = []
-        if number % (MESSAGES // FILES) == 0:
-            file, text = some_file(number, CHARACTERS)
-            files = [(attached(file, text), text)]
-        role = (Role.USER, Role.ASSISTANT)[number % 2]
-        parent = store.add_message(chat.id, parent, role, "Some words. " * 20, files=files).id
+def fill(store: ConversationStore, count: int) -> int:
+    """Store a chat with replies as the app keeps them: statistics, what was drafted, thinking, what was asked with."""
+    chat = store.create_conversation(f"{count} messages")
+    answer = "".join(synthetic_reply()[:300])
+    counters = Statistics(accepted_lengths=(50, 40, 30, 20, 10))
+    with store._database.writing() as connection:
+        (before,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
+        for number in range(1, count + 1):
+            asked = number % 2
+            connection.execute(
+                "INSERT INTO messages (conversation_id, parent_id, activated, role, status, created_at, model, seed,"
+                " finish_reason, statistics, drafting, thinking, made_with, text)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (chat.id, before + number - 1 if number > 1 else None, number, Role.USER if asked else Role.ASSISTANT,
+                 MessageStatus.COMPLETE, time.time(), None if asked else "stand-in", None if asked else number,
+                 None if asked else FinishReason.EOS, None if asked else json_column(counters),
+                 None if asked else json_column(Drafting(Mode.OFF, "This engine drafts nothing.")),
+                 None if asked else json_column(Thinking(ms=12.5)),
+                 None if asked else json_column(MadeWith(SamplingParams())),
+                 f"Question {number}?" if asked else answer),
+            )  # fmt: skip
+            if number % (MESSAGES // FILES) == 1:
+                file, text = some_file(number, CHARACTERS)
+                add_files(connection, before + number, [(attached(file, text), text)])
     return chat.id
 
 
-def measure() -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as folder:
-        store = ConversationStore.open(Path(folder) / "conversations.db")
-        chat = filled(store)
-        messages = store.messages(chat)
-        assert sum(len(message.files) for message in messages) == FILES
-        long, text = some_file(1, LONG)
-        longest, _ = some_file(2, LONGEST)
-        number = 0
-
-        def add() -> None:
-            nonlocal number
-            number += 1
-            fresh = f"{number} {text}"
-            store.add_message(chat, None, Role.USER, "Well?", files=[(attached(long, fresh), fresh)])
-
-        figures = {
-            "open_10000_messages": median_ms(lambda: store.messages(chat)),
-            "of_it_200_files": median_ms(lambda: with_files(messages, store._database.rows(OF_CONVERSATION, chat))),
-            "store_2_million_characters": median_ms(add),
-            "rank_8_million_characters": median_ms(lambda: ranked(passages_of(longest), "what of word7 and word99?")),
-        }
-        store.close()
+def open_in_window(qt: QApplication, long: int, short: int) -> dict[str, float]:
+    """Open a long and a short chat by turns, in the window of the app."""
+    store = ConversationStore.open(paths.database_path())
+    app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
+    app.start()
+    app.window.resize(1000, 680)
+    wait(3.0)
+    taken: dict[int, list[tuple[float, float]]] = {long: [], short: []}
+    for _ in range(TIMES):
+        for chat in (long, short):
+            app.controller.desk.new_chat()
+            wait(1.0)
+            opening = Mark()
+            app.controller.desk.open_conversation(chat)
+            while is_drawing(app):
+                QApplication.processEvents()
+            app.window.repaint()
+            cpu, wall = time.thread_time() - opening.cpu, time.perf_counter() - opening.wall
+            taken[chat].append((cpu * 1000, wall * 1000))
+            wait(1.5)  # it counts the context and draws what is above meanwhile
+    figures = {}
+    for chat, name in ((long, f"open_{MESSAGES}_messages"), (short, f"open_{SHORT}_messages")):
+        figures[f"{name}_first_cpu"] = round(taken[chat][0][0], 1)
+        for place, kind in enumerate(("cpu", "wall")):
+            figures[f"{name}_{kind}"] = round(statistics.median(each[place] for each in taken[chat]), 1)
+    app.window.close()
+    app.finish()
     return figures
+
+
+def is_drawing(app: App) -> bool:
+    """Whether a message in view is not drawn yet."""
+    column = app.window.conversation.transcript._column
+    return any(widget.work is Work.READY for widget in column.widgets() if column.is_in_view(widget))
+
+
+def measure(qt: QApplication) -> dict[str, float]:
+    store = ConversationStore.open(paths.database_path())
+    long_chat, short_chat = fill(store, MESSAGES), fill(store, SHORT)
+    chat = store.create_conversation("With files")
+    long, text = some_file(1, LONG)
+    longest, _ = some_file(2, LONGEST)
+    number = 0
+
+    def add() -> None:
+        nonlocal number
+        number += 1
+        fresh = f"{number} {text}"
+        store.add_message(chat.id, None, Role.USER, "Well?", files=[(attached(long, fresh), fresh)])
+
+    figures = {
+        "path_of_10000_messages": median_ms(lambda: store.messages(long_chat)),
+        "store_2_million_characters": median_ms(add),
+        "rank_8_million_characters": median_ms(lambda: ranked(passages_of(longest), "what of word7 and word99?")),
+    }
+    store.close()
+    return open_in_window(qt, long_chat, short_chat) | figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    figures = measure()
-    if parser.parse_args().json:
+    options = parser.parse_args()
+    qt = QApplication(sys.argv[:1])
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
+        figures = measure(qt)
+    if options.json:
         print(json.dumps({"files": figures}))
         return
     for name, value in figures.items():

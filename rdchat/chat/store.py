@@ -17,20 +17,20 @@ from rdchat.chat.conversation import (
     Notice,
     Thinking,
 )
+from rdchat.chat.message_path import MessagePath
 from rdchat.chat.organiser import ChatOrganiser
 from rdchat.chat.reading_places import ReadingPlaces
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import WRITE_CHECK
-from rdchat.chat.storage.files import OF_CONVERSATION, OF_MESSAGE, add_files, copy_files, with_files
+from rdchat.chat.storage.files import OF_MESSAGE, add_files, copy_files, with_files
 from rdchat.chat.storage.message_bin import MessageBin
+from rdchat.chat.storage.message_reader import MessageReader
 from rdchat.chat.storage.message_tree import (
     ACTIVATE,
     LATEST,
     LATEST_BELOW,
     MESSAGE,
-    PATH,
     SIBLINGS,
-    from_root,
     mend_tree,
 )
 from rdchat.chat.storage.rows import (
@@ -189,15 +189,15 @@ class ConversationStore:
 
     # Messages
 
-    def messages(self, conversation_id: int) -> list[Message]:
+    def messages(self, conversation_id: int) -> MessagePath:
         """Return the active path, from the root to its last message."""
         leaf = self._database.rows(LATEST, conversation_id)
-        return self.path_to(leaf[0][0]) if leaf else []
+        return MessageReader(self._database, conversation_id).path_to(leaf[0][0]) if leaf else MessagePath()
 
-    def path_to(self, message_id: int) -> list[Message]:
-        """Return the messages from the root to this one."""
-        path = [message_from(row) for row in from_root(self._database.rows(PATH, message_id), message_id)]
-        return with_files(path, self._database.rows(OF_CONVERSATION, path[0].conversation_id)) if path else []
+    def path_to(self, message_id: int) -> MessagePath:
+        """Return the messages from the root to this one; none where there is no such message."""
+        chat = self._database.rows("SELECT conversation_id FROM messages WHERE id = ?", message_id)
+        return MessageReader(self._database, chat[0][0]).path_to(message_id) if chat else MessagePath()
 
     def message(self, message_id: int) -> Message:
         rows = self._database.rows(MESSAGE, message_id)
@@ -309,7 +309,7 @@ class ConversationStore:
         rows = self._database.rows("SELECT trace FROM message_traces WHERE message_id = ?", message_id)
         return rows[0][0] if rows else None
 
-    def select_sibling(self, message_id: int, step: int) -> list[Message]:
+    def select_sibling(self, message_id: int, step: int) -> MessagePath:
         """Show the alternative `step` places on, with what was shown last below it; return the active path.
 
         At the first and the last alternative it stays.

@@ -106,6 +106,11 @@ class Database:
             self._connection.close()
             self._lock.release()
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
     def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Run one statement outside any transaction of its own and return its rows."""
         with self._in_words():

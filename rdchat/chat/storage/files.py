@@ -15,15 +15,18 @@ _COLUMNS = (
     " substr(f.note, 1, 1000)"
 )
 OF_MESSAGE = f"SELECT {_COLUMNS} FROM message_files f WHERE f.message_id = ? ORDER BY f.place"
-OF_CONVERSATION = f"""
-    SELECT {_COLUMNS} FROM message_files f WHERE f.conversation_id = ? ORDER BY f.message_id, f.place
-"""
 WITH_TEXTS = f"""
     SELECT {_COLUMNS}, coalesce(t.text, '') FROM message_files f LEFT JOIN file_texts t ON t.digest = f.digest
     WHERE f.conversation_id = ? ORDER BY f.message_id, f.place
 """
 TEXT = "SELECT text FROM file_texts WHERE digest = ?"
 _KINDS = {each.value: each for each in FileKind}
+
+
+def of_messages(count: int) -> str:
+    """Return the query for the files of so many messages."""
+    marks = ", ".join("?" * count)
+    return f"SELECT {_COLUMNS} FROM message_files f WHERE f.message_id IN ({marks}) ORDER BY f.message_id, f.place"
 
 
 def file_from(row: Sequence[Any]) -> AttachedFile:

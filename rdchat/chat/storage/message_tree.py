@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.storage.rows import MESSAGE_COLUMNS
+from rdchat.chat.storage.rows import MESSAGE_COLUMNS, TOLD_COLUMNS
 
 _DELETED = "(SELECT message_id FROM deleted_messages)"
 KEPT = f"id NOT IN {_DELETED}"
@@ -25,11 +25,11 @@ _STEPS = """
             FROM path JOIN messages m ON m.id = path.up AND m.conversation_id = path.chat
     )
 """
-PATH_IDS = f"{_STEPS} SELECT step, chat, up FROM path"  # in no order, as `PATH`
-PATH = f"""
-    {_STEPS}
-    SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM path JOIN messages m ON m.id = path.step
-"""  # in no order: see `from_root`
+PATH_IDS = f"{_STEPS} SELECT step, chat, up FROM path"  # in no order: see `from_root`
+# an index has all that these three read: the messages of a long chat are spread over megabytes of the file
+STEPS = "SELECT id, parent_id FROM messages WHERE conversation_id = ?"
+CUTS = "SELECT id FROM messages WHERE conversation_id = ? AND context_cut IS NOT NULL"
+MEASURED = "SELECT id FROM messages WHERE conversation_id = ? AND statistics IS NOT NULL"
 LATEST = f"SELECT id FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY activated DESC LIMIT 1"
 LATEST_BELOW = f"""
     WITH RECURSIVE below (id, activated, chat) AS (
@@ -56,11 +56,33 @@ _STRAYS = """
 _UNUSUAL = "SELECT EXISTS (SELECT 1 FROM messages WHERE parent_id >= id)"  # ids grow: without one there is no cycle
 
 
-def from_root(rows: Iterable[Sequence[Any]], last_id: int) -> list[Sequence[Any]]:
-    """Put the rows of `PATH` into the order in which they were said, by their parents.
+def messages_of(count: int, *, told: bool) -> str:
+    """Return the query for so many messages of a conversation, in no order; `told` leaves out what no model is told."""
+    columns = f"{TOLD_COLUMNS}, 0, 1" if told else f"{MESSAGE_COLUMNS}, {_PLACE}"
+    marks = ", ".join("?" * count)
+    return f"SELECT {columns} FROM messages m WHERE conversation_id = ? AND id IN ({marks})"
+
+
+def up_from(parents: dict[int, int | None], last_id: int) -> list[int]:
+    """Return the ids from the root to a message; a cycle is cut where it would begin again.
 
     Args:
-        rows: Rows of `MESSAGE_COLUMNS`, or of others with the id first and the parent's third.
+        parents: By id, of all messages of the conversation; those on the way are taken out.
+        last_id: The message that the path ends with.
+    """
+    path: list[int] = []
+    step: int | None = last_id
+    while step is not None and step in parents:
+        path.append(step)
+        step = parents.pop(step)
+    return path[::-1]
+
+
+def from_root(rows: Iterable[Sequence[Any]], last_id: int) -> list[Sequence[Any]]:
+    """Put the rows of `PATH_IDS` into the order in which they were said, by their parents.
+
+    Args:
+        rows: With the id first and the parent's third.
         last_id: The message that the path ends with.
     """
     by_id = {row[0]: row for row in rows}

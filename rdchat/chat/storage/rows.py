@@ -37,6 +37,12 @@ MESSAGE_COLUMNS = (
     " drafting, control_offsets, thinking, context_cut, edited, made_with"
 )
 
+# of the same places: what a model is told of a message, or not, follows from these
+TOLD_COLUMNS = (
+    "id, conversation_id, parent_id, role, text, status, created_at, model, seed, finish_reason, error, NULL,"
+    " NULL, control_offsets, thinking, context_cut, edited, NULL"
+)
+
 _ROLES = {Role.USER.value: Role.USER}
 _STATUSES = {each.value: each for each in MessageStatus}
 _FINISH_REASONS = {each.value: each for each in FinishReason}

@@ -216,6 +216,13 @@ CREATE TABLE reading_places (
 ) STRICT;
 """
 
+# A long chat is opened with its messages' places alone (`messages_path` has all of them), and what is shown is read.
+_VERSION_11 = """
+CREATE INDEX messages_path ON messages (conversation_id, parent_id);
+CREATE INDEX messages_cut ON messages (conversation_id) WHERE context_cut IS NOT NULL;
+CREATE INDEX messages_measured ON messages (conversation_id) WHERE statistics IS NOT NULL;
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _VERSION_1,
     _VERSION_2,
@@ -227,6 +234,7 @@ MIGRATIONS: tuple[str, ...] = (
     _VERSION_8,
     _VERSION_9,
     _VERSION_10,
+    _VERSION_11,
 )
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 

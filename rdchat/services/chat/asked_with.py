@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from rdchat.chat.attachments.file_texts import FileTexts
+from rdchat.chat.context_cuts import from_cut, uncut
 from rdchat.chat.conversation import MadeWith, Message, Notice
+from rdchat.chat.message_path import MessagePath
 from rdchat.inference.api.requests import ChatMessage, Role, SamplingParams
 from rdchat.services.chat.chat_history import told
 from rdchat.services.chat.open_chat import OpenChat
@@ -38,9 +40,16 @@ class AskedWith:
         self._files, self._texts = files, texts
 
     @property
-    def messages(self) -> list[Message]:
-        """The active path, with the text that is being written."""
-        return [self._recorder.shown(message) for message in self._chat.path]
+    def messages(self) -> MessagePath:
+        """The active path, with the text that is being written; to be changed in copies only."""
+        path = self._chat.path
+        live = [message_id for message_id in self._recorder.held if self._chat.has(message_id)]
+        if not live:
+            return path
+        path = path[:]
+        for message in filter(None, map(path.find, live)):
+            path.put(self._recorder.shown(message))
+        return path
 
     @property
     def system_prompt(self) -> str:
@@ -53,7 +62,7 @@ class AskedWith:
 
     def open_path(self) -> OpenPath:
         """Return all of it, with the files of the message that is typed."""
-        return OpenPath(self.messages, self.system_prompt, self.sampling, self._files.blocks)
+        return OpenPath(self.messages.told(), self.system_prompt, self.sampling, self._files.blocks)
 
     def made_with(self, continued: Message | None = None) -> MadeWith:
         """Return what a reply is to be made with: one that was to be different is written on as it was begun."""
@@ -64,11 +73,12 @@ class AskedWith:
         """Return what the model is told for a reply to the path, and how it samples; the reply's own wishes count."""
         made_with = reply.made_with or MadeWith()
         own = made_with.system_prompt
+        path = from_cut(path.told() if isinstance(path, MessagePath) else path)
         turns = told(self._texts.spelled_out(path), self.system_prompt if own is None else own)
         return turns, made_with.sampling or self.sampling
 
 
 def ends_with_question(path: Sequence[Message]) -> bool:
     """Whether there is something to answer at the end of a path."""
-    turns = told(path, "")
-    return bool(turns) and turns[-1].role is Role.USER
+    said = (message.role for message in reversed(uncut(path)) if message.text.strip())
+    return next(said, None) is Role.USER

@@ -7,6 +7,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import MadeWith, Message, Notice
+from rdchat.chat.message_path import MessagePath
 from rdchat.chat.settings_store import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
@@ -142,7 +143,7 @@ class ChatController(QObject):
     # What is to be shown
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> MessagePath:
         """The active path of the open conversation, with the text that is being written."""
         return self.asked_with.messages
 
@@ -230,7 +231,8 @@ class ChatController(QObject):
         if not text.strip():
             self.notice_raised.emit(Notice("The message is empty", "Type something to ask. The old one was kept."))
             return
-        if any(message.id == message_id and message.role is Role.ASSISTANT for message in self._chat.path):
+        old = self._chat.path.find(message_id)
+        if old is not None and old.role is Role.ASSISTANT:
             self._writer.stop()
             self.text.edit_reply(message_id, text)
             return
@@ -300,7 +302,8 @@ class ChatController(QObject):
             self.borrowed.give_back()
         path = self.messages if continued else self.messages[:-1]
         if continued:
-            path[-1] = replace(path[-1], context_cut=None)  # what is written on is told
+            path = path[:]
+            path.put(replace(path[-1], context_cut=None))  # what is written on is told
         turns, sampling = self.asked_with.told(path, reply)
         self._writer.write(turns, sampling, reply, continued=continued, thinking=self._chat.thinking)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Conversation, MadeWith, Message, MessageStatus
+from rdchat.chat.message_path import MessagePath
 from rdchat.chat.settings import Settings
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
@@ -31,7 +32,7 @@ class OpenChat:
 
     def start_new(self) -> None:
         self.conversation: Conversation | None = None
-        self.path: list[Message] = []
+        self.path = MessagePath()
         self.system_prompt: str | None = None
         self.sampling: SamplingParams | None = None
         self.thinking: ThinkingChoice | None = None
@@ -78,35 +79,35 @@ class OpenChat:
             self._take(self._store.set_thinking_choice(self.conversation.id, thinking))
 
     def has(self, message_id: int) -> bool:
-        """Tell whether a message is on the active path; looked for from its end, where replies are written."""
-        return any(message.id == message_id for message in reversed(self.path))
+        """Tell whether a message is on the active path."""
+        return self.path.place_of(message_id) is not None
 
     def ends_with(self, message_id: int) -> bool:
-        return bool(self.path) and self.path[-1].id == message_id
+        return bool(self.path) and self.path.ids[-1] == message_id
 
     def replace(self, message: Message) -> Message:
         """Put a message in its place on the path, and return it with its place among the alternatives."""
-        for place, old in enumerate(self.path):
-            if old.id == message.id:
-                self.path[place] = replace(message, sibling=old.sibling, siblings=old.siblings)
-                return self.path[place]
+        if (old := self.path.find(message.id)) is not None:
+            message = replace(message, sibling=old.sibling, siblings=old.siblings)
+            self.path.put(message)
         return message
 
     def set_cut(self, message_id: int, cut: ContextCut | None) -> None:
         """Leave a message and those before it out of what the model is told, or with None no longer."""
-        place = next(place for place, message in enumerate(self.path) if message.id == message_id)
         self._store.set_context_cut(message_id, cut)
-        self.path[place] = replace(self.path[place], context_cut=cut)
+        if (message := self.path.find(message_id)) is not None:
+            self.path.put(replace(message, context_cut=cut))
 
     def last_statistics(self) -> Statistics:
-        return next((message.statistics for message in reversed(self.path) if message.statistics), Statistics())
+        last = self.path.last_measured
+        return last.statistics if last is not None and last.statistics else Statistics()
 
     def add_prompt(self, text: str, files: Sequence[tuple[AttachedFile, str]] = ()) -> Message:
         """Add a prompt, with files and their texts, to the end of the path; the first one stores and names the chat."""
         if self.conversation is None:
             self._store_new(title_from_prompt(text))
         assert self.conversation is not None
-        parent_id = self.path[-1].id if self.path else None
+        parent_id = self.path.ids[-1] if self.path else None
         prompt = self._store.add_message(self.conversation.id, parent_id, Role.USER, text, files=files)
         self.path.append(prompt)
         return prompt
@@ -129,7 +130,7 @@ class OpenChat:
         """Add an empty reply to the prompt that ends the path."""
         return self._add_reply(self.path, settings, model, made_with)
 
-    def path_to_prompt(self, message_id: int) -> list[Message]:
+    def path_to_prompt(self, message_id: int) -> MessagePath:
         """Return the path to what a reply answers, or to a prompt itself; of a store made by hand, perhaps nothing."""
         path = self._store.path_to(message_id)
         return path if path and path[-1].role is Role.USER else path[:-1]
@@ -138,7 +139,7 @@ class OpenChat:
         """Add an empty alternative of a reply, or the first reply of a prompt; the path ends with it."""
         return self._add_reply(self.path_to_prompt(message_id), settings, model, made_with)
 
-    def _add_reply(self, path: list[Message], settings: Settings, model: str | None, made_with: MadeWith) -> Message:
+    def _add_reply(self, path: MessagePath, settings: Settings, model: str | None, made_with: MadeWith) -> Message:
         seed = settings.seed if settings.seed is not None else fresh_seed()
         earlier_replies = self._store.count_replies(path[-1].id)
         reply = self._store.add_message(
@@ -151,7 +152,8 @@ class OpenChat:
             seed=reply_seed(seed, len(path), earlier_replies),
             made_with=made_with,
         )
-        self.path = [*path, reply]
+        self.path = path[:]
+        self.path.append(reply)
         return reply
 
     def add_edited_reply(self, old: Message, text: str) -> None:
@@ -174,8 +176,9 @@ class OpenChat:
 
     def reopen_reply(self, made_with: MadeWith) -> Message:
         """Let the reply that ends the path be written on."""
-        self.path[-1] = self._store.reopen_message(self.path[-1].id, made_with)
-        return self.path[-1]
+        reply = self._store.reopen_message(self.path.ids[-1], made_with)
+        self.path.put(reply)
+        return reply
 
     def select_alternative(self, message_id: int, step: int) -> None:
         self.path = self._store.select_sibling(message_id, step)

@@ -97,6 +97,11 @@ class ReplyRecorder(QObject):
         """The replies with text that the store does not have, oldest first."""
         return [reply for reply in self._replies.values() if reply.missing]
 
+    @property
+    def held(self) -> list[int]:
+        """The ids of messages that the store does not have as they are shown."""
+        return [reply.message.id for reply in self._replies.values()]
+
     def find(self, request_id: int) -> LiveReply | None:
         """Return a reply that has not ended."""
         reply = self._replies.get(request_id)

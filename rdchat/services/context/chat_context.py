@@ -117,8 +117,8 @@ class ChatContext(QObject):
         use = self.meter.use
         if use is None or use.fits or use.last_id != self._end():
             return None
-        turns = uncut(self._chat.path)
-        return Outgrown(use.tokens, use.limit, len(turns) > (0 if use.typed else 2))
+        turns = len(uncut(self._chat.path))
+        return Outgrown(use.tokens, use.limit, turns > (0 if use.typed else 2))
 
     def refuses(self, text: str) -> bool:
         """Tell whether a prompt was counted, and does not fit."""
@@ -215,8 +215,8 @@ class ChatContext(QObject):
 
     def _unanswered(self) -> str:
         """Return the question that ends the path, where it has no reply."""
-        said = [message for message in self._chat.path if message.text.strip()]
-        return said[-1].text if said and said[-1].role is Role.USER else ""
+        last = next((message for message in reversed(self._chat.path) if message.text.strip()), None)
+        return last.text if last is not None and last.role is Role.USER else ""
 
     @Slot(RdchatError)
     def _on_failed(self, error: RdchatError) -> None:
@@ -235,4 +235,4 @@ class ChatContext(QObject):
             self.reply_wanted.emit(last.id)
 
     def _end(self) -> int | None:
-        return self._chat.path[-1].id if self._chat.path else None
+        return self._chat.path.ids[-1] if self._chat.path else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.attachments.file_texts import FileTexts
+from rdchat.chat.context_cuts import from_cut
 from rdchat.chat.conversation import Message
 from rdchat.errors import PromptTooLongError, RdchatError
 from rdchat.inference.api.events import ModelInfo
@@ -162,7 +163,7 @@ class ContextMeter(QObject):
 
         def count(_tell: object) -> ContextUse:
             try:
-                messages = texts.spelled_out(path.messages)
+                messages = texts.spelled_out(from_cut(path.messages))
                 tokens = engine.count_tokens(told(messages, path.system_prompt, path.asked(typed)))
             except PromptTooLongError:
                 return ContextUse(None, info.context_length, typed, last_id)

@@ -1,6 +1,7 @@
 """Has the model write the titles of new chats while it has nothing else to do."""
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from PySide6.QtCore import QObject, QTimer, Slot
 
@@ -99,8 +100,9 @@ class TitleWriter(QObject):
         if self.writing or self._writer.state is not EngineState.IDLE or self._engine.measuring:
             return
         try:
-            last = [] if self._last_chat is None else self._store.messages(self._last_chat)
-            is_short = sum(len(message.text) for message in last) < _QUICKLY_READ
+            last = () if self._last_chat is None else self._store.messages(self._last_chat)
+            lengths = accumulate(len(message.text) for message in last)
+            is_short = all(characters < _QUICKLY_READ for characters in lengths)  # reads no more of it than that
             for conversation_id in self._store.organiser.without_title():
                 path = self._store.messages(conversation_id)
                 kept = is_short or (conversation_id == self._last_chat and len(path) == _EXCHANGE)

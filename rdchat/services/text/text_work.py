@@ -126,7 +126,7 @@ class TextWork(QObject):
 
     def _is_written_below(self, message_id: int) -> bool:
         paths = (self._store.path_to(reply.message.id) for reply in self._recorder.live)
-        return any(step.id == message_id for path in paths for step in path)
+        return any(path.place_of(message_id) is not None for path in paths)
 
     def _show_again(self, conversation_id: int, change: Callable[[], object]) -> None:
         change()

@@ -113,7 +113,7 @@ class AlternativesWindow(QDialog):
     def _show(self) -> None:
         self.note.setText("")
         self._comparison.stop()
-        in_use = {message.id for message in self._controller.messages}
+        in_use = set(self._controller.messages.ids)
         for pane, message_id in zip(self.panes, self._ids, strict=True):
             message = next(each for each in self._all if each.id == message_id)
             pane.show_message(message, in_use=message.id in in_use)

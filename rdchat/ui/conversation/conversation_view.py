@@ -81,6 +81,7 @@ class ConversationView(Ground):
         controller.load_progressed.connect(self._show_load)
         controller.prefill_progressed.connect(self._show_prefill)
         controller.state_changed.connect(self._show_state)
+        transcript.reading_failed.connect(lambda error: self._show_storage_failure(Notice(error.message, error.hint)))
         transcript.reader_moved.connect(controller.desk.reader.keep)
         transcript.edit_submitted.connect(controller.edit_message)
         transcript.regenerate_requested.connect(controller.regenerate)
@@ -147,7 +148,7 @@ class ConversationView(Ground):
 
     def _show_in_find_bar(self) -> None:
         chat, messages = self._controller.desk.conversation, self._controller.messages
-        self.find_bar.show_chat(chat.id if chat else None, [message.id for message in messages])
+        self.find_bar.show_chat(chat.id if chat else None, messages.ids)
 
     def _add_message(self, message: Message) -> None:
         self._draft_of = message.conversation_id  # a new chat becomes a conversation with its first message

@@ -10,6 +10,7 @@ from PySide6.QtCore import QSize, Qt, Signal, SignalInstance
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.message_path import MessagePath
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role
@@ -38,7 +39,7 @@ class Replies(Protocol):
     @property
     def model(self) -> ModelInfo | None: ...
     @property
-    def messages(self) -> list[Message]: ...
+    def messages(self) -> MessagePath: ...
     @property
     def state_changed(self) -> SignalInstance: ...
     @property
@@ -154,10 +155,10 @@ class SpeedPanel(QScrollArea):
         """Show the figures of the open chat's last reply, unless one is being written."""
         if self._replies.state in _BUSY:
             return  # the figures are those of the reply that is being written
-        replies = [message for message in self._replies.messages if message.statistics]
-        self._begin(replies[-1].statistics if replies and replies[-1].statistics else Statistics())
-        if replies:
-            self.reply.show_finish(replies[-1].finish_reason)
+        last = self._replies.messages.last_measured
+        self._begin(last.statistics if last is not None and last.statistics else Statistics())
+        if last is not None:
+            self.reply.show_finish(last.finish_reason)
 
     def _begin(self, statistics: Statistics) -> None:
         self._pending = statistics

@@ -115,6 +115,11 @@ class MessageColumn(QScrollArea):
 
     # --- places
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the messages leave a part of the view empty."""
+        return self.verticalScrollBar().maximum() == 0
+
     def place_around(self) -> None:
         """Place every message after the person opened or closed something, and keep that where it is."""
         self._follows = False

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-FIRST = 16  # messages shown at once when a conversation opens: more than a screen of them
+FIRST = 8  # messages shown at once when a conversation opens; the view asks for more where they leave it empty
+AROUND = 16  # and where it opens in its midst: more than a screen of them on either side
 OPENED = 60  # and as soon as those are drawn
 _GROWTH = 8
 STEP = 30
@@ -24,8 +25,8 @@ class MessageWindow:
     def show_around(self, place: int) -> None:
         """Show a message and some on either side of it; nothing changes where it is shown already."""
         if not self.start <= place < self.end:
-            self.start = max(0, min(place - FIRST // 2, self.total - FIRST))
-            self.end = min(self.total, self.start + FIRST)
+            self.start = max(0, min(place - AROUND // 2, self.total - AROUND))
+            self.end = min(self.total, self.start + AROUND)
 
     def grow(self) -> bool:
         """Show a few messages more above, up to `OPENED`; whether that changed anything."""

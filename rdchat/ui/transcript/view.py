@@ -10,8 +10,10 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from rdchat.chat.context_cuts import cut_of
 from rdchat.chat.conversation import Message
+from rdchat.chat.message_path import MessagePath
 from rdchat.chat.reading_places import ReadingPlace
 from rdchat.chat.search_words import WordMatcher
+from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import JumpButton
 from rdchat.ui.look.theme import MEDIUM, Theme
@@ -50,6 +52,7 @@ class TranscriptView(QWidget):
     branch_requested = Signal(int)
     cut_undo_requested = Signal(int)
     file_requested = Signal(object)  # an `AttachedFile`
+    reading_failed = Signal(StorageError)  # messages that were to come into view
     reader_moved = Signal(int, object)  # a conversation's id, and the `ReadingPlace` in it or None for its end
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
@@ -57,8 +60,7 @@ class TranscriptView(QWidget):
         self._theme = theme
         self._library = LexerLibrary()
         QTimer.singleShot(_PRELOAD_MS, self, self._library.preload)
-        self._messages: list[Message] = []
-        self._places: dict[int, int] = {}
+        self._messages = MessagePath()
         self._window = MessageWindow()
         self._drawn_at, self._pause = 0.0, _FRAME_S
         self._cut: Message | None = None  # the last message that the model is not told
@@ -85,24 +87,27 @@ class TranscriptView(QWidget):
     def set_messages(self, messages: Sequence[Message], place: ReadingPlace | None = None) -> None:
         """Show these messages, at a place or the end; where some were shown before, the reader keeps their place."""
         self._tell_place()
-        known = any(message.id in self._places for message in messages)
-        self._messages = list(messages)
-        self._places = {message.id: place for place, message in enumerate(self._messages)}
+        before, self._messages = self._messages, MessagePath.of(messages)
+        known = self._messages.has_any(before)
         if known:
             self._window.keep(len(messages))
         else:
             self._window.show_latest(len(messages))
         self._show_window()
-        if not known and place is not None and place.message_id in self._places:
+        if not known and place is not None and self._messages.place_of(place.message_id) is not None:
             self._return_to(place)
         elif not known:
+            while self._column.has_room and self._window.grow() and self._show_window():
+                pass
             self._column.follow()
         self._draw_first()
 
     def _return_to(self, place: ReadingPlace) -> None:
         self._column.unfollow()
-        self._window.show_around(self._places[place.message_id])
-        self._show_window()
+        self._window.show_around(self._messages.place_of(place.message_id) or 0)
+        if not self._show_window():
+            self.scroll_to_end()
+            return
         widget = self._column.widget_of(place.message_id)
         assert widget is not None, "it is within the window"
         until = time.perf_counter() + _OPENING_S
@@ -114,11 +119,10 @@ class TranscriptView(QWidget):
         """Say where the reader is, some time after they moved."""
         self._reader_timer.stop()
         if self._messages:
-            self.reader_moved.emit(self._messages[0].conversation_id, self._column.reading_place)
+            self.reader_moved.emit(self._messages[-1].conversation_id, self._column.reading_place)
 
     def add_message(self, message: Message) -> None:
         """Show one message more at the end. The person's own always comes into view."""
-        self._places[message.id] = len(self._messages)
         self._messages.append(message)
         self._jump.show_more(self._jump.isVisibleTo(self))
         inside = self._window.add()
@@ -133,10 +137,7 @@ class TranscriptView(QWidget):
 
     def update_message(self, message: Message) -> None:
         """Show another state of a message."""
-        place = self._places.get(message.id)
-        if place is None:
-            return
-        self._messages[place] = message
+        self._messages.put(message)
         widget = self._column.widget_of(message.id)
         if widget:
             widget.show_message(message)
@@ -144,11 +145,11 @@ class TranscriptView(QWidget):
 
     def append_text(self, message_id: int, text: str) -> None:
         """Add characters to a reply that is being written; they are drawn within a thirtieth of a second."""
-        place = self._places.get(message_id)
-        if place is None:
+        message = self._messages.find(message_id)
+        if message is None:
             return
-        message = self._messages[place]
-        self._messages[place] = message = replace(message, text=message.text + text)
+        message = replace(message, text=message.text + text)
+        self._messages.put(message)
         self._jump.show_more(self._jump.isVisibleTo(self))
         widget = self._column.widget_of(message_id)
         if widget:
@@ -163,9 +164,8 @@ class TranscriptView(QWidget):
 
     def copy_last_reply(self) -> None:
         """Put the last reply on the clipboard, as it was written."""
-        for message in reversed(self._messages):
-            widget = self._column.widget_of(message.id)
-            if widget and message.role is Role.ASSISTANT:
+        for widget in reversed(list(self._column.widgets())):
+            if widget.message.role is Role.ASSISTANT:
                 widget.copy()
                 return
 
@@ -211,15 +211,15 @@ class TranscriptView(QWidget):
 
     def show_hit(self, message_id: int, *, last: bool = False) -> None:
         """Go to the first or last word of a search in a message, or to the message where none of them is shown."""
-        place = self._places.get(message_id)
+        place = self._messages.place_of(message_id)
         if place is None:
             return
         self._hits.leave()
         self._column.unfollow()
         self._window.show_around(place)
-        self._show_window()
-        self._hits.enter(message_id, last=last)
-        self._draw_first()
+        if self._show_window():
+            self._hits.enter(message_id, last=last)
+            self._draw_first()
 
     def step_hit(self, by: int) -> bool:
         """Go to the next word in the message that was gone to, or the one before; False where there is none."""
@@ -233,10 +233,17 @@ class TranscriptView(QWidget):
 
     # --- the window of widgets
 
-    def _show_window(self) -> None:
-        self._show_cut()
-        self._column.show_messages(self._messages[self._window.start : self._window.end])
+    def _show_window(self) -> bool:
+        """Show the messages of the window; where they cannot be read, those shown before stay."""
+        try:
+            messages = self._messages.read(self._window.start, self._window.end)
+            self._show_cut()
+        except StorageError as error:
+            self.reading_failed.emit(error)
+            return False
+        self._column.show_messages(messages)
         self._column.place()
+        return True
 
     def _show_cut(self) -> None:
         """Draw a line below the last message that the model is not told."""
@@ -247,7 +254,7 @@ class TranscriptView(QWidget):
         if cut is None or cut.context_cut is None:
             self._column.set_mark(None, None)
             return
-        above = self._places[cut.id] + 1
+        above = self._messages.cut_place + 1
         mark = CutMark(cut.context_cut, above, theme=self._theme, library=self._library)
         mark.undo_requested.connect(lambda: self.cut_undo_requested.emit(cut.id))
         self._column.set_mark(cut.id, mark)

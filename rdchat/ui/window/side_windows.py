@@ -77,7 +77,7 @@ class Windows:
         """Show two alternatives of a message of the open chat beside each other."""
         from rdchat.ui.alternatives import AlternativesWindow  # noqa: PLC0415
 
-        message = next((each for each in self._controller.messages if each.id == message_id), None)
+        message = self._controller.messages.find(message_id)
         for open_one in self._parent.findChildren(AlternativesWindow):
             open_one.close()
         if message is not None:
@@ -120,13 +120,15 @@ class Windows:
 
     def try_in_race(self, draft: DraftSettings) -> None:
         """Show the race with a drafter that the chat need not use."""
-        asked = [message.text for message in self._controller.messages if message.role is Role.USER]
-        self.race.try_draft(draft, asked[-1] if asked else "")
+        self.race.try_draft(draft, self._last_asked())
 
     def open_race(self, typed: str) -> None:
         """Show the race with a prompt: what is being typed, else the last one of the chat, else what it had."""
-        asked = [message.text for message in self._controller.messages if message.role is Role.USER]
-        self.race.open_with(typed.strip() or (asked[-1] if asked else ""))
+        self.race.open_with(typed.strip() or self._last_asked())
+
+    def _last_asked(self) -> str:
+        asked = (message.text for message in reversed(self._controller.messages) if message.role is Role.USER)
+        return next(asked, "")
 
     @cached_property
     def benchmark(self) -> "BenchmarkWindow":

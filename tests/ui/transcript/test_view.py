@@ -47,6 +47,16 @@ def test_of_a_long_conversation_only_the_last_messages_have_widgets(qtbot: QtBot
     assert at_end(view)
 
 
+def test_short_messages_fill_a_high_window_at_once(qtbot: QtBot, theme: Theme) -> None:
+    view = TranscriptView(theme)
+    qtbot.addWidget(view)
+    view.resize(800, 1400)
+    view.show()
+    view.set_messages([person(number, "ok") for number in range(1, 200)])
+    assert view._column.verticalScrollBar().maximum() > 0
+    assert len(list(view._column.widgets())) < OPENED
+
+
 def test_older_messages_load_on_scrolling_up_and_the_place_is_kept(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(200))
     qtbot.waitUntil(lambda: len(widgets(view)) == OPENED)

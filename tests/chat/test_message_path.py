@@ -1,0 +1,149 @@
+"""Long paths: what is read of them and when, and that nothing of them is different from a list of all messages."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
+from rdchat.chat.context_cuts import cut_of, from_cut, uncut
+from rdchat.chat.conversation import ContextCut, Message, MessageStatus
+from rdchat.chat.message_path import MessagePath
+from rdchat.chat.storage.message_reader import MessageReader
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageError
+from rdchat.inference.api.requests import Role
+from rdchat.services.chat.chat_history import told
+from tests.chat.conftest import OpenStore
+from tests.chat.test_store import STATISTICS
+
+COUNT = 130
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ids of messages that are read on the store's connection, in order."""
+    ids: list[int] = []
+    whole = MessageReader.read
+
+    def count(reader: MessageReader, some: Sequence[int]) -> list[Message]:
+        ids.extend(some)
+        return whole(reader, some)
+
+    monkeypatch.setattr(MessageReader, "read", count)
+    return ids
+
+
+def long_chat(store: ConversationStore) -> list[Message]:
+    """Store a chat, and return its messages, each read by itself: statistics, an alternative, a file, an empty one."""
+    chat, parent = store.create_conversation(), None
+    for number in range(1, COUNT + 1):
+        role = (Role.ASSISTANT, Role.USER)[number % 2]
+        files = [(attached(ReadFile("a.txt", FileKind.TEXT, ("words",)), "words"), "words")] if number % 50 == 1 else []
+        text = "" if number == 70 else f"m{number}"
+        parent = store.add_message(chat.id, parent, role, text, files=files).id
+        if number == 100:
+            store.finish_message(parent, text, MessageStatus.COMPLETE, statistics=STATISTICS)
+    other = store.add_message(chat.id, 19, Role.ASSISTANT, "another")
+    store.finish_message(other.id, "another", MessageStatus.COMPLETE, statistics=STATISTICS)
+    store.select_sibling(20, 0)
+    return [store.message(number) for number in range(1, COUNT + 1)]
+
+
+def test_opening_reads_the_end_alone_and_what_is_asked_for_then(open_store: OpenStore, read: list[int]) -> None:
+    store = open_store()
+    messages = long_chat(store)
+    read.clear()
+    path = store.messages(1)
+    assert len(path) == COUNT
+    assert list(path.ids) == [message.id for message in messages]
+    assert len(read) < 20
+    assert path[-1] == messages[-1]
+    assert path.find(100) == messages[99]
+    assert path.find(100) is path[99]
+    assert path.read(96, 102) == messages[96:102]
+    assert path.find(COUNT + 1) is None
+    assert len(read) == len(set(read)) < 30
+    assert path == messages
+    assert path != messages[:-1]
+    assert path != [*messages[:-1], messages[0]]
+    assert len(read) == len(set(read)) == COUNT
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(40, 90), slice(-1), slice(120, None)])
+def test_parts_and_both_directions_are_those_of_a_list(open_store: OpenStore, part: slice) -> None:
+    store = open_store()
+    messages = long_chat(store)
+    assert list(store.messages(1)[part]) == messages[part]
+    assert list(reversed(store.messages(1)[part])) == messages[part][::-1]
+
+
+def test_the_last_cut_counts_wherever_it_is(open_store: OpenStore, read: list[int]) -> None:
+    store = open_store()
+    long_chat(store)
+    store.set_context_cut(10, ContextCut("early"))
+    store.set_context_cut(90, ContextCut("late"))
+    read.clear()
+    path = store.messages(1)
+    assert len(uncut(path)) == COUNT - 90
+    assert len(read) < 20
+    assert cut_of(path) == store.message(90)
+    assert from_cut(path)[0].id == 90
+    path.put(replace(path[89], context_cut=None))
+    assert cut_of(path) == store.message(10)
+    path.put(replace(path[9], context_cut=None))
+    assert cut_of(path) is None
+    assert len(from_cut(path)) == COUNT
+
+
+def test_the_last_statistics_are_found_however_far_up(open_store: OpenStore, read: list[int]) -> None:
+    store = open_store()
+    long_chat(store)
+    read.clear()
+    path = store.messages(1)
+    assert path.last_measured == store.message(100)  # a newer one is on another path
+    assert len(read) < 20
+    assert MessagePath.of(list(path)).last_measured == path[99]
+    path.put(replace(path[-2], statistics=STATISTICS))
+    assert path.last_measured is path[-2]
+
+
+def test_copies_change_apart_and_keep_what_is_not_stored(open_store: OpenStore) -> None:
+    store = open_store()
+    messages = long_chat(store)
+    path = store.messages(1)
+    copy = MessagePath.of(path)
+    copy.put(replace(copy[40], text="written on"))
+    copy.append(replace(messages[0], id=COUNT + 2, text="more"))
+    assert path == messages
+    assert [copy[40].text, copy[-1].text, copy.find(COUNT + 2)] == ["written on", "more", copy[-1]]
+    assert copy.has_any(path)
+    assert not copy.has_any(MessagePath())
+
+
+def test_another_thread_is_told_all_that_the_model_is_told(open_store: OpenStore) -> None:
+    store = open_store()
+    messages = long_chat(store)
+    path = store.messages(1)
+    path.put(replace(path[-1], text="not stored yet"))
+    messages[-1] = path[-1]
+    copy, seen = path.told(), []
+    thread = threading.Thread(target=lambda: seen.extend([told(copy, "Be brief."), [m.files for m in copy]]))
+    thread.start()
+    thread.join()
+    assert seen == [told(messages, "Be brief."), [message.files for message in messages]]
+    assert path[80] == messages[80]  # what was read for the model is not what is shown
+
+
+def test_a_message_that_is_gone_is_told_and_the_others_stay(open_store: OpenStore) -> None:
+    store = open_store()
+    messages = long_chat(store)
+    path = store.messages(1)
+    with store._database.writing() as connection:
+        connection.execute("PRAGMA defer_foreign_keys = ON")
+        connection.execute("UPDATE messages SET parent_id = 49 WHERE parent_id = 50")
+        connection.execute("DELETE FROM messages WHERE id = 50")
+    with pytest.raises(StorageError, match="no longer exists"):
+        path.read(40, 60)
+    assert path.read(51, 60) == messages[51:60]
