@@ -1,17 +1,14 @@
 """Formulas: what is one, how it is drawn, and what becomes of one that cannot be."""
 
-import threading
-import time
-from collections.abc import Iterator
-
 import pytest
 from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.formulas.drawing import draw_formula
+from rdchat.chat.formulas.formula import UNITS
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
-from rdchat.ui.transcript.markdown.maths.formulas import UNITS, draw_formula
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.sideways.bar import SidewaysBar
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
@@ -26,13 +23,6 @@ def parsed(source: str) -> list[Block]:
 
 def formulas(source: str) -> list[tuple[str, bool]]:
     return [(run.maths, run.display) for block in parsed(source) for run in block.runs if run.maths]
-
-
-@pytest.fixture(autouse=True)
-def _thread_ends() -> Iterator[None]:
-    yield
-    while any(thread.name == "formulas" for thread in threading.enumerate()):
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtSvg import QSvgRenderer
 
+from rdchat.chat.formulas.formula import INK, UNITS, Formula
 from rdchat.ui.transcript.markdown.blocks import Run
-from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS, INK, UNITS, Formula
+from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
 
 OBJECT = "\ufffc"
 _KIND = QTextFormat.ObjectTypes.UserObject.value + 1
