@@ -162,14 +162,18 @@ class TextBody(QTextBrowser):
             self._highlighter.add(span.language, self._writer.text_block(span.first), lines)
 
     def _finish(self, deadline: float) -> Work:
-        """Show the formulas that came from their thread, and colour code."""
+        """Show the formulas that are drawn by now, those in view first, and colour code."""
         left = self._colour(deadline)
         if not self._writer.waits_for_formulas:
             return left
+        seen = self.viewport().visibleRegion().boundingRect()
+        if not seen.isEmpty():
+            first, last = (self.cursorForPosition(place).position() for place in (seen.topLeft(), seen.bottomRight()))
+            self._writer.hurry_formulas(first, last)
         shown, failed = self._writer.draw_formulas()
-        if shown:
+        if shown is not None:
             self._natural = None
-            self._place_headers()
+            self._place_headers(shown)
         if failed:
             self._stream = BlockStream(self._parser)  # which takes their source for text
             self._unread = True

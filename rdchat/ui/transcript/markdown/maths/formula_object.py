@@ -65,6 +65,11 @@ def is_drawn(look: QTextCharFormat) -> bool:
     return look.boolProperty(_DRAWN)
 
 
+def width_of(look: QTextCharFormat) -> float:
+    """Return the width of a formula's character in pixels."""
+    return look.doubleProperty(_WIDTH)
+
+
 def source_of(look: QTextCharFormat) -> str:
     """Return the source of a formula by its character's format."""
     return str(look.property(_SOURCE) or OBJECT)
