@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QFontMetrics, QGuiApplication
 from PySide6.QtWidgets import QScrollArea
 from pytestqt.qtbot import QtBot
 
@@ -12,6 +12,7 @@ from rdchat.chat.formulas.formula import UNITS
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
+from rdchat.ui.transcript.markdown.maths.formula_object import font_of_descent
 from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.sideways.bar import SidewaysBar
@@ -178,6 +179,14 @@ def test_a_wide_formula_within_a_paragraph_scrolls_too(qtbot: QtBot, body: TextB
     body.show()
     (bar,) = body.findChildren(SidewaysBar)
     assert bar.maximum() > 100
+
+
+@pytest.mark.parametrize("descent", [0, 1, 7, 40, 120])
+def test_the_smallest_font_of_a_descent_is_found(qtbot: QtBot, descent: int) -> None:
+    font = font_of_descent(descent)
+    assert QFontMetrics(font).descent() >= descent
+    font.setPixelSize(max(1, font.pixelSize() - 1))
+    assert QFontMetrics(font).descent() < descent or font.pixelSize() == 1
 
 
 def test_formulas_in_view_are_asked_for_first(qtbot: QtBot, body: TextBody, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from PySide6.QtCore import QCoreApplication
 
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.footnotes import enable_footnotes
@@ -185,7 +186,7 @@ class _Walk:
             indent=self._nesting.count("l"),
             nesting=self._nesting if "lq" in self._nesting else "",  # else all quotes are outside of all lists
             marker=self._marker,
-            note=self._note,
+            note=block.note or self._note,
             tight=tight,
         )
         self.parsed.blocks.append(block)
@@ -291,6 +292,8 @@ class _Walk:
         if width <= _MOST_COLUMNS and width * len(rows) <= _MOST_CELLS:
             self._add(Block(Kind.TABLE, rows=rows, alignments=tuple(self._alignments)))
             return
+        note = QCoreApplication.translate("MarkdownParser", "This table is too large to be drawn: here are its rows.")
+        self._add(Block(Kind.TEXT, (Run(note, italic=True),), note=True))
         for place, row in enumerate(rows):
             runs = merged(run for cell in row for run in (*cell, Run(" | ")))
             self._add(Block(Kind.TEXT, runs, tight=place > 0))

@@ -79,7 +79,11 @@ def source_of(look: QTextCharFormat) -> str:
 def font_of_descent(descent: int) -> QFont:
     """Return a font that hangs below the baseline by so many pixels."""
     font = QFont()
-    for size in range(1, 8 * _LARGEST_DEPTH):
+    font.setPixelSize(_LARGEST_DEPTH)
+    share = QFontMetricsF(font).descent() / _LARGEST_DEPTH
+    # sizes far below need no look: each takes Qt up to a millisecond
+    lowest = max(1, int((min(descent, _LARGEST_DEPTH) - 2) / max(share, 0.05)))
+    for size in range(lowest, 20 * _LARGEST_DEPTH):
         font.setPixelSize(size)
         if QFontMetrics(font).descent() >= min(descent, _LARGEST_DEPTH):
             break
