@@ -192,3 +192,10 @@ def test_a_table_that_is_too_large_is_rows_of_text_and_says_so_once(body: Show, 
     text = body("\n".join("|" + row * columns for row in rows)).toPlainText()
     assert text.count("This table is too large to be drawn: here are its rows.") == said
     assert text.count("y") == 50 * columns
+
+
+@pytest.mark.parametrize("before", [">" * 40 + " ", ">" * 10_000 + " ", "- " * 60, "> - " * 30])
+def test_text_deep_in_quotes_and_lists_is_not_lost(body: Show, before: str) -> None:
+    shown = body(f"{before}deep text\n\nafter").toPlainText()
+    assert "deep text" in shown
+    assert "after" in shown

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 from PySide6.QtCore import QCoreApplication
 
@@ -88,6 +89,7 @@ class MarkdownParser:
     @cached_property
     def _markdown(self) -> MarkdownIt:
         markdown = _AnyLink("commonmark", {"html": False}).enable(["table", "strikethrough"])
+        markdown.block.ruler.before("table", "deep", _deep)
         enable_footnotes(markdown)
         enable_maths(markdown)
         return markdown
@@ -109,6 +111,20 @@ class MarkdownParser:
         children: list[Token] = []
         self._markdown.inline.parse(content, self._markdown, env, children)
         return inline_runs(children)
+
+
+def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Read what stands too deep in quotes and lists as it was written; markdown-it would leave it out."""
+    if state.level < state.md.options.maxNesting - 2:  # a list takes two levels
+        return False
+    if not silent:
+        state.line = end
+        state.push("paragraph_open", "p", 1).map = [start, end]
+        token = state.push("inline", "", 0)
+        token.content = state.getLines(start, end, state.blkIndent, False).strip()
+        token.map, token.children = [start, end], []
+        state.push("paragraph_close", "p", -1)
+    return True
 
 
 class PlainParser:

@@ -27,7 +27,6 @@ from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWrit
 from rdchat.ui.transcript.markdown.grounds import Grounds
 from rdchat.ui.transcript.markdown.hit_marks import HitMarks
 from rdchat.ui.transcript.markdown.maths.formula_object import OBJECT, FormulaObject, source_of
-from rdchat.ui.transcript.markdown.metrics import CODE_PAD
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.sideways.wide_parts import Sideways
 
@@ -211,9 +210,7 @@ class TextBody(QTextBrowser):
             document.setTextWidth(width)
         if fitted:
             self._place_headers()
-        blocks = self._writer.blocks()
-        below = CODE_PAD if blocks and blocks[-1].code >= 0 else 0
-        return round(document.size().height() + 0.49) + below
+        return round(document.size().height() + 0.49) + self._grounds.room_below(width)
 
     def natural_width(self, most: int) -> int:
         """Return the width of the longest line, up to `most`."""
