@@ -98,6 +98,14 @@ def _files(_arguments: list[str]) -> int:
     return 0
 
 
+def _formulas(_arguments: list[str]) -> int:
+    """Draw formulas (`chat.formulas.child`)."""
+    from rdchat.chat.formulas.child import main  # noqa: PLC0415  only this child needs it
+
+    main()
+    return 0
+
+
 CHILDREN: Mapping[str, Callable[[list[str]], int]] = {
     "tokenizers": _tokenizers,
     "pip": _pip,
@@ -106,5 +114,6 @@ CHILDREN: Mapping[str, Callable[[list[str]], int]] = {
     "training": _training,
     "transfer": _transfer,
     "files": _files,
+    "formulas": _formulas,
 }
 """By name: what takes the arguments and returns the exit status."""

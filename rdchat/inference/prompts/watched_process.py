@@ -36,6 +36,10 @@ class ChildError(Exception):
         self.words = words
 
 
+class ChildEndedError(ChildError):
+    """The child ended by itself, or could not be started."""
+
+
 class WatchedProcess:
     """Runs a child that answers JSON with JSON; started with the first request, or by `start`.
 
@@ -73,7 +77,7 @@ class WatchedProcess:
                 bufsize=0,
             )
         except OSError as error:
-            raise ChildError(f"could not be started ({error.strerror})") from error
+            raise ChildEndedError(f"could not be started ({error.strerror})") from error
         self._end = weakref.finalize(self, _finish, self._process)
         self._ready = False
         self.starts += 1
@@ -94,7 +98,7 @@ class WatchedProcess:
             waiting: Called every 20 ms meanwhile; what it raises ends the child and goes on to the caller.
 
         Raises:
-            ChildError: If the child took too long or too much, or ended.
+            ChildError: If the child took too long or too much; a `ChildEndedError`, if it ended by itself.
             FrameTooLongError: If the request is too long to be sent; the child goes on.
         """
         with self._busy:
@@ -146,14 +150,14 @@ def _written(descriptor: int, data: memoryview) -> int:
     except BlockingIOError:
         return 0
     except BrokenPipeError as error:
-        raise ChildError("crashed the process that reads it") from error
+        raise ChildEndedError("crashed the process that reads it") from error
 
 
 def _received(descriptor: int, got: bytearray) -> dict[str, Any] | None:
     """Take in what has come; return the answer once it is whole."""
     chunk = os.read(descriptor, 2**20)
     if not chunk:
-        raise ChildError("crashed the process that reads it")
+        raise ChildEndedError("crashed the process that reads it")
     got += chunk
     if len(got) < LENGTH_BYTES:
         return None

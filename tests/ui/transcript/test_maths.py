@@ -1,17 +1,19 @@
 """Formulas: what is one, how it is drawn, and what becomes of one that cannot be."""
 
-import threading
 import time
-from collections.abc import Iterator
 
 import pytest
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QFontMetrics, QGuiApplication
+from PySide6.QtWidgets import QScrollArea
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.formulas.drawing import draw_formula
+from rdchat.chat.formulas.formula import UNITS
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
-from rdchat.ui.transcript.markdown.maths.formulas import UNITS, draw_formula
+from rdchat.ui.transcript.markdown.maths.formula_object import font_of_descent
+from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.sideways.bar import SidewaysBar
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
@@ -26,13 +28,6 @@ def parsed(source: str) -> list[Block]:
 
 def formulas(source: str) -> list[tuple[str, bool]]:
     return [(run.maths, run.display) for block in parsed(source) for run in block.runs if run.maths]
-
-
-@pytest.fixture(autouse=True)
-def _thread_ends() -> Iterator[None]:
-    yield
-    while any(thread.name == "formulas" for thread in threading.enumerate()):
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +93,16 @@ def test_what_cannot_be_drawn_whole_is_not_drawn(tex: str) -> None:
     assert draw_formula(tex, True) is None
 
 
+@pytest.fixture(scope="module")
+def begun() -> None:
+    """Begin the process that draws: on a busy machine that takes some seconds."""
+    until = time.monotonic() + 60
+    while FORMULAS.find("x", True) is None and time.monotonic() < until:
+        time.sleep(0.01)
+
+
 @pytest.fixture
-def body(qtbot: QtBot, theme: Theme, library: LexerLibrary) -> TextBody:
+def body(qtbot: QtBot, theme: Theme, library: LexerLibrary, begun: None) -> TextBody:
     body = TextBody(MarkdownParser(), theme, library)
     qtbot.addWidget(body)
     body.resize(400, 400)
@@ -167,3 +170,42 @@ def test_a_formula_in_a_cell_makes_its_column_as_wide_as_it_is(qtbot: QtBot, bod
     assert kind is Kind.TABLE
     assert body._writer.tables[0].format().columnWidthConstraints()[0].rawValue() < 130
     assert body.work is Work.NONE
+
+
+def test_a_wide_formula_within_a_paragraph_scrolls_too(qtbot: QtBot, body: TextBody) -> None:
+    wide = " + ".join(f"x_{{{n}}}" for n in range(40))
+    show(qtbot, body, f"So $$x$$ is.\n\nHere $${wide}$$ stands in a line, and goes on.\n\nMore.")
+    body.resize(400, body.height_for(400))
+    body.show()
+    (bar,) = body.findChildren(SidewaysBar)
+    assert bar.maximum() > 100
+
+
+@pytest.mark.parametrize("descent", [0, 1, 7, 40, 120])
+def test_the_smallest_font_of_a_descent_is_found(qtbot: QtBot, descent: int) -> None:
+    font = font_of_descent(descent)
+    assert QFontMetrics(font).descent() >= descent
+    font.setPixelSize(max(1, font.pixelSize() - 1))
+    assert QFontMetrics(font).descent() < descent or font.pixelSize() == 1
+
+
+def test_formulas_in_view_are_asked_for_first(qtbot: QtBot, body: TextBody, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, bool]] = []
+    monkeypatch.setattr(FORMULAS, "_ask", lambda key: None)
+    monkeypatch.setattr(FORMULAS, "hurry", asked.extend)
+    body.set_text("\n\n".join(f"$$view_{{{n}}}$$" for n in range(50)), final=True)
+    area = QScrollArea()
+    qtbot.addWidget(area)
+    area.resize(420, 200)
+    area.setWidget(body)
+    while body.advance(time.perf_counter() + 0.01) is Work.READY:
+        continue
+    body.resize(400, body.height_for(400))
+    area.show()
+    area.verticalScrollBar().setValue(area.verticalScrollBar().maximum())
+    body.advance(time.perf_counter() + 0.01)
+    asked.clear()
+    body.advance(time.perf_counter() + 0.01)
+    assert asked[-1] == ("view_{49}", True)
+    assert 2 < len(asked) < 12
+    area.takeWidget()  # each ends by itself

@@ -183,3 +183,18 @@ def test_the_caret_brings_what_it_is_in_into_view(qtbot: QtBot, body: Show) -> N
     cursor.movePosition(QTextCursor.MoveOperation.End)
     shown.setTextCursor(cursor)
     qtbot.waitUntil(lambda: bar.value() > 0 or not shown.hasFocus())
+
+
+@pytest.mark.parametrize(("columns", "said"), [(40, 0), (60, 1)])
+def test_a_table_that_is_too_large_is_rows_of_text_and_says_so_once(body: Show, columns: int, said: int) -> None:
+    rows = [" x |", "---|", *[" y |"] * 50]
+    text = body("\n".join("|" + row * columns for row in rows)).toPlainText()
+    assert text.count("This table is too large to be drawn: here are its rows.") == said
+    assert text.count("y") == 50 * columns
+
+
+@pytest.mark.parametrize("before", [">" * 40 + " ", ">" * 10_000 + " ", "- " * 60, "> - " * 30])
+def test_text_deep_in_quotes_and_lists_is_not_lost(body: Show, before: str) -> None:
+    shown = body(f"{before}deep text\n\nafter").toPlainText()
+    assert "deep text" in shown
+    assert "after" in shown

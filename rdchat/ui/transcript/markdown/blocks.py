@@ -112,3 +112,19 @@ def pieces(line: str) -> list[str]:
         parts.append(line[:cut])
         line = line[cut:]
     return [*parts, line]
+
+
+def columns_of(block: Block) -> int:
+    """Estimate how wide a line of code is: characters of East Asia and emoji take two columns."""
+    text = "".join(run.text for run in block.runs)
+    if not text.isascii():
+        return sum(2 if character > "\u10ff" else 1 for character in text.expandtabs(4))
+    return len(text.expandtabs(4))
+
+
+def common_length(one: str, other: str) -> int:
+    """Return how many characters two texts begin with in common."""
+    shorter = min(len(one), len(other))
+    if one[:shorter] == other[:shorter]:
+        return shorter
+    return next(place for place in range(shorter) if one[place] != other[place])

@@ -6,7 +6,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import (
     QTextBlock,
     QTextBlockFormat,
-    QTextCharFormat,
     QTextCursor,
     QTextDocument,
     QTextLength,
@@ -15,12 +14,11 @@ from PySide6.QtGui import (
 )
 
 from rdchat.ui.look.theme import Theme
-from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, length_of
-from rdchat.ui.transcript.markdown.maths.formula_object import OBJECT, formula_format, is_drawn
-from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
+from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, columns_of, common_length, length_of
+from rdchat.ui.transcript.markdown.maths.waiting_formulas import WaitingFormulas
 from rdchat.ui.transcript.markdown.text_formats import TextFormats
 
-_FORMULAS_A_STEP = 24  # shown at once
+_FORMULAS_A_STEP = 8  # each lays its paragraph out again, for up to 1 ms
 _ALIGNMENTS = {
     "left": Qt.AlignmentFlag.AlignLeft,
     "center": Qt.AlignmentFlag.AlignHCenter,
@@ -64,12 +62,12 @@ class DocumentWriter:
         self._blocks: list[Block] = []
         self._places: list[_Place] = []
         self.code_spans: dict[int, CodeSpan] = {}
-        self.formulas: list[int] = []  # places of the blocks that are one
+        # of the blocks with formulas, by place: the widest one's width, 0 while it is drawn, None for its source
+        self.formulas: dict[int, float | None] = {}
         self.decorated: list[int] = []  # places of the blocks with bars of quotes, and of rules
         self.tables: dict[int, QTextTable] = {}  # by place among the blocks
         self.wrapped: set[int] = set()  # code blocks whose long lines are broken
-        # formulas that are being drawn: each with the place of its block
-        self._waiting: list[tuple[QTextCursor, Run, QTextCharFormat, int]] = []
+        self._waiting = WaitingFormulas(document)
         self._failed = False  # some of them cannot be drawn
         self._width = 0.0  # of the column
         self._columns: dict[int, list[float]] = {}  # of each table, the widths that its columns would like
@@ -146,9 +144,10 @@ class DocumentWriter:
             cursor.setBlockFormat(self._block_format(self._blocks[-1], count - 1))
         for index in [index for index in self.tables if index >= count]:
             del self.tables[index], self._columns[index]
-        for places in (self.decorated, self.formulas):
-            while places and places[-1] >= count:
-                places.pop()
+        for index in [index for index in self.formulas if index >= count]:
+            del self.formulas[index]
+        while self.decorated and self.decorated[-1] >= count:
+            self.decorated.pop()
         for number, span in list(self.code_spans.items()):
             if span.last >= count:
                 del self.code_spans[number]
@@ -175,10 +174,8 @@ class DocumentWriter:
             else:
                 cursor.insertBlock(block_format, self._formats.char_format(block, Run("")))
             self._places.append(_Place(cursor.position(), end))
-            self._insert_runs(cursor, block, self._all_runs(block))
+            self._insert_runs(cursor, block, self._all_runs(block), index)
         self._blocks.append(block)
-        if block.kind is Kind.MATHS:
-            self.formulas.append(index)
         if block.kind is Kind.RULE or (block.quotes and block.kind is not Kind.TABLE):
             self.decorated.append(index)
         if block.code >= 0:
@@ -202,13 +199,13 @@ class DocumentWriter:
             kept += 1
         rest = new[kept:]
         if kept < min(len(old), len(new)) and replace(old[kept], text=new[kept].text) == new[kept]:
-            common = _common(old[kept].text, new[kept].text)
+            common = common_length(old[kept].text, new[kept].text)
             length += length_of(replace(old[kept], text=old[kept].text[:common]))
             rest = (replace(new[kept], text=new[kept].text[common:]), *new[kept + 1 :])
         cursor.setPosition(self._places[index].start + length)
         cursor.movePosition(QTextCursor.MoveOperation.End, QTextCursor.MoveMode.KeepAnchor)
         cursor.removeSelectedText()
-        self._insert_runs(cursor, block, rest)
+        self._insert_runs(cursor, block, rest, index)
         if block.kind is Kind.CODE:
             cursor.setBlockFormat(self._block_format(block, index))
         self._blocks[index] = block
@@ -216,7 +213,7 @@ class DocumentWriter:
             self.code_spans[block.code] = self._with_line(self.code_spans[block.code], index, block)
 
     def _with_line(self, span: CodeSpan | None, index: int, block: Block) -> CodeSpan:
-        columns = _columns(block)
+        columns = columns_of(block)
         if span is None:
             return CodeSpan(index, index, block.language, index, columns)
         if columns > span.columns:
@@ -230,18 +227,18 @@ class DocumentWriter:
     def _all_runs(self, block: Block) -> tuple[Run, ...]:
         return (Run(f"{block.marker}\t"), *block.runs) if block.marker else block.runs
 
-    def _insert_runs(self, cursor: QTextCursor, block: Block, runs: tuple[Run, ...]) -> None:
+    def _insert_runs(self, cursor: QTextCursor, block: Block, runs: tuple[Run, ...], index: int) -> None:
+        in_table = block.kind is Kind.TABLE
+        if block.kind is Kind.MATHS:
+            self.formulas[index] = None
         for run in runs:
             look = self._formats.char_format(block, run)
             if not run.maths:
                 cursor.insertText(run.text.replace("\n", "\u2028"), look)
                 continue
-            place = QTextCursor(cursor)
-            place.setKeepPositionOnInsert(True)
-            formula = formula_format(run, look)
-            cursor.insertText(OBJECT, formula)
-            if block.kind is Kind.TABLE or not is_drawn(formula):  # its column is as wide as the source
-                self._waiting.append((place, run, look, len(self._blocks)))
+            width = self._waiting.insert(cursor, run, look, index, in_table)
+            if not in_table:
+                self.formulas[index] = max(self.formulas.get(index) or 0.0, width)
 
     def _insert_table(self, cursor: QTextCursor, block: Block) -> None:
         index = len(self._blocks)
@@ -295,41 +292,32 @@ class DocumentWriter:
     @property
     def waits_for_formulas(self) -> bool:
         """Whether some formulas are not drawn yet."""
-        return bool(self._waiting)
+        return len(self._waiting) > 0
 
-    def draw_formulas(self) -> tuple[bool, bool]:
-        """Show the formulas that have been drawn by now.
+    def hurry_formulas(self, first: int, last: int) -> None:
+        """Have those drawn first that stand from one place of the document to another."""
+        self._waiting.hurry(first, last)
+
+    def draw_formulas(self) -> tuple[int | None, bool]:
+        """Show some of the formulas that have been drawn by now.
 
         Returns:
-            Whether there were any; and, once none is waited for, whether any cannot be drawn.
+            The first block where one is shown; and, once none is waited for, whether any cannot be drawn.
         """
-        waiting, self._waiting = self._waiting, []
-        shown, widened = 0, set[int]()
         cursor = QTextCursor(self._document)
         cursor.beginEditBlock()
-        for place, run, look, index in waiting:
-            if shown == _FORMULAS_A_STEP or not FORMULAS.is_known(run.maths, run.display):
-                FORMULAS.find(run.maths, run.display)
-                self._waiting.append((place, run, look, index))
-                continue
-            place.setPosition(place.position())  # the anchor has moved on with the text
-            place.movePosition(QTextCursor.MoveOperation.NextCharacter, QTextCursor.MoveMode.KeepAnchor)
-            if place.selectedText() != OBJECT:
-                continue  # it was written anew since
-            formula = formula_format(run, look)
-            if is_drawn(formula):
-                shown += 1
-                place.setCharFormat(formula)
-                widened |= {index} & self.tables.keys()
+        shown = self._waiting.show(_FORMULAS_A_STEP)
+        for index, width in shown.widths.items():
+            if index in self.tables:
+                self._columns[index] = self._wanted_widths(self._blocks[index])
+                self._fit_table(index)
             else:
-                self._failed = True
-        for index in widened:
-            self._columns[index] = self._wanted_widths(self._blocks[index])
-            self._fit_table(index)
+                self.formulas[index] = max(self.formulas.get(index) or 0.0, width)
         cursor.endEditBlock()
+        self._failed |= shown.failed
         failed = self._failed and not self._waiting
         self._failed = self._failed and not failed
-        return shown > 0, failed
+        return min(shown.widths, default=None), failed
 
     def set_wrapped(self, number: int, wrapped: bool) -> None:
         """Break a code block's long lines, or let them run on."""
@@ -347,25 +335,10 @@ class DocumentWriter:
         if alignment in _ALIGNMENTS:
             look.setAlignment(_ALIGNMENTS[alignment])
         cursor.setBlockFormat(look)
-        self._insert_runs(cursor, Block(Kind.TABLE, level=int(header)), runs)
+        self._insert_runs(cursor, Block(Kind.TABLE, level=int(header)), runs, len(self._blocks))
         if header:
             place.setFormat(self._formats.header_cell_format())
 
 
 def _differ_in_runs(old: Block, new: Block) -> bool:
     return old.kind is not Kind.TABLE and replace(old, runs=new.runs) == new
-
-
-def _columns(block: Block) -> int:
-    """Estimate how wide a line of code is: characters of East Asia and emoji take two columns."""
-    text = "".join(run.text for run in block.runs)
-    if not text.isascii():
-        return sum(2 if character > "\u10ff" else 1 for character in text.expandtabs(4))
-    return len(text.expandtabs(4))
-
-
-def _common(one: str, other: str) -> int:
-    shorter = min(len(one), len(other))
-    if one[:shorter] == other[:shorter]:
-        return shorter
-    return next(place for place in range(shorter) if one[place] != other[place])

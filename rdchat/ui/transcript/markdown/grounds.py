@@ -11,6 +11,7 @@ from rdchat.ui.transcript.markdown.sideways.bar import BAR_HEIGHT
 from rdchat.ui.transcript.markdown.sideways.wide_parts import WidePart
 
 _MOST_BARS = 40  # of nested quotes
+_BAR_BELOW_TEXT = 4  # so that it does not touch the letters
 
 
 class Grounds:
@@ -80,18 +81,31 @@ class Grounds:
         for rows in self._tables():
             if rows[-1] >= first:
                 parts[rows[0]] = self._wide_table(rows, width)
-        for index in self._writer.formulas:
-            if index >= first:
+        for index, needed in self._writer.formulas.items():
+            # most are known to be narrow: asking the layout of each took 20 ms for 400 of them
+            if index >= first and (needed is None or needed > self._room(index, width)):
                 parts[index] = self._wide_formula(index, width)
         return parts
+
+    def room_below(self, width: int) -> int:
+        """Return how much room the last block needs below its text."""
+        last = len(self._writer.blocks()) - 1
+        wide = last in self._writer.formulas and (self._writer.formulas[last] or 0.0) > self._room(last, width)
+        return CODE_PAD if wide or (last >= 0 and self._writer.blocks()[last].code >= 0) else 0
+
+    def _room(self, index: int, width: int) -> int:
+        """Return how wide a formula may be that surely fits into its block."""
+        return width - self._left(self._writer.blocks()[index]) - 2 * list_indent(self._theme)
 
     def _wide_formula(self, index: int, width: int) -> WidePart:
         block = self._writer.text_block(index)
         rect = self._document.documentLayout().blockBoundingRect(block).toRect()
-        line, left = block.layout().lineAt(0), round(block.blockFormat().leftMargin())
+        layout, left = block.layout(), round(block.blockFormat().leftMargin())
         area = QRect(left, rect.top(), width - left, rect.height())
-        needed = round(line.naturalTextWidth()) if line.isValid() else 0
-        return WidePart(_tr("Scroll formula sideways"), area, needed, area.bottom() - 1)
+        lines = (layout.lineAt(number) for number in range(layout.lineCount()))
+        needed = round(max((line.naturalTextWidth() for line in lines), default=0.0))
+        below = 0 if self._writer.blocks()[index].kind is Kind.MATHS else _BAR_BELOW_TEXT
+        return WidePart(_tr("Scroll formula sideways"), area, needed, area.bottom() - 1 + below)
 
     def _wide_code(self, span: CodeSpan, width: int) -> WidePart:
         ground = self.code(span, width).toRect()

@@ -7,7 +7,9 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
+from PySide6.QtCore import QCoreApplication
 
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.footnotes import enable_footnotes
@@ -87,6 +89,7 @@ class MarkdownParser:
     @cached_property
     def _markdown(self) -> MarkdownIt:
         markdown = _AnyLink("commonmark", {"html": False}).enable(["table", "strikethrough"])
+        markdown.block.ruler.before("table", "deep", _deep)
         enable_footnotes(markdown)
         enable_maths(markdown)
         return markdown
@@ -108,6 +111,20 @@ class MarkdownParser:
         children: list[Token] = []
         self._markdown.inline.parse(content, self._markdown, env, children)
         return inline_runs(children)
+
+
+def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Read what stands too deep in quotes and lists as it was written; markdown-it would leave it out."""
+    if state.level < state.md.options.maxNesting - 2:  # a list takes two levels
+        return False
+    if not silent:
+        state.line = end
+        state.push("paragraph_open", "p", 1).map = [start, end]
+        token = state.push("inline", "", 0)
+        token.content = state.getLines(start, end, state.blkIndent, False).strip()
+        token.map, token.children = [start, end], []
+        state.push("paragraph_close", "p", -1)
+    return True
 
 
 class PlainParser:
@@ -185,7 +202,7 @@ class _Walk:
             indent=self._nesting.count("l"),
             nesting=self._nesting if "lq" in self._nesting else "",  # else all quotes are outside of all lists
             marker=self._marker,
-            note=self._note,
+            note=block.note or self._note,
             tight=tight,
         )
         self.parsed.blocks.append(block)
@@ -291,6 +308,8 @@ class _Walk:
         if width <= _MOST_COLUMNS and width * len(rows) <= _MOST_CELLS:
             self._add(Block(Kind.TABLE, rows=rows, alignments=tuple(self._alignments)))
             return
+        note = QCoreApplication.translate("MarkdownParser", "This table is too large to be drawn: here are its rows.")
+        self._add(Block(Kind.TEXT, (Run(note, italic=True),), note=True))
         for place, row in enumerate(rows):
             runs = merged(run for cell in row for run in (*cell, Run(" | ")))
             self._add(Block(Kind.TEXT, runs, tight=place > 0))

@@ -27,7 +27,6 @@ from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWrit
 from rdchat.ui.transcript.markdown.grounds import Grounds
 from rdchat.ui.transcript.markdown.hit_marks import HitMarks
 from rdchat.ui.transcript.markdown.maths.formula_object import OBJECT, FormulaObject, source_of
-from rdchat.ui.transcript.markdown.metrics import CODE_PAD
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.sideways.wide_parts import Sideways
 
@@ -162,14 +161,18 @@ class TextBody(QTextBrowser):
             self._highlighter.add(span.language, self._writer.text_block(span.first), lines)
 
     def _finish(self, deadline: float) -> Work:
-        """Show the formulas that came from their thread, and colour code."""
+        """Show the formulas that are drawn by now, those in view first, and colour code."""
         left = self._colour(deadline)
         if not self._writer.waits_for_formulas:
             return left
+        seen = self.viewport().visibleRegion().boundingRect()
+        if not seen.isEmpty():
+            first, last = (self.cursorForPosition(place).position() for place in (seen.topLeft(), seen.bottomRight()))
+            self._writer.hurry_formulas(first, last)
         shown, failed = self._writer.draw_formulas()
-        if shown:
+        if shown is not None:
             self._natural = None
-            self._place_headers()
+            self._place_headers(shown)
         if failed:
             self._stream = BlockStream(self._parser)  # which takes their source for text
             self._unread = True
@@ -207,9 +210,7 @@ class TextBody(QTextBrowser):
             document.setTextWidth(width)
         if fitted:
             self._place_headers()
-        blocks = self._writer.blocks()
-        below = CODE_PAD if blocks and blocks[-1].code >= 0 else 0
-        return round(document.size().height() + 0.49) + below
+        return round(document.size().height() + 0.49) + self._grounds.room_below(width)
 
     def natural_width(self, most: int) -> int:
         """Return the width of the longest line, up to `most`."""

@@ -19,8 +19,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtSvg import QSvgRenderer
 
+from rdchat.chat.formulas.formula import INK, UNITS, Formula
 from rdchat.ui.transcript.markdown.blocks import Run
-from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS, INK, UNITS, Formula
+from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
 
 OBJECT = "\ufffc"
 _KIND = QTextFormat.ObjectTypes.UserObject.value + 1
@@ -64,6 +65,11 @@ def is_drawn(look: QTextCharFormat) -> bool:
     return look.boolProperty(_DRAWN)
 
 
+def width_of(look: QTextCharFormat) -> float:
+    """Return the width of a formula's character in pixels."""
+    return look.doubleProperty(_WIDTH)
+
+
 def source_of(look: QTextCharFormat) -> str:
     """Return the source of a formula by its character's format."""
     return str(look.property(_SOURCE) or OBJECT)
@@ -73,7 +79,11 @@ def source_of(look: QTextCharFormat) -> str:
 def font_of_descent(descent: int) -> QFont:
     """Return a font that hangs below the baseline by so many pixels."""
     font = QFont()
-    for size in range(1, 8 * _LARGEST_DEPTH):
+    font.setPixelSize(_LARGEST_DEPTH)
+    share = QFontMetricsF(font).descent() / _LARGEST_DEPTH
+    # sizes far below need no look: each takes Qt up to a millisecond
+    lowest = max(1, int((min(descent, _LARGEST_DEPTH) - 2) / max(share, 0.05)))
+    for size in range(lowest, 20 * _LARGEST_DEPTH):
         font.setPixelSize(size)
         if QFontMetrics(font).descent() >= min(descent, _LARGEST_DEPTH):
             break

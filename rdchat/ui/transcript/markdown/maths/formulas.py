@@ -1,53 +1,41 @@
-"""Turns TeX into pictures of formulas, in a thread of its own, each once."""
+"""The pictures of formulas: each is asked for once, drawn in a process of its own, and kept."""
 
-import re
-import sys
+import atexit
 import threading
-from collections import deque
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Iterable
 
-UNITS = 20.0  # the font size that pictures are made for, in their own pixels; rows stand 3 of them apart
-INK = "#010203"  # what stands for the text's colour in a picture
+from rdchat.chat.formulas.formula import Formula
+from rdchat.chat.formulas.formula_drawer import FormulaDrawer
+
 _MOST = 4000  # pictures that are kept
-_SWITCH_S = 0.0001
-_WIDEST = 20_000.0  # of a picture, in its own pixels
-_LABEL = re.compile(r"\\(?:label\{[^{}]*\}|nonumber\b|notag\b)")
-_TAG = re.compile(r"\\tag\*?\{([^{}]*)\}")
-_ALIGNED = re.compile(r"\\(begin|end)\{(?:align|alignat|eqnarray|multline|split)\*?\}(?:\{\d\})?")
-_GATHERED = re.compile(r"\\(begin|end)\{gather\*?\}")
-_WRAPPER = re.compile(r"\\(?:begin|end)\{(?:equation|displaymath|math)\*?\}")
-_UNKNOWN = re.compile(r"<m[io][^>]*>\\[A-Za-z]+</m[io]>|<m[io]>\\</m[io]>")
-
-
-@dataclass(frozen=True, slots=True)
-class Formula:
-    """A picture.
-
-    Attributes:
-        svg: Outlines only, drawn in `INK`.
-        width: In its own pixels, as are the others.
-        ascent: From the baseline up.
-        depth: From the baseline down.
-    """
-
-    svg: str
-    width: float
-    ascent: float
-    depth: float
-
+_IDLE_S = 60.0  # without a formula, after which the process ends
+_END_S = 2.0
 
 Key = tuple[str, bool]  # TeX, and whether it stands on its own
 
 
-class FormulaLibrary:
-    """Formulas by their TeX. A text asks for them, and looks again until they are there."""
+class _ClosedError(Exception):
+    """The app ends."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+
+class FormulaLibrary:
+    """Formulas by their TeX. A text asks for them, and looks again until they are there.
+
+    Args:
+        drawer: Draws one; used on the library's own thread alone.
+        idle_s: How long the drawer is kept without anything to draw.
+    """
+
+    def __init__(self, drawer: FormulaDrawer | None = None, idle_s: float = _IDLE_S) -> None:
+        self._drawer = drawer or FormulaDrawer()
+        self._idle_s = idle_s
+        self._changed = threading.Condition()
         self._known: dict[Key, Formula | None] = {}
-        self._wanted: deque[Key] = deque()
-        self._asked: set[Key] = set()
-        self._running = False
+        self._wanted: OrderedDict[Key, None] = OrderedDict()  # the next one first
+        self._drawn_now: Key | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
 
     def find(self, tex: str, display: bool) -> Formula | None:
         """Return a formula's picture; None while it is not drawn, or where it cannot be. Asks for it."""
@@ -65,64 +53,61 @@ class FormulaLibrary:
         """Whether it was drawn, or tried in vain."""
         return (tex, display) in self._known
 
+    def hurry(self, keys: Iterable[Key]) -> None:
+        """Draw these before all others, in their order: they are in view."""
+        with self._changed:
+            for key in reversed([key for key in keys if key in self._wanted]):
+                self._wanted.move_to_end(key, last=False)
+
+    def close(self) -> None:
+        """End the drawing, for the app ends. Idempotent."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(_END_S)
+
     def _ask(self, key: Key) -> None:
-        with self._lock:
-            if key in self._asked:
+        with self._changed:
+            if key in self._wanted or key == self._drawn_now or self._closed:
                 return
-            self._asked.add(key)
-            self._wanted.append(key)
-            if self._running:
-                return
-            self._running = True
-        threading.Thread(target=self._work, name="formulas", daemon=True).start()
+            self._wanted[key] = None
+            self._changed.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="formulas", daemon=True)
+                self._thread.start()
+                atexit.register(self.close)
 
     def _work(self) -> None:
-        # what else runs, above all the window, waits for Python's lock at most so long each time that it wants it
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_S)
         try:
-            self._draw_wanted()
-        finally:
-            sys.setswitchinterval(before)
+            while True:
+                key = self._next()
+                formula = self._drawer.draw(*key, self._check)
+                with self._changed:
+                    self._known[key] = formula
+                    self._drawn_now = None
+                    if len(self._known) > _MOST:
+                        del self._known[next(iter(self._known))]
+        except _ClosedError:
+            self._drawer.close()
 
-    def _draw_wanted(self) -> None:
+    def _check(self) -> None:
+        if self._closed:
+            raise _ClosedError
+
+    def _next(self) -> Key:
+        """Wait for what is wanted next; the drawer ends where that takes long."""
+        idle: float | None = self._idle_s
         while True:
-            with self._lock:
-                if not self._wanted:
-                    self._running = False
-                    return
-                key = self._wanted.popleft()
-            formula = draw_formula(*key)
-            with self._lock:
-                self._known[key] = formula
-                self._asked.discard(key)
-                if len(self._known) > _MOST:
-                    del self._known[next(iter(self._known))]
-
-
-def draw_formula(tex: str, display: bool) -> Formula | None:
-    """Return a formula's picture; None for one that cannot be drawn whole."""
-    import ziamath  # noqa: PLC0415  # takes 0.4 s
-
-    ziamath.config.svg2 = False  # glyphs as outlines: QtSvg knows no symbols
-    try:
-        maths = ziamath.Latex(_prepared(tex), size=UNITS, color=INK, inline=not display, margin=0)
-        if _UNKNOWN.search(maths.mathmlstr()):
-            return None
-        width, height = maths.getsize()
-        depth = -maths.getyofst()
-        svg = maths.svg()
-    except Exception:  # whatever it is that a model wrote: the source is shown instead
-        return None
-    if not (0 < width < _WIDEST and 0 < height < _WIDEST):
-        return None
-    return Formula(svg, width, height - depth, depth)
-
-
-def _prepared(tex: str) -> str:
-    """Return TeX without what numbers equations."""
-    tex = _TAG.sub(r"\\qquad\\text{(\1)}", _LABEL.sub("", _WRAPPER.sub("", tex)))
-    return _GATHERED.sub(r"\\\1{gathered}", _ALIGNED.sub(r"\\\1{aligned}", tex))
+            with self._changed:
+                come = self._changed.wait_for(lambda: self._wanted or self._closed, idle)
+                self._check()
+                if self._wanted:
+                    self._drawn_now, _ = self._wanted.popitem(last=False)
+                    return self._drawn_now
+            if not come:
+                self._drawer.close()
+                idle = None
 
 
 FORMULAS = FormulaLibrary()

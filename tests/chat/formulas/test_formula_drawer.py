@@ -1,0 +1,109 @@
+"""The process that draws formulas: its limits, its end, and what happens where it crashes."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rdchat import host
+from rdchat.chat.formulas.formula_drawer import FormulaDrawer
+from rdchat.inference.prompts.frames import framed, read_frame
+
+# answers a formula's own length as its width, and misbehaves where the formula says so
+_CHILD = """
+import json, os, sys, time
+from pathlib import Path
+from rdchat.inference.prompts.frames import read_frame, write_frame
+output = sys.stdout.buffer
+write_frame(output, b'{"ready": true}')
+while (frame := read_frame(sys.stdin.buffer)) is not None:
+    tex = json.loads(frame)["tex"]
+    seen = Path(sys.argv[1])
+    seen.write_text(seen.read_text() + tex + "\\n")
+    if tex == "hang":
+        time.sleep(60)
+    if tex == "grow":
+        taken = bytearray(300 << 20)
+        taken[::4096] = bytes(len(taken[::4096])).replace(b"\\0", b"x")
+        time.sleep(60)
+    if tex == "crash" or (tex == "crash once" and seen.read_text().count(tex) == 1):
+        os.abort()
+    write_frame(output, json.dumps({"formula": {"svg": "", "width": len(tex), "ascent": 1, "depth": 0}}).encode())
+"""
+
+
+@pytest.fixture
+def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Have another child in the place of the real one; return the formulas that were sent to it."""
+    record = tmp_path / "seen"
+    record.touch()
+    monkeypatch.setattr(host, "child_command", lambda _name: [sys.executable, "-c", _CHILD, str(record)])
+    return lambda: record.read_text().split("\n")[:-1]
+
+
+def test_one_that_takes_too_long_is_given_up_and_the_next_is_drawn(seen: Callable[[], list[str]]) -> None:
+    drawer = FormulaDrawer(seconds=0.3)
+    assert drawer.draw("hang", True) is None
+    assert drawer.draw("fine", True) is not None
+    assert seen() == ["hang", "fine"]
+    drawer.close()
+
+
+def test_one_that_takes_too_much_memory_is_given_up(seen: Callable[[], list[str]]) -> None:
+    drawer = FormulaDrawer(seconds=30, memory_bytes=100 << 20)
+    assert drawer.draw("grow", True) is None
+    assert seen() == ["grow"]
+    assert drawer.pid is None
+
+
+def test_one_that_crashes_the_process_is_tried_once_more(seen: Callable[[], list[str]]) -> None:
+    drawer = FormulaDrawer(seconds=30)
+    assert drawer.draw("crash", True) is None
+    assert drawer.draw("crash once", True) is not None
+    assert seen() == ["crash"] * 2 + ["crash once"] * 2
+    drawer.close()
+
+
+def test_a_process_that_never_answers_is_not_started_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = []
+    monkeypatch.setattr(host, "child_command", lambda name: starts.append(name) or ["/nowhere/program"])
+    drawer = FormulaDrawer()
+    assert [drawer.draw(tex, True) for tex in "abcdef"] == [None] * 6
+    assert starts == ["formulas"] * 4
+
+
+def test_the_apps_own_process_draws_and_ends_with_its_input_in_the_midst_of_a_formula() -> None:
+    process = subprocess.Popen(host.child_command("formulas"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert read_frame(process.stdout) == b'{"ready": true}'
+    for tex in ("x^2", r"\nosuchthing"):
+        process.stdin.write(framed(json.dumps({"tex": tex, "display": True, "seconds": 30}).encode()))
+    process.stdin.flush()
+    first, second = read_frame(process.stdout), read_frame(process.stdout)
+    assert json.loads(first or b"")["formula"]["width"] > 10
+    assert json.loads(second or b"") == {"formula": None}
+    slow = r"\begin{pmatrix}" + r"\frac{a}{b} & " * 140 + r"\end{pmatrix}"
+    for _ in range(300):  # minutes of work
+        process.stdin.write(framed(json.dumps({"tex": slow, "display": True, "seconds": 30}).encode()))
+    process.stdin.close()
+    assert process.wait(20) == 0
+    process.stdout.close()
+
+
+def test_the_process_does_not_outlive_the_one_that_asks() -> None:
+    code = (
+        "from rdchat.chat.formulas.formula_drawer import FormulaDrawer as D; d = D();"
+        "d.draw('x', True); print(d.pid, flush=True); import time; time.sleep(60)"
+    )
+    asking = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert asking.stdout is not None
+    child = psutil.Process(int(asking.stdout.readline()))
+    asking.kill()
+    asking.wait()
+    asking.stdout.close()
+    child.wait(20)  # raises where it goes on

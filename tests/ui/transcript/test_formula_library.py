@@ -1,0 +1,80 @@
+"""Formulas are drawn in the order in which they are needed, in a process that does not idle forever."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.formulas.formula import Formula
+from rdchat.chat.formulas.formula_drawer import FormulaDrawer
+from rdchat.ui.transcript.markdown.maths.formulas import FormulaLibrary
+
+
+class Drawer(FormulaDrawer):
+    """Draws nothing, and waits before each formula until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_draw = threading.Semaphore(0)
+        self.begun: list[str] = []
+        self.closed = 0
+
+    def draw(self, tex: str, display: bool, waiting: Callable[[], None] = lambda: None) -> Formula | None:
+        self.begun.append(tex)
+        while not self.may_draw.acquire(timeout=0.01):
+            waiting()
+        return None if tex == "bad" else Formula("", 1, 1, 0)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def drawer() -> Drawer:
+    return Drawer()
+
+
+@pytest.fixture
+def library(drawer: Drawer) -> Iterator[FormulaLibrary]:
+    library = FormulaLibrary(drawer, idle_s=0.05)
+    yield library
+    library.close()
+
+
+def test_those_in_view_come_first(qtbot: QtBot, drawer: Drawer, library: FormulaLibrary) -> None:
+    library.find("a", True)
+    qtbot.waitUntil(lambda: drawer.begun == ["a"])
+    for tex in "bcdeb":
+        library.find(tex, True)
+    library.hurry([("d", True), ("e", True), ("unknown", True)])
+    drawer.may_draw.release(5)
+    qtbot.waitUntil(lambda: library.is_known("c", True))
+    assert drawer.begun == list("adebc")
+
+
+def test_what_cannot_be_drawn_is_not_tried_again(qtbot: QtBot, drawer: Drawer, library: FormulaLibrary) -> None:
+    drawer.may_draw.release(9)
+    library.find("bad", True)
+    qtbot.waitUntil(lambda: library.cannot_draw("bad", True))
+    assert library.find("bad", True) is None
+    assert library.find("good", True) is None
+    qtbot.waitUntil(lambda: library.find("good", True) is not None)
+    assert drawer.begun == ["bad", "good"]
+
+
+def test_the_process_ends_when_there_is_nothing_to_draw(qtbot: QtBot, drawer: Drawer, library: FormulaLibrary) -> None:
+    drawer.may_draw.release(2)
+    library.find("a", True)
+    qtbot.waitUntil(lambda: drawer.closed == 1)
+    library.find("b", True)
+    qtbot.waitUntil(lambda: library.is_known("b", True))
+
+
+def test_closing_ends_it_in_the_midst_of_a_formula(qtbot: QtBot, drawer: Drawer, library: FormulaLibrary) -> None:
+    library.find("a", True)
+    qtbot.waitUntil(lambda: drawer.begun == ["a"])
+    library.close()
+    assert drawer.closed == 1
+    library.find("b", True)
+    assert drawer.begun == ["a"]
