@@ -10,6 +10,7 @@ from rdchat.chat.conversation import Message
 from rdchat.chat.reading_places import ReadingPlace
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.cut_mark import CutMark
+from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 _NEAR_END = 12  # pixels from the end that still count as being there
@@ -92,6 +93,18 @@ class MessageColumn(QScrollArea):
 
     def widget_of(self, message_id: int) -> MessageWidget | None:
         return self._widgets.get(message_id)
+
+    @property
+    def selected_body(self) -> TextBody | None:
+        """The text in which something is selected: the one with the keyboard, else the last one; None without any."""
+        bodies = [body for widget in self.widgets() for body in widget.bodies]
+        selected = [body for body in bodies if body.textCursor().hasSelection()]
+        return next((body for body in selected if body.hasFocus()), selected[-1] if selected else None)
+
+    def focus_last(self) -> None:
+        """Give the last message the keyboard."""
+        if widgets := list(self.widgets()):
+            widgets[-1].body.setFocus()
 
     def widgets(self) -> Iterator[MessageWidget]:
         yield from self._widgets.values()

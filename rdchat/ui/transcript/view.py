@@ -171,19 +171,14 @@ class TranscriptView(QWidget):
 
     def focus_last(self) -> None:
         """Give the last message the keyboard."""
-        widgets = list(self._column.widgets())
-        if widgets:
-            widgets[-1].body.setFocus()
+        self._column.focus_last()
 
     def quote_selection(self) -> bool:
         """Have what is selected in a message quoted; False where nothing is."""
-        bodies = [body for widget in self._column.widgets() for body in widget.bodies]
-        selected = [body for body in bodies if body.textCursor().hasSelection()]
-        if not selected:
-            return False
-        chosen = next((body for body in selected if body.hasFocus()), selected[-1])
-        self.quote_requested.emit(as_markdown(chosen.selected_blocks()))
-        return True
+        body = self._column.selected_body
+        if body is not None:
+            self.quote_requested.emit(as_markdown(body.selected_blocks()))
+        return body is not None
 
     def scroll_to_end(self) -> None:
         if not self._window.at_end:
