@@ -223,9 +223,6 @@ class TranscriptView(QWidget):
             self._draw_first()
         return found
 
-    def _show_asked(self) -> None:
-        self.scroll_to_end()  # the new version may stand far below the old one
-
     # --- the window of widgets
 
     def _show_window(self) -> bool:
@@ -269,7 +266,7 @@ class TranscriptView(QWidget):
         widget.branch_requested.connect(self.branch_requested)
         widget.file_requested.connect(self.file_requested)
         for asked in (widget.edit_submitted, widget.regenerate_requested):
-            asked.connect(self._show_asked)  # after what answers it above
+            asked.connect(self.scroll_to_end)  # after what answers it above: it may stand far below the old version
         widget.height_changed.connect(self._column.place_around)
         widget.work_added.connect(self._wake)
         widget.mark(self._hits.matcher)
