@@ -43,7 +43,9 @@ def test_a_disk_that_fills_up_keeps_what_is_there(hub: HubServer, disk: SmallDis
     filler.unlink()
     folder, standing = download()
     check_whole(folder, files)
-    assert standing.fetched_bytes == len(files["model.safetensors"]) - partial
+    rest = len(files["model.safetensors"]) - partial
+    others = sum(map(len, files.values())) - len(files["model.safetensors"])  # one of them may have been under way
+    assert rest <= standing.fetched_bytes <= rest + others
 
 
 def test_so_much_stays_free(hub: HubServer, disk: SmallDisk) -> None:
