@@ -128,8 +128,9 @@ class ChatController(QObject):
         self._writer.reply_changed.connect(self._on_reply_changed)
         self._writer.reply_ended.connect(self._on_reply_ended)
         changes = (self.message_added, self.message_changed, self.transcript_changed, self.preferences.changed)
-        for changed in (*changes, self.desk.conversation_opened, self.desk.options_changed):
+        for changed in (*changes, self.desk.options_changed):
             changed.connect(self.context.meter.refresh)
+        self.desk.conversation_opened.connect(self.context.meter.begin_anew)
         self.text.transcript_changed.connect(self.transcript_changed)
         self.text.notice_raised.connect(self.notice_raised)
         self.files.changed.connect(self.context.meter.refresh)

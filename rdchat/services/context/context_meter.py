@@ -92,7 +92,7 @@ class ContextMeter(QObject):
         self._engine, self._model, self.open_path, self._texts = engine, model, open_path, texts
         self._typed = ""
         self._use: ContextUse | None = None
-        self._counted: ModelInfo | None = None  # whose tokenizer counts now
+        self._counted: ModelInfo | None = None  # whose tokenizer counts now; None where it is for another chat
         self._stale = False  # something changed while it was counted
         self._began, self._closed = 0.0, False
         self._changes = self._seen = self._told = 0  # changes: all, up to the count under way, up to `use`
@@ -125,6 +125,14 @@ class ContextMeter(QObject):
         if text.strip() != self._typed:
             self._typed = text.strip()
             self._wait()
+
+    @Slot()
+    def begin_anew(self) -> None:
+        """Another chat was opened: what was counted of the last one says nothing of it."""
+        self._counted = None
+        self._show(None)
+        self._timer.setInterval(_QUIET_MS)
+        self.refresh()
 
     @Slot()
     def refresh(self) -> None:
@@ -174,7 +182,7 @@ class ContextMeter(QObject):
     @Slot(object)
     def _take(self, use: ContextUse) -> None:
         self._told = self._seen
-        self._show(use if self._counted is self._model.info else None)
+        self._show(use if self._counted is not None and self._counted is self._model.info else None)
         self._go_on()
 
     @Slot(RdchatError)
@@ -184,7 +192,8 @@ class ContextMeter(QObject):
 
     def _go_on(self) -> None:
         took_ms = (time.monotonic() - self._began) * 1000
-        self._timer.setInterval(max(_QUIET_MS, round(took_ms * (_SHARE - 1))))
+        is_another = self._counted is None  # another chat is waiting to be counted
+        self._timer.setInterval(_QUIET_MS if is_another else max(_QUIET_MS, round(took_ms * (_SHARE - 1))))
         if self._stale:
             self._stale = False
             self._wait()

@@ -51,6 +51,25 @@ def test_a_count_that_takes_long_is_not_joined_by_others(window: Window, engine:
     wait_for(window, 3)
 
 
+def test_what_was_counted_of_another_chat_is_not_shown(window: Window, engine: ScriptedEngine) -> None:
+    """A count that took long held the next one back, and the new chat was called too long meanwhile."""
+    wait_for(window, 0)
+    window.ask("one two")
+    wait_for(window, 6)
+    meter: ContextMeter = window.controller.context.meter
+    engine.count_gate.shut()
+    meter.set_typed("a")
+    window.qtbot.waitUntil(lambda: engine.count_gate.is_waiting, timeout=WAIT_MS)
+    window.qtbot.wait(300)
+    window.controller.desk.new_chat()
+    assert meter.use is None
+    seen: list[ContextUse | None] = []
+    meter.changed.connect(lambda: seen.append(meter.use))
+    engine.count_gate.open()
+    wait_for(window, 2)  # what is typed, in the new chat
+    assert [use.tokens for use in seen if use] == [2]
+
+
 def test_more_than_the_context_is_said_without_a_number(window: Window, engine: ScriptedEngine) -> None:
     engine.count_error = PromptTooLongError("Too long.")
     window.controller.context.meter.set_typed("x")
