@@ -16,7 +16,7 @@ from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_history import told
 from tests.chat.conftest import OpenStore
-from tests.chat.test_store import STATISTICS
+from tests.chat.statistics_samples import STATISTICS
 
 COUNT = 130
 

@@ -6,23 +6,10 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams
 from tests.chat.conftest import OpenStore
-
-STATISTICS = Statistics(
-    prompt_tokens=12,
-    cached_prompt_tokens=3,
-    generated_tokens=40,
-    prefill_ms=10.5,
-    ttft_ms=11.25,
-    decode_ms=400.125,
-    target_calls=39,
-    host_syncs=40,
-    peak_memory_bytes=2**40,
-    context_tokens=52,
-    ledger=(LedgerEntry("prefill", "", 1, 10.5), LedgerEntry("verify", "decode", 39, 390.0)),
-)
+from tests.chat.statistics_samples import STATISTICS
 
 
 def reply(store: ConversationStore, seed: int | None = None) -> int:
