@@ -5,14 +5,13 @@ and holds nothing that is worth keeping: `file_reader` ends it where it takes to
 """
 
 import json
-import os
 import signal
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.opened_file import OpenedFile
-from rdchat.inference.prompts.frames import read_frame, write_frame
+from rdchat.inference.prompts.frames import child_streams, read_frame, write_frame
 
 
 class RequestHandler:
@@ -52,19 +51,8 @@ def _answer(handler: RequestHandler, request: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Answer requests until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    source, sink = os.fdopen(os.dup(0), "rb"), _own_output()
+    source, sink = child_streams()
     write_frame(sink, json.dumps({"ready": True}).encode())
     handler = RequestHandler()
     while (frame := read_frame(source)) is not None:
         write_frame(sink, json.dumps(_answer(handler, json.loads(frame))).encode())
-
-
-def _own_output() -> BinaryIO:
-    """Keep standard output for answers: what libraries print goes nowhere."""
-    answers = os.dup(1)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    return os.fdopen(answers, "wb")

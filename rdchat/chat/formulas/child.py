@@ -13,14 +13,12 @@ from dataclasses import asdict
 from typing import Any, BinaryIO
 
 from rdchat.chat.formulas.drawing import draw_formula
-from rdchat.inference.prompts.frames import read_frame, write_frame
+from rdchat.inference.prompts.frames import child_streams, read_frame, write_frame
 
 
 def main() -> None:
     """Answer requests until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    source, sink = os.fdopen(os.dup(0), "rb"), _own_output()
+    source, sink = child_streams()
     draw_formula("x", True)  # reads the font, which is no formula's time
     write_frame(sink, json.dumps({"ready": True}).encode())
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -42,12 +40,3 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return {"formula": asdict(formula) if formula else None}
-
-
-def _own_output() -> BinaryIO:
-    """Keep standard output for answers: what libraries print goes nowhere."""
-    answers = os.dup(1)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    return os.fdopen(answers, "wb")

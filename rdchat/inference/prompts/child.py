@@ -5,15 +5,14 @@ keeping: `watched_process` ends it where it takes too long or too much memory.
 """
 
 import json
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rdchat.inference.prompts.control_text import Marks
 from rdchat.inference.prompts.encoding import PromptTokenizer, TemplateError, TooLongError
-from rdchat.inference.prompts.frames import read_frame, write_frame
+from rdchat.inference.prompts.frames import child_streams, read_frame, write_frame
 from rdchat.inference.prompts.template_thinking import choices, drops_thoughts
 from rdchat.inference.prompts.tokenizer_files import NO_CODE, tokenizer_view
 
@@ -117,21 +116,10 @@ def _answer(answers: RequestHandler, request: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Answer requests until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    source, sink = os.fdopen(os.dup(0), "rb"), _own_output()
+    source, sink = child_streams()
     import transformers  # noqa: F401, PLC0415  takes a second, while the parent reads weights
 
     write_frame(sink, json.dumps({"ready": True}).encode())
     answers = RequestHandler()
     while (frame := read_frame(source)) is not None:
         write_frame(sink, json.dumps(_answer(answers, json.loads(frame))).encode())
-
-
-def _own_output() -> BinaryIO:
-    """Keep standard output for answers: what libraries print goes nowhere."""
-    answers = os.dup(1)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    return os.fdopen(answers, "wb")
