@@ -87,8 +87,9 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--draft-model", metavar="MODEL", help="for speculative: a smaller model with the same tokens")
     group.add_argument(
         "--drafter",
-        metavar="DRAFTER",
-        help="for drafter, auto: a drafter's folder, or hub id in the hub's cache (default: the model's own)",
+        type=_list_of(str),
+        metavar="LIST",
+        help="for drafter, auto: drafters' folders, or hub ids in the hub's cache (default: the model's own)",
     )
 
 
@@ -206,7 +207,7 @@ class _Bench:
             temperatures=args.temperature,
             dtypes=args.dtype,
             draft_model=args.draft_model,
-            drafter=args.drafter,
+            drafters=args.drafter or (None,),
         )
         return BenchPlan(
             sweep.cells(), tuple(self._prompts), args.max_tokens, args.trials, args.seed, not args.no_mlx_lm
@@ -226,8 +227,9 @@ def _check_files(args: argparse.Namespace) -> None:
     for name in (args.model, args.draft_model):
         if name is not None:
             check_model_folder(resolve_model(name, lambda _: None))
-    if args.drafter is not None and not resolve_drafter(args.drafter).is_dir():
-        raise RdchatError(f"There is no drafter folder {args.drafter}.", "Check its name.")
+    for name in args.drafter or ():
+        if not resolve_drafter(name).is_dir():
+            raise RdchatError(f"There is no drafter folder {name}.", "Check its name.")
     if args.csv is not None:
         try:
             Path(args.csv).open("a").close()
@@ -241,8 +243,9 @@ def _unwritable(name: str, error: OSError) -> RdchatError:
 
 def _modes_to_be_had(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ...]:
     """Return the modes that the loaded model can have, and those that were asked for by naming what they need."""
+    drafter = args.drafter[0] if args.drafter else None
     named = {Mode.SPECULATIVE: args.draft_model, Mode.DRAFTER: args.drafter}
-    options = engine.draft_options(DraftSettings(draft_model=args.draft_model, drafter=args.drafter)).modes
+    options = engine.draft_options(DraftSettings(draft_model=args.draft_model, drafter=drafter)).modes
     modes = [option.mode for option in options if option.available or named.get(option.mode)]
     return tuple(sorted(modes, key=lambda mode: mode is not Mode.OFF))  # plain decoding first
 

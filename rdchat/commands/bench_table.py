@@ -11,6 +11,8 @@ _COLUMNS = {
     "ratio_to_mlx_lm": ("of mlx-lm", 2),
     "tokens_per_target_call": ("tokens/call", 2),
     "acceptance_rate": ("accepted", 2),
+    "nodes_per_target_call": ("nodes/call", 1),
+    "draft_ms": ("draft ms", 1),
     "host_syncs_per_round": ("syncs/round", 2),
     "overhead": ("overhead", 2),
 }

@@ -43,6 +43,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--seed", type=int, default=0, help="the same seed makes the same drafter on a CPU")
     parser.add_argument("--prompts", metavar="FILE", help="questions to mix in: a prompt a line, or JSON lines")
     parser.add_argument("--from-my-chats", action="store_true", help="mix in the questions of your stored chats")
+    parser.add_argument("--start-from", metavar="DRAFTER", help="train this recurrent drafter further, not a fresh one")
     parser.add_argument("--epochs", type=int, help="passes over the data")
 
 
@@ -79,7 +80,7 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
 
     kind = TrainedKind(args.kind)
     tokens = (_DEFAULT_TOKENS if args.hours is None else _MOST_TOKENS) if args.tokens is None else args.tokens
-    recipe = default_recipe(kind, args.seed, tokens)
+    recipe = default_recipe(kind, args.seed, tokens, further=args.start_from is not None)
     if args.epochs is not None:
         recipe = replace(recipe, epochs=args.epochs)
     settings = TrainingSettings(
@@ -91,6 +92,7 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
         recipe=recipe,
         kind=kind,
         anyway=args.load_anyway,
+        start=paths.expanded(args.start_from, "--start-from").absolute() if args.start_from else None,
     )
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
     return replace(settings, prompts=tuple(given), asked=tuple(_asked_in_chats()) if args.from_my_chats else ())

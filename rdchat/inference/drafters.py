@@ -75,13 +75,15 @@ class Drafters:
 
     Attributes:
         auto: What the automatic mode knows.
+        most_heads: How many drafter heads are kept in memory; those used last stay.
     """
 
     def __init__(self, model: LoadedModel, load_anyway: bool = False) -> None:
         self._model = model
         self._load_anyway = load_anyway
         self._draft_models: dict[str, DraftModel] = {}
-        self._head: tuple[Path, HeadModel] | None = None  # the last one, and its folder
+        self._heads: dict[Path, HeadModel] = {}  # by folder, the last used behind the others
+        self.most_heads = 1
         self.auto = AutoState(model)
 
     def drafter_folder(self, named: str | None) -> Path | None:
@@ -157,8 +159,7 @@ class Drafters:
                 drafter = draft.drafter(prompt, request, ledger=ledger, shape_of=shape_of)
                 return ReadyDrafter(drafter, str(draft.model.info.path), rows_for)
             case Mode.DRAFTER:
-                assert self._head is not None
-                folder, head = self._head
+                folder, head = next(reversed(self._heads.items()))
                 drafter = head.drafter(prompt, request, HeadSettings.of(settings), ledger)
                 return ReadyDrafter(drafter, drafter_name(settings.drafter, folder), rows_for, head.kind)
 
@@ -166,8 +167,8 @@ class Drafters:
         """Empty what drafters keep between replies: KV caches of their own."""
         for draft in self._draft_models.values():
             draft.cache.reset()
-        if self._head is not None:
-            self._head[1].forget()
+        for head in self._heads.values():
+            head.forget()
 
     def _load_all(self, settings: DraftSettings, on_progress: Progress) -> None:
         """Load what the automatic mode can choose from: the drafter head, and a draft model that is named.
@@ -217,6 +218,8 @@ class Drafters:
         folder = self.drafter_folder(named)
         if folder is None:
             return None
-        if self._head is None or self._head[0] != folder:
-            self._head = folder, HeadModel(self._model, load_drafter(folder, self._model))
-        return self._head
+        head = self._heads.pop(folder, None)
+        while len(self._heads) >= self.most_heads:  # before another one takes memory
+            del self._heads[next(iter(self._heads))]
+        self._heads[folder] = head or HeadModel(self._model, load_drafter(folder, self._model))
+        return folder, self._heads[folder]

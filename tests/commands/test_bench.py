@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -241,10 +242,12 @@ def test_a_sweep_has_an_entry_for_each_cell(
     (tmp_path / "prompt.txt").write_text("Count to nine.")
     quick = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "4")
     arguments = ("--modes", "lookup,recurrent", "--beam-width", "1,2", "--draft-tokens", "2,4")
-    arguments += ("--model", str(small_model), "--drafter", str(drafter))
+    other = shutil.copytree(drafter, tmp_path / "other")
+    arguments += ("--model", str(small_model), "--drafter", f"{drafter},{other}")
     report = printed_json(capsys, "bench", *quick, *arguments, "--no-mlx-lm", "--temperature", "0.7")
     shapes = [(mode.get("beam_width"), mode.get("beam_length"), mode.get("draft_tokens")) for mode in report["modes"]]
-    assert shapes == [(None, None, 2), (None, None, 4), (1, 5, None), (2, 5, None)]
+    assert shapes == [(None, None, 2), (None, None, 4), *[(1, 5, None), (2, 5, None)] * 2]
+    assert [mode.get("drafter") for mode in report["modes"]] == [None, None, *[str(drafter)] * 2, *[str(other)] * 2]
     assert all(mode["identical_text"] for mode in report["modes"])
     assert all(mode["ratio_to_mlx_lm"] is None for mode in report["modes"])
 

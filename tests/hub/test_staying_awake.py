@@ -29,7 +29,7 @@ def test_a_stalled_download_lets_the_machine_sleep_until_bytes_come_again(
     monkeypatch.setattr(child, "_AWAKE_LOOK_S", 0.02)
     monkeypatch.setattr(download_queue, "AWAKE_S", 0.3)
     hub.add(NAME, small_files())
-    hub.fault("model.safetensors", Fault(stall=50_000))
+    hub.fault("model.safetensors", Fault(stall=50_000), Fault(stall=50_000))  # the rest alone would come in no time
     asyncio.run(download_and_watch(awake))
     assert awake[:4] == ["held", "let go"] * 2, "it slept in the stall"
 

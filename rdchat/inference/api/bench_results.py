@@ -68,6 +68,7 @@ class BenchRun:
         baseline: Index of the plain decoding that it is compared with; its own for plain decoding itself.
         dtype: Precision that the model's weights had, which `auto` does not tell.
         overhead: Time of its first rounds over that of their drafts and target calls alone; None where not measured.
+        draft_ms: Median time of a draft alone in these rounds; None where not measured.
     """
 
     cell: int
@@ -84,6 +85,7 @@ class BenchRun:
     baseline: int = 0
     dtype: str = ""
     overhead: float | None = None
+    draft_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ FIGURES = (
     "ratio_to_mlx_lm",
     "tokens_per_target_call",
     "acceptance_rate",
+    "nodes_per_target_call",
+    "draft_ms",
     "host_syncs_per_round",
     "overhead",
 )

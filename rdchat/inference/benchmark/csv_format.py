@@ -45,7 +45,7 @@ _FOUND_COLUMNS = (
     "difference_index", "difference_plain", "difference_other", "difference_gap", "token_ids", "times_ms",
 )  # fmt: skip
 _ENVIRONMENT = ("rdchat", "mlx", "mlx_lm", "device", "model", "cores", "system")
-_LATER_COLUMNS = ("difference_rounding",)  # which files of earlier versions lack
+_LATER_COLUMNS = ("difference_rounding", "draft_ms")  # which files of earlier versions lack
 COLUMNS = _APPLE_COLUMNS + _CELL_COLUMNS + _FOUND_COLUMNS + _ENVIRONMENT + _LATER_COLUMNS
 
 _BASELINE, _CELL, _MLX_LM = "baseline", "cell", "mlx_lm"  # what a row is part of
@@ -148,6 +148,7 @@ def _found_cells(run: BenchRun) -> dict[str, Any]:
     return {
         **{name: getattr(run.statistics, name) for name in (*_TIMES, *_COUNTERS)},
         "overhead": run.overhead,
+        "draft_ms": run.draft_ms,
         "mode_reason": run.mode_reason,
         "chosen": run.chosen,
         **(
@@ -239,6 +240,7 @@ def _our_run(row: Row, plan: BenchPlan, places: Mapping[int, int]) -> BenchRun:
         baseline=baseline,
         dtype=_precision(row),
         overhead=row.number_or_none("overhead"),
+        draft_ms=row.number_or_none("draft_ms"),
     )
 
 

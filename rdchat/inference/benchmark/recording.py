@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from statistics import median
 from time import perf_counter_ns
 
 import mlx.core as mx
@@ -23,6 +24,19 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 
 _HALVED_ROUNDS = 12  # rounds of a reply that are made again in halves
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCost:
+    """What a reply's first rounds cost, each of them made once more in halves.
+
+    Attributes:
+        overhead: Their time over that of their drafts and target calls alone.
+        draft_ms: Median time of a draft alone.
+    """
+
+    overhead: float
+    draft_ms: float
 
 
 @dataclass(slots=True)
@@ -176,10 +190,10 @@ def record_mlx_lm(
     return found
 
 
-def measure_overhead(
+def measure_rounds(
     session: ChatSession, request: GenerationRequest, recording: Recording, cancelled: Callable[[], bool]
-) -> float | None:
-    """Return the time of a reply's first rounds over that of their drafts and target calls alone.
+) -> RoundCost | None:
+    """Return what a reply's first rounds cost beside their drafts and target calls alone.
 
     Args:
         session: The one that made it; what its caches hold is lost.
@@ -188,7 +202,7 @@ def measure_overhead(
         cancelled: Looked at between rounds.
 
     Returns:
-        The ratio; None where there was no round to make again, or it was cancelled.
+        That; None where there was no round to make again, or it was cancelled.
     """
     session.forget()
     model, ledger = session.model, Ledger()
@@ -198,16 +212,17 @@ def measure_overhead(
         return None
     halves = Halves(model, ready.drafter, prompt, ready.rows_for)
     last_index = min(request.sampling.max_tokens, model.info.context_length - len(prompt)) - 1
-    done, halves_ms = 1, 0.0
+    done, halves_ms = 1, list[tuple[float, float]]()
     for each in recording.rounds[:_HALVED_ROUNDS]:
         if cancelled():
             return None
-        halves_ms += sum(halves.run(recording.token_ids[done - 1], last_index - done))
+        halves_ms.append(halves.run(recording.token_ids[done - 1], last_index - done))
         done += each.emitted
         if not halves.follow(recording.token_ids[done - each.emitted : done]):
             break  # the reply ended inside the round
     session.forget()
-    return (recording.times_ms[done - 1] - recording.times_ms[0]) / halves_ms
+    took_ms = recording.times_ms[done - 1] - recording.times_ms[0]
+    return RoundCost(took_ms / sum(map(sum, halves_ms)), median(draft_ms for draft_ms, _ in halves_ms))
 
 
 def _choice_words(choice: AutoChoice) -> str:

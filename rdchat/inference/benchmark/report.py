@@ -8,6 +8,7 @@ of it beside it: what that scatters by is the error bar of all the others.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import PurePath
 from typing import Any
 
 from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
@@ -15,6 +16,7 @@ from rdchat.inference.api.bench_results import FIGURES, MLX_LM, BenchRecord, Ben
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 
+_HEAD_MODES = {Mode.DRAFTER, Mode.AUTO}
 _Runs = Mapping[tuple[int, int, int], BenchRun]  # (baseline, prompt, trial) -> run
 
 
@@ -45,15 +47,33 @@ def as_json(record: BenchRecord) -> dict[str, Any]:
 
 
 def cell_names(reports: Sequence[CellReport]) -> list[str]:
-    """Return what tells the cells apart: mode and shape, and precision and temperature where there are several."""
+    """Return what tells the cells apart: mode and shape, and what there are several of beside them."""
+    drafters = _names_apart({report.cell.draft.drafter for report in reports if _has_head(report.cell)})
     several_dtypes = len({report.cell.dtype for report in reports}) > 1
     several_temperatures = len({report.cell.temperature for report in reports}) > 1
     return [
         report.cell.words
+        + (f", {drafters[report.cell.draft.drafter]}" if len(drafters) > 1 and _has_head(report.cell) else "")
         + (f", {report.dtype or report.cell.dtype.value}" if several_dtypes else "")
         + (f", T {report.cell.temperature:g}" if several_temperatures else "")
         for report in reports
     ]
+
+
+def _has_head(cell: BenchCell) -> bool:
+    return cell.draft.mode in _HEAD_MODES
+
+
+def _names_apart(drafters: Iterable[str | None]) -> dict[str | None, str]:
+    """Return a short name for each drafter: its folder's, or with those around it where that is no name of its own."""
+    names: dict[str | None, str] = {}
+    parts = {drafter: PurePath(drafter).parts if drafter else ("its own",) for drafter in drafters}
+    for drafter, own in parts.items():
+        count = 1
+        while count < len(own) and sum(other[-count:] == own[-count:] for other in parts.values()) > 1:
+            count += 1
+        names[drafter] = "/".join(own[-count:])
+    return names
 
 
 def baseline_runs(runs: Iterable[BenchRun]) -> tuple[_Runs, _Runs]:
@@ -100,6 +120,8 @@ def _values(run: BenchRun, plain: _Runs, outside: _Runs) -> dict[str, float | No
         "ratio_to_mlx_lm": speed_ratio(run, outside.get(place)),
         "tokens_per_target_call": statistics.tokens_per_target_call,
         "acceptance_rate": statistics.acceptance_rate,
+        "nodes_per_target_call": _nodes_per_call(statistics),
+        "draft_ms": run.draft_ms,
         "host_syncs_per_round": _syncs_per_round(statistics),
         "overhead": run.overhead,
     }
@@ -109,6 +131,11 @@ def _syncs_per_round(statistics: Statistics) -> float | None:
     """Return synchronisations a target call, the automatic mode's plain ones included; None where none are known."""
     counted = statistics.rounds and statistics.host_syncs
     return statistics.host_syncs / statistics.target_calls if counted else None
+
+
+def _nodes_per_call(statistics: Statistics) -> float | None:
+    """Return the packed rows of a target call, its root included; None in plain decoding."""
+    return statistics.verified_nodes / statistics.rounds if statistics.rounds else None
 
 
 def speed_ratio(run: BenchRun, other: BenchRun | None) -> float | None:
@@ -127,6 +154,7 @@ def _report_json(report: CellReport) -> dict[str, Any]:
     return {
         "mode": cell.draft.mode.value,
         **cell.shape,
+        **({"drafter": cell.draft.drafter} if _has_head(cell) else {}),
         "temperature": cell.temperature,
         "dtype": report.dtype or cell.dtype.value,
         "mode_reason": report.mode_reason,

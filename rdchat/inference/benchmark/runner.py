@@ -15,7 +15,7 @@ from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
 from rdchat.inference.api.bench_results import MLX_LM, BenchEvent, BenchProgress, BenchRun, Difference
 from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.benchmark.differences import first_difference, score_gap
-from rdchat.inference.benchmark.recording import Recording, check_lengths, measure_overhead, record, record_mlx_lm
+from rdchat.inference.benchmark.recording import Recording, check_lengths, measure_rounds, record, record_mlx_lm
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.memory_errors import memory_errors
 from rdchat.inference.target.target import LoadedModel
@@ -93,6 +93,7 @@ class InterleavedRunner:
     def _warm_up(self, session: ChatSession, cells: Sequence[int]) -> list[BenchRun]:
         """Write a few tokens with each cell; return a run without tokens for each cell whose mode cannot run."""
         plan, missing = self._plan, []
+        session.drafters.most_heads = max(len({plan.all_cells[index].draft.drafter for index in cells}), 1)
         for index in cells:
             cell = plan.all_cells[index]
             session.drafters.load(cell.draft)
@@ -127,8 +128,9 @@ class InterleavedRunner:
             if recording is None:
                 break
             run = self._found(session, index, baseline, (prompt, trial), recording)
-            if self._plan.overhead and trial == 0 and cell.draft.mode not in {Mode.OFF, Mode.AUTO}:
-                run = replace(run, overhead=measure_overhead(session, request, recording, self._cancelled.is_set))
+            again = self._plan.overhead and trial == 0 and cell.draft.mode not in {Mode.OFF, Mode.AUTO}
+            if again and (cost := measure_rounds(session, request, recording, self._cancelled.is_set)):
+                run = replace(run, overhead=cost.overhead, draft_ms=cost.draft_ms)
             runs.append(run)
             self._progress.done += 1
         yield from self._compared(session.model, runs)

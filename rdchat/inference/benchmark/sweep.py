@@ -20,7 +20,7 @@ class Sweep:
         temperatures: 0 is greedy.
         dtypes: Precisions of the model's weights.
         draft_model: For `speculative`, and for `auto` to choose from.
-        drafter: For `drafter`, and for `auto` to choose from; None is the one made for the target.
+        drafters: For `drafter`, and for `auto` to choose from; None is the one made for the target.
     """
 
     modes: tuple[Mode, ...]
@@ -30,7 +30,7 @@ class Sweep:
     temperatures: tuple[float, ...] = (0.0,)
     dtypes: tuple[Dtype, ...] = (Dtype.AUTO,)
     draft_model: str | None = None
-    drafter: str | None = None
+    drafters: tuple[str | None, ...] = (None,)
 
     def cells(self) -> tuple[BenchCell, ...]:
         """Return the cells, grouped by precision, then temperature, then mode.
@@ -49,13 +49,14 @@ class Sweep:
 
     def _drafts(self, mode: Mode) -> Iterator[DraftSettings]:
         if mode is Mode.DRAFTER:
-            for width, length in product(self.beam_widths, self.beam_lengths):
-                yield DraftSettings(mode, drafter=self.drafter, beam_width=width, beam_length=length)
+            for drafter, width, length in product(self.drafters, self.beam_widths, self.beam_lengths):
+                yield DraftSettings(mode, drafter=drafter, beam_width=width, beam_length=length)
         elif mode in (Mode.SPECULATIVE, Mode.LOOKUP):
             model = self.draft_model if mode is Mode.SPECULATIVE else None
             for tokens in self.draft_tokens:
                 yield DraftSettings(mode, draft_model=model, draft_tokens=tokens)
         elif mode is Mode.AUTO:
-            yield DraftSettings(mode, draft_model=self.draft_model, drafter=self.drafter)
+            for drafter in self.drafters:
+                yield DraftSettings(mode, draft_model=self.draft_model, drafter=drafter)
         else:
             yield DraftSettings(mode)

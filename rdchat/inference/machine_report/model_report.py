@@ -155,7 +155,7 @@ class ModelReport:
         self.found.setdefault("drafters", []).append(found)
         found["graph"] = draft_size(self._session, settings)
         modes = (Mode.OFF, Mode.DRAFTER, Mode.AUTO)
-        sweep = Sweep(modes=modes, temperatures=(0.0,), dtypes=(Dtype.AUTO,), drafter=drafter)
+        sweep = Sweep(modes=modes, temperatures=(0.0,), dtypes=(Dtype.AUTO,), drafters=(drafter,))
         record = yield from self._benchmark(sweep, f"the benchmark of {what}", out_of_time)
         if record:
             found["bench"] = record

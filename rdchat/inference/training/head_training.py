@@ -51,11 +51,12 @@ class HeadTraining(Protocol):
 
     Attributes:
         licence: A sentence for the card: whether it holds weights of the target.
-        readings: How often the hidden states of all data are computed.
+        read_once: The hidden states of so many tokens, questions included, are computed once; those of more data are
+            computed once to prepare, and again in every epoch.
     """
 
     licence: str
-    readings: int
+    read_once: float
 
     def prepare(self, shards: Shards, kept: Path | None = None) -> Generator[TrainingProgress, None, Learner]:
         """Read all data once; return a fresh head on it.

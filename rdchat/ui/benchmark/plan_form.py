@@ -56,7 +56,7 @@ class PlanForm(QWidget):
             temperatures=self.temperatures.numbers(),
             dtypes=tuple(dtype for dtype, box in self.dtypes.items() if box.isChecked()),
             draft_model=drafting.draft_model,
-            drafter=drafting.drafter,
+            drafters=(drafting.drafter,),
         )
         prompts = self.source.prompts
         if self.limit.value():

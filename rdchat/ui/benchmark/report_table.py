@@ -30,6 +30,10 @@ _FIGURES = {
     "ratio_to_mlx_lm": _Column("Of mlx-lm", "Speed over stock mlx-lm on the same prompt and trial.", formatting.ratio),
     "tokens_per_target_call": _Column("Tokens/call", "Tokens written for each call of the model.", formatting.decimal),
     "acceptance_rate": _Column("Accepted", "Drafted tokens that the model accepted.", formatting.percent),
+    "nodes_per_target_call": _Column(
+        "Nodes/call", "Tokens of the draft tree that a call verifies.", formatting.decimal
+    ),
+    "draft_ms": _Column("Draft ms", "Milliseconds that a draft takes alone.", formatting.decimal),
     "host_syncs_per_round": _Column(
         "Syncs/round", "How often a round has the processor wait for the device.", formatting.decimal
     ),

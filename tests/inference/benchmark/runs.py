@@ -33,6 +33,7 @@ def run(
         drafted=0 if plain else 80,
         accepted=0 if plain else 50,
         target_calls=100 if plain else 50,
+        verified_nodes=0 if plain else 200,
         host_syncs=100 if plain else 75,
     )
     return BenchRun(

@@ -8,7 +8,7 @@ from rdchat.inference.api.bench_plan import BenchCell
 from rdchat.inference.api.bench_results import FIGURES, MLX_LM, BenchRecord, Difference, Figure
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.picture_data import picture_data
-from rdchat.inference.benchmark.report import as_json, summarise
+from rdchat.inference.benchmark.report import as_json, cell_names, summarise
 from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
 
 BASE, FIRST, SECOND = 0, 1, 2  # indices where one baseline stands before the cells
@@ -37,7 +37,12 @@ def test_a_ratio_is_taken_within_a_prompt_and_trial_and_the_median_over_all() ->
 
 def test_every_figure_is_what_its_counters_say() -> None:
     asked = plan(OFF, LOOKUP)
-    runs = [run(asked, BASE, 10), run(asked, FIRST, 11), run(asked, SECOND, 15, overhead=1.04), run(asked, MLX_LM, 12)]
+    runs = [
+        run(asked, BASE, 10),
+        run(asked, FIRST, 11),
+        run(asked, SECOND, 15, overhead=1.04, draft_ms=3.5),
+        run(asked, MLX_LM, 12),
+    ]
     off, lookup = summarise(asked, runs)
     assert {name: figure and figure.median for name, figure in lookup.figures.items()} == pytest.approx(
         {
@@ -46,6 +51,8 @@ def test_every_figure_is_what_its_counters_say() -> None:
             "ratio_to_mlx_lm": 1.25,
             "tokens_per_target_call": 2,
             "acceptance_rate": 0.625,
+            "nodes_per_target_call": 4,
+            "draft_ms": 3.5,
             "host_syncs_per_round": 1.5,
             "overhead": 1.04,
         }
@@ -53,6 +60,20 @@ def test_every_figure_is_what_its_counters_say() -> None:
     assert tuple(lookup.figures) == FIGURES
     assert off.figures["ratio_to_plain"] == Figure(pytest.approx(1.1), pytest.approx(1.1), pytest.approx(1.1), 1)
     assert [off.figures[name] for name in ("acceptance_rate", "host_syncs_per_round", "overhead")] == [None] * 3
+
+
+def test_drafters_are_told_apart_by_as_much_of_their_folders_as_it_takes() -> None:
+    cells = [
+        BenchCell(DraftSettings(Mode.DRAFTER, drafter=name)) for name in ("/a/small", "/b/small", "/b/large", None)
+    ]
+    asked = plan(LOOKUP, *cells, BenchCell(DraftSettings(Mode.AUTO, drafter="/b/large")))
+    names = cell_names(summarise(asked, []))
+    ends = [name.rpartition(", ")[2] for name in names]
+    assert ends == ["Prompt lookup K4", "a/small", "b/small", "large", "its own", "large"]
+    assert [mode.get("drafter", "") for mode in as_json(BenchRecord(asked, (), {}))["modes"]][1:3] == [
+        "/a/small",
+        "/b/small",
+    ]
 
 
 def test_groups_are_told_apart() -> None:

@@ -14,7 +14,7 @@ from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
 from rdchat.inference.benchmark import runner as runner_module
 from rdchat.inference.benchmark.differences import first_difference, score_gap
-from rdchat.inference.benchmark.recording import Recording, measure_overhead, record
+from rdchat.inference.benchmark.recording import Recording, measure_rounds, record
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import NO_DRAFT_MODEL
 from rdchat.inference.local_engine import LocalEngine
@@ -202,7 +202,7 @@ def test_rounds_are_not_made_again_once_it_is_cancelled() -> None:
         looks.append(len(looks) == 2)
         return looks[-1]
 
-    assert measure_overhead(session, request, found, cancelled) is None
+    assert measure_rounds(session, request, found, cancelled) is None
     assert looks == [False, False, True]
 
 

@@ -21,7 +21,7 @@ from rdchat.inference.training.data.sequences import (
     Template,
     TokenSequence,
 )
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 
 _ANSWER_TEMPERATURES = (0.0, 0.7)  # conversations take turns
 _LONG_BATCHES = 4  # every fourth batch asks about long texts: its longest sequence decides what a step costs
@@ -171,8 +171,3 @@ class DataMaker:
                 if "```" not in text and text.count("\n") <= 3:
                     self._passages.append((sentences or text) + stop.strip())
         del self._passages[:-_PASSAGES]
-
-
-def answer_tokens(made: Sequence[TrainingConversation]) -> int:
-    """Return the number of answer tokens in conversations."""
-    return sum(len(item.answer) for item in made)

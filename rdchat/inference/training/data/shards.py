@@ -35,6 +35,11 @@ class TrainingConversation:
         return self.tokens[self.answer_start :]
 
 
+def answer_tokens(made: Sequence[TrainingConversation]) -> int:
+    """Return the number of answer tokens in conversations."""
+    return sum(len(item.answer) for item in made)
+
+
 class ShardFolder:
     """Shards in order, in one folder.
 
@@ -82,8 +87,7 @@ class ShardFolder:
         if states is None:
             self._states_path(number).unlink(missing_ok=True)  # of a run that kept them and was killed just here
         else:
-            with atomic_file(self._states_path(number)) as temporary, temporary.open("wb") as file:
-                np.save(file, states)
+            self.keep_states(number, states)
         arrays: dict[str, Any] = {
             "tokens": np.concatenate([np.array(item.tokens, self._dtype) for item in made]),
             "facts": np.array(facts, np.int32),
@@ -91,6 +95,11 @@ class ShardFolder:
         }
         with atomic_file(self._path(number)) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)
+
+    def keep_states(self, number: int, states: npt.NDArray[np.float16]) -> None:
+        """Write the hidden states of shard `number`'s answers: see `append`."""
+        with atomic_file(self._states_path(number)) as temporary, temporary.open("wb") as file:
+            np.save(file, states)
 
     def states(self, number: int) -> npt.NDArray[np.float16] | None:
         """Return the hidden states of a shard's answers, mapped from disk; None where they were not kept."""

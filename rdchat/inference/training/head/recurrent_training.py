@@ -1,5 +1,6 @@
 """The recurrent head as a training sees it; see `HeadTraining`."""
 
+import math
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +24,8 @@ from rdchat.inference.training.head.inverse_temperature import fit_inverse_tempe
 from rdchat.inference.training.head.logit_curve import LogitCurve
 from rdchat.inference.training.head.preparation import Prepared, prepare
 from rdchat.inference.training.head.simulate import simulate
-from rdchat.inference.training.head.trainer import Recipe, Trainer
-from rdchat.inference.training.head.whitening import fold_weights
+from rdchat.inference.training.head.trainer import Recipe, Trainer, fresh_head
+from rdchat.inference.training.head.whitening import fold_weights, unfold_weights
 from rdchat.inference.training.head_training import HeadTraining, Learner, Shards
 from rdchat.inference.training.training_progress import TrainingProgress
 
@@ -37,10 +38,11 @@ class RecurrentTraining(HeadTraining):
         shape: Of the head; the draft vocabulary's size is that of the data.
         recipe: How it is trained.
         binding: The target's.
-        states: Shards that may have kept their hidden states.
+        states: The shards, which may keep their hidden states.
         candidates: Tokens that can be drafted, at most.
         window_tokens: Answer tokens whose hidden states are in memory together.
-        keep_states: Whether the data's hidden states were kept.
+        keep_states: Whether the data's hidden states are kept.
+        start: A drafter of that shape whose head is trained further; None for a fresh one.
     """
 
     licence = "The head holds no weights of the target."
@@ -56,22 +58,27 @@ class RecurrentTraining(HeadTraining):
         candidates: int,
         window_tokens: int,
         keep_states: bool,
+        start: StoredDrafter | None = None,
     ) -> None:
-        self.readings = 1 if keep_states else 1 + recipe.epochs
+        self.read_once = math.inf if keep_states else 0.0
+        self._keep_states = keep_states
         self._model, self._shape, self._recipe, self._binding, self._states = model, shape, recipe, binding, states
-        self._candidates, self._window_tokens = candidates, window_tokens
+        self._candidates, self._window_tokens, self._start = candidates, window_tokens, start
 
     def prepare(self, shards: Shards, kept: Path | None = None) -> Generator[TrainingProgress, None, Learner]:
         """See `HeadTraining`."""
-        model, recipe, size = self._model, self._recipe, self._model.info.vocabulary_size
+        model, recipe, size, start = self._model, self._recipe, self._model.info.vocabulary_size, self._start
         reads = HiddenReads(self._shape.target_layers)
 
         def read_states(number: int) -> npt.NDArray[np.float16]:
             kept = self._states.states(number)
-            if kept is None:
-                model.hooks.read(reads)
-                return answer_states(model, shards[number])
-            return kept
+            if kept is not None:
+                return kept
+            model.hooks.read(reads)
+            states = answer_states(model, shards[number])
+            if self._keep_states:  # of answers that shipped: they are read in every epoch
+                self._states.keep_states(number, states)
+            return states
 
         model.hooks.read(reads)
         embeddings = TargetEmbeddings(model.network, size)
@@ -85,10 +92,14 @@ class RecurrentTraining(HeadTraining):
             steps=recipe.steps,
             window_tokens=self._window_tokens,
             kept=kept,
+            vocabulary=None if start is None else np.array(start.vocabulary, np.int32),
         )
         mx.random.seed(recipe.seed)
-        shape = replace(self._shape, draft_vocabulary_size=len(prepared.vocabulary))
-        return _RecurrentLearner(RecurrentHead(shape), recipe, prepared, self._binding)
+        if start is None:
+            head = fresh_head(replace(self._shape, draft_vocabulary_size=len(prepared.vocabulary)))
+        else:
+            head = unfold_weights(start.head, prepared.whitening)
+        return _RecurrentLearner(head, recipe, prepared, self._binding)
 
 
 class _RecurrentLearner(Trainer):

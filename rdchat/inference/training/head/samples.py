@@ -83,8 +83,16 @@ class StateWindows:
         return self._starts[shards.start], self._starts[shards.stop]
 
     def load(self, window: int) -> npt.NDArray[np.float16]:
-        """Return the hidden states of a window, (tokens, width)."""
-        return np.concatenate([self._read(number) for number in self._windows[window]])
+        """Return the hidden states of a window, (tokens, width); beside them memory holds those of one shard."""
+        shards, (start, stop) = self._windows[window], self.span(window)
+        if len(shards) == 1:
+            return self._read(shards[0])
+        first = self._read(shards[0])
+        states = np.empty((stop - start, first.shape[1]), first.dtype)
+        for number in shards:
+            here = self._starts[number] - start
+            states[here : self._starts[number + 1] - start] = first if number == shards[0] else self._read(number)
+        return states
 
 
 def draft_vocabulary(answers: Answers, size: int) -> Ints:

@@ -10,7 +10,7 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
 
-from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.training.head.loss import Candidates, distillation, sampled_distillation, unroll, weighted_mean
 from rdchat.inference.training.head.preparation import Prepared
 from rdchat.inference.training.head.samples import Batch
@@ -63,11 +63,18 @@ def with_dropout(head: RecurrentHead, dropout: float) -> RecurrentHead:
     return head
 
 
+def fresh_head(config: HeadConfig) -> RecurrentHead:
+    """Return a head that has learnt nothing, its logits near 0."""
+    head = RecurrentHead(config)
+    head.output.weight = head.output.weight * _FIRST_OUTPUT
+    return head
+
+
 class Trainer:
     """Trains one head.
 
     Args:
-        head: Fresh, with an input layer and tied output.
+        head: With an input layer and tied output; on whitened inputs.
         recipe: How.
         prepared: The data; an epoch takes its windows one after another, in an order of its own.
 
@@ -79,7 +86,6 @@ class Trainer:
 
     def __init__(self, head: RecurrentHead, recipe: Recipe, prepared: Prepared) -> None:
         self.head = with_dropout(head, recipe.dropout)
-        self.head.output.weight = head.output.weight * _FIRST_OUTPUT
         self._recipe = recipe
         self._reader, self._windows, self._whitening = prepared.reader, prepared.windows, prepared.whitening
         self._candidates = CandidateDraw(prepared.counts, recipe.candidates, recipe.seed)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from mlx.utils import tree_flatten
 
-from rdchat.inference.drafting.heads.recurrent_head import Cell, Output, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 
 _SMALLEST_SCALE = 1e-3  # of the largest: directions in which nothing varies are not blown up
 
@@ -101,12 +101,7 @@ def fold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
         whitening: As `Whitening.of` measured it.
     """
     hidden, embeddings, preconditioner = whitening.hidden, whitening.embeddings, whitening.preconditioner
-    config = head.config
-    assert config.project_input
-    assert config.cell is not Cell.SUM
-    assert config.output is Output.TIED
-    weights = dict(tree_flatten(head.parameters()))
-    reader = "compress.weight" if config.input_rank else "from_hidden.weight"
+    config, weights, reader = _foldable(head)
     shift = weights[reader] @ (hidden.mean / hidden.scale)
     if config.input_rank:
         shift = weights["from_hidden.weight"] @ shift
@@ -118,7 +113,46 @@ def fold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
     weights["from_token.weight"] = weights["from_token.weight"] / embeddings.scale
     weights["output.weight"] = preconditioner @ weights["output.weight"]
     weights["output.bias"] = preconditioner @ weights["output.bias"]
-    folded = RecurrentHead(config)
-    folded.load_weights(list(weights.items()))
-    mx.eval(folded.parameters())
-    return folded
+    return _with_weights(config, weights)
+
+
+def unfold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
+    """Return the head whose logits on whitened inputs are those of `head` on plain ones: `fold_weights` undone.
+
+    Args:
+        head: Folded; in any floating-point precision.
+        whitening: That of the training to come, not of the one that the head comes from.
+
+    Returns:
+        A head in float32.
+    """
+    hidden, embeddings = whitening.hidden, whitening.embeddings
+    config, weights, reader = _foldable(head)
+    shift = weights[reader] @ hidden.mean
+    if config.input_rank:
+        shift = weights["from_hidden.weight"] @ shift
+    weights["from_hidden.bias"] = weights["from_hidden.bias"] + shift
+    weights[reader] = weights[reader] * hidden.scale
+    weights["from_token.bias"] = weights["from_token.bias"] + weights["from_token.weight"] @ embeddings.mean
+    weights["from_token.weight"] = weights["from_token.weight"] * embeddings.scale
+    inverse = mx.array(np.linalg.inv(np.array(whitening.preconditioner).astype(np.float64)).astype(np.float32))
+    weights["output.weight"] = inverse @ weights["output.weight"]
+    weights["output.bias"] = inverse @ weights["output.bias"]
+    return _with_weights(config, weights)
+
+
+def _foldable(head: RecurrentHead) -> tuple[HeadConfig, dict[str, mx.array], str]:
+    """Return a head's shape, its weights in float32 by name, and the name of those that read hidden states."""
+    config = head.config
+    assert config.project_input
+    assert config.cell is not Cell.SUM
+    assert config.output is Output.TIED
+    weights = {name: array.astype(mx.float32) for name, array in tree_flatten(head.parameters())}
+    return config, weights, "compress.weight" if config.input_rank else "from_hidden.weight"
+
+
+def _with_weights(config: HeadConfig, weights: dict[str, mx.array]) -> RecurrentHead:
+    head = RecurrentHead(config)
+    head.load_weights(list(weights.items()))
+    mx.eval(head.parameters())
+    return head

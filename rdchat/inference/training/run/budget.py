@@ -18,7 +18,8 @@ MOST_QUESTION_TOKENS = 400  # a longer question of the person's own is left out:
 _BATCH_SHARE = 0.6  # of the machine's memory that sequences and weights may take together
 _SPARE_BYTES = 500_000_000  # of the disk that a training leaves alone
 _DISK_SHARE = 0.5  # of the room on the disk that hidden states may take
-_WINDOW_BYTES = 512 * 2**20  # of memory for hidden states
+_WINDOW_BYTES = 512 * 2**20  # of memory for hidden states, at least
+_WINDOW_SHARE = 0.12  # of the machine's memory for them: data that fits is read once, not in every epoch
 _DATA_TOKEN_BYTES = 10  # of the data on disk for each answer token, its share of the question included
 # of memory for each answer token: its and its question's ids as Python holds them, facts, the teacher's top-k
 _TRAINING_TOKEN_BYTES = 80 + 4 * TEACHER_TOKENS
@@ -71,12 +72,9 @@ class Need:
         """Return the bytes of memory that making data takes."""
         return sequences * self._each_sequence()
 
-    def training_memory(self, tokens: int, keep_states: bool) -> int:
-        """Return the bytes that preparing and training take: three tables, a window of states, and what each token has.
-
-        States that are computed again are there twice for a moment.
-        """
-        window = min(tokens * self.state_bytes, _WINDOW_BYTES) * (1 if keep_states else 2)
+    def training_memory(self, tokens: int) -> int:
+        """Return the bytes that preparing and training take: tables, a window of states, and what each token has."""
+        window = min(tokens * self.state_bytes, _window_bytes())
         return 3 * self.table_bytes + window + tokens * _TRAINING_TOKEN_BYTES + _MEASURED_BYTES
 
 
@@ -125,14 +123,18 @@ def make_budget(
             f"{max(room, 0) / 1e9:.1f} GB.",
             "Make room there, or train on fewer --tokens.",
         )
-    memory = max(need.data_memory(sequences), need.training_memory(tokens, keep_states))
+    memory = max(need.data_memory(sequences), need.training_memory(tokens))
     if memory > (limit := memory_room().limit_bytes) and not anyway:
         raise DoesNotFitError(
             f"The training would take {memory / 1e9:.1f} GB of memory beside the model; {limit / 1e9:.1f} GB are free.",
             "Close other apps, train on fewer --tokens, or pick a smaller model.",
         )
-    window_tokens = max(_WINDOW_BYTES // need.state_bytes, 1)
+    window_tokens = max(_window_bytes() // need.state_bytes, 1)
     return Budget(keep_states, data + sequences * need.sequence_bytes, window_tokens, memory)
+
+
+def _window_bytes() -> int:
+    return max(_WINDOW_BYTES, int(total_memory_bytes() * _WINDOW_SHARE))
 
 
 def _room(folder: Path) -> int:

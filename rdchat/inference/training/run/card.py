@@ -50,7 +50,7 @@ was accepted at each position behind the root:
 {_table(_shape(head))}
 
 ## Recipe
-| | |
+{_start(settings)}| | |
 |---|---|
 {_table(asdict(settings.recipe))}
 | steps | {facts["steps"]:,} of {facts["all_steps"]:,} |
@@ -70,6 +70,12 @@ def _own_questions(settings: TrainingSettings) -> str:
     if settings.asked:
         parts.append(f"{len(settings.asked):,} questions from the person's own chats")
     return f"Mixed in were {' and '.join(parts)}. " if parts else ""
+
+
+def _start(settings: TrainingSettings) -> str:
+    if settings.start is None:
+        return ""
+    return f"The weights to begin with were those of the drafter `{settings.start.name}`, on other answers.\n\n"
 
 
 def _figures(rows: Sequence[dict[str, Any]]) -> str:
@@ -99,6 +105,8 @@ def _command(settings: TrainingSettings, facts: dict[str, Any]) -> str:
         options += ["--kind", settings.kind.value]
     if settings.recipe.epochs != default_recipe(settings.kind, tokens=tokens).epochs:
         options += ["--epochs", str(settings.recipe.epochs)]
+    if settings.start is not None:
+        options += ["--start-from", "DRAFTER"]
     if settings.prompts:
         options += ["--prompts", "FILE"]
     if settings.asked:

@@ -7,8 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 from rdchat.files.atomic_file import write_json
-from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
+from rdchat.inference.training.data.data_maker import DataMaker
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.run.time_limit import Costs, TimeLimit
 from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
 
@@ -55,8 +55,7 @@ class DataPhase:
         """Make the shards that are missing; yield progress."""
         if self._decided_shards() is not None:  # the clock must not decide a second time
             return
-        if not len(self._shards):
-            self._take_shipped()
+        self._take_shipped()
         before = self._maker.resume()
         total, pace, left, costs = before, Pace(self._now), math.inf, None
         if self._limit and total:
@@ -80,14 +79,19 @@ class DataPhase:
             write_json(self._decided, {"hours": self._limit.hours, "shards": len(self._shards)})
 
     def _take_shipped(self) -> None:
-        """Write as many shards of the conversations that ship with rdchat as are wanted."""
-        shipped, total = self._shipped(), 0
-        for start in range(0, len(shipped), self._batch):
-            if total >= self._tokens:
+        """Write as many of the conversations that ship with rdchat as are wanted, where no others were made yet."""
+        there = [item for number in range(len(self._shards)) for item in self._shards.read(number)]
+        shipped, left = self._shipped(), self._tokens - answer_tokens(there)
+        if there != list(shipped[: len(there)]):
+            return
+        taken: list[TrainingConversation] = []
+        for item in shipped[len(there) :]:
+            if left <= 0:
                 break
-            shard = shipped[start : start + self._batch]
-            self._shards.append(shard)
-            total += answer_tokens(shard)
+            taken.append(item)
+            left -= len(item.answer)
+        for start in range(0, len(taken), self._batch):
+            self._shards.append(taken[start : start + self._batch])
 
     def data(self) -> list[list[TrainingConversation]]:
         """Return the conversations of each shard that the training takes: perhaps fewer than there are."""

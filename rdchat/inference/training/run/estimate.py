@@ -1,8 +1,8 @@
 """How long a training would take, from a few seconds of measuring with made-up text."""
 
 import tempfile
+from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from rdchat.inference.api.training import TrainingEstimate
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.head_training import Learner
 from rdchat.inference.training.run.kinds import training_of
-from rdchat.inference.training.run.time_limit import Costs, measured_batch_speed, measured_call_s, measured_step_s
+from rdchat.inference.training.run.time_limit import Costs, measured_batch_speed, measured_call_s
 from rdchat.inference.training.run.training_plan import TrainingPlan
 
 _CONVERSATIONS, _QUESTION_TOKENS, _ANSWER_TOKENS = 30, 8, 32  # of made-up text
@@ -39,28 +39,22 @@ def estimate_training(
         StorageFullError: If there is no room for a temporary folder.
     """
     speed = _BATCH_SHARE * measured_batch_speed(model, plan.settings.sequences, now)
-    learning = _learning(model, plan, now)
-    costs = Costs(learning.token_s, evaluated_tokens * measured_call_s(model, now) + learning.once_s)
-    settings, after = plan.settings, costs.after_data(0)
-    each_s = 1 / speed + costs.after_data(1) - after
-    tokens = settings.tokens
-    if settings.hours is not None:
+    costs = _costs(model, plan, evaluated_tokens, now)
+    settings, budget, shipped = plan.settings, plan.budget, answer_tokens(plan.shipped_answers())
+
+    def seconds_of(tokens: int) -> float:
+        return max(tokens - shipped, 0) / speed + costs.after_data(tokens)
+
+    tokens, seconds = settings.tokens, seconds_of(settings.tokens)
+    if settings.hours is not None and seconds > settings.hours * 3600:
+        seconds = settings.hours * 3600
         batch = settings.sequences * _SHORT_ANSWER  # one is made however little time there is
-        tokens = min(tokens, max(int((settings.hours * 3600 - after) / each_s), batch))
-    seconds = after + tokens * each_s if settings.hours is None else min(after + tokens * each_s, settings.hours * 3600)
-    budget = plan.budget
+        fitting = bisect_right(range(tokens), seconds, key=seconds_of) - 1
+        tokens = min(tokens, max(fitting, batch))
     return TrainingEstimate(tokens, seconds, budget.disk_bytes, budget.memory_bytes, model.info.weights_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Learning:
-    """Seconds of preparing and training: for each answer token, epochs included, and once."""
-
-    token_s: float
-    once_s: float
-
-
-def _learning(model: LoadedModel, plan: TrainingPlan, now: Callable[[], float]) -> _Learning:
+def _costs(model: LoadedModel, plan: TrainingPlan, evaluated_tokens: int, now: Callable[[], float]) -> Costs:
     shard = _made_up(model.info.vocabulary_size)
     with tempfile.TemporaryDirectory() as folder:  # which holds no hidden states, so they are computed
         training = training_of(model, plan, ShardFolder(Path(folder), model.info.vocabulary_size))
@@ -74,11 +68,11 @@ def _learning(model: LoadedModel, plan: TrainingPlan, now: Callable[[], float]) 
             except StopIteration as end:
                 learner = end.value
         once_s = now() - read
-    step_s = measured_step_s(learner, now)
+        evaluation_s = evaluated_tokens * measured_call_s(model, now) + once_s
+        epochs = plan.settings.recipe.epochs
+        costs = Costs.measured(training, learner, shard, read - began, now, epochs=epochs, evaluation_s=evaluation_s)
     mx.clear_cache()
-    per_reading = (read - began) / (_CONVERSATIONS * _ANSWER_TOKENS)
-    token_s = training.readings * per_reading + plan.settings.recipe.epochs * step_s / learner.samples
-    return _Learning(token_s, once_s)
+    return costs
 
 
 def _made_up(vocabulary_size: int) -> list[TrainingConversation]:

@@ -30,6 +30,7 @@ def training_of(model: LoadedModel, plan: TrainingPlan, shards: ShardFolder) -> 
             candidates=settings.vocabulary,
             window_tokens=window,
             keep_states=plan.budget.keep_states,
+            start=plan.start,
         )
     assert not isinstance(recipe, Recipe)
     return SequenceTraining(

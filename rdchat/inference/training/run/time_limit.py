@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,8 @@ from rdchat.errors import StorageError
 from rdchat.files.atomic_file import write_json
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import BatchedDecoder
-from rdchat.inference.training.head_training import Learner
+from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens
+from rdchat.inference.training.head_training import HeadTraining, Learner
 
 _FIRST_STEPS, _MEASURED_STEPS = 2, 8  # the first ones compile
 _MARGIN = 1.2  # for looks at held-out answers, saving, and a machine that has other things to do
@@ -73,19 +74,55 @@ class Costs:
     """Duration of the phases after the data, by measured speeds.
 
     Attributes:
-        token_s: Seconds per answer token, of preparing and of all epochs.
+        reading_s: Seconds per answer token, of computing hidden states and what is prepared of them.
+        learning_s: Seconds per answer token and epoch, without these.
+        epochs: Passes over the data.
+        read_once: Answer tokens up to which the states are computed once; beyond, once more in every epoch.
         evaluation_s: Seconds of the evaluation.
     """
 
-    token_s: float
+    reading_s: float
+    learning_s: float
+    epochs: int
+    read_once: float
     evaluation_s: float
+
+    @classmethod
+    def measured(
+        cls,
+        training: HeadTraining,
+        learner: Learner,
+        conversations: Sequence[TrainingConversation],
+        read_s: float,
+        now: Callable[[], float],
+        *,
+        epochs: int,
+        evaluation_s: float,
+    ) -> "Costs":
+        """Time some steps of a learner, which is to be thrown away afterwards.
+
+        Args:
+            training: That of its kind.
+            learner: Prepared on these conversations.
+            conversations: At least one.
+            read_s: Seconds that preparing them took.
+            now: A clock, in seconds.
+            epochs: See above.
+            evaluation_s: See above.
+        """
+        answers = answer_tokens(conversations)
+        share = answers / sum(len(item.tokens) for item in conversations)
+        step_s = _measured_step_s(learner, now)
+        return cls(read_s / answers, step_s / learner.samples, epochs, training.read_once * share, evaluation_s)
 
     def after_data(self, tokens: int) -> float:
         """Return the seconds that these phases take with so many answer tokens."""
-        return _MARGIN * (self.token_s * tokens + self.evaluation_s)
+        readings = 1 if tokens <= self.read_once else 1 + self.epochs
+        token_s = readings * self.reading_s + self.epochs * self.learning_s
+        return _MARGIN * (token_s * tokens + self.evaluation_s)
 
 
-def measured_step_s(learner: Learner, now: Callable[[], float]) -> float:
+def _measured_step_s(learner: Learner, now: Callable[[], float]) -> float:
     """Return the mean seconds of a training step; the learner is to be thrown away afterwards."""
     steps = islice(learner.run(every=1), _FIRST_STEPS + _MEASURED_STEPS)
     times = [now() for _ in steps]

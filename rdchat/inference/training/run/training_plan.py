@@ -16,8 +16,14 @@ from rdchat.files.file_errors import file_error
 from rdchat.inference.api.requests import require
 from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.drafters import cannot_verify
-from rdchat.inference.drafting.folders.drafter_folder import target_named_in
-from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig
+from rdchat.inference.drafting.folders.drafter_folder import (
+    StoredDrafter,
+    inspect_drafter,
+    load_recurrent,
+    target_named_in,
+)
+from rdchat.inference.drafting.heads.head import HeadKind
+from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import HiddenReads
@@ -25,6 +31,8 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batch_check import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
 from rdchat.inference.training.data.sequences import Template
+from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens
+from rdchat.inference.training.data.shipped_answers import read_answers, shipped_path
 from rdchat.inference.training.head.samples import TEACHER_TOKENS
 from rdchat.inference.training.head.trainer import Recipe
 from rdchat.inference.training.run.budget import MOST_QUESTION_TOKENS, Budget, Need, make_budget
@@ -36,6 +44,7 @@ from rdchat.inference.training.sequence_heads.recipe import SequenceRecipe
 _FEWEST_TOKENS, _MOST_TOKENS = 1000, 100_000_000
 _MOST_HOURS, _MOST_EPOCHS = 1000, 100
 _ANOTHER = "Pick another model."
+_OTHER_START = "Name a folder that `rdchat train-drafter` made for this model, or leave out --start-from."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,8 @@ class TrainingSettings:
         recipe: How it is trained.
         kind: Of the head; the recipe is one for that kind.
         anyway: Whether it begins also where the memory seems too small for it.
+        start: Folder of a recurrent drafter of the same target that is trained further; its shape and its vocabulary
+            then count, and not `vocabulary`, `size`, `cell` and `target_layers`.
 
     Raises:
         InvalidSettingError: If a number is out of range.
@@ -79,6 +90,7 @@ class TrainingSettings:
     recipe: Recipe | SequenceRecipe = field(default_factory=Recipe)
     kind: TrainedKind = TrainedKind.RECURRENT
     anyway: bool = False
+    start: Path | None = None
 
     def __post_init__(self) -> None:
         bounds = f"from {_FEWEST_TOKENS:,} to {_MOST_TOKENS:,}"
@@ -105,6 +117,7 @@ class TrainingPlan:
         budget: Disk and memory that it takes.
         left_out: Questions of the person's own that are too long.
         resumed: Whether a training that was begun goes on.
+        start: The drafter that is trained further; None for a fresh head.
     """
 
     settings: TrainingSettings
@@ -114,6 +127,7 @@ class TrainingPlan:
     budget: Budget
     left_out: int
     resumed: bool
+    start: StoredDrafter | None
 
     @property
     def target_layers(self) -> tuple[int, ...]:
@@ -126,8 +140,14 @@ class TrainingPlan:
         """The hidden states that are read: the trunk's output, whose products the teacher is, then the layers'."""
         return _reads(self.settings.kind, self.target_layers)
 
+    def shipped_answers(self) -> list[TrainingConversation]:
+        """Return the conversations that ship with rdchat for this target; none where own questions are to be asked."""
+        return _shipped(self.binding, self.settings)
+
     def head_config(self, model: LoadedModel) -> HeadConfig:
         """Return the shape of a recurrent head; the data may turn out to have fewer tokens to draft."""
+        if self.start is not None:
+            return self.start.head.config
         width = TargetEmbeddings(model.network, model.info.vocabulary_size).width
         settings, size = self.settings, self.settings.size or width
         return HeadConfig(width, settings.vocabulary, size, size, cell=settings.cell, target_layers=self.target_layers)
@@ -152,7 +172,10 @@ def make_plan(
         StorageFullError: If there is no room for the data.
         DoesNotFitError: If there is not enough memory.
     """
-    recurrent = settings.kind is TrainedKind.RECURRENT
+    recurrent, start = settings.kind is TrainedKind.RECURRENT, None
+    if settings.start is not None:
+        start = _startable(settings.start, model, settings.kind)
+        settings = replace(settings, target_layers=start.head.config.target_layers)
     if settings.target_layers is None:
         settings = replace(settings, target_layers=spread_layers(model) if recurrent else sequence_layers(model))
     width = _check_hidden_states(model, settings)
@@ -172,13 +195,20 @@ def make_plan(
         )
     tokens = settings.tokens
     if settings.hours is not None:
-        tokens = min(tokens, int(settings.hours * 3600 * measured_batch_speed(model, fitting.sequences, now)) + 1)
+        made = int(settings.hours * 3600 * measured_batch_speed(model, fitting.sequences, now)) + 1
+        tokens = min(tokens, answer_tokens(_shipped(binding, fitting)) + made)
     keep_states = manifest.keep_states if manifest else None
     if not recurrent:
         keep_states = False  # of whole conversations they would take several times the room
     budget = make_budget(need, tokens, fitting.sequences, folder, keep_states, anyway=settings.anyway)
     template = manifest.template if manifest else chat_template(model)
-    return TrainingPlan(fitting, binding, folder, template, budget, left_out=left_out, resumed=manifest is not None)
+    return TrainingPlan(
+        fitting, binding, folder, template, budget, left_out=left_out, resumed=manifest is not None, start=start
+    )
+
+
+def _shipped(binding: TargetBinding, settings: TrainingSettings) -> list[TrainingConversation]:
+    return [] if settings.prompts or settings.asked else read_answers(shipped_path(binding.hash))
 
 
 def spread_layers(model: LoadedModel) -> tuple[int, ...]:
@@ -189,6 +219,24 @@ def spread_layers(model: LoadedModel) -> tuple[int, ...]:
     """
     count = len(getattr(model.network, "layers", ()))
     return tuple(sorted({layer for layer in (count // 4, count // 2, count - count // 4) if layer < count}))
+
+
+def _startable(folder: Path, model: LoadedModel, kind: TrainedKind) -> StoredDrafter:
+    """Read a drafter that is to be trained further.
+
+    Raises:
+        ModelError: If it is none of ours for this target, or has been quantised.
+        RdchatError: If another kind is to be trained.
+    """
+    if kind is not TrainedKind.RECURRENT:
+        raise RdchatError(f"{kind.words} heads are trained from nothing.", "Leave out --start-from, or --kind.")
+    if inspect_drafter(folder) is not HeadKind.RECURRENT:
+        raise ModelError(f"{folder} holds no recurrent drafter, which alone can be trained further.", _OTHER_START)
+    stored = load_recurrent(folder, model)
+    shape = stored.head.config
+    if stored.target is None or shape.quantization_bits or not shape.project_input or shape.output is Output.OWN:
+        raise ModelError(f"{folder} holds a drafter that rdchat's trainer did not write.", _OTHER_START)
+    return stored
 
 
 def _reads(kind: TrainedKind, layers: tuple[int, ...]) -> HiddenReads:

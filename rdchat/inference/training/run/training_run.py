@@ -24,23 +24,22 @@ from rdchat.inference.auto.estimates.acceptance_estimates import Acceptance
 from rdchat.inference.auto.estimates.acceptance_file import write_acceptance
 from rdchat.inference.benchmark.draft_counts import CountsFile, Result, report
 from rdchat.inference.benchmark.evaluation import Evaluation
-from rdchat.inference.drafting.folders.drafter_files import read_written, write_drafter
+from rdchat.inference.drafting.folders.drafter_files import WEIGHTS, read_written, write_drafter
 from rdchat.inference.drafting.folders.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.memory_errors import memory_errors
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens
+from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.seed_prompts import SeedPromptSource
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
-from rdchat.inference.training.data.shipped_answers import read_answers, shipped_path
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.head.samples import TEACHER_TOKENS, Answers
 from rdchat.inference.training.head_training import Learner, at_once
 from rdchat.inference.training.run.card import card
 from rdchat.inference.training.run.data_phase import DataPhase
 from rdchat.inference.training.run.kinds import training_of
 from rdchat.inference.training.run.manifest import RunManifest
-from rdchat.inference.training.run.time_limit import Costs, TimeLimit, measured_call_s, measured_step_s
+from rdchat.inference.training.run.time_limit import Costs, TimeLimit, measured_call_s
 from rdchat.inference.training.run.train_phase import TrainPhase
 from rdchat.inference.training.run.training_plan import TrainingPlan
 from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
@@ -164,17 +163,11 @@ class DrafterTraining:
             settings.tokens,
             self._limit,
             self._costs,
-            shipped=self._shipped_answers,
+            shipped=self._plan.shipped_answers,
             batch=settings.sequences,
             decided=folder / "data.json",
             now=self._now,
         )
-
-    def _shipped_answers(self) -> list[TrainingConversation]:
-        """Return the conversations that ship with rdchat for this target; none where own questions are to be asked."""
-        if self._plan.settings.prompts or self._plan.settings.asked:
-            return []
-        return read_answers(shipped_path(self._plan.binding.hash))
 
     def _recipe_key(self, shards: int) -> str:
         """Name what training depends on beside the data's kind, so that nothing is continued by another recipe."""
@@ -182,6 +175,8 @@ class DrafterTraining:
         facts = [asdict(settings.recipe), settings.vocabulary, settings.size, settings.cell, settings.hours, shards]
         if settings.kind is not TrainedKind.RECURRENT:
             facts += [settings.kind, settings.target_layers]
+        if settings.start is not None:
+            facts.append(hashlib.sha256((settings.start / WEIGHTS).read_bytes()).hexdigest())
         return hashlib.sha256(json.dumps([__version__, *facts]).encode()).hexdigest()[:12]
 
     def _costs(self) -> Costs:
@@ -190,10 +185,10 @@ class DrafterTraining:
         shard = self._shards.read(0)
         self._check_answers(shard)
         learner = at_once(self._training.prepare([shard]))
-        prepared_s = self._now() - began
-        epochs, step_s = self._plan.settings.recipe.epochs, measured_step_s(learner, self._now)
-        token_s = self._training.readings * prepared_s / answer_tokens(shard) + epochs * step_s / learner.samples
-        return Costs(token_s, self._evaluation_s())
+        prepared_s, epochs = self._now() - began, self._plan.settings.recipe.epochs
+        return Costs.measured(
+            self._training, learner, shard, prepared_s, self._now, epochs=epochs, evaluation_s=self._evaluation_s()
+        )
 
     def _evaluation_s(self) -> float:
         """Return what the evaluation takes at most: one call of the target for each token."""

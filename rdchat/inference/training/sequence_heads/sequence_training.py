@@ -56,7 +56,7 @@ class SequenceTraining(HeadTraining):
         candidates: int,
         window_tokens: int,
     ) -> None:
-        self.readings = 1 + recipe.epochs
+        self.read_once = float(window_tokens)
         self._kind, self._model, self._reads, self._recipe, self._binding = kind, model, reads, recipe, binding
         self._candidates, self._window_tokens = candidates, window_tokens
 

@@ -15,12 +15,12 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError, StorageError
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.data_maker import DataMaker, answer_tokens, chat_template
+from rdchat.inference.training.data.data_maker import DataMaker, chat_template
 from rdchat.inference.training.data.foreign_texts import foreign_text, languages
 from rdchat.inference.training.data.hidden_states import answer_states
 from rdchat.inference.training.data.seed_prompts import SeedPrompt, SeedPromptSource
 from rdchat.inference.training.data.sequences import MOST_ANSWER_TOKENS
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
 
 pytestmark = pytest.mark.across_rows

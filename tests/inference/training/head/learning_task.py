@@ -5,10 +5,10 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.head.preparation import at_once, prepare
-from rdchat.inference.training.head.trainer import Recipe, Trainer
+from rdchat.inference.training.head.trainer import Recipe, Trainer, fresh_head
 
 WIDTH, TOKENS = 8, 30
 
@@ -59,7 +59,7 @@ class Task:
 
     def trainer(self) -> Trainer:
         mx.random.seed(0)
-        head = RecurrentHead(HeadConfig(WIDTH, len(self.prepared.vocabulary), exit_size=16, state_size=16))
+        head = fresh_head(HeadConfig(WIDTH, len(self.prepared.vocabulary), exit_size=16, state_size=16))
         return Trainer(head, self._recipe, self.prepared)
 
 

@@ -38,8 +38,9 @@ def test_without_hours_nothing_is_kept(tmp_path: Path) -> None:
 
 
 def test_what_follows_the_data_grows_with_it() -> None:
-    costs = Costs(token_s=0.01, evaluation_s=50)
+    costs = Costs(reading_s=0.004, learning_s=0.003, epochs=2, read_once=1000, evaluation_s=50)
     assert costs.after_data(1000) == pytest.approx(1.2 * 60)
+    assert costs.after_data(2000) == pytest.approx(1.2 * (50 + 2000 * (3 * 0.004 + 2 * 0.003))), "read in every epoch"
     assert costs.after_data(0) == pytest.approx(1.2 * 50)
 
 

@@ -18,6 +18,7 @@ from rdchat.errors import (
     StorageError,
     StorageFullError,
 )
+from rdchat.inference.api.trained_kind import TrainedKind
 from rdchat.inference.drafting.folders.drafter_folder import StoredDrafter, save_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.fingerprint import TargetBinding
@@ -25,6 +26,7 @@ from rdchat.inference.target.capability import Capability, DraftKind
 from rdchat.inference.target.device import MemoryRoom
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import BatchCache
+from rdchat.inference.training.run.recipes import default_recipe
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.disks import small_disk
@@ -311,3 +313,14 @@ def test_a_model_that_cannot_verify_drafts_is_refused(model: LoadedModel, settin
     lame = replace(model, try_out=lambda: Capability(DraftKind.NONE, "it is lame"))
     with pytest.raises(ModelError, match="cannot verify drafts: it is lame"):
         make_plan(lame, settings, resume=False)
+
+
+def test_only_a_recurrent_drafter_of_this_model_can_be_trained_further(
+    model: LoadedModel, settings: TrainingSettings, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match="none"):
+        make_plan(model, replace(settings, start=tmp_path / "none"), resume=False)
+    kind = TrainedKind.EAGLE3
+    other = replace(settings, start=tmp_path / "none", kind=kind, recipe=default_recipe(kind))
+    with pytest.raises(RdchatError, match="EAGLE-3 heads are trained from nothing"):
+        make_plan(model, other, resume=False)

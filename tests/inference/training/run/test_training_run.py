@@ -14,10 +14,10 @@ from rdchat.files.file_lock import FileLock
 from rdchat.inference.benchmark import evaluation
 from rdchat.inference.drafting.folders.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.data.shipped_answers import write_answers
 from rdchat.inference.training.head.trainer import Recipe, StepReport, Trainer
-from rdchat.inference.training.run import comparison, train_phase, training_run
+from rdchat.inference.training.run import comparison, train_phase, training_plan
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.inference.training.training_progress import Pace, Phase, TrainingProgress
@@ -168,9 +168,15 @@ def test_answers_that_ship_are_taken_before_any_is_made(
     made = all_conversations(make_plan(model, finished.settings, resume=True).folder)
     monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
     write_answers(tmp_path / "answers.xz", made)
-    monkeypatch.setattr(training_run, "shipped_path", lambda _hash: tmp_path / "answers.xz")
+    monkeypatch.setattr(training_plan, "shipped_path", lambda _hash: tmp_path / "answers.xz")
     assert phases(train(model, settings)) == [phase for phase in Phase if phase is not Phase.DATA]
-    assert all_conversations(make_plan(model, settings, resume=True).folder) == made
+    taken = all_conversations(make_plan(model, settings, resume=True).folder)
+    assert taken == made[: len(taken)]
+    assert answer_tokens(taken[:-1]) < settings.tokens <= answer_tokens(taken), "no more than were asked for"
+    train(model, replace(settings, tokens=2 * settings.tokens), until=Phase.PREPARE)
+    assert all_conversations(make_plan(model, settings, resume=True).folder)[: len(made)] == made, "then the others"
+    kept = ShardFolder(make_plan(model, settings, resume=True).folder / "shards", len(ALPHABET)).states(0)
+    assert kept is not None, "their hidden states are computed once"
     asked = replace(settings, prompts=("What is a whale?",), out=tmp_path / "asked")
     assert Phase.DATA in phases(train(model, asked, until=Phase.PREPARE)), "own questions are to be asked"
 
@@ -189,6 +195,22 @@ def test_another_recipe_begins_its_training_anew(model: LoadedModel, finished: F
     alone = replace(other, out=tmp_path / "alone")
     train_elsewhere(model, alone, tmp_path)
     check_same(alone, other)
+
+
+def test_a_drafter_is_trained_further(model: LoadedModel, finished: Finished, tmp_path: Path) -> None:
+    """It begins with what it knows, keeps its shape and vocabulary, and the card says where it comes from."""
+    settings = finished.copied_to(tmp_path)
+    recipe = replace(settings.recipe, learning_rate=1e-6)
+    further = replace(settings, out=tmp_path / "further", start=settings.out, recipe=recipe, vocabulary=9, size=5)
+    events = train(model, further)
+    before = [event.accuracy for event in finished.events if event.accuracy]
+    after = [event.accuracy for event in events if event.accuracy]
+    assert after[0] == pytest.approx(before[-1], abs=0.02)
+    old, new = weights(settings), weights(further)
+    assert {name: array.shape for name, array in old.items()} == {name: array.shape for name, array in new.items()}
+    assert mx.array_equal(old["draft_vocabulary"], new["draft_vocabulary"]).item()
+    assert all(mx.allclose(old[name], new[name], rtol=0.1, atol=0.02).item() for name in old)
+    assert "--start-from" in (further.out / "card.md").read_text()
 
 
 def checkpoint(model: LoadedModel, settings: TrainingSettings) -> Path:
