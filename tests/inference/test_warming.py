@@ -15,7 +15,6 @@ from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.tracing import TreeLogProbs
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefill_pace import PrefillPace
@@ -33,10 +32,11 @@ class OwnDrafter(Drafters):
 
     def __init__(self, model: LoadedModel, folder: Path) -> None:
         super().__init__(model)
-        self._head = folder, random_drafter(model)
+        self._folder = folder
+        self._heads = {folder: random_drafter(model)}
 
-    def _load_head(self, _named: str | None) -> tuple[Path, HeadModel] | None:
-        return self._head
+    def drafter_folder(self, _named: str | None) -> Path:
+        return self._folder
 
 
 def test_it_verifies_and_traces_drafts_of_every_kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

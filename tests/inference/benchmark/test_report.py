@@ -69,7 +69,7 @@ def test_drafters_are_told_apart_by_as_much_of_their_folders_as_it_takes() -> No
     asked = plan(LOOKUP, *cells, BenchCell(DraftSettings(Mode.AUTO, drafter="/b/large")))
     names = cell_names(summarise(asked, []))
     ends = [name.rpartition(", ")[2] for name in names]
-    assert ends == ["Prompt lookup K4", "a/small", "b/small", "large", "its own", "large"]
+    assert ends == ["Prompt lookup K3", "a/small", "b/small", "large", "its own", "large"]
     assert [mode.get("drafter", "") for mode in as_json(BenchRecord(asked, (), {}))["modes"]][1:3] == [
         "/a/small",
         "/b/small",

@@ -201,7 +201,7 @@ def test_a_drafter_is_trained_further(model: LoadedModel, finished: Finished, tm
     """It begins with what it knows, keeps its shape and vocabulary, and the card says where it comes from."""
     settings = finished.copied_to(tmp_path)
     recipe = replace(settings.recipe, learning_rate=1e-6)
-    further = replace(settings, out=tmp_path / "further", start=settings.out, recipe=recipe, vocabulary=9, size=5)
+    further = replace(settings, out=tmp_path / "further", start=settings.out, recipe=recipe, vocabulary=64, size=5)
     events = train(model, further)
     before = [event.accuracy for event in finished.events if event.accuracy]
     after = [event.accuracy for event in events if event.accuracy]
