@@ -172,6 +172,19 @@ def test_a_formula_in_a_cell_makes_its_column_as_wide_as_it_is(qtbot: QtBot, bod
     assert body.work is Work.NONE
 
 
+def test_a_formula_alone_in_a_cell_stands_on_the_line_of_the_words_beside_it(qtbot: QtBot, body: TextBody) -> None:
+    show(qtbot, body, "| a | b |\n|---|---|\n| $x > 0$ | words |\n")
+    body.resize(400, body.height_for(400))
+    ascents, document = {}, body.document()
+    for place in range(document.blockCount()):
+        block = document.findBlockByNumber(place)
+        if (text := block.text()) in {OBJECT, "words"}:
+            layout = block.layout()
+            ascents[text] = layout.lineAt(0).ascent()
+    assert len(ascents) == 2
+    assert ascents[OBJECT] == pytest.approx(ascents["words"], abs=1)  # in pixels
+
+
 def test_a_wide_formula_within_a_paragraph_scrolls_too(qtbot: QtBot, body: TextBody) -> None:
     wide = " + ".join(f"x_{{{n}}}" for n in range(40))
     show(qtbot, body, f"So $$x$$ is.\n\nHere $${wide}$$ stands in a line, and goes on.\n\nMore.")

@@ -47,9 +47,10 @@ def formula_format(run: Run, text: QTextCharFormat) -> QTextCharFormat:
     if formula:
         # Qt lets such a character hang below the baseline by as much as its font does
         scale = look.doubleProperty(_SIZE) / UNITS
-        font = font_of_descent(max(0, ceil(formula.depth * scale)))
+        metrics_of_text = QFontMetrics(font)  # a formula alone in its line, as in a table, keeps to its neighbours'
+        font = font_of_descent(max(metrics_of_text.descent(), ceil(formula.depth * scale)))
         width = formula.width * scale
-        height = float(ceil(formula.ascent * scale) + QFontMetrics(font).descent())
+        height = float(max(metrics_of_text.ascent(), ceil(formula.ascent * scale)) + QFontMetrics(font).descent())
     else:
         metrics = QFontMetricsF(font)
         width, height = metrics.horizontalAdvance(run.text), metrics.height()
