@@ -18,7 +18,8 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
 
 _QUIET_MS = 250  # after the last letter
-_SHARE = 4  # counting takes at most one part in so many of the time
+_SHARE = 4  # counting takes about one part in so many of the time
+_MOST_QUIET_MS = 2000  # what was removed must not be called too long for longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,8 @@ class ContextMeter(QObject):
     def _go_on(self) -> None:
         took_ms = (time.monotonic() - self._began) * 1000
         is_another = self._counted is None  # another chat is waiting to be counted
-        self._timer.setInterval(_QUIET_MS if is_another else max(_QUIET_MS, round(took_ms * (_SHARE - 1))))
+        pause_ms = 0 if is_another else min(round(took_ms * (_SHARE - 1)), _MOST_QUIET_MS)
+        self._timer.setInterval(max(_QUIET_MS, pause_ms))
         if self._stale:
             self._stale = False
             self._wait()
