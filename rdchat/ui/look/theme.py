@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QGuiApplication, QPalette
+from PySide6.QtWidgets import QApplication
 
 # spacing, in device-independent pixels: a 4 px grid
 TIGHT, SMALL, MEDIUM, LARGE = 4, 8, 12, 20
 RADIUS = 10
 SIDEBAR_WIDTH, PANEL_WIDTH, TEXT_WIDTH = 240, 296, 720  # TEXT_WIDTH: the widest a line of prose gets
+_TO_RING = 127  # percent: Fusion takes a colour darkened by 140 and lightened by 110 percent
 SMALLEST_TEXT, DEFAULT_TEXT, LARGEST_TEXT = 9, 13, 28  # transcript text, in points
 
 
@@ -209,6 +211,9 @@ class Theme(QObject):
     def _fill_palette(self) -> None:
         if QGuiApplication.platformName() != "cocoa":  # a Mac's own palette follows its appearance and accent colour
             self._app.setPalette(_palette(self.colors))
+            if isinstance(self._app, QApplication):  # a palette for all controls takes those of some away
+                for name in ("QCheckBox", "QRadioButton"):
+                    QApplication.setPalette(_check_palette(self.colors), name)  # type: ignore[arg-type]  # bytes are refused
 
 
 def control_font(points_more: float = 0, bold: bool = False, tabular: bool = False) -> QFont:
@@ -220,6 +225,21 @@ def control_font(points_more: float = 0, bold: bool = False, tabular: bool = Fal
     if tabular:
         font.setFeature(QFont.Tag("tnum"), 1)
     return font
+
+
+def _check_palette(colors: Colors) -> QPalette:
+    """Return what check boxes and radio buttons draw with: Fusion makes their rings a darker colour of the window."""
+    palette = _palette(colors)
+    for group, share in ((QPalette.ColorGroup.All, 0.1), (QPalette.ColorGroup.Disabled, 0.5)):
+        ring = _mixed(colors.muted, colors.window, share)
+        palette.setColor(group, QPalette.ColorRole.Window, ring.lighter(_TO_RING))
+    return palette
+
+
+def _mixed(one: QColor, other: QColor, share: float) -> QColor:
+    """Return a colour between two; `share` is the other one's."""
+    parts = zip((one.redF(), one.greenF(), one.blueF()), (other.redF(), other.greenF(), other.blueF()), strict=True)
+    return QColor.fromRgbF(*(mine + (its - mine) * share for mine, its in parts))
 
 
 def _palette(colors: Colors) -> QPalette:
