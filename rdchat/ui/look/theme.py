@@ -143,11 +143,15 @@ class Theme(QObject):
         self._hints = app.styleHints()
         self._forced = Qt.ColorScheme.Unknown
         self._text_size = text_size
+        self._dark = self._is_dark()
         self._fill_palette()
         self._hints.colorSchemeChanged.connect(self._refresh)
 
     @property
     def dark(self) -> bool:
+        return self._dark  # kept: a chat that opens asks for colours a thousand times, and asking Qt takes 2 µs
+
+    def _is_dark(self) -> bool:
         # not every platform obeys a forced scheme (bare X11 does not), so it is remembered here too
         scheme = self._hints.colorScheme() if self._forced is Qt.ColorScheme.Unknown else self._forced
         return scheme is Qt.ColorScheme.Dark
@@ -205,6 +209,7 @@ class Theme(QObject):
         return size * 72 / self._app.primaryScreen().logicalDotsPerInch()
 
     def _refresh(self) -> None:
+        self._dark = self._is_dark()
         self._fill_palette()
         self.changed.emit()
 

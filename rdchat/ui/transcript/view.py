@@ -97,10 +97,10 @@ class TranscriptView(QWidget):
         if not known and place is not None and self._messages.place_of(place.message_id) is not None:
             self._return_to(place)
         elif not known:
-            while self._column.has_room and self._window.grow() and self._show_window():
-                pass
             self._column.follow()
         self._draw_first()
+        while self._column.follows and self._column.has_room and self._window.grow() and self._show_window():
+            self._draw_first()  # no more than come into view: each takes some milliseconds
 
     def _return_to(self, place: ReadingPlace) -> None:
         self._column.unfollow()
