@@ -249,6 +249,7 @@ class TranscriptView(QWidget):
         above = self._messages.cut_place + 1
         mark = CutMark(cut.context_cut, above, theme=self._theme, library=self._library)
         mark.undo_requested.connect(lambda: self.cut_undo_requested.emit(cut.id))
+        mark.mark(self._hits.matcher)
         self._column.set_mark(cut.id, mark)
 
     def _make_widget(self, message: Message, parent: QWidget) -> MessageWidget:
