@@ -70,7 +70,11 @@ class MessagePath(Sequence[Message]):
     def __getitem__(self, place: slice) -> "MessagePath": ...
     def __getitem__(self, place: int | slice) -> "Message | MessagePath":
         if isinstance(place, slice):
-            part = MessagePath(self._ids[place], self._source, cuts=self._cuts)
+            part = MessagePath((), self._source, cuts=self._cuts)
+            part._ids = self._ids[place]
+            # a copy of all of a long path is made with each of its replies: copying a dict is the faster way
+            whole = len(part._ids) == len(self._ids) and place.step is None
+            part._places = dict(self._places) if whole else dict(zip(part._ids, range(len(part._ids)), strict=True))
             part._known, part._told = dict(self._known), self._told
             return part
         message_id = self._ids[place]

@@ -132,7 +132,7 @@ class Database:
     def rebuild_search(self) -> None:
         """Make the search index anew from the chats: some seconds for 100,000 messages."""
         with self.writing() as connection:
-            for index in ("titles_index", "messages_index", "files_index"):
+            for index in ("titles_index", "messages_index", "files_index", "summaries_index"):
                 connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
 
     def share(self) -> None:

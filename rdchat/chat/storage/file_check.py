@@ -14,8 +14,8 @@ from rdchat.chat.storage.schema import APPLICATION_ID, migrate, schema_version
 WRITE_CHECK = """
     SAVEPOINT write_check;
     INSERT INTO conversations (id, title, created_at, updated_at) VALUES (0, 'a', 0, 0);
-    INSERT INTO messages (id, conversation_id, activated, role, status, created_at, text)
-        VALUES (0, 0, 0, 'user', 'complete', 0, 'a');
+    INSERT INTO messages (id, conversation_id, activated, role, status, created_at, text, context_cut)
+        VALUES (0, 0, 0, 'user', 'complete', 0, 'a', '{"summary":"a"}');
     INSERT INTO file_texts (digest, text) VALUES ('a', 'a');
     INSERT INTO message_files (message_id, conversation_id, place, digest, kind, characters, taken, note, name)
         VALUES (0, 0, 0, 'a', 'text', 1, '', '', 'a');

@@ -223,6 +223,35 @@ CREATE INDEX messages_cut ON messages (conversation_id) WHERE context_cut IS NOT
 CREATE INDEX messages_measured ON messages (conversation_id) WHERE statistics IS NOT NULL;
 """
 
+# The summaries that stand for what was left out are searched too. A mark that was tampered with has none; they are made
+# anew with the index (`rebuild`), from the view.
+_SUMMARY = (
+    "substr(CASE WHEN json_valid({row}context_cut) THEN json_extract({row}context_cut, '$.summary') END, 1,"
+    f" {_SEARCHED})"
+)
+_VERSION_12 = f"""
+CREATE VIEW summaries_searched AS
+    SELECT id, {_SUMMARY.format(row="")} AS summary FROM messages WHERE context_cut IS NOT NULL;
+CREATE VIRTUAL TABLE summaries_index USING fts5 (
+    summary, content = 'summaries_searched', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2',
+    prefix = '1 2 3'
+);
+CREATE TRIGGER summaries_added AFTER INSERT ON messages WHEN new.context_cut IS NOT NULL BEGIN
+    INSERT INTO summaries_index (rowid, summary) VALUES (new.id, {_SUMMARY.format(row="new.")});
+END;
+CREATE TRIGGER summaries_removed AFTER DELETE ON messages WHEN old.context_cut IS NOT NULL BEGIN
+    INSERT INTO summaries_index (summaries_index, rowid, summary)
+        VALUES ('delete', old.id, {_SUMMARY.format(row="old.")});
+END;
+CREATE TRIGGER summaries_changed AFTER UPDATE OF context_cut ON messages BEGIN
+    INSERT INTO summaries_index (summaries_index, rowid, summary)
+        SELECT 'delete', old.id, {_SUMMARY.format(row="old.")} WHERE old.context_cut IS NOT NULL;
+    INSERT INTO summaries_index (rowid, summary)
+        SELECT new.id, {_SUMMARY.format(row="new.")} WHERE new.context_cut IS NOT NULL;
+END;
+INSERT INTO summaries_index (summaries_index) VALUES ('rebuild');
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _VERSION_1,
     _VERSION_2,
@@ -235,6 +264,7 @@ MIGRATIONS: tuple[str, ...] = (
     _VERSION_9,
     _VERSION_10,
     _VERSION_11,
+    _VERSION_12,
 )
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 

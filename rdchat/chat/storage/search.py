@@ -36,11 +36,11 @@ def title_condition(search: str) -> tuple[str, list[str]]:
 def message_condition(search: str) -> tuple[str, list[str]]:
     """Return SQL over `messages.rowid` and `text`, and its parameters; see `search_condition`.
 
-    It also holds for messages one of whose files has every word in its name.
+    It also holds for messages one of whose files has every word in its name, or the summary that stands for them.
     """
     in_text, words = _condition(search, "messages_index", "text")
-    in_files, more = _files_condition(search)
-    return (f"({in_text} OR rowid IN ({in_files})) AND {KEPT}", words + more) if in_text else ("", [])
+    beside, more = _beside_condition(search)
+    return (f"({in_text} OR {beside}) AND {KEPT}", words + more) if in_text else ("", [])
 
 
 def newest_messages(search: str, most: int) -> tuple[str, list[str]]:
@@ -52,9 +52,9 @@ def newest_messages(search: str, most: int) -> tuple[str, list[str]]:
     found, parameters = _newest_texts(search, most)
     if not found:
         return "", []
-    in_files, more = _files_condition(search)
-    files = f"SELECT id, conversation_id FROM messages WHERE id IN ({in_files}) AND {KEPT}"
-    return f"SELECT * FROM ({found}) UNION {files}", parameters + more
+    beside, more = _beside_condition(search)
+    others = f"SELECT id, conversation_id FROM messages WHERE ({beside}) AND {KEPT}"
+    return f"SELECT * FROM ({found}) UNION {others}", parameters + more
 
 
 def _newest_texts(search: str, most: int) -> tuple[str, list[str]]:
@@ -70,15 +70,17 @@ def _newest_texts(search: str, most: int) -> tuple[str, list[str]]:
     return f"{join} AND {signs}" if literal else join, [words, *literal]
 
 
-def _files_condition(search: str) -> tuple[str, list[str]]:
-    """Return SQL for the ids of messages one of whose files has the words in its name, and its parameters."""
-    condition, parameters = _condition(search, "files_index", "name")
-    return f"SELECT message_id FROM message_files WHERE {condition}", parameters
+def _beside_condition(search: str) -> tuple[str, list[str]]:
+    """Return SQL over `messages.id` for words that are not in a text: in a file's name or a summary; its parameters."""
+    in_files, names = _condition(search, "files_index", "name")
+    in_summaries, summaries = _condition(search, "summaries_index", "summary", "id")
+    files = f"SELECT message_id FROM message_files WHERE {in_files}"
+    return f"id IN ({files}) OR id IN (SELECT id FROM summaries_searched WHERE {in_summaries})", names + summaries
 
 
-def _condition(search: str, index: str, column: str) -> tuple[str, list[str]]:
+def _condition(search: str, index: str, column: str, key: str = "rowid") -> tuple[str, list[str]]:
     phrases, literal = _phrases(search)
-    conditions = [f"rowid IN ({_BY_INDEX.format(index=index)})"] if phrases else []
+    conditions = [f"{key} IN ({_BY_INDEX.format(index=index)})"] if phrases else []
     conditions += [f"instr({column}, ?) > 0"] * len(literal)
     return " AND ".join(conditions), [*([phrases] if phrases else []), *literal]
 

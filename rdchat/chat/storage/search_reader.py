@@ -22,9 +22,10 @@ _IN_FOLDER = "folder_id IN (SELECT id FROM folders WHERE id = ? OR parent_id = ?
 _WITH_MODEL = f"id IN (SELECT conversation_id FROM messages WHERE model = ? AND {KEPT})"
 _TEXT = """
     SELECT substr(text, 1, ?),
-        coalesce((SELECT group_concat(name, ', ') FROM message_files WHERE message_id = messages.id), '')
+        coalesce((SELECT group_concat(name, ', ') FROM message_files WHERE message_id = messages.id), ''),
+        coalesce((SELECT substr(summary, 1, ?) FROM summaries_searched WHERE id = messages.id), '')
     FROM messages WHERE id = ?
-"""  # the files' names behind the text
+"""  # what was said, the files' names, and the summary that stands for it and what is above
 # the next name in the index each time: listing them takes as long as there are names, not messages
 _MODELS = """
     WITH RECURSIVE names (name) AS (
@@ -141,7 +142,7 @@ class SearchReader:
             hits = []
             for row in rows[:MOST_FOUND]:
                 message_id, count = counted.get(row[0], (None, 0))
-                snippet = "" if message_id is None else _snippet(_text(connection, message_id), matcher)
+                snippet = "" if message_id is None else _snippet(_text(connection, message_id, matcher), matcher)
                 hits.append(ChatHit(conversation_from(row), count, snippet))
             return SearchAnswer(query, tuple(hits), len(rows), is_part)
 
@@ -181,9 +182,10 @@ class SearchReader:
             connection.close()
 
 
-def _text(connection: sqlite3.Connection, message_id: int) -> str:
-    row = connection.execute(_TEXT, (_READ, message_id)).fetchone()
-    return "\n".join(row) if row else ""
+def _text(connection: sqlite3.Connection, message_id: int, matcher: WordMatcher) -> str:
+    """Return the text that has all the words; all of them where they are far behind in one."""
+    texts = connection.execute(_TEXT, (_READ, _READ, message_id)).fetchone() or ()
+    return next((text for text in texts if matcher.is_in(text)), "\n".join(texts))
 
 
 def _snippet(text: str, matcher: WordMatcher) -> str:

@@ -1,6 +1,6 @@
 """What the open chat's next reply is asked for with."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.context_cuts import from_cut, uncut
@@ -69,13 +69,19 @@ class AskedWith:
         before = continued.made_with if continued else None
         return before if before is not None and before.once else MadeWith(self.sampling)
 
-    def told(self, path: Sequence[Message], reply: Message) -> tuple[tuple[ChatMessage, ...], SamplingParams]:
-        """Return what the model is told for a reply to the path, and how it samples; the reply's own wishes count."""
-        made_with = reply.made_with or MadeWith()
-        own = made_with.system_prompt
+    def sampling_of(self, reply: Message) -> SamplingParams:
+        """Return how a reply is sampled; its own wish counts."""
+        return (reply.made_with or MadeWith()).sampling or self.sampling
+
+    def telling(self, path: Sequence[Message], reply: Message) -> Callable[[], tuple[ChatMessage, ...]]:
+        """Return what reads, on any thread, what the model is told for a reply to the path; its own wishes count.
+
+        Reading raises StorageError; of a long chat it takes some tenths of a second.
+        """
+        own = (reply.made_with or MadeWith()).system_prompt
+        system_prompt = self.system_prompt if own is None else own
         path = from_cut(path.told() if isinstance(path, MessagePath) else path)
-        turns = told(self._texts.spelled_out(path), self.system_prompt if own is None else own)
-        return turns, made_with.sampling or self.sampling
+        return lambda: told(self._texts.spelled_out(path), system_prompt)
 
 
 def ends_with_question(path: Sequence[Message]) -> bool:

@@ -184,6 +184,7 @@ class ChatController(QObject):
         self.text.close()
         self.files.close()
         self.desk.close()
+        self._writer.close()
         ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
         self._recorder.close()
@@ -305,8 +306,10 @@ class ChatController(QObject):
         if continued:
             path = path[:]
             path.put(replace(path[-1], context_cut=None))  # what is written on is told
-        turns, sampling = self.asked_with.told(path, reply)
-        self._writer.write(turns, sampling, reply, continued=continued, thinking=self._chat.thinking)
+        asked, thinking = self.asked_with, self._chat.thinking
+        self._writer.write(
+            asked.telling(path, reply), asked.sampling_of(reply), reply, continued=continued, thinking=thinking
+        )
 
     @Slot(str, str)
     def _go_on_anew(self, system_prompt: str, asked: str) -> None:

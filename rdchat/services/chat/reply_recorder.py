@@ -29,7 +29,8 @@ class LiveReply:
         request: What the engine was or will be asked.
         message: The reply as it is to be shown, the new text included.
         begins_at: Number of characters that were there before, where a reply is continued.
-        sent: The engine has the request; otherwise it waits for a model.
+        read: The request has the messages; otherwise they are being read.
+        sent: The engine has the request; otherwise it waits for them, or for a model.
         stopping: It was asked to stop.
         writing: The first token has come.
         saved_text: What the store has.
@@ -41,6 +42,7 @@ class LiveReply:
     request: GenerationRequest
     message: Message
     begins_at: int = 0
+    read: bool = False
     sent: bool = False
     stopping: bool = False
     writing: bool = False

@@ -1,13 +1,16 @@
 """Has replies written by the engine as soon as there is a model, and takes them into the recorder."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Drafting, Message, Notice
+from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, SamplingParams, ThinkingChoice
+from rdchat.services.background.work_queue import WorkQueue
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
 from rdchat.services.chat.trace_recorder import TraceRecorder
@@ -15,6 +18,7 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState, Failure, ReplyProgress
 from rdchat.services.engine.model_slot import ModelSlot
 
+_UNREAD = "…"  # stands in a request, which is never empty, until its messages are read
 _MEASURING = "A race or a benchmark is running"
 
 
@@ -43,6 +47,7 @@ class ReplyWriter(QObject):
         self._drafting = drafting
         self._recorder = recorder
         self._traces = traces
+        self._reading = WorkQueue("what the model is told", self)
         engine.prefill_progressed.connect(self._on_prefill_progressed)
         engine.reply_progressed.connect(self._on_progressed)
         engine.reply_finished.connect(self._on_finished)
@@ -86,23 +91,53 @@ class ReplyWriter(QObject):
 
     def write(
         self,
-        messages: tuple[ChatMessage, ...],
+        read: Callable[[], tuple[ChatMessage, ...]],
         sampling: SamplingParams,
         reply: Message,
         *,
         continued: bool = False,
         thinking: ThinkingChoice | None = None,
     ) -> None:
-        """Have `reply` written now, or when the model is there; without one it fails."""
+        """Have `reply` written once what the model is told is read and the model is there; without one it fails.
+
+        Args:
+            read: Returns what the model is told; called on a thread, as all of a long chat is read from the disk.
+            sampling: How it is sampled.
+            reply: The message.
+            continued: It is written on.
+            thinking: The person's choice.
+        """
         request_id = self._engine.new_request_id()
-        request = GenerationRequest(messages, sampling, reply.seed or 0, request_id, continued, thinking=thinking)
+        unread = (ChatMessage(Role.ASSISTANT if continued else Role.USER, _UNREAD),)
+        request = GenerationRequest(unread, sampling, reply.seed or 0, request_id, continued, thinking=thinking)
         live = self._recorder.begin(request, reply)
         self._traces.begin(reply.id, live.begins_at)
+        if self._model.info is None and not self._model.loading:
+            self._fail(live, self._model.failure)
+        else:
+            self._reading.do(lambda: self._read(live, read), lambda outcome: self._on_read(live, outcome))
+        self.changed.emit()
+
+    def close(self) -> None:
+        """Read no more; replies that were not sent end with the recorder."""
+        self._reading.close()
+
+    @staticmethod
+    def _read(live: LiveReply, read: Callable[[], tuple[ChatMessage, ...]]) -> GenerationRequest:
+        # it may have been stopped while others were read
+        return live.request if live.ended else replace(live.request, messages=read())
+
+    def _on_read(self, live: LiveReply, outcome: GenerationRequest | RdchatError) -> None:
+        if live.ended:
+            return
+        if isinstance(outcome, RdchatError):
+            self._fail(live, Failure(live.request.request_id, outcome.message, outcome.hint))
+            self.changed.emit()
+            return
+        live.request, live.read = outcome, True
         if self._model.info is not None:
             self._send(live)
-        elif not self._model.loading:
-            self._fail(live, self._model.failure)
-        self.changed.emit()
+            self.changed.emit()
 
     def stop(self, conversation_id: int | None = None) -> None:
         """Stop the replies of one conversation, or all; each ends in its own time."""
@@ -205,7 +240,7 @@ class ReplyWriter(QObject):
     @Slot(ModelInfo)
     def _on_model_loaded(self, _info: ModelInfo) -> None:
         for live in self._recorder.live:
-            if not live.sent:
+            if live.read and not live.sent:
                 self._send(live)
         self.changed.emit()
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QGuiApplication, QPalette
+from PySide6.QtWidgets import QApplication
 
 # spacing, in device-independent pixels: a 4 px grid
 TIGHT, SMALL, MEDIUM, LARGE = 4, 8, 12, 20
 RADIUS = 10
 SIDEBAR_WIDTH, PANEL_WIDTH, TEXT_WIDTH = 240, 296, 720  # TEXT_WIDTH: the widest a line of prose gets
+_TO_RING = 127  # percent: Fusion takes a colour darkened by 140 and lightened by 110 percent
 SMALLEST_TEXT, DEFAULT_TEXT, LARGEST_TEXT = 9, 13, 28  # transcript text, in points
 
 
@@ -141,11 +143,15 @@ class Theme(QObject):
         self._hints = app.styleHints()
         self._forced = Qt.ColorScheme.Unknown
         self._text_size = text_size
+        self._dark = self._is_dark()
         self._fill_palette()
         self._hints.colorSchemeChanged.connect(self._refresh)
 
     @property
     def dark(self) -> bool:
+        return self._dark  # kept: a chat that opens asks for colours a thousand times, and asking Qt takes 2 µs
+
+    def _is_dark(self) -> bool:
         # not every platform obeys a forced scheme (bare X11 does not), so it is remembered here too
         scheme = self._hints.colorScheme() if self._forced is Qt.ColorScheme.Unknown else self._forced
         return scheme is Qt.ColorScheme.Dark
@@ -203,12 +209,16 @@ class Theme(QObject):
         return size * 72 / self._app.primaryScreen().logicalDotsPerInch()
 
     def _refresh(self) -> None:
+        self._dark = self._is_dark()
         self._fill_palette()
         self.changed.emit()
 
     def _fill_palette(self) -> None:
         if QGuiApplication.platformName() != "cocoa":  # a Mac's own palette follows its appearance and accent colour
             self._app.setPalette(_palette(self.colors))
+            if isinstance(self._app, QApplication):  # a palette for all controls takes those of some away
+                for name in ("QCheckBox", "QRadioButton"):
+                    QApplication.setPalette(_check_palette(self.colors), name)  # type: ignore[arg-type]  # bytes are refused
 
 
 def control_font(points_more: float = 0, bold: bool = False, tabular: bool = False) -> QFont:
@@ -220,6 +230,21 @@ def control_font(points_more: float = 0, bold: bool = False, tabular: bool = Fal
     if tabular:
         font.setFeature(QFont.Tag("tnum"), 1)
     return font
+
+
+def _check_palette(colors: Colors) -> QPalette:
+    """Return what check boxes and radio buttons draw with: Fusion makes their rings a darker colour of the window."""
+    palette = _palette(colors)
+    for group, share in ((QPalette.ColorGroup.All, 0.1), (QPalette.ColorGroup.Disabled, 0.5)):
+        ring = _mixed(colors.muted, colors.window, share)
+        palette.setColor(group, QPalette.ColorRole.Window, ring.lighter(_TO_RING))
+    return palette
+
+
+def _mixed(one: QColor, other: QColor, share: float) -> QColor:
+    """Return a colour between two; `share` is the other one's."""
+    parts = zip((one.redF(), one.greenF(), one.blueF()), (other.redF(), other.greenF(), other.blueF()), strict=True)
+    return QColor.fromRgbF(*(mine + (its - mine) * share for mine, its in parts))
 
 
 def _palette(colors: Colors) -> QPalette:

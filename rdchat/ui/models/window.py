@@ -41,7 +41,7 @@ class ModelsWindow(QDialog):
         self.setWindowTitle("Models")
         self.setMinimumSize(720, 460)
         self._desk, self._theme = desk, theme
-        self._drops = ModelDrops(drops, self)
+        self._drops = ModelDrops(drops, self, theme)
         self._drops.refused.connect(self._show_refused)
         self._tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self._tabs.setAccessibleName("Pages")

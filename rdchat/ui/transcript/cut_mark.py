@@ -2,11 +2,12 @@
 
 import math
 
-from PySide6.QtCore import QRect, Qt, Signal
+from PySide6.QtCore import QPoint, QRect, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.conversation import ContextCut
+from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import ThemedLabel
@@ -53,6 +54,31 @@ class CutMark(QWidget):
             self.summary.setAccessibleName("Summary of the messages above")
             self.summary.set_text(cut.summary, True)
         self.restyle()
+
+    def mark(self, matcher: WordMatcher) -> None:
+        """Mark the words of a search in the summary."""
+        if self.summary is not None:
+            self.summary.marks.set_matcher(matcher)
+
+    @property
+    def hits(self) -> int:
+        """How many words are marked."""
+        return len(self.summary.marks.hits) if self.summary is not None else 0
+
+    @property
+    def current(self) -> int:
+        """Which of them is gone to; -1 for none."""
+        return self.summary.marks.current if self.summary is not None else -1
+
+    def go_to_hit(self, number: int) -> QRect:
+        """Mark one of them as current, or none for -1; return where it stands in this widget."""
+        if self.summary is None:
+            return QRect()
+        rect = self.summary.marks.go_to(number)
+        if number < 0:
+            return QRect()
+        self.summary.sideways.bring_into_view(rect)
+        return rect.translated(self.summary.mapTo(self, QPoint(0, 0)))
 
     def layout_for(self, width: int) -> int:
         """Place the parts at a width and return the height they need."""

@@ -91,6 +91,15 @@ class MessageColumn(QScrollArea):
         if mark is not None:
             mark.setParent(self._column)
 
+    @property
+    def mark(self) -> CutMark | None:
+        """The mark below a message, in the window or not."""
+        return self._mark
+
+    def mark_below(self, message_id: int) -> CutMark | None:
+        """Return the mark below a message; None where there is none."""
+        return self._mark if message_id == self._marked else None
+
     def widget_of(self, message_id: int) -> MessageWidget | None:
         return self._widgets.get(message_id)
 
@@ -215,8 +224,8 @@ class MessageColumn(QScrollArea):
             self._follows = bar.value() >= bar.maximum() - _NEAR_END
             self.scrolled.emit()
 
-    def bring_into_view(self, widget: MessageWidget, rect: QRect) -> None:
-        """Scroll to a place in a message, a third down the page, unless it is well in view."""
+    def bring_into_view(self, widget: QWidget, rect: QRect) -> None:
+        """Scroll to a place in a message or a mark, a third down the page, unless it is well in view."""
         self._follows = False
         bar, page = self.verticalScrollBar(), self.viewport().height()
         top = widget.y() + rect.top()

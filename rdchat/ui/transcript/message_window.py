@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-FIRST = 8  # messages shown at once when a conversation opens; the view asks for more where they leave it empty
+FIRST = 2  # messages shown at once when a conversation opens; the view asks for more where they leave it empty
 AROUND = 16  # and where it opens in its midst: more than a screen of them on either side
 OPENED = 60  # and as soon as those are drawn
-_GROWTH = 8
+_GROWTH = 2
 STEP = 30
 MOST = 150
 

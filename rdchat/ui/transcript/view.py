@@ -97,10 +97,10 @@ class TranscriptView(QWidget):
         if not known and place is not None and self._messages.place_of(place.message_id) is not None:
             self._return_to(place)
         elif not known:
-            while self._column.has_room and self._window.grow() and self._show_window():
-                pass
             self._column.follow()
         self._draw_first()
+        while self._column.follows and self._column.has_room and self._window.grow() and self._show_window():
+            self._draw_first()  # no more than come into view: each takes some milliseconds
 
     def _return_to(self, place: ReadingPlace) -> None:
         self._column.unfollow()
@@ -249,6 +249,7 @@ class TranscriptView(QWidget):
         above = self._messages.cut_place + 1
         mark = CutMark(cut.context_cut, above, theme=self._theme, library=self._library)
         mark.undo_requested.connect(lambda: self.cut_undo_requested.emit(cut.id))
+        mark.mark(self._hits.matcher)
         self._column.set_mark(cut.id, mark)
 
     def _make_widget(self, message: Message, parent: QWidget) -> MessageWidget:

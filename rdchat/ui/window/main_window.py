@@ -187,6 +187,7 @@ class MainWindow(QMainWindow):
         self.sidebar.list.write_requested.connect(self.conversation.composer.setFocus)
         self.windows.drops.refused.connect(self.conversation.show_refused_model)
         self.windows.drops.files_dropped.connect(self.conversation.files.add)
+        self.windows.drops.show_on(chat=self.conversation, model=self._splitter)
         actions.attach.triggered.connect(self.conversation.files.choose)
         app = QApplication.instance()
         assert isinstance(app, QApplication), "a widget was built before it"

@@ -48,7 +48,7 @@ class Windows:
         self._chat_of_tokens: int | None = None
         self.on_models_desk: Callable[[ModelsDesk], object] = lambda _desk: None
         self.memory = DeviceMemory(sources.memory, parent)
-        self.drops = ModelDrops(DroppedModel(sources, controller.model_slot, parent), parent, takes_files=True)
+        self.drops = ModelDrops(DroppedModel(sources, controller.model_slot, parent), parent, theme, takes_files=True)
         self._installed: tuple[FolderSearch, MadeFor] | None = None
 
     @cached_property

@@ -2,7 +2,8 @@ import random
 
 import pytest
 
-from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.conversation import ContextCut, MessageStatus
+from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 
@@ -124,3 +125,40 @@ def test_the_index_made_anew_leaves_out_replies_that_are_being_written(store: Co
     assert found(store, "beta") == {"chat"}
     with store._database.writing() as connection:
         connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
+
+
+def test_a_summary_is_found_as_long_as_it_stands_there(store: ConversationStore) -> None:
+    chat = store.create_conversation("chat")
+    message = store.add_message(chat.id, None, Role.USER, "Hello")
+    store.set_context_cut(message.id, ContextCut("They met in Orléans 🚆, hello.", "tiny"))
+    for words in ("orleans", "met orl", "🚆", "🚆 met"):
+        assert found(store, words) == {"chat"}
+        hit = SearchReader(store.path).search(SearchQuery(words)).hits[0]
+        assert (hit.messages, hit.snippet.endswith("Orléans 🚆, hello.")) == (1, True)
+        assert SearchReader(store.path).messages_with(chat.id, words).ids == (message.id,)
+    assert found(store, "tiny") == set()
+    assert SearchReader(store.path).search(SearchQuery("hello")).hits[0].messages == 1
+    store.set_context_cut(message.id, ContextCut("Rain fell."))
+    assert (found(store, "orleans"), found(store, "rain")) == (set(), {"chat"})
+    store.message_bin.delete(message.id)
+    assert found(store, "rain") == set()
+
+
+def test_the_index_of_summaries_agrees_with_them_in_copies_and_where_they_are_damaged(store: ConversationStore) -> None:
+    chat = store.create_conversation("chat")
+    message = store.add_message(chat.id, None, Role.USER, "Hello")
+    store.set_context_cut(message.id, ContextCut("Rain fell."))
+    for _ in store.organiser.copying(chat.id, "copy"):
+        pass
+    assert found(store, "rain") == {"chat", "copy"}
+    with store._database.writing() as connection:
+        for wrong in ("no JSON", "[1]", '{"summary": 7}', '{"summary": null}'):
+            connection.execute("UPDATE messages SET context_cut = ? WHERE id = ?", (wrong, message.id))
+            connection.execute("INSERT INTO summaries_index (summaries_index, rank) VALUES ('integrity-check', 1)")
+    assert found(store, "rain") == {"copy"}
+    store.delete_conversation(chat.id)
+    with store._database.writing() as connection:
+        connection.execute("DELETE FROM conversations WHERE deleted_at IS NOT NULL")
+        connection.execute("INSERT INTO summaries_index (summaries_index, rank) VALUES ('integrity-check', 1)")
+    store._database.rebuild_search()
+    assert found(store, "rain") == {"copy"}

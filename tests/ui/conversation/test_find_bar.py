@@ -4,8 +4,10 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.conversation import ContextCut
 from rdchat.inference.api.requests import Role
 from rdchat.ui.conversation.find_bar import FindBar
+from rdchat.ui.transcript.cut_mark import CutMark
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
@@ -145,3 +147,35 @@ def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: 
     actions.new_folder.trigger()
     assert [folder.name for folder in desk.order.folders] == ["New folder"]
     assert window.sidebar.list.editing
+
+
+def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
+    qtbot: QtBot, window: MainWindow, bar: FindBar, chat: Chat
+) -> None:
+    chat_id = chat.controller.desk.conversation.id if chat.controller.desk.conversation else 0
+    cut = chat.store.messages(chat_id)[5]
+    chat.store.set_context_cut(cut.id, ContextCut("They baked *rye*, and step by step more rye.", "tiny"))
+    chat.controller.desk.open_conversation(chat_id)
+    _type(qtbot, window, "rye")
+    assert bar.count.text() == "1 of 1"
+    (mark,) = [each for each in window.conversation.transcript.findChildren(CutMark) if each.isVisible()]
+    assert mark.summary is not None
+    assert [each.cursor.selectedText() for each in mark.summary.extraSelections()] == ["rye", "rye"]  # type: ignore[attr-defined]
+    view = window.conversation.transcript
+    assert view.rect().contains(mark.summary.mapTo(view, mark.summary.rect().center()))
+    assert mark.current == 0
+    bar.next.click()
+    assert mark.current == 1
+    bar.previous.click()
+    assert mark.current == 0
+    _type(qtbot, window, "step")
+    qtbot.waitUntil(lambda: bar.count.text().endswith(" of 78"))
+    view.show_hit(cut.id, last=True)  # from the word of the summary to that of the message above it
+    assert mark.current == 1
+    assert view.step_hit(-1)
+    assert mark.current == 0
+    assert view.step_hit(-1)
+    assert mark.current == -1
+    assert _current(_widget(window, "step 5")) == [0]
+    bar.close_bar()
+    assert not mark.summary.extraSelections()

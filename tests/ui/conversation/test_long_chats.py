@@ -1,13 +1,15 @@
 """A long chat in the window: only what is shown is read, and it is the same chat."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 import pytest
 from PySide6.QtCore import Qt
 
-from rdchat.chat.conversation import Message
+from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.storage.message_reader import MessageReader
 from rdchat.errors import StorageError
+from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
@@ -79,3 +81,98 @@ def test_messages_that_cannot_be_read_are_told_and_what_is_shown_stays(
     monkeypatch.setattr(MessageReader, "read", whole)
     transcript.scroll_to_start()
     assert next(iter(transcript._column.widgets())).message.text == "m1"
+
+
+class SlowDisk:
+    """Holds whoever reads what the model is told, until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go, self.begun, self.threads = threading.Event(), threading.Event(), set[int]()
+        self.error: StorageError | None = None
+        whole = MessageReader.read_told
+
+        def read(reader: MessageReader, ids: Sequence[int]) -> list[Message]:
+            self.threads.add(threading.get_ident())
+            self.begun.set()
+            assert self.go.wait(20)
+            if self.error:
+                raise self.error
+            return whole(reader, ids)
+
+        monkeypatch.setattr(MessageReader, "read_told", read)
+
+
+@pytest.fixture
+def slow_disk(chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
+    chat.start()
+    chat.controller.desk.open_conversation(long_chat)
+    disk = SlowDisk(monkeypatch)
+    yield disk
+    disk.go.set()
+
+
+def test_sending_waits_for_no_disk_and_keeps_what_is_typed_meanwhile(
+    chat: Chat, window: MainWindow, slow_disk: SlowDisk
+) -> None:
+    field, seen = window.conversation.composer.field, list[str]()
+    chat.controller.message_added.connect(lambda message: seen.append(f"added {message.role.value}"))
+    chat.controller.reply_text_added.connect(lambda _id, _text: seen.append("text"))
+    chat.qtbot.keyClicks(field, "And now?")
+    chat.qtbot.keyClick(field, Qt.Key.Key_Return)
+    assert slow_disk.begun.wait(5)
+    chat.qtbot.keyClicks(field, "Next")
+    assert seen == ["added user", "added assistant"]
+    assert chat.writing
+    assert not chat.engine.requests
+    assert chat.store.messages(chat.controller.messages[-1].conversation_id)[-2].text == "And now?"
+    slow_disk.go.set()
+    chat.qtbot.waitUntil(lambda: not chat.writing, timeout=5000)
+    assert seen[:3] == ["added user", "added assistant", "text"]
+    told = [message.content for message in chat.engine.requests[-1].messages]
+    assert told[-COUNT - 1 :] == [*(f"m{number}" for number in range(1, COUNT + 1)), "And now?"]
+    assert window.conversation.composer.text == "Next"
+    assert threading.get_ident() not in slow_disk.threads
+
+
+def test_a_reply_whose_chat_is_still_read_can_be_stopped_and_asked_for_again(
+    chat: Chat, window: MainWindow, slow_disk: SlowDisk
+) -> None:
+    chat.controller.send("And now?")
+    assert slow_disk.begun.wait(5)
+    chat.controller.stop()
+    assert not chat.writing
+    stopped = chat.controller.messages[-1]
+    assert stopped.finish_reason is FinishReason.CANCELLED
+    chat.controller.regenerate(stopped.id)
+    slow_disk.go.set()
+    chat.qtbot.waitUntil(lambda: not chat.writing, timeout=5000)
+    assert len(chat.engine.requests) == 1
+    assert chat.controller.messages[-1].text == "Hello, you!"
+
+
+def test_a_reply_goes_on_in_its_chat_while_another_one_is_opened(
+    chat: Chat, window: MainWindow, slow_disk: SlowDisk
+) -> None:
+    chat.controller.send("And now?")
+    reply = chat.controller.messages[-1].id
+    assert slow_disk.begun.wait(5)
+    chat.controller.desk.new_chat()
+    slow_disk.go.set()
+    chat.qtbot.waitUntil(lambda: chat.store.message(reply).status is MessageStatus.COMPLETE, timeout=5000)
+    assert chat.store.message(reply).text == "Hello, you!"
+    assert not chat.controller.messages
+
+
+def test_a_chat_that_cannot_be_read_fails_the_reply_in_words(
+    chat: Chat, window: MainWindow, slow_disk: SlowDisk
+) -> None:
+    slow_disk.error = StorageError("The disk does not answer.", "Try again.")
+    chat.controller.send("And now?")
+    slow_disk.go.set()
+    chat.qtbot.waitUntil(lambda: not chat.writing, timeout=5000)
+    failed = chat.controller.messages[-1]
+    assert (failed.status, failed.error) == (MessageStatus.FAILED, "The disk does not answer. Try again.")
+    slow_disk.error = None
+    chat.controller.regenerate(failed.id)
+    chat.qtbot.waitUntil(lambda: not chat.writing, timeout=5000)
+    assert chat.controller.messages[-1].text == "Hello, you!"

@@ -1,7 +1,7 @@
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QPalette
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QCheckBox, QRadioButton, QStyle, QStyleOptionButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.shown_ledger import Spent
@@ -61,3 +61,30 @@ def test_text_size_changes_fonts_once(qtbot: QtBot, theme: Theme) -> None:
 def test_control_fonts_keep_figures_in_place(qapp: QApplication) -> None:
     assert control_font(2).pointSizeF() == pytest.approx(control_font().pointSizeF() + 2)
     assert control_font(tabular=True).featureTags()
+
+
+@pytest.mark.parametrize("scheme", [Qt.ColorScheme.Light, Qt.ColorScheme.Dark])
+@pytest.mark.parametrize(("enabled", "least"), [(True, 3.0), (False, 1.6)])
+def test_the_rings_of_check_boxes_and_radio_buttons_can_be_seen(
+    qtbot: QtBot, theme: Theme, scheme: Qt.ColorScheme, enabled: bool, least: float
+) -> None:
+    # Fusion draws them darker than the window, which in the dark hid them
+    theme.set_scheme(scheme)
+    page = QWidget()
+    qtbot.addWidget(page)
+    column = QVBoxLayout(page)
+    controls = {
+        QCheckBox("Choice"): QStyle.SubElement.SE_CheckBoxIndicator,
+        QRadioButton("Choice"): QStyle.SubElement.SE_RadioButtonIndicator,
+    }
+    for control in controls:
+        control.setEnabled(enabled)
+        column.addWidget(control)
+    page.show()
+    picture = page.grab().toImage()
+    for control, part in controls.items():
+        option = QStyleOptionButton()
+        control.initStyleOption(option)
+        ring = control.style().subElementRect(part, option, control).translated(control.pos())
+        edge = [picture.pixelColor(x, ring.center().y()) for x in range(ring.left() - 1, ring.left() + 3)]
+        assert max(_contrast(color, theme.colors.window) for color in edge) >= least, type(control).__name__

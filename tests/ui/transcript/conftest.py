@@ -71,7 +71,12 @@ def draw(qtbot: QtBot, body: TextBody) -> None:
 
 
 def wait_until_drawn(qtbot: QtBot, view: TranscriptView) -> None:
-    qtbot.waitUntil(lambda: all(widget.work is Work.NONE for widget in widgets(view)), timeout=20_000)
+    """Wait until all is drawn that gets a widget: those above what is in view come a few at a time."""
+
+    def is_drawn() -> bool:
+        return not view._timer.isActive() and all(widget.work is Work.NONE for widget in widgets(view))
+
+    qtbot.waitUntil(is_drawn, timeout=60_000)
 
 
 def widgets(view: TranscriptView) -> list[MessageWidget]:

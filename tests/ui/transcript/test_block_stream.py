@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from rdchat.ui.transcript.markdown import paragraph_parts
 from rdchat.ui.transcript.markdown.block_stream import LONGEST_OPEN, BlockStream
-from rdchat.ui.transcript.markdown.blocks import LINE_LIMIT, Block, Kind
+from rdchat.ui.transcript.markdown.blocks import LINE_LIMIT, Block, Kind, Run
+from rdchat.ui.transcript.markdown.inline_runs import merged
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parsed, Parser, PlainParser
 from tests.ui.transcript.samples import RICH
 
@@ -157,3 +159,66 @@ def test_a_code_line_that_is_cut_is_marked_as_one_line() -> None:
         (Kind.CODE, True),
         (Kind.CODE, False),
     ]
+
+
+def long_paragraph(chance: random.Random, length: int, opening: float = 1.0) -> str:
+    """Return lines of Markdown, with as many signs that open something and close nothing as `opening` has it."""
+    closed = ["*it*", "`code`", "$x_1$", "\\(y\\)", "a_b", "_e_", "[l](http://a.b)", "[^1]", "~~s~~", "\\*", "**b** c"]
+    closed += ["https://a.b/cd", "&amp;", "<b>", "\U0001f35e", "  ", "$2 + y$", "]", "!", "(see)"]
+    open_ = ["**bold", "b**", "`", "$5", "\\(", "_", "[", "\\", "~~", "![a](", "*"]
+    weights = [*[2.0] * len(closed), *[opening] * len(open_), 60.0, 40.0]
+    text = ""
+    while len(text) < length:
+        words = chance.choices([*closed, *open_, "word", "two words"], weights, k=chance.randrange(1, 12))
+        text += " ".join(words) + "\n"
+    return text
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_long_paragraph_ends_as_the_whole_one_is_however_it_came(seed: int) -> None:
+    chance = random.Random(seed)
+    opening = seed * 0.02
+    text = "\n".join(
+        [long_paragraph(chance, 4000, opening), f"- {long_paragraph(chance, 1500)}", long_paragraph(chance, 800)]
+    )
+    stream, blocks, end, more = BlockStream(MarkdownParser()), list[Block](), 0, True
+    while end < len(text) or more:
+        end = end if more and end else min(len(text), end + chance.randrange(1, 400))
+        update = stream.advance(text[:end], final=end == len(text))
+        blocks[update.first :] = update.blocks
+        more = update.more
+    assert blocks == whole(MarkdownParser(), text)[0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_paragraph_in_parts_says_what_it_says_in_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paragraph_parts, "LEAST", 20)
+    text = long_paragraph(random.Random(seed), 600, 0.1).strip()
+    parts = [block.runs for block in MarkdownParser().parse(text, 0, {}, None).blocks]
+    monkeypatch.setattr(paragraph_parts, "LEAST", 10_000)
+    whole_one, *more = MarkdownParser().parse(text, 0, {}, None).blocks
+    if more:
+        pytest.skip("a sign at the beginning of a line made it more than a paragraph")
+    lines = [run for place, part in enumerate(parts) for run in ([Run("\n")] if place else []) + list(part)]
+    assert merged(lines) == whole_one.runs
+    assert len(parts) > 1
+
+
+def test_a_long_paragraph_of_formulas_is_read_once_as_it_grows() -> None:
+    text = "".join(f"line {n} with $x_{{{n}}}^2 + {n}$ in it\n" for n in range(200))
+    parser, stream, read = MarkdownParser(), BlockStream(MarkdownParser()), list[int]()
+    inline = parser._markdown.inline.parse
+
+    def count(source: str, *others: Any) -> Any:
+        read.append(len(source))
+        return inline(source, *others)
+
+    parser._markdown.inline.parse = count  # type: ignore[method-assign]
+    stream = BlockStream(parser)
+    for end in range(0, len(text), 120):
+        before = len(read)
+        while stream.advance(text[:end], final=False).more:
+            pass
+        assert sum(read[before:]) <= 4 * 1600, "no more than the part that grows"
+    shown = [run for block in stream.advance(text, final=True).blocks for run in block.runs if run.maths]
+    assert len(shown) == 200

@@ -9,20 +9,24 @@ from rdchat.services.models.sources import ModelSources
 
 
 class DroppedModel(QObject):
-    """Loads what is dropped if it can be; the model that answers stays where it cannot. Lives on the main thread."""
+    """Loads what is dropped if it can be; the model that answers stays where it cannot. Lives on the main thread.
+
+    Attributes:
+        problem: Returns why a folder or file cannot be loaded, empty where it can; for any thread.
+    """
 
     refused = Signal(str)  # why, a sentence or two
 
     def __init__(self, sources: ModelSources, slot: ModelSlot, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._problem, self._slot = sources.problem, slot
+        self.problem, self._slot = sources.problem, slot
         self._task = LatestTask("dropped model", self)
         self._task.done.connect(self._take)
         self._task.failed.connect(self._on_failed)
 
     def take(self, path: str) -> None:
         """Look at a folder or a file, and load it; `refused` follows where it is no model."""
-        self._task.start(lambda _tell: (path, self._problem(path)))
+        self._task.start(lambda _tell: (path, self.problem(path)))
 
     def close(self) -> None:
         """End what goes on."""

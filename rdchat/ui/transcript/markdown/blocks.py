@@ -67,7 +67,8 @@ class Block:
         note: Belongs to a footnote.
         tight: Stands close under the block above it.
         code: Which code block of the text a code line belongs to, from 0; -1 for other blocks.
-        joined: Goes on where the block above ended, without a line break; a table, with more rows.
+        joined: Goes on where the block above ended: code without a line break, a table with more rows, a paragraph in
+            the next line.
         language: That code block's language as written, often empty.
         rows: A table's cells, the header row first.
         alignments: A table's columns: `left`, `center`, `right` or empty.

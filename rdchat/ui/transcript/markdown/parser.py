@@ -15,6 +15,7 @@ from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.footnotes import enable_footnotes
 from rdchat.ui.transcript.markdown.inline_runs import formula_run, inline_runs, merged
 from rdchat.ui.transcript.markdown.maths.source import enable_maths
+from rdchat.ui.transcript.markdown.paragraph_parts import PartReader
 
 FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
 _TASK = re.compile(r"\[([ xX])\] +")
@@ -94,11 +95,23 @@ class MarkdownParser:
         enable_maths(markdown)
         return markdown
 
+    @cached_property
+    def _part_reader(self) -> PartReader:
+        return PartReader(self._tokens)
+
+    def _tokens(self, content: str, env: dict[str, Any]) -> list[Token]:
+        tokens: list[Token] = []
+        self._markdown.inline.parse(content, self._markdown, env, tokens)
+        return tokens
+
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
         tokens: list[Token] = []
         env: dict[str, Any] = {"references": dict(references)}
         self._markdown.block.parse(source, self._markdown, env, tokens)
-        walk = _Walk(lambda content: self._runs(content, env), first_code, number)
+        parts = self._part_reader
+        walk = _Walk(
+            lambda content: self._runs(content, env), lambda content: parts.cut(content, env), first_code, number
+        )
         walk.walk(tokens)
         walk.parsed.references = env["references"]
         return walk.parsed
@@ -108,9 +121,7 @@ class MarkdownParser:
             return (Run(content),)
         if PLAIN.fullmatch(content):
             return (Run(_BREAK.sub("\n", content)),)
-        children: list[Token] = []
-        self._markdown.inline.parse(content, self._markdown, env, children)
-        return inline_runs(children)
+        return inline_runs(self._tokens(content, env))
 
 
 def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -148,9 +159,15 @@ class PlainParser:
 class _Walk:
     """One pass over markdown-it's block tokens."""
 
-    def __init__(self, runs: Callable[[str], tuple[Run, ...]], first_code: int, number: int | None) -> None:
+    def __init__(
+        self,
+        runs: Callable[[str], tuple[Run, ...]],
+        parts: Callable[[str], tuple[list[tuple[Run, ...]], str]],
+        first_code: int,
+        number: int | None,
+    ) -> None:
         self.parsed = Parsed(codes=first_code)
-        self._runs = runs
+        self._runs, self._parts = runs, parts
         self._number = number
         self._nesting = ""  # `l` for each open list, `q` for each open quote
         self._note = False
@@ -269,14 +286,19 @@ class _Walk:
         if task:
             self._marker = "☐" if task[1] == " " else "☑"
             content = content[task.end() :]
-        runs = self._runs(content)
         if self._heading:
-            self._add(Block(Kind.HEADING, runs, level=self._heading))
-        elif len(content) <= _INLINE_LIMIT:
-            self._add(Block(Kind.TEXT, runs, tight=self._tight))
-        else:
-            for place, piece in enumerate(pieces(content)):
-                self._add(Block(Kind.TEXT, (Run(piece),), tight=place > 0 or self._tight))
+            self._add(Block(Kind.HEADING, self._runs(content), level=self._heading))
+            return
+        parts, rest = self._parts(content)
+        for place, part in enumerate(parts):
+            self._add(Block(Kind.TEXT, part, tight=place > 0 or self._tight, joined=place > 0))
+        joined = bool(parts)
+        if len(rest) <= _INLINE_LIMIT:
+            if rest or not parts:
+                self._add(Block(Kind.TEXT, self._runs(rest), tight=joined or self._tight, joined=joined))
+            return
+        for place, piece in enumerate(pieces(rest)):
+            self._add(Block(Kind.TEXT, (Run(piece),), tight=place > 0 or joined or self._tight, joined=joined))
 
     def _code(self, token: Token) -> None:
         number = self.parsed.codes

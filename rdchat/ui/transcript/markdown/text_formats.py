@@ -94,7 +94,7 @@ class TextFormats:
         return (spaces + 2) * self._code_advance
 
     def _space_above(self, block: Block, above: Block) -> float:
-        if block.tight and block.kind is Kind.CODE:
+        if block.joined or (block.tight and block.kind is Kind.CODE):
             return 0.0
         if block.kind is Kind.CODE and above.kind is Kind.TEXT and not above.runs:
             return 0.0
