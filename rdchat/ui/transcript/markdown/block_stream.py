@@ -12,6 +12,7 @@ STEP = 4096, 60  # parsed in a step, unless a block is longer
 LONGEST_OPEN = 8192, 240  # of a block that stays open; a longer one is closed where it stands
 _LONG_LIST = 2048, 40  # of an open list whose items but the last are settled
 _MOST_CELLS = 160  # in what is parsed at once, as far as a line's end allows
+_MOST_SIGNS = 160  # of formulas, likewise: each formula takes up to half a millisecond
 _LINES_A_STEP = 100
 
 
@@ -160,7 +161,7 @@ class BlockStream:
             window = window[: _line_start(window, size[1])]
         while window.count("|") > _MOST_CELLS and (half := window.rfind("\n", 0, len(window) * 3 // 4)) >= 0:
             window = window[: half + 1]
-        return window
+        return _up_to_signs(window)
 
     def _parse(self, source: str) -> Parsed:
         key = self._table + source, self._codes, self._number
@@ -235,6 +236,16 @@ def _without_head(parsed: Parsed) -> Parsed:
         others = parsed.blocks
     starts = [(max(0, line - 2), max(0, place - gone)) for line, place in parsed.starts[gone:]]
     return replace(parsed, blocks=others, starts=starts)
+
+
+def _up_to_signs(window: str) -> str:
+    """Return the lines before the one with a sign of a formula too many; a longer window is cut at the same place."""
+    place = -1
+    for _ in range(_MOST_SIGNS + 1):
+        place = window.find("$", place + 1)
+        if place < 0:
+            return window
+    return window[: window.rfind("\n", 0, place) + 1] or window
 
 
 def _lines_from(source: str, line: int) -> str:
