@@ -225,3 +225,16 @@ def test_a_long_paragraph_of_formulas_is_read_once_as_it_grows() -> None:
         assert sum(read[before:]) <= 4 * 1600, "no more than the part that grows"
     assert len([run for block in blocks for run in block.runs if run.maths]) == 200
     assert blocks == whole(MarkdownParser(), text)[0]
+
+
+def test_many_formulas_are_told_in_steps_and_stay_one_paragraph() -> None:
+    text = "".join(f"so $x_{{{number}}}$ and $y$ and $z$ are\n" for number in range(200))
+    stream, blocks, told, more = BlockStream(MarkdownParser()), list[Block](), list[int](), True
+    while more:
+        update = stream.advance(text, final=True)
+        blocks[update.first :] = update.blocks
+        told.append(sum(1 for block in update.blocks for run in block.runs if run.maths))
+        more = update.more
+    assert sum(told) == 600
+    assert max(told) <= 2 * 80
+    assert all(block.joined for block in blocks[1:])

@@ -12,7 +12,7 @@ STEP = 4096, 60  # parsed in a step, unless a block is longer
 LONGEST_OPEN = 8192, 240  # of a block that stays open; a longer one is closed where it stands
 _LONG_LIST = 2048, 40  # of an open list whose items but the last are settled
 _MOST_CELLS = 160  # in what is parsed at once, as far as a line's end allows
-_MOST_SIGNS = 160  # of formulas, likewise: each formula takes up to half a millisecond
+_MOST_FORMULAS = 80  # written in a step, as far as a block's end allows: each takes up to half a millisecond
 _LINES_A_STEP = 100
 
 
@@ -68,6 +68,8 @@ class BlockStream:
     def _restart(self) -> None:
         self._offset = 0
         self._settled = 0
+        self._unwritten: list[Block] = []  # settled, and told by no update yet
+        self._closed: list[int] = []
         self._codes = 0
         self._fence: _Fence | None = None
         self._number: int | None = None
@@ -83,13 +85,17 @@ class BlockStream:
             text: Safe text (`safe_text`) that starts with the text of the step before.
             final: It will not grow any more.
         """
-        first = self._settled
-        blocks: list[Block] = []
-        closed: list[int] = []
-        self._open_fence(text, final)
-        read = self._fenced if self._fence else self._parsed
-        tail = read(text, final, blocks, closed)
-        self._settled = first + len(blocks)
+        first, tail = self._settled, None
+        if not self._unwritten:
+            self._open_fence(text, final)
+            read = self._fenced if self._fence else self._parsed
+            tail = read(text, final, self._unwritten, self._closed)
+        count = _for_a_step(self._unwritten)
+        blocks, self._unwritten = self._unwritten[:count], self._unwritten[count:]
+        self._settled = first + count
+        if self._unwritten:
+            return Update(first, blocks, [], True)
+        closed, self._closed = self._closed, []
         more = tail is None
         if final and not more and len(self._references) > self._known:
             self._restart()  # links may use definitions that came after them
@@ -161,7 +167,7 @@ class BlockStream:
             window = window[: _line_start(window, size[1])]
         while window.count("|") > _MOST_CELLS and (half := window.rfind("\n", 0, len(window) * 3 // 4)) >= 0:
             window = window[: half + 1]
-        return _up_to_signs(window)
+        return window
 
     def _parse(self, source: str) -> Parsed:
         key = self._table + source, self._codes, self._number
@@ -238,14 +244,14 @@ def _without_head(parsed: Parsed) -> Parsed:
     return replace(parsed, blocks=others, starts=starts)
 
 
-def _up_to_signs(window: str) -> str:
-    """Return the lines before the one with a sign of a formula too many; a longer window is cut at the same place."""
-    place = -1
-    for _ in range(_MOST_SIGNS + 1):
-        place = window.find("$", place + 1)
-        if place < 0:
-            return window
-    return window[: window.rfind("\n", 0, place) + 1] or window
+def _for_a_step(blocks: list[Block]) -> int:
+    """Return how many blocks are written in a step: one at least, and not too many formulas."""
+    formulas = 0
+    for count, block in enumerate(blocks):
+        formulas += sum(1 for run in block.runs if run.maths)
+        if count and formulas > _MOST_FORMULAS:
+            return count
+    return len(blocks)
 
 
 def _lines_from(source: str, line: int) -> str:
