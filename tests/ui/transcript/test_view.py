@@ -66,7 +66,7 @@ def test_older_messages_load_on_scrolling_up_and_the_place_is_kept(qtbot: QtBot,
     bar.setValue(0)
     wait_until_drawn(qtbot, view)
     assert widgets(view)[0].message.id < first
-    assert abs(top_of(view, first) - 20) <= 1  # where it stood before the older ones came
+    assert abs(top_of(view, first) - 20) <= 2  # where it stood before the older ones came; heights are rounded
     assert len(widgets(view)) <= MOST
 
 
