@@ -41,7 +41,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     """A real file system of 768 kB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    with small_disk(folder, kibibytes=768) as mounted:
+    with small_disk(folder, kibibytes=1024) as mounted:
         yield mounted
 
 
