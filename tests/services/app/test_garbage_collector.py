@@ -47,3 +47,5 @@ def test_what_is_spared_is_no_part_of_later_collections(qtbot: QtBot) -> None:
     finally:
         collector.release()
         gc.unfreeze()
+        gc.collect()
+        gc.freeze()  # as `conftest` has it
