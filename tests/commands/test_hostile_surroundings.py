@@ -11,6 +11,7 @@ from rdchat import cli, paths
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.models.gguf_import import convert_gguf
 from tests.commands.running import check_refused
+from tests.grids import grid
 from tests.inference.gguf_samples import write_gguf
 from tests.time_limits import at_most
 
@@ -48,8 +49,9 @@ def test_a_prompt_from_standard_input_that_is_closed() -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["doctor", "", "models list"])
-@pytest.mark.parametrize("variable", ["RDCHAT_DATA_DIR", "RDCHAT_CACHE_DIR"])
+@pytest.mark.parametrize(
+    ("command", "variable"), grid(["doctor", "", "models list"], ["RDCHAT_DATA_DIR", "RDCHAT_CACHE_DIR"])
+)
 def test_folders_in_the_home_of_nobody(command: str, variable: str) -> None:
     """It was a traceback. Without a command it is the window."""
     if (command, variable) == ("models list", "RDCHAT_DATA_DIR"):

@@ -10,6 +10,7 @@ from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.session import ChatSession
+from tests.grids import grid
 from tests.inference.fakes import ask, positions, shared_llama, tiny_llama
 from tests.inference.plain_replies import plain
 
@@ -50,8 +51,9 @@ def write(session: ChatSession, request: GenerationRequest, text: list[str]) -> 
             text.append(event.trailing_text)
 
 
-@pytest.mark.parametrize("mode", [Mode.OFF, Mode.LOOKUP, Mode.AUTO])
-@pytest.mark.parametrize("calls", [2, 20], ids=["while the prompt is read", "while the reply is written"])
+@pytest.mark.parametrize(
+    ("mode", "calls"), grid([Mode.OFF, Mode.LOOKUP, Mode.AUTO], [2, 20])
+)  # while the prompt is read, and while the reply is written
 def test_the_text_so_far_has_come_and_the_next_reply_is_a_fresh_sessions(
     device: Device, mode: Mode, calls: int
 ) -> None:

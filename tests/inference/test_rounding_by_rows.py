@@ -21,7 +21,7 @@ from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.rounding import most, row_errors, typical
 from rdchat.inference.target.verifier import Verifier
 from rdchat.services.engine.race import RaceResult, Replay
-from tests.grids import share
+from tests.grids import grid, share
 from tests.inference.fakes import lenient, shared_family, shared_llama
 from tests.inference.near_ties import CASES, FAMILIES, near_ties
 from tests.inference.rounding import coarse_rounding_by_rows, rounding_by_rows
@@ -79,8 +79,7 @@ def test_a_mistake_is_no_near_tie(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(count.others("bfloat16") for count in counts), [str(count) for count in counts]
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "4bit"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "dtype"), grid(FAMILIES, ["bfloat16", "4bit"]))
 def test_after_a_round_the_cache_is_that_of_the_accepted_tokens_but_for_rounding(family: str, dtype: str) -> None:
     model, prompt = shared_family(family, dtype), [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
     errors, noise = list[float](), list[float]()

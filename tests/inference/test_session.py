@@ -9,6 +9,7 @@ from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.session import ChatSession
+from tests.grids import grid
 from tests.inference.fakes import ask, positions, tiny_llama
 
 pytestmark = pytest.mark.across_rows
@@ -80,14 +81,11 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("window", [None, 10])
-@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
-def test_after_every_kind_of_end_the_next_reply_is_what_a_fresh_session_says(
-    end: Callable[[TokenIterator], None], window: int | None
-) -> None:
+@pytest.mark.parametrize(("name", "window"), grid(list(ENDS), [None, 10]))
+def test_after_every_kind_of_end_the_next_reply_is_what_a_fresh_session_says(name: str, window: int | None) -> None:
     model = tiny_llama(sliding_window=window)
     session = ChatSession(model)
-    end(session.generate(request((USER, "one two three four"))))
+    ENDS[name](session.generate(request((USER, "one two three four"))))
     following = request((USER, "one two three four"), (ASSISTANT, "five"), (USER, "six"))
     assert reply(session, following).token_ids == reply(ChatSession(model), following).token_ids
 

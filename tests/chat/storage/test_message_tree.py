@@ -9,6 +9,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 from tests.chat.conftest import OpenStore
 from tests.chat.storage.messages import texts
+from tests.grids import share
 
 
 class Chat:
@@ -142,7 +143,7 @@ class Oracle:
         return path
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", share(range(8), 2))
 def test_random_edits_and_steps_agree_with_a_tree_of_pointers(store: ConversationStore, seed: int) -> None:
     choose = random.Random(seed)
     chats = [(store.create_conversation().id, Oracle()) for _ in range(2)]

@@ -17,6 +17,7 @@ from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.auto.wait_policy import WaitPolicy
 from rdchat.inference.target.kv_cache import KVCache
+from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic, iterator_of
 from tests.inference.auto.measurements import finished
 from tests.inference.auto.simulation import Drafting
@@ -29,8 +30,7 @@ HEADS = {"remembers": {"remembers": True}, "of two tokens": {"most_drafted": 2},
 
 
 @pytest.mark.across_rows
-@pytest.mark.parametrize("temperature", TEMPERATURES)
-@pytest.mark.parametrize("sort", HEADS)
+@pytest.mark.parametrize(("sort", "temperature"), grid(list(HEADS), TEMPERATURES))
 def test_the_text_is_that_of_plain_decoding_whatever_is_planned(sort: str, temperature: float) -> None:
     for seed, window in enumerate([None, 12]):
         model = shared_llama(sliding_window=window)
@@ -48,8 +48,7 @@ def test_the_text_is_that_of_plain_decoding_whatever_is_planned(sort: str, tempe
 
 
 @pytest.mark.across_rows
-@pytest.mark.parametrize("temperature", TEMPERATURES)
-@pytest.mark.parametrize("sort", ["remembers", "of two tokens"])
+@pytest.mark.parametrize(("temperature", "sort"), grid(TEMPERATURES, ["remembers", "of two tokens"]))
 def test_a_head_that_is_right_is_drafted_with(sort: str, temperature: float) -> None:
     """The planner is the real one; what it knows of the head is what it learns in the reply."""
     model = tiny_llama()

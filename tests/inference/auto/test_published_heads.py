@@ -12,6 +12,7 @@ from rdchat.inference.auto.costs.other_programs import OtherPrograms
 from rdchat.inference.drafting.folders.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.target.target import LoadedModel
+from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic
 from tests.inference.auto.measurements import finished
 from tests.inference.drafting.block.block_drafters import written_block
@@ -32,8 +33,7 @@ def ready(kind: str, model: LoadedModel, folder: Path) -> HeadModel:
 
 
 @pytest.mark.across_rows
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.3])
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize(("temperature", "kind"), grid([0.0, 0.7, 1.3], list(HEADS)))
 def test_the_text_is_that_of_plain_decoding(kind: str, temperature: float, tmp_path: Path) -> None:
     model = shared_llama()
     request = ask("abcabcabc", seed=5, max_tokens=40, temperature=temperature)

@@ -9,6 +9,7 @@ from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
+from tests.grids import grid
 from tests.inference.fakes import ALPHABET, END, ask, positions, tiny_llama
 
 
@@ -42,8 +43,7 @@ SAMPLINGS = [
 
 
 @pytest.mark.across_rows
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-@pytest.mark.parametrize("window", [None, 12])
+@pytest.mark.parametrize(("sampling", "window"), grid(SAMPLINGS, [None, 12]), ids=str)
 def test_tokens_are_those_of_the_oracle(sampling: dict[str, float], window: int | None) -> None:
     model = tiny_llama(sliding_window=window)
     request = ask(seed=7, **sampling)

@@ -24,6 +24,7 @@ from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from scripts.device_stand_in import DeviceStandIn, DeviceTimes, Event
+from tests.grids import grid
 from tests.inference.drafting.draft_pairs import Pair, shared_near
 from tests.inference.fakes import ask, chains_only, random_drafter, shared_family, shared_llama
 from tests.inference.plain_replies import plain
@@ -81,8 +82,7 @@ def test_prompt_lookup_waits_once_a_round(sampling: dict[str, float]) -> None:
     assert end.token_ids == plain(model, request).token_ids
 
 
-@pytest.mark.parametrize("branch", [False, True])
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.parametrize(("sampling", "branch"), grid(SAMPLINGS, [False, True]), ids=str)
 def test_the_next_recurrent_draft_is_queued_behind_the_call_before_the_host_waits(
     sampling: dict[str, float], branch: bool
 ) -> None:

@@ -12,6 +12,7 @@ from rdchat.inference.decoding import prefill
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.prefill_pace import PrefillPace
 from rdchat.inference.target.target import LoadedModel
+from tests.grids import grid
 from tests.inference.fakes import ask, shared_family, shared_llama
 
 PROMPT = "the quick brown fox jumps over the lazy dog " * 4
@@ -26,8 +27,7 @@ def token_ids(found: list[GenerationEvent]) -> tuple[int, ...]:
     return found[-1].token_ids
 
 
-@pytest.mark.parametrize("temperature", [0, 1])
-@pytest.mark.parametrize("name", ["llama", "sliding", "gemma3", "lfm2"])
+@pytest.mark.parametrize(("name", "temperature"), grid(["llama", "sliding", "gemma3", "lfm2"], [0, 1]))
 def test_the_text_is_the_same_in_chunks_of_any_length(name: str, temperature: float) -> None:
     makers = {"llama": shared_llama, "sliding": lambda: shared_llama(sliding_window=10)}
     model = makers[name]() if name in makers else shared_family(name)

@@ -9,6 +9,7 @@ import pytest
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.decoding.reductions import log_denominator, top_k
 from rdchat.inference.decoding.sampling import TokenChooser, penalize, warp
+from tests.grids import grid
 
 RNG = np.random.default_rng(0)
 SAMPLINGS = [
@@ -71,9 +72,7 @@ def test_ties_at_the_border_are_kept_together() -> None:
     assert np.isfinite(np.array(warp(log_probs, SamplingParams(top_p=1, top_k=2)))).sum() == 3
 
 
-@pytest.mark.parametrize("vocabulary", [5, 31, 40_000])
-@pytest.mark.parametrize("seed", [1, 2**63])
-@pytest.mark.parametrize("params", SAMPLINGS, ids=str)
+@pytest.mark.parametrize(("params", "seed", "vocabulary"), grid(SAMPLINGS, [1, 2**63], [5, 31, 40_000]), ids=str)
 def test_the_quick_choice_is_the_full_one_wherever_it_is_sure(
     params: SamplingParams, seed: int, vocabulary: int
 ) -> None:

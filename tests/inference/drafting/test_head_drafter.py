@@ -18,6 +18,7 @@ from rdchat.inference.drafting.head_drafter import HeadModel, HeadSettings
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
+from tests.grids import grid
 from tests.inference.plain_replies import plain
 
 pytestmark = pytest.mark.across_rows
@@ -35,9 +36,7 @@ def reply(
     return end
 
 
-@pytest.mark.parametrize("length", [2, 5, 9])
-@pytest.mark.parametrize("width", [1, 3, 8])
-@pytest.mark.parametrize("branch", [False, True])
+@pytest.mark.parametrize(("branch", "width", "length"), grid([False, True], [1, 3, 8], [2, 5, 9]))
 def test_the_text_is_that_of_plain_decoding(width: int, length: int, branch: bool) -> None:
     """Each temperature meets each width, each length, and both kinds of branches."""
     model = fakes.shared_llama()

@@ -21,6 +21,7 @@ from rdchat.files import foreign_files
 from rdchat.inference.models.model_files import check_model_folder, resolve_model
 from rdchat.inference.models.model_sizes import check_sizes
 from rdchat.inference.models.safetensors_file import StoredTensor
+from tests.grids import grid
 from tests.inference.families import CHAINS, COMMON, TREES, network_of
 from tests.inference.model_folders import change_config, refusal
 from tests.time_limits import at_most
@@ -303,8 +304,7 @@ def written(folder: Path, name: str, options: dict[str, Any], quantize: bool) ->
     return folder
 
 
-@pytest.mark.parametrize("quantize", [False, True])
-@pytest.mark.parametrize("family", [*TREES, *CHAINS])
+@pytest.mark.parametrize(("family", "quantize"), grid([*TREES, *CHAINS], [False, True]))
 def test_no_real_model_is_refused(tmp_path: Path, family: str, quantize: bool) -> None:
     name, options = (TREES | CHAINS)[family]
     if quantize and name == "afm7":

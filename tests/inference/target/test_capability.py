@@ -112,18 +112,20 @@ def forget_a_row(network: nn.Module) -> None:
         layer.self_attn.__class__ = type("Stubborn", (attention,), {"__call__": forgetful})
 
 
+HARMS: dict[Callable[[nn.Module], None], tuple[DraftKind, str]] = {
+    ignore_masks: (DraftKind.CHAIN, "a packed tree's logits were not its branches'"),
+    ignore_positions: (DraftKind.CHAIN, "a packed tree's logits were not its branches'"),
+    forget_a_row: (DraftKind.NONE, "tokens fed together gave other logits"),
+}
+
+
 @pytest.mark.parametrize(
-    ("harm", "kind", "reason"),
-    [
-        (ignore_masks, DraftKind.CHAIN, "a packed tree's logits were not its branches'"),
-        (ignore_positions, DraftKind.CHAIN, "a packed tree's logits were not its branches'"),
-        (forget_a_row, DraftKind.NONE, "tokens fed together gave other logits"),
-    ],
+    ("harm", "model"), grid(list(HARMS), [("llama", "float32"), ("llama", "bfloat16"), ("qwen3_moe", "4bit")])
 )
-@pytest.mark.parametrize(("family", "dtype"), [("llama", "float32"), ("llama", "bfloat16"), ("qwen3_moe", "4bit")])
 def test_a_model_that_cannot_be_fed_so_is_found_out_however_rows_round(
-    family: str, harm: Callable[[nn.Module], None], kind: DraftKind, reason: str, dtype: str
+    harm: Callable[[nn.Module], None], model: tuple[str, str]
 ) -> None:
+    (kind, reason), (family, dtype) = HARMS[harm], model
     with rounding_by_rows():
         network = network_of(*TREES[family], dtype)
         harm(network)

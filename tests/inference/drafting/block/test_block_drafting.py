@@ -17,6 +17,7 @@ from rdchat.inference.drafting.heads.block_config import Markov
 from rdchat.inference.drafting.heads.head import HeadKind, Root
 from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.target import LoadedModel
+from tests.grids import grid
 from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, all_knowing, memoryless_llama, stored_block
 from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, shared_family, shared_llama
 from tests.inference.families import TREES, network_of
@@ -28,8 +29,7 @@ FAMILIES = ["qwen3", "gemma3", "gpt_oss", "phi3", "llama with llama3 rope", "lfm
 TEMPERATURES = [0, 0.7, 1.3]
 
 
-@pytest.mark.parametrize("temperature", TEMPERATURES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "temperature"), grid(FAMILIES, TEMPERATURES))
 def test_the_text_is_that_of_plain_decoding_with_every_family(family: str, temperature: float) -> None:
     model = shared_family(family)
     number = FAMILIES.index(family) + TEMPERATURES.index(temperature)
@@ -44,8 +44,7 @@ def test_the_text_is_that_of_plain_decoding_with_every_family(family: str, tempe
     pair.assert_in_step([*model.encode_chat(request.messages, False), *end.token_ids[:-1]])
 
 
-@pytest.mark.parametrize("temperature", TEMPERATURES)
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(("kind", "temperature"), grid(KINDS, TEMPERATURES), ids=str)
 def test_trees_and_chains_of_every_kind(kind: dict, temperature: float) -> None:
     model = shared_llama()
     request = ask(temperature=temperature, max_tokens=10)
@@ -96,9 +95,9 @@ def quantised(family: str) -> LoadedModel:
     return loaded(network)
 
 
-@pytest.mark.parametrize("temperature", TEMPERATURES)
-@pytest.mark.parametrize(("family", "bits"), [("phi3", 4), ("llama", 8), ("gemma3", 0)])
-def test_the_text_of_quantised_targets(family: str, bits: int, temperature: float) -> None:
+@pytest.mark.parametrize(("target", "temperature"), grid([("phi3", 4), ("llama", 8), ("gemma3", 0)], TEMPERATURES))
+def test_the_text_of_quantised_targets(target: tuple[str, int], temperature: float) -> None:
+    family, bits = target
     model = quantised(family)
     request = ask(temperature=temperature, max_tokens=10)
     pair = BlockPair.of(model, bits, **KINDS[2])
