@@ -48,19 +48,35 @@ def test_every_way_to_mlx_prepares_the_process_first() -> None:
     assert (told.stdout, told.stderr) == ("", "")
 
 
-@pytest.mark.parametrize(
-    "module", [name for name in MODULES if name.startswith("rdchat.inference.api")] + ["rdchat.inference"]
-)
-def test_plain_data_is_imported_without_anything_heavy_and_without_an_effect(module: str) -> None:
-    code = (
-        "import sys; from rdchat import host\n"
-        "def changes(): raise AssertionError('the process is changed')\n"
-        f"host.prefer_fast_blas = host.switch_tf32_off = changes; import {module}\n"
-        "print([name for name in ('mlx', 'mlx_lm', 'numpy', 'transformers', 'huggingface_hub', 'PySide6')"
-        " if name in sys.modules])"
-    )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (told.stdout, told.stderr) == ("[]\n", "")
+PLAIN = [*(name for name in MODULES if name.startswith("rdchat.inference.api")), "rdchat.inference"]
+HEAVY = ("mlx", "mlx_lm", "numpy", "transformers", "huggingface_hub", "PySide6")
+
+# As above: each in a fork of its own, of a process that has imported nothing else.
+PLAIN_IMPORTS = """
+import os, sys
+from rdchat import host
+
+def changes(): raise AssertionError("the process is changed")
+
+host.prefer_fast_blas = host.switch_tf32_off = changes
+heavy, *modules = sys.argv[1:]
+for module in modules:
+    child = os.fork()
+    if not child:
+        try:
+            __import__(module)
+            print(module, [name for name in heavy.split() if name in sys.modules], flush=True)
+        except BaseException as error:
+            print(module, repr(error), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_plain_data_is_imported_without_anything_heavy_and_without_an_effect() -> None:
+    command = [sys.executable, "-c", PLAIN_IMPORTS, " ".join(HEAVY), *PLAIN]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (told.stdout.splitlines(), told.stderr) == ([f"{module} []" for module in PLAIN], "")
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="macOS has a fast BLAS of its own")
