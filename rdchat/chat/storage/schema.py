@@ -229,9 +229,11 @@ _SUMMARY = (
     "substr(CASE WHEN json_valid({row}context_cut) THEN json_extract({row}context_cut, '$.summary') END, 1,"
     f" {_SEARCHED})"
 )
+SUMMARY = _SUMMARY.format(row="")
+"""SQL over `messages` for the summary of a row's cut; NULL where there is none."""
 _VERSION_12 = f"""
 CREATE VIEW summaries_searched AS
-    SELECT id, {_SUMMARY.format(row="")} AS summary FROM messages WHERE context_cut IS NOT NULL;
+    SELECT id, {SUMMARY} AS summary FROM messages WHERE context_cut IS NOT NULL;
 CREATE VIRTUAL TABLE summaries_index USING fts5 (
     summary, content = 'summaries_searched', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2',
     prefix = '1 2 3'

@@ -2,6 +2,7 @@
 
 from rdchat.chat.search_words import is_indexed, split_words
 from rdchat.chat.storage.message_tree import KEPT
+from rdchat.chat.storage.schema import SUMMARY
 
 _BY_INDEX = "SELECT rowid FROM {index} WHERE {index} MATCH ?"
 
@@ -73,9 +74,11 @@ def _newest_texts(search: str, most: int) -> tuple[str, list[str]]:
 def _beside_condition(search: str) -> tuple[str, list[str]]:
     """Return SQL over `messages.id` for words that are not in a text: in a file's name or a summary; its parameters."""
     in_files, names = _condition(search, "files_index", "name")
-    in_summaries, summaries = _condition(search, "summaries_index", "summary", "id")
+    in_summaries, summaries = _condition(search, "summaries_index", SUMMARY, "id")
     files = f"SELECT message_id FROM message_files WHERE {in_files}"
-    return f"id IN ({files}) OR id IN (SELECT id FROM summaries_searched WHERE {in_summaries})", names + summaries
+    # not from the view: a connection that does not trust the schema runs no JSON function for one
+    cuts = f"SELECT id FROM messages WHERE context_cut IS NOT NULL AND {in_summaries}"
+    return f"id IN ({files}) OR id IN ({cuts})", names + summaries
 
 
 def _condition(search: str, index: str, column: str, key: str = "rowid") -> tuple[str, list[str]]:

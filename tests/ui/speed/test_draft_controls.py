@@ -158,6 +158,7 @@ def test_what_waits_for_the_next_reply_says_so(qtbot: QtBot, chat: Chat, control
     chat.engine.gate.shut()
     chat.controller.send("Hello")
     chat.engine.gate.allow(3)
+    qtbot.waitUntil(lambda: len(chat.engine.requests) == 1)
     assert not controls.applies.isVisible()
     _choose(controls, Mode.LOOKUP)
     assert controls.applies.text() == "Applies from the next reply."
