@@ -75,7 +75,9 @@ def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path
     hub.bytes_per_second = size / 4
     moment = random.Random(sum(who.encode()))
     finished = 0
-    for _ in range(ROUNDS // 2):
+    for number in range(2 * ROUNDS):
+        if number >= ROUNDS // 2 and finished:  # on a busy machine it takes more rounds until one is quick enough
+            break
         here = partial_sizes()
         asked = len(hub.requests)
         run_and_kill(moment, hub, who)

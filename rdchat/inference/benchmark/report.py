@@ -33,6 +33,7 @@ def summarise(plan: BenchPlan, runs: Sequence[BenchRun]) -> tuple[CellReport, ..
 def as_json(record: BenchRecord) -> dict[str, Any]:
     """Return the one object that `rdchat bench --json` prints and the window exports."""
     plan = record.plan
+    several = len({cell.draft.drafter for cell in plan.cells if _has_head(cell)}) > 1
     return {
         "environment": dict(record.environment),
         "settings": {
@@ -41,7 +42,7 @@ def as_json(record: BenchRecord) -> dict[str, Any]:
             "trials": plan.trials,
             "seed": plan.seed,
         },
-        "modes": [_report_json(report) for report in summarise(plan, record.runs)],
+        "modes": [_report_json(report, drafter=several) for report in summarise(plan, record.runs)],
         "complete": record.complete,
     }
 
@@ -149,12 +150,13 @@ def _figures(values: Sequence[Mapping[str, float | None]]) -> dict[str, Figure |
     return {name: Figure.of([value for found in values if (value := found[name]) is not None]) for name in FIGURES}
 
 
-def _report_json(report: CellReport) -> dict[str, Any]:
+def _report_json(report: CellReport, *, drafter: bool) -> dict[str, Any]:
+    """Return a cell's part; it names the drafter, by its folder, only where there are several."""
     cell, difference = report.cell, report.first_difference
     return {
         "mode": cell.draft.mode.value,
         **cell.shape,
-        **({"drafter": cell.draft.drafter} if _has_head(cell) else {}),
+        **({"drafter": cell.draft.drafter} if drafter and _has_head(cell) else {}),
         "temperature": cell.temperature,
         "dtype": report.dtype or cell.dtype.value,
         "mode_reason": report.mode_reason,
