@@ -80,8 +80,11 @@ class DataPhase:
 
     def _take_shipped(self) -> None:
         """Write as many of the conversations that ship with rdchat as are wanted, where no others were made yet."""
+        shipped = self._shipped()
+        if not shipped:
+            return  # and no shard is read for it
         there = [item for number in range(len(self._shards)) for item in self._shards.read(number)]
-        shipped, left = self._shipped(), self._tokens - answer_tokens(there)
+        left = self._tokens - answer_tokens(there)
         if there != list(shipped[: len(there)]):
             return
         taken: list[TrainingConversation] = []
