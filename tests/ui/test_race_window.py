@@ -68,7 +68,7 @@ def test_a_drafter_is_tried_that_the_chat_does_not_use(
 ) -> None:
     chat.engine.options = DraftOptions(Path(), tuple(ModeOption(m, m is not Mode.DRAFTER, "None here.") for m in Mode))
     chat.controller.drafting.refresh_options()
-    qtbot.waitUntil(lambda: chat.controller.drafting.option(Mode.DRAFTER).available is False)  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: chat.controller.drafting.option(Mode.DRAFTER) in chat.engine.options.modes)
     window.windows.try_in_race(DraftSettings(Mode.DRAFTER, drafter="/own/tried"))
     assert race.status.text() == "With tried"
     assert race.problem.text() == "", "what is said is of the chat's own drafter"

@@ -19,7 +19,7 @@ from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.context.context_meter import ContextMeter, OpenPath
 from rdchat.services.context.cutting import Count, SummaryPlan, Wanted, place_to_cut, plan_summary
-from rdchat.services.context.summariser import Summariser
+from rdchat.services.context.summariser import Summariser, SummaryProgress
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
 
@@ -74,6 +74,7 @@ class ChatContext(QObject):
     """
 
     changed = Signal()
+    summary_progressed = Signal(SummaryProgress)
     cut_changed = Signal()  # the path's messages have another cut
     chat_wanted = Signal(str, str)  # a new one: its system prompt with the summary, and what is to be asked there
     reply_wanted = Signal(int)  # a reply that failed, as the chat was too long, and now fits
@@ -102,6 +103,7 @@ class ChatContext(QObject):
         self.meter.changed.connect(self.changed)
         self._plan: SummaryPlan | None = None
         self._summariser = Summariser(engine, self)
+        self._summariser.progressed.connect(self.summary_progressed)
         self._summariser.written.connect(self._on_summary)
         self._summariser.failed.connect(self._on_no_summary)
         model.load_started.connect(self.stop)

@@ -1,19 +1,39 @@
 """Has the model write a summary, piece by piece where the text is longer than its context."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Notice
-from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.services.context.cutting import summary_request
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import Failure
+from rdchat.services.engine.engine_events import Failure, ReplyProgress
 from rdchat.thoughts import split_thoughts
 
 _STOPPED = Notice("The summary was stopped", "The chat is as it was.")
 _NOTHING = Notice("The model wrote no summary", "The chat is as it was. Leave out the oldest turns instead.")
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryProgress:
+    """How far a summary is.
+
+    Attributes:
+        part: Of the text, from 1, that the model is at.
+        parts: All of them.
+        read: Tokens of the part's prompt that the model has read.
+        to_read: All of them; 0 before that is known.
+        written: Tokens of the part's summary so far.
+    """
+
+    part: int
+    parts: int
+    read: int = 0
+    to_read: int = 0
+    written: int = 0
 
 
 class Summariser(QObject):
@@ -24,6 +44,7 @@ class Summariser(QObject):
         parent: The Qt parent.
     """
 
+    progressed = Signal(SummaryProgress)
     written = Signal(str)
     failed = Signal(Notice)
 
@@ -33,11 +54,14 @@ class Summariser(QObject):
         self._pieces: list[str] = []
         self._most = 0
         self._request_id = 0
+        self._progress = SummaryProgress(0, 0)
+        engine.aside_progressed.connect(self._on_progressed)
         engine.aside_ended.connect(self._on_ended)
 
     def start(self, pieces: Sequence[str], most: int) -> None:
         """Summarise pieces of a text, each together with the summary of those before it, in at most `most` tokens."""
         self._pieces, self._most = list(pieces), most
+        self._progress = SummaryProgress(0, len(pieces))
         self._ask("")
 
     def stop(self) -> None:
@@ -50,9 +74,20 @@ class Summariser(QObject):
         messages = summary_request(self._pieces.pop(0), earlier)
         sampling = SamplingParams(temperature=0.0, max_tokens=self._most)
         self._request_id = self._engine.new_request_id()
+        self._progress = SummaryProgress(self._progress.part + 1, self._progress.parts)
         self._engine.generate_aside(
             GenerationRequest(messages, sampling, 0, self._request_id, draft=DraftSettings(Mode.OFF))
         )
+
+    @Slot(object)
+    def _on_progressed(self, event: ReplyProgress | PrefillProgress) -> None:
+        if event.request_id != self._request_id:
+            return
+        if isinstance(event, PrefillProgress):
+            self._progress = replace(self._progress, read=event.processed, to_read=event.total)
+        else:
+            self._progress = replace(self._progress, written=self._progress.written + len(event.tokens))
+        self.progressed.emit(self._progress)
 
     @Slot(int, object)
     def _on_ended(self, request_id: int, end: ReplyEnd | Failure) -> None:

@@ -48,6 +48,7 @@ class EngineClient(QObject):
     reply_progressed = Signal(ReplyProgress)
     reply_finished = Signal(ReplyEnd)
     reply_failed = Signal(Failure)
+    aside_progressed = Signal(object)  # ReplyProgress or PrefillProgress
     aside_ended = Signal(int, object)  # request id; its ReplyEnd or Failure
     options_told = Signal(DraftOptions)
     bench_progressed = Signal(BenchUpdate)
@@ -134,7 +135,7 @@ class EngineClient(QObject):
         self._generate(request)
 
     def generate_aside(self, request: GenerationRequest) -> None:
-        """Write something that nobody waits for; any other request stops it. Only `aside_ended` tells of it."""
+        """Write something that nobody waits for; any other request stops it. Only signals of its own tell of it."""
         self._asides.add(request.request_id)
         self._generate(request)
 
@@ -253,6 +254,8 @@ class EngineClient(QObject):
         if isinstance(event, ReplyEnd | Failure) and event.request_id is not None:
             self._asides -= {event.request_id}
             self.aside_ended.emit(event.request_id, event)
+        else:
+            self.aside_progressed.emit(event)
 
     def _emit_load(self, event: LoadProgress | ModelInfo | Unloaded | Failure) -> None:
         match event:

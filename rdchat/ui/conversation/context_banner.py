@@ -5,8 +5,9 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QPushButton
 
 from rdchat.services.context.chat_context import Doing, Outgrown
+from rdchat.services.context.summariser import SummaryProgress
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.look.labels import wrapped
+from rdchat.ui.look.labels import ThemedLabel, wrapped
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 
 _BESIDE = 80  # pixels: the icon, the button that closes and the margins
@@ -35,6 +36,9 @@ class ContextBanner(Banner):
         free = doing is Doing.NOTHING
         sign = ("warning", "warning") if free else ("waiting", "muted")
         super().__init__(theme, *_words(outgrown, doing), *sign)
+        self.progress = ThemedLabel(theme, "", "muted", -1)
+        self.progress.hide()
+        self.words.addWidget(self.progress)
         self._buttons = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._buttons.setContentsMargins(0, TIGHT, 0, 0)
         self._buttons.setSpacing(SMALL)
@@ -51,6 +55,15 @@ class ContextBanner(Banner):
         self.stop.setVisible(not free)
         for button in self._choices:
             button.setVisible(free and outgrown.can_cut)
+
+    def show_progress(self, progress: SummaryProgress) -> None:
+        """Say how far the summary is."""
+        part = f"Part {progress.part} of {progress.parts}: " if progress.parts > 1 else ""
+        done = f"{progress.read:,} of {progress.to_read:,} tokens read"
+        if progress.written:
+            done = f"{progress.written:,} {'token' if progress.written == 1 else 'tokens'} written"
+        self.progress.setText(part + done)
+        self.progress.show()
 
     @property
     def _choices(self) -> list[QPushButton]:

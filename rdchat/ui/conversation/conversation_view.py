@@ -7,6 +7,7 @@ from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing, Outgrown
+from rdchat.services.context.summariser import SummaryProgress
 from rdchat.services.engine.engine_events import EngineState, Failure
 from rdchat.services.models.device_memory import DeviceMemory
 from rdchat.services.models.discover.larger_model import LargerModel
@@ -106,6 +107,7 @@ class ConversationView(Ground):
         self.composer.field.textChanged.connect(lambda: controller.context.meter.set_typed(self.composer.text))
         controller.context.meter.changed.connect(lambda: self.composer.meter.show_use(controller.context.meter.use))
         controller.context.changed.connect(self._show_outgrown)
+        controller.context.summary_progressed.connect(self._show_summary_progress)
         controller.files.changed.connect(self._show_outgrown)
         self.transcript.cut_undo_requested.connect(controller.context.undo)
         self.composer.stop_requested.connect(controller.stop)
@@ -285,6 +287,11 @@ class ConversationView(Ground):
         banner.anew_requested.connect(context.start_anew)
         banner.stop_requested.connect(context.stop)
         self.banners.show_banner(banner, "context")
+
+    def _show_summary_progress(self, progress: SummaryProgress) -> None:
+        banner = self.banners.banner("context")
+        if isinstance(banner, ContextBanner):
+            banner.show_progress(progress)
 
     def _put_outgrown_away(self) -> None:
         self._put_away = True  # until the chat fits, or it is sent all the same

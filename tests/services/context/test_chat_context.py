@@ -8,6 +8,7 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.services.context.chat_context import TOO_LONG, Doing
 from rdchat.services.context.cutting import pieces_of, summary_request
+from rdchat.services.context.summariser import Summariser, SummaryProgress
 from rdchat.services.engine.engine_events import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window
@@ -126,11 +127,15 @@ def test_a_summary_stands_for_the_oldest_turns(window: Window, engine: ScriptedE
     outgrow(window, LONGER)
     engine.replies = [Reply(tokens=("<think>", "hm", "</think>", "They said", " words."))]
     context = window.controller.context
+    told: list[SummaryProgress] = []
+    context.summary_progressed.connect(told.append)
     context.summarise()
     window.qtbot.waitUntil(lambda: cut_of(window.controller.messages) is not None, timeout=WAIT_MS)
     cut = cut_of(window.controller.messages)
     assert cut is not None
     assert cut.context_cut == ContextCut("They said words.", "/models/short")
+    assert (told[0].part, told[0].to_read, told[0].written) == (1, 8, 0)
+    assert told[-1] == SummaryProgress(2, 2, 8, 8, 5)
     assert "Person: word" in engine.requests[3].messages[0].content
     window.controller.context.meter.set_typed("")
     assert len(window.texts) == 6, "what it replaces stays in the chat"
@@ -154,6 +159,19 @@ def test_a_summary_that_is_stopped_or_empty_leaves_the_chat_as_it_was(window: Wi
     engine.gate.open()
     window.qtbot.wait(100)
     assert (context.doing, cut_of(window.controller.messages)) == (Doing.NOTHING, None)
+
+
+def test_the_parts_of_a_long_text_are_counted(window: Window, engine: ScriptedEngine) -> None:
+    window.controller.load_model("/models/short")
+    window.wait_for(EngineState.IDLE)
+    summariser = Summariser(window.controller._engine)
+    told: list[SummaryProgress] = []
+    summariser.progressed.connect(told.append)
+    with window.qtbot.waitSignal(summariser.written, timeout=WAIT_MS):
+        summariser.start(("one", "two"), 8)
+    first = told.index(SummaryProgress(1, 2, 8, 8, 4))
+    assert (told[first + 1].part, told[first + 1].written) == (2, 0)
+    assert told[-1] == SummaryProgress(2, 2, 8, 8, 4)
 
 
 def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, engine: ScriptedEngine) -> None:

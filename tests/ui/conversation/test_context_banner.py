@@ -3,6 +3,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
+from rdchat.services.context.summariser import SummaryProgress
 from rdchat.ui.conversation.context_banner import ContextBanner
 from rdchat.ui.transcript.cut_mark import CutMark
 from rdchat.ui.window.main_window import MainWindow
@@ -122,10 +123,15 @@ def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat
 
 def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat, larger: ContextBanner) -> None:
     chat.engine.gate.shut()
+    chat.engine.gate.allow(2)
     press(qtbot, larger.summarise)
     qtbot.waitUntil(lambda: chat.engine.gate.is_waiting)
     busy = shown(qtbot, window, chat)
     assert busy.accessibleName() == "The model is summarising the oldest turns…"
+    qtbot.waitUntil(lambda: busy.progress.text() == "Part 1 of 2: 8 of 8 tokens read")
+    assert busy.progress.isVisible()
+    busy.show_progress(SummaryProgress(1, 1, 8, 8, 1))
+    assert busy.progress.text() == "1 token written"
     press(qtbot, busy.stop)
     assert shown(qtbot, window, chat).leave_out.isVisible()
 
