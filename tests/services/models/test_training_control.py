@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import host, paths
 from rdchat.chat.store import ConversationStore
+from rdchat.files.atomic_file import write_json
 from rdchat.inference.api.requests import Role
+from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison
 from rdchat.services.models.training.estimator import Estimator
 from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, TrainingRecord, add_point
 from rdchat.services.models.training.training_control import STOPPED_WITH_THE_APP, TrainingControl, TrainingState
@@ -102,7 +104,7 @@ def test_a_training_that_is_paused_killed_and_left_by_the_app_goes_on_to_its_end
     assert folder.parent == paths.data_dir() / "drafters"
     assert {path.name for path in folder.iterdir()} >= {"config.json", "model.safetensors", "card.md"}
     assert Path(taken.args[1]) == small_model
-    assert last.state is TrainingState.NOTHING
+    wait_for(qtbot, last, TrainingState.NOTHING)
     assert not JobFolder().path.exists()
     assert not list(paths.cache_dir().glob("training/*/*")), "its data was left behind"
     assert make().state is TrainingState.NOTHING
@@ -239,6 +241,18 @@ def test_data_that_an_app_was_killed_over_removing_is_removed_by_the_next(qtbot:
     training.start(order_for(MODEL, with_chats=True))
     wait_for(qtbot, training, TrainingState.FAILED)
     assert not left.exists()
+
+
+def test_a_drafter_that_an_app_was_killed_over_using_is_kept_and_its_training_is_over(make: Made) -> None:
+    record, folder = TrainingRecord(order_for(MODEL)), JobFolder()
+    (folder.path / DRAFTER).mkdir(parents=True)
+    folder.write(record)
+    write_json(folder.path / RESULT, asdict(Comparison((ComparedGroup("all", 1.5),))))
+    assert make().state is TrainingState.FINISHED
+    place = folder.take(record)  # and nothing more
+    assert make().state is TrainingState.NOTHING
+    assert place.is_dir()
+    assert not folder.path.exists()
 
 
 def runs(monkeypatch: pytest.MonkeyPatch, code: str) -> None:

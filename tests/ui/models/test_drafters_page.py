@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from PySide6.QtWidgets import QAbstractButton, QMessageBox, QRadioButton, QWidge
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
+from rdchat.files.atomic_file import write_json
 from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, InstalledDrafter, TargetMatch
 from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
 from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
+from rdchat.services.models.training.job_folder import JobFolder, TrainingRecord
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.drafters.page import DraftersPage
@@ -317,6 +321,45 @@ def test_a_training_by_clicks_from_the_estimate_to_its_use(
     assert drafter is not None
     assert Path(drafter).parent == paths.data_dir() / "drafters"
     assert "drafts from the next reply on" in page.note.text()
+
+
+def finished(new: float, old: float) -> None:
+    """Leave a finished training behind, as an earlier run of the app does."""
+    folder = JobFolder()
+    (folder.path / DRAFTER).mkdir(parents=True)
+    folder.write(TrainingRecord(TrainingOrder("/models/short", "short", tokens=1000)))
+    write_json(folder.path / RESULT, asdict(Comparison((ComparedGroup("all", new, old),), "Model's own", "W4 L5")))
+
+
+@pytest.fixture
+def worse() -> None:
+    finished(1.03, 1.77)
+
+
+@pytest.fixture
+def better() -> None:
+    finished(1.9, 1.77)
+
+
+def test_a_new_drafter_that_is_worse_is_used_only_by_a_click(worse: None, qtbot: QtBot, page: DraftersPage) -> None:
+    page.show_training()
+    result = page.training.result
+    assert result.title.text() == "The old drafter is better: 1.77 tokens a call, the new one 1.03."
+    assert not result.use.isDefault()
+
+
+def test_a_drafter_that_is_used_is_taken_before_the_rest_is_removed(
+    better: None, qtbot: QtBot, desk: ModelsDesk, page: DraftersPage
+) -> None:
+    page.show_training()
+    result = page.training.result
+    assert result.use.isDefault()
+    with qtbot.waitSignal(desk.training.taken, timeout=WAIT_MS):
+        click(qtbot, result.use)
+    assert page.train.isVisible()
+    wait_for(qtbot, desk.training, TrainingState.NOTHING)
+    assert page.note.text() == "short-recurrent drafts from the next reply on."
+    assert page.train.isVisible()
 
 
 @pytest.mark.slow

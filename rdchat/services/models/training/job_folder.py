@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat import paths
+from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import make_folder, write_json
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.training import CURVE, DRAFTER, RESULT, Comparison, TrainingOrder
@@ -64,13 +65,21 @@ class JobFolder:
         return paths.data_dir() / "training"
 
     def read(self) -> KeptTraining | None:
-        """Return the training that was begun; None without one, or where it cannot be read any more."""
+        """Return the training that was begun; None without one, or where it cannot be read any more.
+
+        Where the app ended between taking the drafter and removing the rest, the rest is removed now.
+        """
         try:
             data = json.loads((self.path / _RECORD).read_bytes())
             record = TrainingRecord(**data | {"order": TrainingOrder.from_dict(data["order"])})
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        return KeptTraining(record, self._points(), self._comparison())
+        comparison = self._comparison()
+        if comparison is not None and not (self.path / DRAFTER).exists():
+            with suppress(OSError, RdchatError):
+                self.remove(record)
+            return None
+        return KeptTraining(record, self._points(), comparison)
 
     def write(self, record: TrainingRecord) -> None:
         """Keep a training.

@@ -115,16 +115,9 @@ class TrainingControl(QObject):
     def take(self) -> None:
         """Put the finished drafter among the person's own; `taken` follows."""
         record = self.record
-        if self.state is not TrainingState.FINISHED or record is None:
-            return
-
-        def move() -> Path:
-            place = self._folder.take(record)
-            self._folder.remove(record)
-            return place
-
-        self._say(TrainingState.ENDING)
-        self._side.do(move, self._on_moved)
+        if self.state is TrainingState.FINISHED and record is not None:
+            self._say(TrainingState.ENDING)
+            self._side.do(lambda: self._folder.take(record), self._on_moved)
 
     def discard(self) -> None:
         """End the training and remove all that it made."""
@@ -248,9 +241,10 @@ class TrainingControl(QObject):
         if isinstance(place, RdchatError):
             self._say(TrainingState.FINISHED, place.message, place.hint)
             return
-        model = self.record.model_folder if self.record else ""
-        self._forget()
-        self.taken.emit(str(place), model)
+        record = self.record
+        assert record is not None
+        self.taken.emit(str(place), record.model_folder)  # before what takes long: the app may be quit meanwhile
+        self._side.do(lambda: self._folder.remove(record), self._on_removed)
 
     def _on_removed(self, outcome: RdchatError | None) -> None:
         self._forget()

@@ -90,7 +90,7 @@ class ResultView(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self.use.setDefault(True)
+        self._choose_default()
 
     def offer_race(self, can_race: bool) -> None:
         """Say whether the model is loaded that the drafter is for."""
@@ -119,6 +119,11 @@ class ResultView(QWidget):
         )
         self.problem.setVisible(bool(comparison.problem))
         self._fill(comparison)
+        self._choose_default()
+
+    def _choose_default(self) -> None:
+        """Return takes the new drafter, unless the old one is better."""
+        self.use.setDefault(self._shown is None or _color(_of_all(self._shown)) != "warning")
 
     def _fill(self, comparison: Comparison) -> None:
         while (item := self._grid.takeAt(0)) is not None:
