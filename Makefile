@@ -18,7 +18,8 @@ NOT_QUICK := auto/test_auto_iterator auto/test_heads auto/test_planner.py::test_
 # The tests draw into memory; QT_QPA_PLATFORM=xcb or =cocoa shows their windows.
 QT_QPA_PLATFORM ?= offscreen
 # Where the shell tells Python to keep no compiled modules, each test process and each child would compile all anew.
-PYTEST = PYTHONDONTWRITEBYTECODE= QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
+export PYTHONDONTWRITEBYTECODE :=
+PYTEST = QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart=0
 
 CHECKS := check-format check-lint check-types check-layers check-shell check-files check-workflow check-constraints

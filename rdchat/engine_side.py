@@ -18,9 +18,11 @@ from rdchat.inference.api.memory_facts import MachineMemory
 
 def installed_models() -> tuple[InstalledModel, ...]:
     """Look for models on this machine."""
-    from rdchat.inference.models.installed_models import installed_models as find  # noqa: PLC0415  not before the window
+    from rdchat.inference.library.facts_child import facts_reader  # noqa: PLC0415  not before the window
+    from rdchat.inference.library.model_library import installed_models as find  # noqa: PLC0415
 
-    return find()
+    with facts_reader() as reader:
+        return find(reader.read)
 
 
 def library_models(chosen: str) -> Iterator[LibraryModel]:

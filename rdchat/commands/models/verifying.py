@@ -48,7 +48,7 @@ def _verdict(name: str, revision: str, on_bytes: Callable[[int], None]) -> "Verd
     from rdchat.hub.known_files import is_repository  # noqa: PLC0415
     from rdchat.hub.tokens import Tokens  # noqa: PLC0415
     from rdchat.hub.verifying import verify_cached, verify_folder  # noqa: PLC0415
-    from rdchat.inference.models.installed_models import HUB, model_places  # noqa: PLC0415
+    from rdchat.inference.models.model_places import HUB, model_places  # noqa: PLC0415
 
     api = HubApi(Tokens().access(find_endpoint()))
     found = [place for place in model_places() if place.name == name and place.place != HUB and place.path.is_dir()]

@@ -84,10 +84,11 @@ class FactsFile:
         self._changed = True
         return facts
 
-    def keep(self) -> None:
-        """Write what was looked at since; what was not, is forgotten."""
-        if self._changed or self._used.keys() != self._known.keys():
-            kept = dict(list(self._used.items())[:_MOST_KEPT])
+    def keep(self, *, all_seen: bool) -> None:
+        """Write what was looked at since; where that was all there is, forget the rest."""
+        if self._changed or (all_seen and self._used.keys() != self._known.keys()):
+            unseen = {} if all_seen else {path: each for path, each in self._known.items() if path not in self._used}
+            kept = dict(list((self._used | unseen).items())[:_MOST_KEPT])
             write_cache_file(self._path, json.dumps({"versions": _versions(), "folders": kept}) + "\n")
 
     def _load(self) -> dict[str, dict[str, Any]]:

@@ -13,9 +13,9 @@ from rdchat.inference.api.memory_facts import ModelSizes
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.gguf_header import GgufHeader, check_gguf
 from rdchat.inference.models.gguf_import import FLOATS, QUANTISED_BITS
-from rdchat.inference.models.installed_models import is_drafter
 from rdchat.inference.models.model_config import check_architecture, read_config
 from rdchat.inference.models.model_files import check_model_folder
+from rdchat.inference.models.model_places import is_drafter
 
 _GROUP_BYTES = 4  # of a converted GGUF file: a scale and a bias of 16 bits
 _GROUP = 32  # weights that share them

@@ -9,13 +9,14 @@ from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories
 from rdchat.hub.downloads.download_record import DownloadRecord, unfinished_downloads
 from rdchat.hub.downloads.snapshot import is_snapshot
+from rdchat.inference.api.installed_model import InstalledModel
 from rdchat.inference.api.library_model import LibraryModel
 from rdchat.inference.library.facts_file import FactsFile, stamp_of
 from rdchat.inference.library.folder_facts import FolderFacts, gguf_problem, read_facts
 from rdchat.inference.library.tried_models import tried_out
 from rdchat.inference.models.gguf_header import check_gguf
-from rdchat.inference.models.installed_models import HUB, ModelPlace, model_places, models_in
 from rdchat.inference.models.model_files import check_model_folder, locate_model
+from rdchat.inference.models.model_places import HUB, ModelPlace, model_places, models_in
 
 
 def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_facts) -> Iterator[LibraryModel]:
@@ -33,10 +34,27 @@ def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_
     for place, revision in _other_revisions():
         if (model := _described(place, kept, revision)) is not None:
             yield model
-    kept.keep()
+    kept.keep(all_seen=True)
     for repository, record in unfinished_downloads():
         if not is_snapshot(repository, record.files):  # else whole, but for the end of its record
             yield _unfinished(repository, record)
+
+
+def installed_models(read: Callable[[Path], FolderFacts] = read_facts) -> tuple[InstalledModel, ...]:
+    """Return the language models that can be chosen and, with the reason, those that cannot; not the default model.
+
+    Args:
+        read: See `library_models`.
+    """
+    kept = FactsFile(read)
+    found = []
+    for place in model_places():
+        if place.path != paths.default_model_dir():
+            facts = kept.facts_of(place.path, stamp_of(place.path))
+            if facts.is_model:
+                found.append(InstalledModel(place.name, place.model, place.place, facts.problem))
+    kept.keep(all_seen=False)
+    return tuple(found)
 
 
 def problem_of(model: str) -> str:

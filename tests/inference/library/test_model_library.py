@@ -15,10 +15,9 @@ from rdchat.hub.known_files import HubFile, RepositoryFiles
 from rdchat.inference.api.library_model import TriedOut, Verifies
 from rdchat.inference.library.facts_child import facts_reader
 from rdchat.inference.library.folder_facts import FolderFacts, read_facts
-from rdchat.inference.library.model_library import library_models, problem_of
+from rdchat.inference.library.model_library import installed_models, library_models, problem_of
 from rdchat.inference.library.tried_models import remember_tried, tried_out
 from rdchat.inference.models.gguf_import import convert_gguf
-from rdchat.inference.models.installed_models import installed_models
 from rdchat.inference.models.model_files import check_model_folder
 from tests.inference.gguf_samples import write_gguf
 from tests.inference.library.conftest import into_hub_cache
@@ -67,6 +66,54 @@ def test_a_gguf_files_sizes_are_those_of_the_folder_made_from_it(tmp_path: Path,
     folder.mkdir()
     convert_gguf(source, folder, lambda _progress: None)
     assert read_facts(source).sizes == check_model_folder(folder).sizes
+
+
+def test_what_can_be_chosen_is_listed_by_its_place(small_model: Path, home: Path) -> None:
+    into_hub_cache(small_model, home / ".cache/huggingface/hub", "some-org/small-4bit")
+    new, old = home / ".lmstudio/models", home / ".cache/lm-studio/models"
+    shutil.copytree(small_model, new / "mlx-community" / "Small-MLX")
+    shutil.copytree(small_model, old / "older" / "Small")
+    (new / "lmstudio-community" / "Tiny-GGUF").mkdir(parents=True)
+    tiny = write_gguf(new / "lmstudio-community" / "Tiny-GGUF" / "Tiny-Q4_0.gguf")
+    shutil.copy(tiny, tiny.with_name("mmproj-model-f16.gguf"))
+    assert [(model.name, model.model, model.place, model.problem) for model in installed_models()] == [
+        ("some-org/small-4bit", "some-org/small-4bit", "Hugging Face", ""),
+        ("Tiny-Q4_0", str(tiny), "LM Studio", ""),
+        ("mlx-community/Small-MLX", str(new / "mlx-community" / "Small-MLX"), "LM Studio", ""),
+        ("older/Small", str(old / "older" / "Small"), "LM Studio", ""),
+    ]
+
+
+def test_the_default_model_is_left_to_the_menu(small_model: Path) -> None:
+    paths.default_model_dir().parent.mkdir(parents=True)
+    paths.default_model_dir().symlink_to(small_model)
+    assert installed_models() == ()
+
+
+def test_one_that_was_mended_can_be_chosen(small_model: Path, home: Path) -> None:
+    folder = shutil.copytree(small_model, home / ".lmstudio/models/someone/model")
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").unlink()
+    assert "weights" in installed_models()[0].problem
+    (folder / "model.safetensors").write_bytes(weights)
+    assert not installed_models()[0].problem
+
+
+def test_looking_at_some_does_not_forget_the_others(small_model: Path, home: Path, tmp_path: Path) -> None:
+    shutil.copytree(small_model, home / ".lmstudio/models/someone/model")
+    own = shutil.copytree(small_model, tmp_path / "own" / "model").parent
+    list(library_models(str(own)))
+    shutil.copytree(small_model, home / ".lmstudio/models/someone/another")
+    read: list[Path] = []
+
+    def noted(path: Path) -> FolderFacts:
+        read.append(path)
+        return read_facts(path)
+
+    assert len(installed_models(noted)) == 2
+    assert [path.name for path in read] == ["another"]
+    list(library_models(str(own), noted))
+    assert [path.name for path in read] == ["another"]
 
 
 def test_what_cannot_be_loaded_says_why_and_what_is_no_language_model_is_left_out(

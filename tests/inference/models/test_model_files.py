@@ -13,9 +13,9 @@ from mlx_lm.models.cache import make_prompt_cache
 import rdchat
 from rdchat import paths
 from rdchat.errors import ModelError
-from rdchat.inference.models.installed_models import model_places
 from rdchat.inference.models.model_config import kv_values_per_token
 from rdchat.inference.models.model_files import check_model_folder, resolve_model
+from rdchat.inference.models.model_places import model_places
 from tests.inference.gguf_samples import write_gguf
 from tests.inference.model_folders import change_config, refusal
 

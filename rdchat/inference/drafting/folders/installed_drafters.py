@@ -17,8 +17,8 @@ from rdchat.inference.drafting.folders.drafter_files import CONFIG
 from rdchat.inference.drafting.folders.drafter_folder import bound_hash, inspect_drafter
 from rdchat.inference.drafting.folders.drafter_search import resolve_drafter
 from rdchat.inference.models.fingerprint import target_hash
-from rdchat.inference.models.installed_models import folders_in, model_places
 from rdchat.inference.models.model_files import is_hub_id
+from rdchat.inference.models.model_places import folders_in, model_places
 
 OWN, SHIPPED, BESIDE = "Your own", "Shipped", "Beside the model"
 _MOST_CONFIG_BYTES = 2**20

@@ -18,7 +18,7 @@ from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.details_view import DetailsView
 from rdchat.ui.models.discover.link_button import LinkButton
 from rdchat.ui.models.discover.notice_view import NoticeView
-from rdchat.ui.models.discover.results_model import Row, found_rows, newcomer_rows
+from rdchat.ui.models.discover.results_model import FoundRows, Row, newcomer_rows
 from rdchat.ui.models.discover.results_view import ResultsView
 from rdchat.ui.models.discover.search_bar import SearchBar
 
@@ -43,6 +43,7 @@ class DiscoverPage(QWidget):
         super().__init__()
         self._desk, self._theme = desk, theme
         self._filters = SearchFilters()
+        self._found_rows = FoundRows()
         self._chosen: Row | None = None
         self._machine: Machine | None = None  # what is shown was judged by it
         self.bar = SearchBar(theme)
@@ -159,12 +160,12 @@ class DiscoverPage(QWidget):
         self.bar.show_filters(searching)
         if not searching:
             first = for_machine(machine) if machine is not None else ()
-            self.list.rows.set_rows(newcomer_rows(suggestions(), first, machine, here))
+            self.list.show_rows(newcomer_rows(suggestions(), first, machine, here))
             self._left.setCurrentWidget(self.list)
         else:
             self.bar.show_choices(choices_among(state.found))
             shown = [model for model in state.found if self._filters.wanted(model, machine)]
-            self.list.rows.set_rows(found_rows(shown, machine, here))
+            self.list.show_rows(self._found_rows.rows(shown, machine, here))
             if shown:
                 self._left.setCurrentWidget(self.list)
             else:

@@ -54,8 +54,9 @@ class ResultsModel(QAbstractListModel):
         kept = len(self._rows)
         same = [row.repository for row in rows[:kept]] == [row.repository for row in self._rows]
         if same and len(rows) >= kept and kept:
-            self._rows[:] = rows[:kept]
-            self.dataChanged.emit(self.index(0), self.index(kept - 1))
+            if rows[:kept] != self._rows:
+                self._rows[:] = rows[:kept]
+                self.dataChanged.emit(self.index(0), self.index(kept - 1))
             if len(rows) > kept:
                 self.beginInsertRows(_ROOT, kept, len(rows) - 1)
                 self._rows += rows[kept:]
@@ -92,19 +93,36 @@ class ResultsModel(QAbstractListModel):
         return row if role == ROW else None
 
 
-def found_rows(found: Sequence[FoundModel], machine: Machine | None, here: frozenset[str]) -> list[Row]:
-    """Return the rows of what a search found."""
-    return [
-        Row(
+class FoundRows:
+    """The rows of what a search found. Each is made once, as long as the machine and what is here stay the same."""
+
+    def __init__(self) -> None:
+        self._machine: Machine | None = None
+        self._here: frozenset[str] = frozenset()
+        self._made: dict[str, Row] = {}
+
+    def rows(self, found: Sequence[FoundModel], machine: Machine | None, here: frozenset[str]) -> list[Row]:
+        """Return a row for each, in the same order."""
+        if (machine, here) != (self._machine, self._here):
+            self._machine, self._here, self._made = machine, here, {}
+        rows = []
+        for model in found:
+            row = self._made.get(model.repository)
+            if row is None or row.facts_of is not model:
+                row = self._made[model.repository] = self._row(model)
+            rows.append(row)
+        return rows
+
+    def _row(self, model: FoundModel) -> Row:
+        fit = self._machine.fit(sizes_found(model)) if self._machine else None
+        return Row(
             model.repository,
             words.split_name(model.repository)[1],
             words.row_facts(model),
             words.download_count(model.downloads),
-            _marks(machine.fit(sizes_found(model)) if machine else None, model.repository in here, model.gated),
+            _marks(fit, model.repository in self._here, model.gated),
             model,
         )
-        for model in found
-    ]
 
 
 def newcomer_rows(

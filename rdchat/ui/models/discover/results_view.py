@@ -1,5 +1,7 @@
 """The list at the left, and how a row is drawn."""
 
+from collections.abc import Sequence
+
 from PySide6.QtCore import QModelIndex, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPainter
 from PySide6.QtWidgets import QFrame, QListView, QStyledItemDelegate, QStyleOptionViewItem, QWidget
@@ -88,6 +90,13 @@ class ResultsView(QListView):
         bar.valueChanged.connect(self.ask_for_more)
         bar.rangeChanged.connect(self.ask_for_more)
         theme.changed.connect(self.viewport().update)
+
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        """Show these rows."""
+        self.setUniformItemSizes(
+            all(row.repository for row in rows)
+        )  # else each is asked for its height, anew each time
+        self.rows.set_rows(rows)
 
     def select(self, repository: str) -> None:
         """Mark a model, or none, without choosing it anew."""

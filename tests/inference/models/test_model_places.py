@@ -1,7 +1,6 @@
-"""Models of other programs are found where those keep them, and each says why it cannot be loaded."""
+"""Models of other programs are found where those keep them."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,8 +10,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.hub.cache_layout import hub_cache
-from rdchat.inference.models.installed_models import installed_models, model_places
-from tests.inference.gguf_samples import write_gguf
+from rdchat.inference.models.model_places import model_places
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -31,43 +29,6 @@ def into_hub_cache(folder: Path, hub: Path, name: str) -> Path:
     (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "main").write_text(COMMIT)
     return Path(shutil.copytree(folder, repository / "snapshots" / COMMIT))
-
-
-def test_the_hubs_cache_and_lm_studios_folders_are_listed(small_model: Path, home: Path) -> None:
-    into_hub_cache(small_model, home / ".cache/huggingface/hub", "some-org/small-4bit")
-    new, old = home / ".lmstudio/models", home / ".cache/lm-studio/models"
-    shutil.copytree(small_model, new / "mlx-community" / "Small-MLX")
-    shutil.copytree(small_model, old / "older" / "Small")
-    (new / "lmstudio-community" / "Tiny-GGUF").mkdir(parents=True)
-    tiny = write_gguf(new / "lmstudio-community" / "Tiny-GGUF" / "Tiny-Q4_0.gguf")
-    shutil.copy(tiny, tiny.with_name("mmproj-model-f16.gguf"))
-    assert [(model.name, model.model, model.place, model.problem) for model in installed_models()] == [
-        ("some-org/small-4bit", "some-org/small-4bit", "Hugging Face", ""),
-        ("Tiny-Q4_0", str(tiny), "LM Studio", ""),
-        ("mlx-community/Small-MLX", str(new / "mlx-community" / "Small-MLX"), "LM Studio", ""),
-        ("older/Small", str(old / "older" / "Small"), "LM Studio", ""),
-    ]
-
-
-def test_what_cannot_be_loaded_says_why(small_model: Path, home: Path) -> None:
-    folder = into_hub_cache(small_model, home / ".cache/huggingface/hub", "some-org/painter")
-    (folder / "config.json").write_text(json.dumps({"model_type": "painter"}))
-    cut = shutil.copytree(small_model, home / ".lmstudio/models/someone/cut-short")
-    (cut / "model.safetensors").unlink()
-    problems = {model.name: model.problem for model in installed_models()}
-    assert "'painter' is unknown" in problems["some-org/painter"]
-    assert "weights" in problems["someone/cut-short"]
-
-
-def test_a_model_that_was_mended_is_looked_at_again(small_model: Path, home: Path) -> None:
-    folder = home / ".lmstudio/models/someone/model"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
-    assert installed_models()[0].problem
-    shutil.rmtree(folder)
-    shutil.copytree(small_model, folder)
-    os.utime(folder, ns=(1, 2))  # the clock of a file system may not have moved on
-    assert not installed_models()[0].problem
 
 
 def test_a_fetched_data_set_an_unfinished_download_and_plain_files_are_no_models(small_model: Path, home: Path) -> None:
@@ -95,7 +56,6 @@ def test_the_default_model_is_left_to_the_menu(small_model: Path) -> None:
     paths.default_model_dir().parent.mkdir(parents=True)
     paths.default_model_dir().symlink_to(small_model)
     assert [place.path for place in model_places()] == [paths.default_model_dir()]
-    assert installed_models() == ()
 
 
 SETTINGS = (

@@ -1,11 +1,10 @@
-"""Finds the models on this machine: rdchat's own, the hub's cache and LM Studio's folders.
+"""Where models may lie on this machine: rdchat's own, the hub's cache and LM Studio's folders.
 
-A Mac's open panel hides `~/.cache`, where two of these lie. Folders are looked at by their names and headers alone.
+A Mac's open panel hides `~/.cache`, where two of these lie. Folders are looked at by their names alone.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from rdchat import paths
@@ -13,9 +12,6 @@ from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
 from rdchat.hub.cache_layout import cached_repositories
 from rdchat.inference.api.drafter_facts import describes_drafter
-from rdchat.inference.api.installed_model import InstalledModel
-from rdchat.inference.models.gguf_header import check_gguf
-from rdchat.inference.models.model_files import check_model_folder
 
 OWN, HUB, LM_STUDIO, CHOSEN = "rdchat", "Hugging Face", "LM Studio", "Your folder"
 _LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")  # below the home folder; the latter until version 0.3
@@ -51,21 +47,6 @@ def model_places(chosen: str = "") -> list[ModelPlace]:
     return list(found.values())
 
 
-def installed_models() -> tuple[InstalledModel, ...]:
-    """Return the models that can be chosen and, with the reason, those that cannot.
-
-    The default model is left out, and drafters are: they are no models that somebody damaged.
-    """
-    default = paths.default_model_dir()
-    found = []
-    for place in model_places():
-        if place.path != default:
-            problem = _problem(place.path, _changed_ns(place.path))
-            if problem is not None:
-                found.append(InstalledModel(place.name, place.model, place.place, problem))
-    return tuple(found)
-
-
 def is_drafter(folder: Path) -> bool:
     """Tell by its configuration whether a folder holds a drafter head; no where that cannot be read."""
     try:
@@ -73,28 +54,6 @@ def is_drafter(folder: Path) -> bool:
     except (RdchatError, OSError):
         return False
     return isinstance(config, dict) and describes_drafter(config)
-
-
-@lru_cache(maxsize=1000)
-def _problem(path: Path, changed_ns: int) -> str | None:  # noqa: ARG001  looked at again where it has changed
-    """Return why a model cannot be loaded, empty where it can be; None for a drafter head."""
-    try:
-        if path.suffix.lower() == ".gguf":
-            check_gguf(path)
-        elif is_drafter(path):
-            return None
-        else:
-            check_model_folder(path)
-    except (RdchatError, OSError) as error:
-        return error.message if isinstance(error, RdchatError) else f"{path} cannot be read: {error.strerror}."
-    return ""
-
-
-def _changed_ns(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _own() -> Iterator[ModelPlace]:
