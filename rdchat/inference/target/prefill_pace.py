@@ -24,7 +24,7 @@ class PrefillPace:
         chunk: Tokens of the next chunk.
     """
 
-    def __init__(self, first: int, least: int = 32, most: int = MOST_TOKENS) -> None:
+    def __init__(self, first: int, least: int = 8, most: int = MOST_TOKENS) -> None:
         self.chunk = first
         self._least, self._most = least, most
 

@@ -18,7 +18,7 @@ def after(pace: PrefillPace, seconds: Callable[[int], float], chunks: int = 20) 
 
 @pytest.mark.parametrize(
     ("per_token", "settled"),
-    [(1e-5, 2048), (1e-4, 2048), (1.5e-4, 2048), (4e-4, 512), (2e-3, 128), (5e-3, 64), (9e-3, 32)],
+    [(1e-5, 2048), (1e-4, 2048), (1.5e-4, 2048), (4e-4, 512), (2e-3, 128), (5e-3, 64), (9e-3, 32), (4e-2, 8)],
 )
 def test_a_chunk_grows_to_what_stop_allows(per_token: float, settled: int) -> None:
     chunks = after(PrefillPace(128), lambda tokens: tokens * per_token)
@@ -45,7 +45,7 @@ def test_a_far_too_long_chunk_is_followed_by_one_that_fits() -> None:
     pace.note(2048, 3.0)
     assert pace.chunk == 128
     pace.note(128, 30.0)
-    assert pace.chunk == 32
+    assert pace.chunk == 8
 
 
 def test_the_short_chunk_at_a_prompts_end_says_nothing_of_a_long_one() -> None:
