@@ -76,7 +76,7 @@ class Summariser(QObject):
         self._request_id = self._engine.new_request_id()
         self._progress = SummaryProgress(self._progress.part + 1, self._progress.parts)
         self._engine.generate_aside(
-            GenerationRequest(messages, sampling, 0, self._request_id, draft=DraftSettings(Mode.OFF))
+            GenerationRequest(messages, sampling, 0, self._request_id, draft=DraftSettings(Mode.AUTO))
         )
 
     @Slot(object)
