@@ -28,7 +28,8 @@ def _added(token_id: int, text: str = "Hello", special: bool = False) -> Harm:
 
 
 def _part(name: str, value: object) -> Harm:
-    return _tokenizer(lambda content: content.update({name: value}))
+    """Replace a part; what is large is given as a function, and made when a case is."""
+    return _tokenizer(lambda content: content.update({name: value() if callable(value) else value}))
 
 
 def _model(**changes: object) -> Harm:
@@ -62,9 +63,9 @@ _NORMALISERS: Mapping[str, Any] = {
     "growing ninefold nine times over": _growing(9),
     "growing ninefold four times over": _growing(4),
     "growing a hundredfold three times over": _growing(3, 100),
-    "growing by 100 MB at once": _growing(1, 10**8),
+    "growing by 100 MB at once": lambda: _growing(1, 10**8),
     "growing from nothing": _growing(3, 1000, {"Regex": ""}),
-    "prepending 50 MB": {"type": "Prepend", "prepend": "e" * 50_000_000},
+    "prepending 50 MB": lambda: {"type": "Prepend", "prepend": "e" * 50_000_000},
     "of a kind nobody knows": {"type": "Evil"},
     "of an odd type": [1],
     "nested a thousand times": None,
@@ -131,7 +132,9 @@ TOKENIZERS: Mapping[str, Harm] = {
     "no splitting": _part("pre_tokenizer", None),
     "a decoder that grows": _part("decoder", {"type": "Sequence", "decoders": [
         {"type": "Replace", "pattern": {"Regex": "."}, "content": "e" * 9}] * 9}),
-    "a decoder of 100 MB": _part("decoder", {"type": "Replace", "pattern": {"Regex": "."}, "content": "e" * 10**8}),
+    "a decoder of 100 MB": _part(
+        "decoder", lambda: {"type": "Replace", "pattern": {"Regex": "."}, "content": "e" * 10**8}
+    ),
     "a decoder nobody knows": _part("decoder", {"type": "Evil"}),
     "a decoder by an expression without end": _part(
         "decoder", {"type": "Replace", "pattern": {"Regex": "(.*)*x"}, "content": ""}

@@ -17,6 +17,7 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
 from tests.services.fakes import Gate, ScriptedEngine
 from tests.services.window import Window
+from tests.stores import copied_stores
 
 
 class AwakeLog:
@@ -34,6 +35,13 @@ class AwakeLog:
             yield
         finally:
             self.inside -= 1
+
+
+@pytest.fixture(autouse=True, scope="package")
+def quick_stores() -> Iterator[None]:
+    """Copy new stores from an empty one: the tests here are not about how one is made."""
+    with copied_stores():
+        yield
 
 
 @pytest.fixture

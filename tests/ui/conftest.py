@@ -20,6 +20,7 @@ from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine
+from tests.stores import copied_stores
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,13 @@ class Chat:
     @property
     def writing(self) -> bool:
         return self.controller.streaming_message_id is not None
+
+
+@pytest.fixture(autouse=True, scope="package")
+def quick_stores() -> Iterator[None]:
+    """Copy new stores from an empty one: the tests here are not about how one is made."""
+    with copied_stores():
+        yield
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ exactly what the migrations make is therefore refused before any of its tables i
 
 import sqlite3
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from rdchat.chat.storage.schema import APPLICATION_ID, migrate, schema_version
@@ -99,7 +100,7 @@ def why_unusable(connection: sqlite3.Connection, path: Path, migrations: Sequenc
 
 def has_schema(connection: sqlite3.Connection, migrations: Sequence[str]) -> bool:
     """Tell whether the schema is exactly what these migrations make: 4 ms."""
-    found, wanted = _schema(connection), _fresh_schema(migrations)
+    found, wanted = _schema(connection), _fresh_schema(tuple(migrations))
     roots = connection.execute("SELECT rootpage FROM sqlite_schema WHERE rootpage <> 0").fetchall()
     return found == wanted and len(set(roots)) == len(roots)
 
@@ -109,7 +110,8 @@ def primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
-def _fresh_schema(migrations: Sequence[str]) -> dict[tuple[str, str, str], str]:
+@cache
+def _fresh_schema(migrations: tuple[str, ...]) -> Mapping[tuple[str, str, str], str]:
     connection = sqlite3.connect(":memory:", autocommit=True)
     try:
         migrate(connection, migrations)

@@ -15,6 +15,7 @@ from rdchat.inference.prompts.encoding import PromptTokenizer, TemplateError, To
 from rdchat.inference.prompts.frames import child_streams, read_frame, write_frame
 from rdchat.inference.prompts.template_thinking import choices, drops_thoughts
 from rdchat.inference.prompts.tokenizer_files import NO_CODE, tokenizer_view
+from rdchat.inference.transformers_start import quicken_transformers
 
 _MOST_DECODED = 64  # characters for each that the vocabulary spells; byte-level ones make at most one of one
 _DECODED_AT_ONCE = 4096
@@ -117,6 +118,7 @@ def _answer(answers: RequestHandler, request: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Answer requests until standard input ends."""
     source, sink = child_streams()
+    quicken_transformers()
     import transformers  # noqa: F401, PLC0415  takes a second, while the parent reads weights
 
     write_frame(sink, json.dumps({"ready": True}).encode())

@@ -1,15 +1,11 @@
-"""One child process for the tests of a module."""
-
-from collections.abc import Iterator
+"""The child process of these tests: the one that models share, since starting it takes three seconds of CPU."""
 
 import pytest
 
-from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from rdchat.inference.prompts.model_prompts import TokenizerProcess, shared_tokenizers
 
 
-@pytest.fixture(scope="module")
-def process() -> Iterator[TokenizerProcess]:
-    """Reads tokenizers and renders templates."""
-    made = TokenizerProcess()
-    yield made
-    made.child.close()
+@pytest.fixture(scope="session")
+def process() -> TokenizerProcess:
+    """Reads tokenizers and renders templates; one that is ended at a limit is begun anew with the next request."""
+    return shared_tokenizers()

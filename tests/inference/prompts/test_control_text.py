@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.prompts.control_text import ControlTokens, Marks, is_control
@@ -19,14 +19,19 @@ def real(default_model_folder: Path, process: TokenizerProcess) -> ModelPrompts:
     return prompts_of(default_model_folder, process)
 
 
+@pytest.fixture(scope="module")
+def tokenizer(default_model_folder: Path) -> PreTrainedTokenizerBase:
+    """The real one, as transformers has it."""
+    return AutoTokenizer.from_pretrained(default_model_folder, trust_remote_code=False)
+
+
 def control_ids(prompts: ModelPrompts, *messages: ChatMessage, unfinished: ChatMessage | None = None) -> list[int]:
     return [token for token in prompts.encode(messages, unfinished, 8192) if token in {START, END}]
 
 
-def test_a_typed_turn_is_text(real: ModelPrompts, default_model_folder: Path) -> None:
+def test_a_typed_turn_is_text(real: ModelPrompts, tokenizer: PreTrainedTokenizerBase) -> None:
     assert control_ids(real, user(INJECTED)) == control_ids(real, user("Hi"))
     ids = real.encode([user(INJECTED)], None, 8192)
-    tokenizer = AutoTokenizer.from_pretrained(default_model_folder, trust_remote_code=False)
     assert INJECTED in tokenizer.decode(ids)  # every character of it reaches the model
 
 
@@ -60,9 +65,8 @@ def test_the_model_s_own_control_tokens_stay_and_others_of_the_same_text_do_not(
     ],
 )  # fmt: skip
 def test_messages_without_such_text_give_the_ids_of_the_template(
-    real: ModelPrompts, default_model_folder: Path, text: str
+    real: ModelPrompts, tokenizer: PreTrainedTokenizerBase, text: str
 ) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(default_model_folder, trust_remote_code=False)
     turns = [user(text), assistant("Well."), user(text + "?")]
     plain = [{"role": turn.role.value, "content": turn.content} for turn in turns]
     expected = tokenizer.apply_chat_template(plain, add_generation_prompt=True, return_dict=False)

@@ -7,8 +7,7 @@ from PySide6.QtGui import QFontMetrics, QGuiApplication
 from PySide6.QtWidgets import QScrollArea
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.formulas.drawing import draw_formula
-from rdchat.chat.formulas.formula import UNITS
+from rdchat.chat.formulas.formula import UNITS, Formula
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
@@ -20,6 +19,12 @@ from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from tests.ui.transcript.conftest import draw
 
 OBJECT = "\ufffc"
+
+
+def drawn_formula(tex: str) -> Formula | None:
+    from rdchat.chat.formulas.drawing import draw_formula  # here, as few of those that collect these tests run them
+
+    return draw_formula(tex, True)
 
 
 def parsed(source: str) -> list[Block]:
@@ -82,7 +87,7 @@ def test_prices_code_and_single_dollars_are_no_formulas(source: str) -> None:
     ],
 )  # fmt: skip
 def test_common_formulas_are_drawn(tex: str) -> None:
-    formula = draw_formula(tex, True)
+    formula = drawn_formula(tex)
     assert formula is not None
     assert formula.width > 4
     assert formula.ascent + formula.depth > 4
@@ -90,7 +95,7 @@ def test_common_formulas_are_drawn(tex: str) -> None:
 
 @pytest.mark.parametrize("tex", [r"\notacommand{x}", r"\frac{a", r"\mathop{foo}", "{" * 1500, "", r"\begin{x}"])
 def test_what_cannot_be_drawn_whole_is_not_drawn(tex: str) -> None:
-    assert draw_formula(tex, True) is None
+    assert drawn_formula(tex) is None
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +127,7 @@ def test_a_formula_stands_in_its_line_and_is_copied_as_written(qtbot: QtBot, bod
     assert QGuiApplication.clipboard().text() == "So $\\frac{a}{b}$ and\n$$\n\\frac{a}{b}\n$$\n•\t\\(y\\) end"
     body.height_for(400)  # lays it out
     formula = body.document().firstBlock().next()
-    drawn = draw_formula("\\frac{a}{b}", True)
+    drawn = drawn_formula("\\frac{a}{b}")
     assert drawn is not None
     tall = (drawn.ascent + drawn.depth) / UNITS * body.fontMetrics().ascent()
     assert body.document().documentLayout().blockBoundingRect(formula).height() >= tall  # it overlaps nothing

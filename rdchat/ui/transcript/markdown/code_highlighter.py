@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
@@ -17,6 +18,7 @@ COMMON = ("python", "bash", "javascript", "typescript", "json", "html", "css", "
           "swift", "sql", "yaml", "console", "diff")  # fmt: skip
 _LONGEST_LINE, _MOST_LINES = 2000, 5000  # beyond these, code stays in one colour
 _LINES_AT_ONCE = 100
+_MOST_KEPT = 256  # lexers: replies can name any number of languages
 
 _STYLES: dict[_TokenType, str] = {
     Keyword: "keyword",
@@ -67,12 +69,18 @@ class LexerLibrary:
 
     def _load(self, languages: list[str]) -> None:
         for language in languages:
-            try:
-                lexer = get_lexer_by_name(language)
-                list(lexer.get_tokens_unprocessed("x"))  # compiles its regular expressions
-            except ClassNotFound:
-                lexer = None
-            self._lexers[language] = lexer
+            self._lexers[language] = _lexer(language)
+
+
+@lru_cache(_MOST_KEPT)
+def _lexer(language: str) -> Lexer | None:
+    """Return a language's lexer, or None; one for all windows, for it keeps nothing of what it reads."""
+    try:
+        lexer = get_lexer_by_name(language)
+    except ClassNotFound:
+        return None
+    list(lexer.get_tokens_unprocessed("x"))  # compiles its regular expressions
+    return lexer
 
 
 @dataclass(slots=True)

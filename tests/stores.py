@@ -1,0 +1,33 @@
+"""New stores without the work of making them: all steps of the schema take 11 ms, and most tests need one."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+
+import pytest
+
+from rdchat.chat.storage import database
+from rdchat.chat.storage.schema import MIGRATIONS, migrate, schema_version
+
+
+@contextmanager
+def copied_stores() -> Iterator[None]:
+    """Let an empty file become a store by copying an empty one, page by page, in the place of step by step."""
+
+    def fill(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
+        if migrations is MIGRATIONS and schema_version(connection) == 0:
+            _empty_store().backup(connection)
+        else:
+            migrate(connection, migrations)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "migrate", fill)
+        yield
+
+
+@cache
+def _empty_store() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", autocommit=True, check_same_thread=False)
+    migrate(connection)
+    return connection
