@@ -69,6 +69,7 @@ install_python_packages() {
     if "$venv/bin/python" -m pip install --disable-pip-version-check -c constraints.txt setuptools </dev/null &&
         "$venv/bin/python" -m pip install --disable-pip-version-check -c constraints.txt \
             --no-build-isolation -e '.[dev]' </dev/null; then
+        "$venv/bin/python" -m compileall -q -j 0 rdchat  # else the first start does it, and several tests at once
         echo "$wanted" >"$venv/.installed"
     fi
     rm -f "$venv/.installing"
