@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
 
 from markdown_it.token import Token
 
@@ -11,6 +12,7 @@ from rdchat.ui.transcript.markdown.footnotes import with_marks
 from rdchat.ui.transcript.markdown.maths.formulas import FORMULAS
 from rdchat.ui.transcript.markdown.maths.source import LONGEST
 
+_look = attrgetter(*(field.name for field in fields(Run) if field.name != "text"))
 _BARE_ADDRESS = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]*]", re.IGNORECASE)
 
 
@@ -30,10 +32,6 @@ def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
         else:
             looks.append((run, [run.text]))
     return tuple(run if len(texts) == 1 else replace(run, text="".join(texts)) for run, texts in looks)
-
-
-def _look(run: Run) -> Run:
-    return replace(run, text="")
 
 
 def _runs(tokens: list[Token]) -> Iterator[Run]:
