@@ -73,7 +73,7 @@ def test_a_path_from_prompt_lookup_is_as_long_as_pays(chip: Chip, chance: float)
     assert choice.plan.rows >= choice.plan.nodes == choice.plan.length
 
 
-@pytest.mark.parametrize(("chip", "first", "boast"), grid(CHIPS, QUALITIES, [0.6, 1.0, 1.8], one_in=6), ids=name_of)
+@pytest.mark.parametrize(("chip", "first", "boast"), grid(CHIPS, QUALITIES, [0.6, 1.0, 1.8], one_in=12), ids=name_of)
 def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: float, boast: float) -> None:
     drafting = Drafting(first, boast)
     simulation = Simulation(chip, drafting)

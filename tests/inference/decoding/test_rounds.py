@@ -21,7 +21,7 @@ from rdchat.inference.target.capability import DraftKind
 from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
-from tests.grids import share
+from tests.grids import grid, share
 from tests.inference.fakes import END, ScriptedDrafter, ask, shared_family, shared_llama
 from tests.inference.families import CHAINS, TREES
 from tests.inference.plain_replies import ENDING_SEEDS, SAMPLINGS, drafted, plain
@@ -48,9 +48,7 @@ def _unended(request: GenerationRequest) -> GenerationRequest:
     return replace(request, sampling=replace(request.sampling, stop=(), max_tokens=length))
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-@pytest.mark.parametrize("window", [None, 12])
-@pytest.mark.parametrize("length", [2, 5, 9])
+@pytest.mark.parametrize(("sampling", "window", "length"), grid(SAMPLINGS, [None, 12], [2, 5, 9]))
 def test_drafts_do_not_change_the_text(sampling: dict[str, float], window: int | None, length: int) -> None:
     """Each width meets each sampling, each length and each window."""
     width = (1, 3, 8)[(SAMPLINGS.index(sampling) + length // 4) % 3]

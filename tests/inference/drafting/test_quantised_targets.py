@@ -21,6 +21,7 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.head.trainer import Recipe
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from tests.grids import share
 from tests.inference.fakes import ALPHABET, ask, lenient, loaded, random_drafter
 from tests.inference.families import TREES, network_of
 from tests.inference.plain_replies import plain
@@ -58,7 +59,10 @@ def test_rows_of_the_tables_are_those_of_the_network(mode: str, bits: int, group
 
 @pytest.mark.parametrize(
     ("mode", "bits", "group", "tied"),
-    [*((*kind, number % 2 == 0) for number, kind in enumerate(KINDS)), *((*kind, False) for kind in KINDS[-3::2])],
+    share(
+        [*((*kind, number % 2 == 0) for number, kind in enumerate(KINDS)), *((*kind, False) for kind in KINDS[-3::2])],
+        2,
+    ),
 )
 def test_a_drafter_is_bound_drafts_and_is_verified(mode: str, bits: int, group: int, tied: bool) -> None:
     """mxfp4, mxfp8 and nvfp4 have no biases, which raised a TypeError."""

@@ -23,6 +23,7 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
+from tests.grids import share
 from tests.services.fakes import ScriptedEngine
 
 MARKUP = "<img src=/dev/zero><h1>big</h1>" + "x" * 5000
@@ -82,7 +83,7 @@ def odd(database: Path, request: pytest.FixtureRequest) -> None:
         by_hand.execute(ODD[request.param])
 
 
-@pytest.mark.parametrize("odd", ODD, indirect=True)
+@pytest.mark.parametrize("odd", share(ODD, 2), indirect=True)
 def test_a_window_opens_on_it_and_the_chat_goes_on(
     odd: None, controller: ChatController, qtbot: QtBot, theme: Theme
 ) -> None:
