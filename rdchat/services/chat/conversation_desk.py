@@ -204,6 +204,7 @@ class ConversationDesk(QObject):
         if self.conversation is not None:
             self.conversation_removed.emit(self.conversation.id)
         self._list.forget_deleted()
+        self.order.begin_anew()
         self._chat.start_new()
         self.open_latest()
 

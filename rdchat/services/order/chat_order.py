@@ -64,6 +64,11 @@ class ChatOrder(QObject):
         self._expiry.stop()
         self._work.close()
 
+    def begin_anew(self) -> None:
+        """Leave what is half done and cannot be taken back any more: the store is another one now."""
+        self._work.close()
+        self._copies = frozenset()
+
     def refresh(self) -> None:
         """Read the folders anew. Raises StorageError."""
         self.folders = tuple(self._organiser.folders())

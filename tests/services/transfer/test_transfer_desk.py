@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import Notice
+from rdchat.inference.api.requests import Role
 from rdchat.services.app.instance_channel import InstanceRequest
 from rdchat.services.transfer.remote_requests import RemoteRequests
 from rdchat.services.transfer.transfer_desk import TransferDesk
@@ -130,6 +131,35 @@ def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: TransferDe
     desk.restore()
     assert window.titles == ["Second", "First"]
     assert preferences.settings.system_prompt == "Now"
+
+
+def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
+    desk: TransferDesk, window: Window, tmp_path: Path
+):
+    store, order, text = window.store, window.controller.desk.order, window.controller.text
+    chats = [store.create_conversation(title) for title in ("Erased", "Copied", "Cut")]
+    for chat in chats:
+        last = None
+        for number in range(300):
+            last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
+    with window.qtbot.waitSignal(desk.backed_up, timeout=WAIT_MS):
+        desk.back_up(tmp_path / "backup.zip")
+    store.delete_conversation(chats[0].id)
+    store.message_bin.delete(store.messages(chats[2].id)[1].id)
+    with store._database.writing() as connection:
+        connection.execute("UPDATE deleted_messages SET deleted_at = 0")
+    with window.qtbot.waitSignal(desk.restore_prepared, timeout=WAIT_MS):
+        desk.prepare_restore(tmp_path / "backup.zip")
+    order.erase(order.deleted())
+    order.duplicate(chats[1])
+    text.start()
+    assert order._work.busy
+    assert text._work.busy
+    desk.restore()
+    window.qtbot.waitUntil(lambda: not order._work.busy and not text._work.busy, timeout=WAIT_MS)
+    assert [len(store.messages(chat.id)) for chat in chats] == [300, 300, 300]
+    assert sorted(window.titles) == ["Copied", "Cut", "Erased"]
+    assert not window.seen.storage_failures
 
 
 def test_nothing_is_restored_while_a_reply_is_written(
