@@ -68,6 +68,7 @@ class ChatOrder(QObject):
         """Leave what is half done and cannot be taken back any more: the store is another one now."""
         self._work.close()
         self._copies = frozenset()
+        self.history = UndoHistory()
 
     def refresh(self) -> None:
         """Read the folders anew. Raises StorageError."""
