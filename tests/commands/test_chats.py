@@ -99,6 +99,22 @@ def test_refusals(capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path)
     assert titles() == ["Bread"]
 
 
+@pytest.mark.parametrize("command", [("backup",), ("export", "--json"), ("export", "--chat", "1", "--markdown")])
+def test_a_file_that_is_there_is_replaced_only_by_force_and_our_own_never(
+    capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path, command: tuple[str, ...]
+):
+    notes, link = tmp_path / "notes.md", tmp_path / "link.db"
+    notes.write_text("my own")
+    link.symlink_to(paths.database_path())
+    check_refused(capsys, ["chats", *command, str(notes)], "exists already", 2)
+    assert notes.read_text() == "my own"
+    for own in (paths.database_path(), paths.settings_path(), link):
+        check_refused(capsys, ["chats", *command, str(own), "--force"], "rdchat itself needs", 2)
+    assert main(["chats", *command, str(notes), "--force"]) == 0
+    assert notes.read_bytes() != b"my own"
+    assert titles() == ["Bread"]
+
+
 def test_backup_and_restore(capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path):
     facts = printed_json(capsys, "chats", "backup", str(tmp_path / "b.zip"))
     assert (facts["chats"], facts["messages"]) == (1, 2)

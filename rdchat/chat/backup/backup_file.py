@@ -35,7 +35,7 @@ MOST_SETTINGS_BYTES = 16 << 20
 _PAGES = 2000  # copied between two looks at whether to go on
 _COPY_SHARE = 0.4  # of the time; the rest goes into packing
 _CHUNK = 1 << 20
-_COUNTS = (
+COUNTS = (
     "SELECT (SELECT count(*) FROM conversations WHERE deleted_at IS NULL AND unlisted = 0), (SELECT count(*)"
     " FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.deleted_at IS NULL AND c.unlisted = 0"
     " AND m.id NOT IN (SELECT message_id FROM deleted_messages))"
@@ -92,7 +92,7 @@ def back_up(
         except sqlite3.Error as error:
             raise StorageError(f"The chats cannot be copied: {error}.", "Check the disk, then try again.") from error
         with closing(sqlite3.connect(copy)) as counted:
-            chats, messages = counted.execute(_COUNTS).fetchone()
+            chats, messages = counted.execute(COUNTS).fetchone()
         facts = BackupFacts(str(path), time.time(), chats, messages, settings=kept is not None)
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             about = {"format": FORMAT, "version": VERSION, "rdchat": __version__} | asdict(facts)

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdchat.chat.backup.backup_file import DATABASE, SETTINGS, BackupFacts, copy_database, damaged, unpack
+from rdchat.chat.backup.backup_file import COUNTS, DATABASE, SETTINGS, BackupFacts, copy_database, damaged, unpack
 from rdchat.chat.storage.file_check import is_special, refuse_surprises, why_unusable
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.storage.set_aside import set_aside
@@ -122,7 +122,7 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
         raise _unusable(reason or "foreign", source)
     store = ConversationStore.open(path)
     try:
-        chats = store.conversations()
+        store.conversations()  # they can be read
     finally:
         store.close()
     for ending in (".lock", *_COMPANIONS):
@@ -130,8 +130,8 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
     if (folder / SETTINGS).exists() and not _is_json_object(folder / SETTINGS):
         raise damaged(source)
     with closing(sqlite3.connect(path)) as connection:
-        messages = connection.execute("SELECT count(*) FROM messages").fetchone()[0]
-    return BackupFacts(facts.path, facts.made_at, len(chats), messages, (folder / SETTINGS).exists(), facts.bytes)
+        chats, messages = connection.execute(COUNTS).fetchone()
+    return BackupFacts(facts.path, facts.made_at, chats, messages, (folder / SETTINGS).exists(), facts.bytes)
 
 
 def _is_json_object(path: Path) -> bool:

@@ -15,6 +15,7 @@ from rdchat.chat.plain_data import from_plain
 from rdchat.chat.transfer.reports import Progress
 from rdchat.chat.transfer.tasks import backup_task, run_task
 from rdchat.commands.chats.progress import counted, shown_progress
+from rdchat.commands.chats.targets import add_force, refuse_loss
 from rdchat.commands.chats.through_app import ask_app
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError, StorageLockedError, one_line
@@ -27,6 +28,7 @@ def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     backup = actions.add_parser("backup", help="write all chats and the settings into one file")
     backup.add_argument("file", metavar="FILE", help="what to write, such as chats.zip")
     backup.add_argument("--json", action="store_true", help="print one JSON object")
+    add_force(backup)
     backup.set_defaults(act=_backup)
     restore = actions.add_parser(
         "restore",
@@ -43,6 +45,7 @@ def _backup(args: argparse.Namespace) -> int:
     path = paths.expanded(args.file, "The backup")
     if path.is_dir():
         raise InvalidSettingError(f"{path} is a folder.", "Name a file.")
+    refuse_loss(path, force=args.force)
     task = backup_task(paths.database_path(), paths.settings_path(), path)
     with ProgressLine(sys.stderr) as line:
         facts = from_plain(BackupFacts(), run_task(task, shown_progress(line), lambda: None))[0]

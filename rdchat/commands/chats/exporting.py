@@ -9,6 +9,7 @@ from rdchat import paths
 from rdchat.chat.transfer.tasks import export_task, run_task
 from rdchat.commands.chats.progress import shown_progress
 from rdchat.commands.chats.stored_settings import stored_settings
+from rdchat.commands.chats.targets import add_force, refuse_loss
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import InvalidSettingError
 
@@ -26,6 +27,7 @@ def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     kind.add_argument("--markdown", metavar="PATH", help="a file for one chat; a new folder for several")
     parser.add_argument("--chat", type=int, nargs="+", metavar="ID", help="only these chats (`rdchat chats list`)")
     parser.add_argument("--details", action="store_true", help="with settings and statistics in Markdown")
+    add_force(parser)
     parser.set_defaults(act=_export)
 
 
@@ -35,6 +37,8 @@ def _export(args: argparse.Namespace) -> int:
     kind = "json" if args.json else "markdown" if one else "folder"
     if kind != "folder" and path.is_dir():
         raise InvalidSettingError(f"{path} is a folder.", "Name a file.")
+    if kind != "folder":  # one that is there is refused by the export
+        refuse_loss(path, force=args.force)
     settings = stored_settings()
     task = export_task(
         paths.database_path(),

@@ -37,6 +37,7 @@ class ConversationDesk(QObject):
     options_changed = Signal()
     conversation_removed = Signal(int)  # its id, before another one is opened in its place
     conversation_deleted = Signal(Conversation)
+    store_replaced = Signal()  # an id is another chat's from now on; the open one is still the old one
 
     def __init__(
         self, store: ConversationStore, chat: OpenChat, storage: StorageWatch, parent: QObject | None = None
@@ -201,9 +202,11 @@ class ConversationDesk(QObject):
 
     def begin_anew(self) -> None:
         """List what the store has after it was replaced, and open the newest."""
+        self.store_replaced.emit()
         if self.conversation is not None:
             self.conversation_removed.emit(self.conversation.id)
-        self._list.forget_deleted()
+        self.order.begin_anew()
+        self.reader.begin_anew()
         self._chat.start_new()
         self.open_latest()
 

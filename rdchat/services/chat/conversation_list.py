@@ -88,10 +88,6 @@ class ConversationList:
         folder = self._order.folder(chat.folder_id)
         return folder.name if folder else ""
 
-    def forget_deleted(self) -> None:
-        """Let the conversation that was deleted last be: the store is another one now."""
-        self._last_deleted = None
-
     def neighbour_of(self, conversation_id: int) -> Conversation | None:
         """Return the conversation below, or else above, the given one."""
         listed = [row.conversation for row in self.rows() if isinstance(row, ChatRow)]

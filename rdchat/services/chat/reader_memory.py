@@ -24,6 +24,10 @@ class ReaderMemory(QObject):
                 return None
         return self._known[conversation_id]
 
+    def begin_anew(self) -> None:
+        """Forget the places: the store is another one now."""
+        self._known.clear()
+
     def keep(self, conversation_id: int, place: ReadingPlace | None) -> None:
         """Take where the person is now; None for the end."""
         if place == self.place(conversation_id):

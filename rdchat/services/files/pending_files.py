@@ -194,6 +194,13 @@ class PendingFiles(QObject):
         if self._chats.pop(chat, None):
             self.changed.emit()
 
+    def begin_anew(self) -> None:
+        """Keep the open chat's files for a new one, and no others: the store is another one now."""
+        kept = self._mine or self._chats.get(None, {})
+        dropped = [file for files in self._chats.values() if files is not kept for file in files.values()]
+        self._gone |= {file.id for file in dropped if file.read is None}
+        self._chats = {None: kept}
+
     def close(self) -> None:
         """Read and count no more."""
         self._closed.set()

@@ -64,6 +64,12 @@ class ChatOrder(QObject):
         self._expiry.stop()
         self._work.close()
 
+    def begin_anew(self) -> None:
+        """Leave what is half done and cannot be taken back any more: the store is another one now."""
+        self._work.close()
+        self._copies = frozenset()
+        self.history = UndoHistory()
+
     def refresh(self) -> None:
         """Read the folders anew. Raises StorageError."""
         self.folders = tuple(self._organiser.folders())
@@ -77,7 +83,13 @@ class ChatOrder(QObject):
     def set_pinned(self, chat: Conversation, pinned: bool) -> None:
         words = f"{'Pin' if pinned else 'Unpin'} {named(chat.title)}"
         act = partial(self._organiser.set_pinned, chat.id)
-        self._do(words, lambda: act(pinned), lambda: act(not pinned))
+
+        def undo() -> None:
+            act(not pinned)
+            if chat.archived:
+                self._organiser.set_archived(chat.id, archived=True)
+
+        self._do(words, lambda: act(pinned), undo)
 
     def set_archived(self, chat: Conversation, archived: bool) -> None:
         """Put a conversation into the archive, or back into the list."""

@@ -135,6 +135,8 @@ class TransferDesk(QObject):
             self.failed.emit(Notice(error.message, error.hint))
             return
         self._controller.preferences.read_again()
+        self._controller.text.close()  # what it goes on to erase has ids of the store that was
+        self._controller.files.begin_anew()
         self._controller.desk.begin_anew()
         self.restored.emit(kept or Restored())
 

@@ -1,6 +1,6 @@
 """The middle of the window: notices, the transcript or what stands in its place, and the composer."""
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus, Notice
@@ -73,6 +73,7 @@ class ConversationView(Ground):
     def _connect_transcript(self) -> None:
         controller, transcript = self._controller, self.transcript
         controller.desk.conversation_opened.connect(self._show_conversation)
+        controller.desk.store_replaced.connect(self._begin_anew)
         controller.desk.conversations_changed.connect(self._on_list_changed)
         controller.transcript_changed.connect(self._show_messages)
         controller.message_added.connect(self._add_message)
@@ -136,6 +137,13 @@ class ConversationView(Ground):
         self._read_despite = self._controller.model_slot.failure if self._controller.messages else None
         self._show_messages()
         self._find_searched()
+
+    def _begin_anew(self) -> None:
+        """Keep what is typed for a new chat, and no other draft: the store is another one now."""
+        self.composer.set_text(self.composer.text or self._drafts.get(None, ""))
+        self._drafts, self._draft_of = {}, None
+        with QSignalBlocker(self.transcript):  # where the reader was in the old chat is no place in a new one
+            self.transcript.set_messages(())
 
     def _find_searched(self) -> None:
         """Look in the open chat for what is searched for in all of them."""

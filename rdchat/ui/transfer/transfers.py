@@ -234,8 +234,11 @@ class Transfers(QObject):
             self._tell_restored(kept)
 
     def _undo_restore(self, kept: Restored) -> None:
-        self._undoing = True
-        self._begin("Undoing the restore", lambda: self._desk.undo_restore(kept))
+        def undo() -> None:
+            self._undoing = True
+            self._desk.undo_restore(kept)
+
+        self._begin("Undoing the restore", undo)
 
     @Slot(Notice)
     def _on_failed(self, notice: Notice) -> None:

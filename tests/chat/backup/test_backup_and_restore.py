@@ -104,6 +104,17 @@ def test_a_backup_has_what_the_open_store_has_at_that_moment(data: Path, tmp_pat
     assert not list(tmp_path.glob("part-*"))
 
 
+def test_what_is_in_the_bin_is_counted_neither_in_a_backup_nor_before_a_restore(data: Path, tmp_path: Path):
+    with closing(ConversationStore.open(data / "conversations.db")) as store:
+        binned, cut = store.create_conversation("Binned"), store.create_conversation("Cut")
+        store.add_message(binned.id, None, Role.USER, "Hi")
+        store.delete_conversation(binned.id)
+        store.message_bin.delete(store.add_message(cut.id, None, Role.USER, "Hi").id)
+    made = back_up(data, tmp_path / "backup.zip")
+    asked = prepare(tmp_path / "backup.zip", data, nothing, nothing)
+    assert (made.chats, made.messages) == (asked.chats, asked.messages) == (2, 1)
+
+
 def test_a_restore_puts_chats_and_settings_back_and_keeps_those_that_were_there(data: Path, backup: Path):
     facts = prepare(backup, data, nothing, nothing)
     assert (facts.chats, facts.messages, facts.settings) == (1, 1, True)

@@ -77,6 +77,18 @@ def test_sending_into_the_archive_brings_the_chat_back(window: Window) -> None:
     assert window.titles == ["One"]
 
 
+def test_undoing_the_pin_of_an_archived_chat_archives_it_again(window: Window) -> None:
+    desk = window.controller.desk
+    window.ask("One")
+    assert desk.conversation is not None
+    desk.order.set_archived(desk.conversation, archived=True)
+    desk.order.set_pinned(window.store.conversation(desk.conversation.id), pinned=True)
+    assert window.titles == ["One"]
+    desk.undo()
+    chat = window.store.conversation(window.store.conversations()[0].id)
+    assert (chat.archived, chat.pinned_at) == (True, None)
+
+
 def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
     """Each slice lets the event loop turn; what is being copied is shown nowhere."""
     desk, store = window.controller.desk, window.store

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import Notice
+from rdchat.chat.reading_places import ReadingPlace
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.requests import Role
 from rdchat.services.app.instance_channel import InstanceRequest
 from rdchat.services.transfer.remote_requests import RemoteRequests
 from rdchat.services.transfer.transfer_desk import TransferDesk
@@ -130,6 +133,62 @@ def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: TransferDe
     desk.restore()
     assert window.titles == ["Second", "First"]
     assert preferences.settings.system_prompt == "Now"
+
+
+def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
+    desk: TransferDesk, window: Window, tmp_path: Path
+):
+    store, order, text = window.store, window.controller.desk.order, window.controller.text
+    chats = [store.create_conversation(title) for title in ("Erased", "Copied", "Cut")]
+    for chat in chats:
+        last = None
+        for number in range(300):
+            last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
+    with window.qtbot.waitSignal(desk.backed_up, timeout=WAIT_MS):
+        desk.back_up(tmp_path / "backup.zip")
+    store.delete_conversation(chats[0].id)
+    store.message_bin.delete(store.messages(chats[2].id)[1].id)
+    with store._database.writing() as connection:
+        connection.execute("UPDATE deleted_messages SET deleted_at = 0")
+    with window.qtbot.waitSignal(desk.restore_prepared, timeout=WAIT_MS):
+        desk.prepare_restore(tmp_path / "backup.zip")
+    order.erase(order.deleted())
+    order.duplicate(chats[1])
+    text.start()
+    assert order._work.busy
+    assert text._work.busy
+    desk.restore()
+    window.qtbot.waitUntil(lambda: not order._work.busy and not text._work.busy, timeout=WAIT_MS)
+    assert [len(store.messages(chat.id)) for chat in chats] == [300, 300, 300]
+    assert sorted(window.titles) == ["Copied", "Cut", "Erased"]
+    assert not window.seen.storage_failures
+
+
+def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: TransferDesk, window: Window, tmp_path: Path):
+    (tmp_path / "other").mkdir()
+    other = ConversationStore.open(tmp_path / "other" / "conversations.db")
+    tax = other.create_conversation("Tax")
+    last = None
+    for number in range(4):
+        last = other.add_message(tax.id, last, Role.USER, f"Text {number}").id
+    other.close()
+    window.ask("Hi")
+    chats, files = window.controller.desk, window.controller.files
+    assert chats.conversation is not None
+    assert chats.conversation.id == tax.id
+    chats.rename_conversation(tax.id, "Renamed")
+    chats.reader.keep(tax.id, ReadingPlace(window.controller.messages[0].id, 3))
+    files.add([str(rivers(tmp_path))])
+    with window.qtbot.waitSignal(desk.restore_prepared, timeout=WAIT_MS):
+        desk.prepare_restore(tmp_path / "other" / "conversations.db")
+    desk.restore()
+    assert chats.order.history.words == ""
+    chats.undo()
+    assert window.titles == ["Tax"]
+    assert chats.reader.place(tax.id) is None
+    assert files.files == ()
+    chats.new_chat()
+    assert [file.name for file in files.files] == ["conversations.json"]
 
 
 def test_nothing_is_restored_while_a_reply_is_written(

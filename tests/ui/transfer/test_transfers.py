@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QPushButton, QTextBrowser
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.backup.restore import Restored
 from rdchat.chat.conversation import Notice
 from rdchat.inference.api.requests import Role
 from rdchat.services.transfer.remote_requests import RemoteRequests
@@ -190,6 +191,22 @@ def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, ch
     menu.undo()
     menu.wait_for_banner("The restore was undone")
     assert titles(chat) == ["Later", "Bread"]
+
+
+def test_an_undo_that_could_not_begin_leaves_the_next_restore_its_question(menu: Menu, chat: Chat, tmp_path: Path):
+    menu.actions.back_up.trigger()
+    menu.choose(tmp_path / "backup.zip")
+    menu.wait_for_banner("Backed up")
+    menu.desk.back_up(tmp_path / "terminal.zip")  # as the terminal does it
+    menu.transfers._undo_restore(Restored(str(tmp_path / "kept.db")))
+    menu.wait_for_page(MessagePage)
+    menu.qtbot.waitUntil(lambda: not menu.desk.busy, timeout=WAIT_MS)
+    menu.sheet.finish()
+    menu.actions.restore.trigger()
+    menu.choose(tmp_path / "backup.zip")
+    menu.wait_for_page(RestorePage)
+    menu.click("Cancel")
+    assert titles(chat) == ["Bread"]
 
 
 def test_a_restore_that_is_not_wanted_changes_nothing(menu: Menu, chat: Chat, tmp_path: Path):

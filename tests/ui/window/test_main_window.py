@@ -9,6 +9,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Notice
 from rdchat.chat.settings import Appearance
 from rdchat.errors import DoesNotFitError, ModelError
+from rdchat.inference.api.requests import Role
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.conversation.composer import ComposerState
@@ -89,6 +90,26 @@ def test_drafts_stay_with_their_chats(qtbot: QtBot, chat: Chat, window: MainWind
     assert composer.text == "for the second"
     chat.controller.desk.open_conversation(first.id)
     assert composer.text == "for the first"
+
+
+def test_a_draft_is_of_no_chat_of_another_store(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    first, second = (chat.store.create_conversation(title) for title in ("First", "Second"))
+    chat.store.add_message(first.id, None, Role.USER, "Hi")
+    chat.start()
+    composer, desk = window.conversation.composer, chat.controller.desk
+    desk.open_conversation(second.id)
+    composer.set_text("for the second")
+    desk.open_conversation(first.id)
+    composer.set_text("typed now")
+    told: list[object] = []
+    window.conversation.transcript.reader_moved.connect(lambda *place: told.append(place))
+    desk.begin_anew()
+    assert not told
+    for each in (first, second):
+        desk.open_conversation(each.id)
+        assert composer.text == ""
+    desk.new_chat()
+    assert composer.text == "typed now"
 
 
 def test_a_draft_of_a_chat_just_begun_stays_with_it(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
