@@ -126,7 +126,8 @@ def _content(message: Json, without: Counter[str]) -> tuple[Role | None, str]:
     """Return whose message it is and its text; None for one that is not taken."""
     metadata = mapping(message.get("metadata"), "A message's metadata")
     content = mapping(message.get("content"), "A message's content")
-    kind, author = content.get("content_type"), mapping(message.get("author"), "An author").get("role")
+    kind = words(content.get("content_type"), "The kind of a message")
+    author = words(mapping(message.get("author"), "An author").get("role"), "A message's role")
     if kind in _LEFT_OUT:
         without[_LEFT_OUT[kind]] += 1
         return None, ""
