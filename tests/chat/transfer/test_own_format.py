@@ -19,7 +19,7 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode, Role, SamplingParams, ThinkingChoice
 from tests.chat.traces import drafted_trace
-from tests.chat.transfer.conftest import ImportFiles
+from tests.chat.transfer.conftest import ImportFiles, WriteJson
 
 STATISTICS = Statistics(
     prompt_tokens=9, generated_tokens=41, prefill_ms=20.0, ttft_ms=30.0, decode_ms=1000.0, rounds=10, drafted=20,
@@ -144,6 +144,20 @@ def test_what_is_here_already_is_not_taken_twice(
     assert report.complete
     assert (len(report.chats), report.already_here) == (0, 2)
     assert len(store.conversations()) == 1
+
+
+def test_a_chat_whose_files_say_something_else_is_another_one(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    def chat(name: str, *texts: str) -> Path:
+        files = [{"name": name, "kind": "text", "text": text} for text in texts]
+        message = {"parent": None, "role": "user", "text": "Summarise", "files": files}
+        return write_json(name, {"format": "rdchat chats", "version": 1, "chats": [{"messages": [message]}]})
+
+    report = import_files(chat("a", "A"), chat("b", "B"), chat("c", "A", "B"), chat("d"))
+    assert (len(report.chats), report.already_here) == (4, 0)
+    again = import_files(chat("a", "A"), chat("c", "A", "B"), chat("d"))
+    assert (len(again.chats), again.already_here) == (0, 3)
 
 
 def test_an_import_is_taken_back_as_a_chat_is_deleted(
