@@ -181,6 +181,26 @@ def test_markdown_is_the_path_that_is_shown(store: ConversationStore, full_chat:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("```python\nprint(1)", "\n```"),
+        ("- One:\n  ~~~~\n  ```\n  ~~~", "\n  ~~~~"),
+        ("```\na\n```\nThen\n````md\n```\nb\n```", "\n````"),
+        ("```\na\n```", ""),
+        ("``` a ``` is no block", ""),
+        ("1. One\n    ```\n    a\n    ```", ""),
+    ],
+)
+def test_code_that_broke_off_ends_with_its_message(store: ConversationStore, tmp_path: Path, text: str, end: str):
+    chat = store.create_conversation("Code")
+    question = store.add_message(chat.id, None, Role.USER, "Go")
+    reply = store.add_message(chat.id, question.id, Role.ASSISTANT, text, status=MessageStatus.INTERRUPTED)
+    store.add_message(chat.id, reply.id, Role.USER, "More")
+    export(store, tmp_path / "chat.md", "markdown", chat.id, details=False)
+    assert f"\n\n{text}{end}\n\n*Interrupted*\n\n## You\n\nMore\n" in (tmp_path / "chat.md").read_text()
+
+
 def test_markdown_says_what_is_cut_edited_and_made_once(store: ConversationStore, full_chat: int, tmp_path: Path):
     (first, second) = store.messages(full_chat)
     store.set_context_cut(second.id, None)
