@@ -2,9 +2,10 @@
 
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rdchat.chat.attachments.attached_file import ReadFile, pages_text, whole_text
 
@@ -14,6 +15,7 @@ _MOST_NAMED = 12  # numbers that are named one by one
 _COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
 _BEST = "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rank, rowid"
 _WORD = re.compile(r"\w+")
+_UNSPACED = re.compile(r"([\u0e00-\u1dff\u2000-\U0010ffff]+)")  # of scripts without spaces, such as Chinese
 _RANGE = re.compile(r"\s*(\d+)\s*(?:[-\u2013]\s*(\d+)\s*)?")
 
 
@@ -90,9 +92,10 @@ def passages_of(file: ReadFile) -> list[Passage]:
 def ranked(passages: Sequence[Passage], question: str) -> list[int]:
     """Return the places of passages that have words of the question, the best first, by FTS5's bm25.
 
-    Words that most passages have, such as `of`, say nothing, and count only where the question has no others.
+    Of scripts without spaces each letter is a word, and two that follow one another are looked for together. Words
+    that most passages have, such as `of`, say nothing, and count only where the question has no others.
     """
-    words = list(dict.fromkeys(word.casefold() for word in _WORD.findall(question)))[:_MOST_WORDS]
+    words = list(dict.fromkeys(term for word in _WORD.findall(question) for term in _terms(word.lower())))[:_MOST_WORDS]
     if not words:
         return []
     with closing(sqlite3.connect(":memory:")) as connection:
@@ -102,13 +105,26 @@ def ranked(passages: Sequence[Passage], question: str) -> list[int]:
         )
         connection.executemany(
             "INSERT INTO passages (rowid, text) VALUES (?, ?)",
-            ((place, each.text.encode("utf-8", "replace").decode()) for place, each in enumerate(passages)),
+            ((place, _spaced(each.text).encode("utf-8", "replace").decode()) for place, each in enumerate(passages)),
         )
         counts = {word: connection.execute(_COUNT, (f'"{word}"',)).fetchone()[0] for word in words}
         telling = [word for word, count in counts.items() if count <= max(len(passages) // 2, 1)]
         query = " OR ".join(f'"{word}"' for word in telling if counts[word]) or " OR ".join(f'"{w}"' for w in words)
         rows = connection.execute(_BEST, (query,)).fetchall()
     return [row[0] for row in rows]
+
+
+def _spaced(text: str) -> str:
+    return _UNSPACED.sub(lambda run: f" {' '.join(run[0])} ", text)
+
+
+def _terms(word: str) -> Iterator[str]:
+    """Yield what is looked for of a word: itself, or each two letters of a script without spaces."""
+    for piece in _UNSPACED.split(word):
+        if _UNSPACED.match(piece) and len(piece) > 1:
+            yield from (f"{first} {second}" for first, second in pairwise(piece))
+        elif piece:
+            yield piece
 
 
 def best_within(passages: Sequence[Passage], order: Sequence[int], characters: int) -> list[int]:

@@ -34,10 +34,12 @@ class _Reader(HTMLParser):
         self._lists: list[int | None] = []  # the last number; None where the list has none
         self._pre = 0
         self._cells: list[str] | None = None  # of the row that is read
+        self._inner = 0  # tables in a cell of it, whose words are the cell's
         self._rows = 0
         self._title = False
 
     def text(self) -> str:
+        self._end_row()
         self._end_line()
         return re.sub(r"\n{3,}", "\n\n", "\n".join(self._lines)).strip("\n")
 
@@ -54,6 +56,8 @@ class _Reader(HTMLParser):
             self._start(tag, dict(attrs))
 
     def _start(self, tag: str, attrs: dict[str, str | None]) -> None:
+        if self._cells is not None and self._start_in_row(tag):
+            return
         if tag in ("ul", "ol"):
             self._break(blank=not self._lists)
             self._lists.append(0 if tag == "ol" else None)
@@ -73,6 +77,18 @@ class _Reader(HTMLParser):
             self._line += _MARKS[tag]
         elif tag in _BLOCKS:
             self._start_block(tag)
+
+    def _start_in_row(self, tag: str) -> bool:
+        """Take a tag that would break the line, which a row's cells cannot; tell whether it was one."""
+        if tag == "table":
+            self._inner += 1
+        elif tag == "tr" and not self._inner:
+            self._end_row()
+            return False
+        elif tag not in ("ul", "ol", "li", "tr") and not (self._inner and tag in ("td", "th")):
+            return False
+        self._add(" - " if tag == "li" else " ")
+        return True
 
     def _break_line(self) -> None:
         if self._cells is None:
@@ -103,11 +119,11 @@ class _Reader(HTMLParser):
             if tag in self._silent:
                 del self._silent[self._silent.index(tag) :]
             return
-        if tag in ("ul", "ol") and self._lists:
+        if self._cells is not None and tag in ("ul", "ol", "table", "tr"):
+            self._end_in_row(tag)
+        elif tag in ("ul", "ol") and self._lists:
             self._lists.pop()
             self._break(blank=not self._lists)
-        elif tag == "tr":
-            self._end_row()
         elif tag == "pre" and self._pre:
             self._end_line()
             self._pre -= 1
@@ -116,6 +132,17 @@ class _Reader(HTMLParser):
             self._line += _MARKS[tag]
         elif tag in _BLOCKS and self._cells is None:
             self._break(blank=not self._lists)
+
+    def _end_in_row(self, tag: str) -> None:
+        if self._inner:
+            self._inner -= tag == "table"
+            self._add(" ")
+        elif tag in ("ul", "ol"):
+            self._add(" ")
+        else:
+            self._end_row()
+            if tag == "table":
+                self._break(blank=not self._lists)
 
     def handle_data(self, data: str) -> None:
         if not self._silent or self._title:
@@ -148,6 +175,7 @@ class _Reader(HTMLParser):
         if self._cells is None:
             return
         self._end_cell()
+        self._inner = 0
         cells, self._cells = self._cells[1:], None  # what stood before the first cell is no cell
         if cells:
             self._lines.append(f"| {' | '.join(cells)} |")

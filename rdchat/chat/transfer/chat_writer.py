@@ -33,6 +33,8 @@ _MESSAGE = """
         error, statistics, drafting, control_offsets, thinking, context_cut, edited, made_with, text)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+_DIGESTS = """coalesce((SELECT group_concat(digest, ' ') FROM
+    (SELECT digest FROM message_files WHERE message_id = messages.id ORDER BY place)), '')"""
 _TRACE = "INSERT INTO message_traces (message_id, trace) VALUES (?, ?)"
 
 
@@ -181,7 +183,7 @@ class ChatWriter:
 
 
 class KnownChats:
-    """Tells whether a chat is in the store already: the same title, and the same messages in the same order.
+    """Tells whether a chat is in the store already: the same title, and the same messages and files.
 
     Args:
         connection: Of `connections.writing`.
@@ -197,11 +199,14 @@ class KnownChats:
 
     def have(self, chat: PortableChat) -> bool:
         """Tell whether the store has this chat."""
-        wanted = sorted((message.role.value, text_column(message.text)) for message in chat.messages)
-        return any(sorted(self._texts(each)) == wanted for each in self._ids.get(title_of(chat), []))
+        wanted = sorted(
+            (each.role.value, text_column(each.text), " ".join(file.digest for file, _ in each.files))
+            for each in chat.messages
+        )
+        return any(sorted(self._contents(each)) == wanted for each in self._ids.get(title_of(chat), []))
 
-    def _texts(self, conversation: int) -> list[tuple[str, str]]:
-        sql = f"SELECT role, text FROM messages WHERE conversation_id = ? AND {KEPT}"
+    def _contents(self, conversation: int) -> list[tuple[str, str, str]]:
+        sql = f"SELECT role, text, {_DIGESTS} FROM messages WHERE conversation_id = ? AND {KEPT}"
         return self._connection.execute(sql, (conversation,)).fetchall()
 
     def add(self, chats: Iterable[tuple[int, str]]) -> None:

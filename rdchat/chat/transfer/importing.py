@@ -135,6 +135,9 @@ class _Taking:
         except DamagedChatError as error:
             self._not_taken.append(NotTaken(title, f"{error}."))
             return
+        except (TypeError, ValueError, OverflowError, LookupError, RecursionError):  # a kind of damage not looked for
+            self._not_taken.append(NotTaken(title, "It is damaged."))
+            return
         if not chat.messages:
             parts = counted_parts(chat.without)
             reason = f"It has no messages that rdchat can show, only {parts}." if parts else "It has no messages."

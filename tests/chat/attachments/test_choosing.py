@@ -72,6 +72,31 @@ def test_passages_are_ranked_by_the_words_of_the_question() -> None:
     assert ranked(passages, "?!") == []
 
 
+@pytest.mark.parametrize(
+    ("question", "found"),
+    [
+        ("Straße", {0}),
+        ("STRASSE?", set()),
+        ("東京の天気は\uff1f", {1, 2}),
+        ("天気", {1, 2}),
+        ("気天", set()),
+        ("雨", {1}),
+        ("Köln雨", {0, 1}),
+    ],
+)
+def test_passages_are_found_in_german_and_in_scripts_without_spaces(question: str, found: set[int]) -> None:
+    texts = (
+        "Die Straße nach Köln ist lang.",
+        "東京の天気です。明日は雨です。",
+        "大阪の天気です。",
+        "Nothing here.",
+        "空",
+    )
+    order = ranked([Passage(text) for text in texts], question)
+    assert set(order) == found
+    assert "東京" not in question or order[0] == 1, "it has more of the question"
+
+
 def test_the_best_are_taken_as_far_as_they_fit() -> None:
     passages = [Passage(text) for text in FRUIT]
     order = ranked(passages, "banana")

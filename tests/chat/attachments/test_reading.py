@@ -8,6 +8,7 @@ import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError, ReadFile
 from rdchat.chat.attachments.file_reader import FileReader
+from rdchat.chat.attachments.html_text import html_to_text
 from tests.chat.attachments.documents import docx, paragraph, pdf, table, zipped
 
 
@@ -80,6 +81,22 @@ def test_html_becomes_text_that_reads_as_markdown(read: Reading) -> None:
         "# Prices\n\n## Fruit & more\n\nSome **fresh** fruit.\nNext line.\n\n- Apples\n  1. red\n  2. green\n- Pears"
         "\n\n| Name | Price |\n| --- | --- |\n| Apple | 1 \\| 2 |\n\n```\na = 1\n  b = 2\n```\n\nEnd"
     )
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<tr><td>Name<td>Price<tr><td>Tea<td>3", "| Name | Price |\n| --- | --- |\n| Tea | 3 |\n\nend"),
+        (
+            "<tr><td>A</td><td>b <table><tr><td>in<td>ner</table> c</td><td>D</td></tr><tr><td>E",
+            "| A | b in ner c | D |\n| --- | --- | --- |\n| E |\n\nend",
+        ),
+        ("<tr><td><ul><li>A<li>B</ul></td><td>C</td></tr>", "| - A - B | C |\n| --- | --- |\n\nend"),
+    ],
+)
+def test_no_cell_of_a_table_is_lost(page: str, text: str) -> None:
+    assert html_to_text(f"<table>{page}</table><p>end") == text
+    assert html_to_text(f"<table>{page}") == text.removesuffix("\n\nend")
 
 
 def test_a_page_says_its_own_encoding(read: Reading) -> None:

@@ -11,9 +11,12 @@ import pytest
 
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import source_files
+from rdchat.chat.transfer.formats import chatgpt
 from rdchat.chat.transfer.importing import CancelledError, Import
+from rdchat.chat.transfer.portable import PortableChat
+from rdchat.chat.transfer.reports import NotTaken
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
-from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, lm_studio_chat, write_jan
+from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, lm_studio_chat, write_jan, write_old_lm_studio
 
 GOOD = chatgpt_chat(chatgpt_node("q", None, "user", "Fine"), title="Good")
 
@@ -69,6 +72,8 @@ def changed(place: str, value: object) -> dict[str, Any]:
         ("mapping.a.message.content.parts", [3.5], "is not what it should be"),
         ("mapping.a.message.author", [], "is not what it should be"),
         ("mapping.a.message.metadata", 1, "is not what it should be"),
+        ("mapping.a.message.author.role", [], "is not a text"),
+        ("mapping.a.message.content.content_type", {}, "is not a text"),
     ],
 )
 def test_a_damaged_chat_is_left_out_whole_and_the_others_are_taken(
@@ -81,7 +86,9 @@ def test_a_damaged_chat_is_left_out_whole_and_the_others_are_taken(
     assert words in not_taken.reason
 
 
-@pytest.mark.parametrize("value", [1e300, -5, "never", float("nan"), 10**30, True, [], "2024-13-99"])
+@pytest.mark.parametrize(
+    "value", [1e300, -5, "never", float("nan"), 10**30, pytest.param(10**400, id="huge"), True, [], "2024-13-99"]
+)
 def test_a_date_that_no_calendar_has_is_unknown(
     store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, value: object
 ):
@@ -91,6 +98,41 @@ def test_a_date_that_no_calendar_has_is_unknown(
     (conversation,) = store.conversations()
     assert conversation.created_at is not None, "the other messages or the file have a date"
     assert store.messages(conversation.id)[0].created_at is None
+
+
+@pytest.mark.parametrize("wrong", [{"role": []}, {"role": {}}, {"files": [{"name": "a", "kind": [], "text": "b"}]}])
+def test_a_damaged_chat_of_ours_takes_nothing_from_the_files_around_it(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, wrong: dict[str, Any]
+):
+    def file(title: str, **changes: object) -> Path:
+        chat = {"title": title, "messages": [{"parent": None, "role": "user", "text": "a"} | changes]}
+        return write_json(f"{title}.json", {"format": "rdchat chats", "version": 1, "chats": [chat]})
+
+    report = import_files(file("One"), file("Two", **wrong), file("Three"))
+    assert {each.title for each in store.conversations()} == {"One", "Three"}
+    (not_taken,) = report.not_taken
+    assert (not_taken.title, not_taken.reason[-14:]) == ("Two", "is not a text.")
+
+
+@pytest.mark.parametrize("error", [TypeError, ValueError, OverflowError, KeyError, RecursionError])
+def test_damage_that_no_reader_foresaw_leaves_one_chat_out(
+    store: ConversationStore,
+    import_files: ImportFiles,
+    write_json: WriteJson,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception],
+):
+    read = chatgpt.read
+
+    def fail(chat: dict[str, Any]) -> PortableChat:
+        if chat["title"] == "Odd":
+            raise error
+        return read(chat)
+
+    monkeypatch.setattr(chatgpt, "read", fail)
+    report = import_files(write_json("conversations.json", [GOOD | {"title": "Odd"}, GOOD]))
+    assert [each.title for each in store.conversations()] == ["Good"]
+    assert report.not_taken == (NotTaken("Odd", "It is damaged."),)
 
 
 def test_odd_letters_are_kept_as_far_as_they_can_be_stored(
@@ -135,6 +177,28 @@ def test_a_damaged_chat_of_lm_studio_is_left_out(
     report = import_files(write_json("1.conversation.json", chat))
     assert len(report.not_taken) == 1
     assert not store.conversations()
+
+
+def test_a_role_of_jan_that_is_no_text_leaves_the_thread_out(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+):
+    folder = write_jan(tmp_path / "t1")
+    (folder / "messages.jsonl").write_text(json.dumps({"object": "thread.message", "role": [], "content": []}))
+    (not_taken,) = import_files(folder).not_taken
+    assert not_taken.reason == "A message's role is not a text."
+
+
+def test_a_number_that_no_chat_of_lm_studio_has_is_passed_over(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+):
+    path = write_old_lm_studio(tmp_path)
+    for kind, field, value in (("metadata", "identifier", "1700000000000000x"), ("config", "temp", 10**400)):
+        beside = tmp_path / f"1700000000000.{kind}.chat.json"
+        data = json.loads(beside.read_text())
+        data.get("inference_params", data)[field] = value
+        beside.write_text(json.dumps(data))
+    assert import_files(path).complete
+    assert [each.title for each in store.conversations()] == ["Greetings"]
 
 
 def test_a_line_of_jan_that_is_cut_off_leaves_the_thread_out(

@@ -45,6 +45,38 @@ def test_a_chat_of_chatgpt_keeps_its_words_its_thoughts_and_the_edited_question(
     assert without.parts == "1 custom instruction, 1 image, 1 tool call, 1 tool result"
 
 
+def test_a_prompt_of_chatgpt_that_is_only_an_image_keeps_its_reply_apart(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    image = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://1"}
+    files = [{"id": "1", "name": "dog.png", "mimeType": "image/png"}, {"id": "2", "name": "Report.pdf"}]
+    chat = chatgpt_chat(
+        chatgpt_node("q", None, "user", "A cat?"),
+        chatgpt_node("a", "q", "assistant", "A mammal."),
+        chatgpt_node("i", "a", "user", content={"content_type": "multimodal_text", "parts": [image]}),
+        chatgpt_node("b", "i", "assistant", "A dog \ue200cite\ue202turn0file0\ue201."),
+        chatgpt_node("f", "b", "user", "And these?", metadata={"attachments": files}),
+        chatgpt_node("c", "f", "assistant", "Both.", metadata={"attachments": []}),
+    )
+    report = import_files(write_json("conversations.json", [chat]))
+    assert [each.text for each in only_chat(store)[1]] == [
+        "A cat?", "A mammal.", "[1 image]", "A dog.", "And these?", "Both."
+    ]  # fmt: skip
+    assert report.without[0].parts == "2 images, 1 attachment"
+
+
+def test_an_image_of_chatgpt_that_is_named_with_the_message_too_counts_once(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    image = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://1"}
+    node = chatgpt_node(
+        "q", None, "user", content={"content_type": "multimodal_text", "parts": [image, "This?"]},
+        metadata={"attachments": [{"id": "1", "name": "dog.png", "mimeType": "image/png"}]},
+    )  # fmt: skip
+    report = import_files(write_json("conversations.json", [chatgpt_chat(node)]))
+    assert report.without[0].parts == "1 image"
+
+
 def test_regenerated_replies_of_chatgpt_are_alternatives(
     store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
 ):

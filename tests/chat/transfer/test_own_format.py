@@ -19,7 +19,7 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode, Role, SamplingParams, ThinkingChoice
 from tests.chat.traces import drafted_trace
-from tests.chat.transfer.conftest import ImportFiles
+from tests.chat.transfer.conftest import ImportFiles, WriteJson
 
 STATISTICS = Statistics(
     prompt_tokens=9, generated_tokens=41, prefill_ms=20.0, ttft_ms=30.0, decode_ms=1000.0, rounds=10, drafted=20,
@@ -146,6 +146,20 @@ def test_what_is_here_already_is_not_taken_twice(
     assert len(store.conversations()) == 1
 
 
+def test_a_chat_whose_files_say_something_else_is_another_one(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    def chat(name: str, *texts: str) -> Path:
+        files = [{"name": name, "kind": "text", "text": text} for text in texts]
+        message = {"parent": None, "role": "user", "text": "Summarise", "files": files}
+        return write_json(name, {"format": "rdchat chats", "version": 1, "chats": [{"messages": [message]}]})
+
+    report = import_files(chat("a", "A"), chat("b", "B"), chat("c", "A", "B"), chat("d"))
+    assert (len(report.chats), report.already_here) == (4, 0)
+    again = import_files(chat("a", "A"), chat("c", "A", "B"), chat("d"))
+    assert (len(again.chats), again.already_here) == (0, 3)
+
+
 def test_an_import_is_taken_back_as_a_chat_is_deleted(
     store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
 ):
@@ -165,6 +179,26 @@ def test_markdown_is_the_path_that_is_shown(store: ConversationStore, full_chat:
         "Because </s> so.\n\n---\n\n*The model gets a summary of the 2 messages above, by tiny:*\n\n"
         "> So far, so good.\n\n---\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("```python\nprint(1)", "\n```"),
+        ("- One:\n  ~~~~\n  ```\n  ~~~", "\n  ~~~~"),
+        ("```\na\n```\nThen\n````md\n```\nb\n```", "\n````"),
+        ("```\na\n```", ""),
+        ("``` a ``` is no block", ""),
+        ("1. One\n    ```\n    a\n    ```", ""),
+    ],
+)
+def test_code_that_broke_off_ends_with_its_message(store: ConversationStore, tmp_path: Path, text: str, end: str):
+    chat = store.create_conversation("Code")
+    question = store.add_message(chat.id, None, Role.USER, "Go")
+    reply = store.add_message(chat.id, question.id, Role.ASSISTANT, text, status=MessageStatus.INTERRUPTED)
+    store.add_message(chat.id, reply.id, Role.USER, "More")
+    export(store, tmp_path / "chat.md", "markdown", chat.id, details=False)
+    assert f"\n\n{text}{end}\n\n*Interrupted*\n\n## You\n\nMore\n" in (tmp_path / "chat.md").read_text()
 
 
 def test_markdown_says_what_is_cut_edited_and_made_once(store: ConversationStore, full_chat: int, tmp_path: Path):

@@ -5,6 +5,7 @@ of tools, their results, text. Nodes that the app hides, custom instructions and
 below follow the last one that was kept.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 
 from rdchat.chat.transfer.formats.fields import Json, date, items, mapping, name, thinking, words
 from rdchat.chat.transfer.portable import DamagedChatError, PortableChat, PortableMessage, parents_first
+from rdchat.chat.transfer.reports import counted_parts
 from rdchat.inference.api.requests import Role
 
 NAME = "ChatGPT"
@@ -28,6 +30,9 @@ _LEFT_OUT = {
 }  # by content type: what it is for people; empty is not worth telling
 _PARTS = {"image_asset_pointer": "image", "audio_asset_pointer": "recording", "video_container_asset_pointer": "video",
           "real_time_user_audio_video_asset_pointer": "recording"}  # fmt: skip
+
+_MEDIA = {"image": "image", "audio": "recording", "video": "video"}
+_MARKS = re.compile(r" ?\ue200[^\ue200\ue201]*\ue201")  # where a web search was quoted: the app draws links there
 
 
 @dataclass(slots=True)
@@ -75,7 +80,7 @@ def read(chat: Json) -> PortableChat:
         role, text = _content(mapping(node.get("message"), "A message"), without)
         if role is Role.SYSTEM:
             prompts.append(text)
-        elif role is not None and text.strip():
+        elif role is not None and (text.strip() or (role is Role.USER and last)):  # a turn even where it is empty
             message = node["message"]
             # a chain of nodes was one reply; where it branches, alternatives begin
             if last is None or turns[last].role is not role or role is Role.USER or children[above] > 1:
@@ -126,7 +131,8 @@ def _content(message: Json, without: Counter[str]) -> tuple[Role | None, str]:
     """Return whose message it is and its text; None for one that is not taken."""
     metadata = mapping(message.get("metadata"), "A message's metadata")
     content = mapping(message.get("content"), "A message's content")
-    kind, author = content.get("content_type"), mapping(message.get("author"), "An author").get("role")
+    kind = words(content.get("content_type"), "The kind of a message")
+    author = words(mapping(message.get("author"), "An author").get("role"), "A message's role")
     if kind in _LEFT_OUT:
         without[_LEFT_OUT[kind]] += 1
         return None, ""
@@ -137,12 +143,27 @@ def _content(message: Json, without: Counter[str]) -> tuple[Role | None, str]:
         return None, ""
     if kind == "thoughts":
         return _ROLES[author], _thoughts(content)
-    parts = [_part(part, without) for part in items(content.get("parts"), "A message's content")]
-    text = "\n\n".join(part for part in parts if part) or words(content.get("text"), "A message")
+    lost: Counter[str] = Counter()
+    parts = [_part(part, lost) for part in items(content.get("parts"), "A message's content")]
+    lost |= _attachments(metadata)  # the more of both: an image may be among the parts as well
+    without.update(lost)
+    text = _MARKS.sub("", "\n\n".join(part for part in parts if part) or words(content.get("text"), "A message"))
+    if author == "user" and lost and not text.strip():
+        text = f"[{counted_parts(lost)}]"  # what the reply is to
     return (None, "") if author == "system" and not text.strip() else (_ROLES[author], text)
 
 
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM, "tool": Role.ASSISTANT}
+
+
+def _attachments(metadata: Json) -> Counter[str]:
+    """Count what was attached to a message, by what it is for people."""
+    found: Counter[str] = Counter()
+    for each in items(metadata.get("attachments"), "A message's attachments"):
+        about = mapping(each, "An attachment")
+        kind = words(about.get("mimeType") or about.get("mime_type"), "The kind of an attachment").partition("/")[0]
+        found[_MEDIA.get(kind, "attachment")] += 1
+    return found
 
 
 def _part(part: Any, without: Counter[str]) -> str:

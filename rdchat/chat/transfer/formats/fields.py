@@ -1,6 +1,5 @@
 """Fields of JSON that strangers wrote: of the right kind, or the chat is damaged. Missing ones are None or empty."""
 
-import math
 from datetime import datetime
 from typing import Any
 
@@ -58,18 +57,17 @@ def date(value: Any) -> float | None:
             value = datetime.fromisoformat(value).timestamp()
         except (ValueError, OverflowError, OSError):
             return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not 0 < value < _END_OF_DATES * 1000:  # dividing a huge integer would overflow
         return None
     seconds = value / 1000 if value > _MILLISECONDS_FROM else float(value)
-    return seconds if 0 < seconds < _END_OF_DATES else None
+    return seconds if seconds < _END_OF_DATES else None
 
 
 def sampling(values: Json) -> SamplingParams | None:
     """Return how tokens are chosen, of those values that rdchat can use; None where there are none."""
     known = {field: value for field, value in values.items() if value is not None}
-    for field in ("temperature", "top_p", "min_p", "repetition_penalty"):
-        if isinstance(known.get(field), int):
-            known[field] = float(known[field])
     if not known:
         return None
     read, wrong = from_plain(SamplingParams(), known)

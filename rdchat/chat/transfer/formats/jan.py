@@ -61,7 +61,7 @@ def read(thread: Json, lines: list[Any]) -> PortableChat:
     messages: list[PortableMessage] = []
     for line in lines:
         about = mapping(line, "A message")
-        if about.get("role") not in _ROLES:
+        if words(about.get("role"), "A message's role") not in _ROLES:
             raise DamagedChatError("A message has a role that rdchat does not know")
         role, text = _ROLES[about["role"]], _text(about.get("content"), without)
         if role is None:

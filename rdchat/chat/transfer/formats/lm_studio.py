@@ -179,7 +179,8 @@ def read_old(data: Json, config: Json, metadata: Json) -> PortableChat:
         wrote = model if role == "assistant" else None
         messages.append(PortableMessage(follows, _ROLES[role], text, len(messages), model=wrote))
     identifier = metadata.get("identifier")
-    created = date(int(identifier)) if isinstance(identifier, str) and identifier[:16].isdecimal() else None
+    digits = identifier if isinstance(identifier, str) and len(identifier) <= 16 else ""
+    created = date(int(digits)) if digits.isdecimal() else None
     values = {ours: used.get(theirs) for theirs, ours in _OLD_SAMPLING.items()}
     if isinstance(values["max_tokens"], int) and values["max_tokens"] < 1:
         values["max_tokens"] = None  # -1 is without end

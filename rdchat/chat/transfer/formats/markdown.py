@@ -19,6 +19,8 @@ _ENDS = {
     FinishReason.CANCELLED: "stopped",
 }
 
+_FENCE = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})(.*)$")
+
 
 def as_markdown(chat: PortableChat, system_prompt: str, sampling: SamplingParams, *, details: bool) -> str:
     """Return a chat as Markdown.
@@ -74,13 +76,27 @@ def _message(chat: PortableChat, message: PortableMessage, *, details: bool) -> 
     if thoughts:
         yield "\n".join(f"> {line}".rstrip() for line in ["**Thinking**", "", *thoughts.splitlines()])
     if text.strip():
-        yield text.strip("\n")
+        yield _closed(text.strip("\n"))
     if message.status is MessageStatus.FAILED:
         yield f"*Failed: {message.error or 'no reason is known'}*"
     elif message.status is not MessageStatus.COMPLETE:
         yield "*Interrupted*"
     if details and (figures := ", ".join(_figures(chat, message))):
         yield f"*{figures[0].upper()}{figures[1:]}*"
+
+
+def _closed(text: str) -> str:
+    """Return a text with the block of code ended in which it broke off: what follows would be code, too."""
+    indent = fence = ""
+    for line in text.split("\n"):
+        found = _FENCE.match(line)
+        if found is None:
+            continue
+        if not fence:
+            indent, fence = found[1], found[2]
+        elif found[2].startswith(fence) and not found[3].strip():
+            fence = ""
+    return f"{text}\n{indent}{fence}" if fence else text
 
 
 def _cut(cut: ContextCut, messages: int) -> Iterator[str]:

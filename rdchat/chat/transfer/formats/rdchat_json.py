@@ -181,14 +181,14 @@ def _file(data: Any) -> tuple[AttachedFile, str]:
     text = words(file.get("text"), "A file's text")
     if len(text) > MOST_CHARACTERS:
         raise DamagedChatError("The text of a file is too long")
-    kind = FileKind(file["kind"]) if file.get("kind") in _KINDS else FileKind.TEXT
+    kind = FileKind(file["kind"]) if words(file.get("kind"), "A file's kind") in _KINDS else FileKind.TEXT
     name_, taken, note = (words(file.get(each), "What is said of a file")[:1000] for each in ("name", "taken", "note"))
     return attached(ReadFile(shown_name(name_), kind, (), note), text, taken), text
 
 
 def _message(data: Json, place: int, without: dict[str, int]) -> PortableMessage:
     parent, text, seed, activated = (data.get(each) for each in ("parent", "text", "seed", "activated"))
-    if data.get("role") not in _ROLES:
+    if words(data.get("role"), "A message's role") not in _ROLES:
         raise DamagedChatError("A message has a role that rdchat does not know")
     if parent is not None and (type(parent) is not int or not 0 <= parent < place):
         raise DamagedChatError("A message says wrongly what it follows")
