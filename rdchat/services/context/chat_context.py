@@ -12,7 +12,7 @@ from rdchat.chat.context_cuts import uncut
 from rdchat.chat.conversation import ContextCut, Notice
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.requests import Role, ThinkingChoice
 from rdchat.services.background.latest_task import LatestTask
 from rdchat.services.chat.chat_history import with_summary
 from rdchat.services.chat.open_chat import OpenChat
@@ -171,7 +171,8 @@ class ChatContext(QObject):
     def _wanted(self, info: ModelInfo) -> Wanted:
         path = self.meter.open_path()
         reserve = min(path.sampling.max_tokens, info.context_length // _REPLY_SHARE)
-        return Wanted(path.messages, path.system_prompt, path.asked(self.meter.typed), info.context_length, reserve)
+        asked, thinks = path.asked(self.meter.typed), ThinkingChoice.OFF not in info.thinking
+        return Wanted(path.messages, path.system_prompt, asked, info.context_length, reserve, thinks)
 
     def _begin(self, doing: Doing) -> None:
         self._path_end = self._end()
@@ -185,7 +186,7 @@ class ChatContext(QObject):
             self._begin(Doing.NOTHING)
         elif isinstance(plan, SummaryPlan):
             self._plan = plan
-            self._summariser.start(plan.pieces, plan.most)
+            self._summariser.start(plan.pieces, plan.most, plan.thoughts)
         elif plan is None:
             self._begin(Doing.NOTHING)
             self.notice_raised.emit(_ALONE)

@@ -5,7 +5,8 @@ import pytest
 from rdchat.chat.context_cuts import cut_of
 from rdchat.chat.conversation import ContextCut, MessageStatus
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
 from rdchat.services.context.chat_context import TOO_LONG, Doing
 from rdchat.services.context.cutting import pieces_of, summary_request
 from rdchat.services.context.summariser import Summariser, SummaryProgress
@@ -161,6 +162,46 @@ def test_a_summary_that_is_stopped_or_empty_leaves_the_chat_as_it_was(window: Wi
     assert (context.doing, cut_of(window.controller.messages)) == (Doing.NOTHING, None)
 
 
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (Reply(tokens=("They", " said"), finish_reason=FinishReason.LENGTH), "The summary was cut off"),
+        (Reply(tokens=("They", " said"), finish_reason=FinishReason.CONTEXT_FULL), "The summary was cut off"),
+        (Reply(tokens=("Hm,", " wait"), in_thought=True), "The model wrote no summary"),
+    ],
+)
+def test_a_summary_that_is_cut_off_or_a_thought_is_none(
+    window: Window, engine: ScriptedEngine, reply: Reply, said: str
+) -> None:
+    fill(window, engine, 400, LONGER)
+    outgrow(window, LONGER)
+    engine.replies = [reply]
+    context = window.controller.context
+    context.summarise()
+    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
+    assert (cut_of(window.controller.messages), window.seen.notices[-1].title) == (None, said)
+
+
+@pytest.mark.parametrize(
+    ("choices", "thinking", "tokens"),
+    [((ThinkingChoice.ON, ThinkingChoice.OFF), ThinkingChoice.OFF, 100), ((), None, 200)],
+)
+def test_a_summary_is_asked_for_without_thoughts_or_with_room_for_them(
+    window: Window,
+    engine: ScriptedEngine,
+    choices: tuple[ThinkingChoice, ...],
+    thinking: ThinkingChoice | None,
+    tokens: int,
+) -> None:
+    engine.thinking = choices
+    fill(window, engine, 400, LONGER)
+    outgrow(window, LONGER)
+    context = window.controller.context
+    context.summarise()
+    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
+    assert (engine.requests[-1].thinking, engine.requests[-1].sampling.max_tokens) == (thinking, tokens)
+
+
 def test_the_parts_of_a_long_text_are_counted(window: Window, engine: ScriptedEngine) -> None:
     window.controller.load_model("/models/short")
     window.wait_for(EngineState.IDLE)
@@ -168,7 +209,7 @@ def test_the_parts_of_a_long_text_are_counted(window: Window, engine: ScriptedEn
     told: list[SummaryProgress] = []
     summariser.progressed.connect(told.append)
     with window.qtbot.waitSignal(summariser.written, timeout=WAIT_MS):
-        summariser.start(("one", "two"), 8)
+        summariser.start(("one", "two"), 8, 0)
     first = told.index(SummaryProgress(1, 2, 8, 8, 4))
     assert (told[first + 1].part, told[first + 1].written) == (2, 0)
     assert told[-1] == SummaryProgress(2, 2, 8, 8, 4)
