@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -233,6 +234,25 @@ def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, eng
     window.ask("And now?")
     assert asked(engine)[-1] == "And now?"
     assert asked(engine)[0].endswith("All of it.")
+
+
+def test_a_new_chat_takes_the_files_of_the_unanswered_question(
+    window: Window, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    fill(window, engine, 400, LONG)
+    files = window.controller.files
+    (tmp_path / "prices.csv").write_text("apples,3")
+    files.add([str(tmp_path / "prices.csv")])
+    window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
+    engine.replies = [Reply(tokens=(), refusal=PromptTooLongError("Too long.")), Reply(tokens=("All", " of it."))]
+    window.ask("How much?")
+    assert files.files == ()
+    with window.qtbot.waitSignal(window.controller.text_given_back, timeout=WAIT_MS) as given:
+        window.controller.context.start_anew()
+    assert given.args == ["How much?"]
+    window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
+    window.ask("How much?")
+    assert asked(engine)[-1] == '<file name="prices.csv">\napples,3\n</file>\n\nHow much?'
 
 
 def test_a_text_longer_than_the_context_is_summarised_in_pieces() -> None:
