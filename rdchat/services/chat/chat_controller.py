@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.conversation import MadeWith, Message, Notice
 from rdchat.chat.message_path import MessagePath
@@ -311,14 +312,15 @@ class ChatController(QObject):
             asked.telling(path, reply), asked.sampling_of(reply), reply, continued=continued, thinking=thinking
         )
 
-    @Slot(str, str)
-    def _go_on_anew(self, system_prompt: str, asked: str) -> None:
+    @Slot(str, str, object)
+    def _go_on_anew(self, system_prompt: str, asked: str, files: list[tuple[AttachedFile, str]]) -> None:
         """Open a chat that begins with a summary of the open one."""
         title, before = self.desk.conversation.title if self.desk.conversation else "", self._chat.id
         self.desk.begin_chat(f"{title} (continued)", system_prompt, self._chat.sampling)
         self.notice_raised.emit(GOES_ON)
-        if asked:
+        if asked or files:
             self.files.follow(before, self._chat.id)
+            self.files.bring_back(files)
             self.text_given_back.emit(asked)
 
     def _may_write(self, *, without_model: bool = False) -> bool:

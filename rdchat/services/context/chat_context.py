@@ -7,12 +7,13 @@ from functools import partial
 
 from PySide6.QtCore import QObject, Signal, Slot
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.attachments.file_texts import FileTexts
 from rdchat.chat.context_cuts import uncut
 from rdchat.chat.conversation import ContextCut, Notice
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.requests import Role, ThinkingChoice
 from rdchat.services.background.latest_task import LatestTask
 from rdchat.services.chat.chat_history import with_summary
 from rdchat.services.chat.open_chat import OpenChat
@@ -76,7 +77,8 @@ class ChatContext(QObject):
     changed = Signal()
     summary_progressed = Signal(SummaryProgress)
     cut_changed = Signal()  # the path's messages have another cut
-    chat_wanted = Signal(str, str)  # a new one: its system prompt with the summary, and what is to be asked there
+    # a new one: its system prompt with the summary, what is to be asked there, and the files that were sent with that
+    chat_wanted = Signal(str, str, object)
     reply_wanted = Signal(int)  # a reply that failed, as the chat was too long, and now fits
     notice_raised = Signal(Notice)
 
@@ -171,7 +173,8 @@ class ChatContext(QObject):
     def _wanted(self, info: ModelInfo) -> Wanted:
         path = self.meter.open_path()
         reserve = min(path.sampling.max_tokens, info.context_length // _REPLY_SHARE)
-        return Wanted(path.messages, path.system_prompt, path.asked(self.meter.typed), info.context_length, reserve)
+        asked, thinks = path.asked(self.meter.typed), ThinkingChoice.OFF not in info.thinking
+        return Wanted(path.messages, path.system_prompt, asked, info.context_length, reserve, thinks)
 
     def _begin(self, doing: Doing) -> None:
         self._path_end = self._end()
@@ -185,7 +188,7 @@ class ChatContext(QObject):
             self._begin(Doing.NOTHING)
         elif isinstance(plan, SummaryPlan):
             self._plan = plan
-            self._summariser.start(plan.pieces, plan.most)
+            self._summariser.start(plan.pieces, plan.most, plan.thoughts)
         elif plan is None:
             self._begin(Doing.NOTHING)
             self.notice_raised.emit(_ALONE)
@@ -198,9 +201,10 @@ class ChatContext(QObject):
         if plan is None or self._path_end != self._end():
             self._begin(Doing.NOTHING)
         elif self._doing is Doing.STARTING_ANEW:
-            asked = self.meter.typed or self._unanswered()
             self._begin(Doing.NOTHING)
-            self.chat_wanted.emit(with_summary(self.meter.open_path().system_prompt, summary), asked)
+            with self._storage.reading():  # the texts of files; without them the chat stays as it is
+                asked, files = (self.meter.typed, []) if self.meter.typed else self._unanswered()
+                self.chat_wanted.emit(with_summary(self.meter.open_path().system_prompt, summary), asked, files)
         else:
             self._finish(plan.message_id, ContextCut(summary, info.name if info else ""))
 
@@ -215,10 +219,12 @@ class ChatContext(QObject):
         self._cut(message_id, cut)
         self._ask_again(typed)
 
-    def _unanswered(self) -> str:
-        """Return the question that ends the path, where it has no reply."""
-        last = next((message for message in reversed(self._chat.path) if message.text.strip()), None)
-        return last.text if last is not None and last.role is Role.USER else ""
+    def _unanswered(self) -> tuple[str, list[tuple[AttachedFile, str]]]:
+        """Return the question that ends the path and its files with their texts, where it has no reply."""
+        last = next((each for each in reversed(self._chat.path) if each.text.strip() or each.files), None)
+        if last is None or last.role is not Role.USER:
+            return "", []
+        return last.text, [(file, self._texts.text(file)) for file in last.files]
 
     @Slot(RdchatError)
     def _on_failed(self, error: RdchatError) -> None:

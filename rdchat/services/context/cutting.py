@@ -10,7 +10,8 @@ from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.services.chat.chat_history import told
 
 Count = Callable[[Sequence[ChatMessage]], int]
-_LONGEST_SUMMARY = 768  # tokens, a model's thoughts included
+_LONGEST_SUMMARY = 768  # tokens
+_LONGEST_THOUGHT = 2048  # tokens that a model may think before it, where that cannot be switched off
 _LEAST_PIECE = 200  # characters: a context that holds no more summarises nothing
 
 SUMMARY_WISH = (
@@ -30,6 +31,7 @@ class Wanted:
         typed: What will be asked next; blank where the path ends with a question.
         limit: The model's context, in tokens.
         reserve: Tokens that the next reply should have room for.
+        thinks: The model may think, and it cannot be switched off.
     """
 
     path: Sequence[Message]
@@ -37,6 +39,7 @@ class Wanted:
     typed: str
     limit: int
     reserve: int
+    thinks: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,13 @@ class SummaryPlan:
         message_id: The last message of it.
         pieces: Its text.
         most: Tokens that the summary may have.
+        thoughts: Tokens that the model may think before it; 0 where it can be told not to.
     """
 
     message_id: int
     pieces: Sequence[str]
     most: int
+    thoughts: int = 0
 
 
 def plan_summary(wanted: Wanted, count: Count, *, whole: bool) -> SummaryPlan | None:
@@ -67,7 +72,10 @@ def plan_summary(wanted: Wanted, count: Count, *, whole: bool) -> SummaryPlan | 
     text = "" if last is None else text_before(wanted.path, last)
     if last is None or not text:
         return None
-    return SummaryPlan(last, pieces_of(text, count, wanted.limit - 2 * most), most)
+    thoughts = min(_LONGEST_THOUGHT, wanted.limit // 4) if wanted.thinks else 0
+    has_thought = any(m.parts.thought for m in wanted.path if m.role is Role.ASSISTANT)
+    room = wanted.limit - 2 * most - (thoughts if has_thought else 0)
+    return SummaryPlan(last, pieces_of(text, count, room), most, thoughts)
 
 
 def place_to_cut(wanted: Wanted, count: Count, summary_tokens: int = 0) -> int | None:

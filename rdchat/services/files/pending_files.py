@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
-from rdchat.chat.attachments.attached_file import AttachedFile, ReadFile, attached, block_of, shown_name
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, block_of, shown_name
 from rdchat.chat.attachments.choosing import Part, whole
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.errors import RdchatError
@@ -187,6 +187,17 @@ class PendingFiles(QObject):
         """Go with what was typed from a chat to the one that it became, or that goes on from it."""
         if chat != stored and (files := self._chats.pop(chat, None)):
             self._chats[stored] = files
+            self.changed.emit()
+
+    def bring_back(self, files: Iterable[tuple[AttachedFile, str]]) -> None:
+        """Put files that were sent before, each with its text, into the open chat's next message."""
+        for file, text in files:
+            self._last += 1
+            kind = FileKind.TEXT if file.kind is FileKind.PDF else file.kind  # its pages are one text by now
+            read = ReadFile(file.name, kind, (text,), file.note)
+            mine = self._chats.setdefault(self._open_chat(), {})
+            mine[self._last] = PendingFile(self._last, file.name, 1.0, read, Part(text, file.taken), file)
+            self._count(self._last)
             self.changed.emit()
 
     def clear(self, chat: int | None) -> None:

@@ -43,6 +43,9 @@ class PlaceHeader(QWidget):
 
 
 def _found_words(answer: SearchAnswer) -> str:
+    if len(answer.hits) < answer.found:
+        found = f"{'more than ' if answer.is_part else ''}{answer.found:,}"
+        return f"Newest {len(answer.hits):,} of {found} found"
     if answer.is_part:
         return f"More than {counted(answer.found, 'chat')} found"
     return f"{counted(answer.found, 'chat')} found"

@@ -32,6 +32,7 @@ class MessageColumn(QScrollArea):
         self._placing = False
         self._column = QWidget(self)
         self._widgets: dict[int, MessageWidget] = {}  # in the order of the messages
+        self._edits: dict[tuple[int, float | None], str] = {}  # of messages without a widget, by id and date
         self._mark: CutMark | None = None
         self._marked: int | None = None  # the message above it
         self.setWidget(self._column)
@@ -61,6 +62,8 @@ class MessageColumn(QScrollArea):
         for message in messages:
             self._widgets[message.id] = old.pop(message.id) if message.id in old else self._add(message)
         for widget in old.values():
+            if (edited := widget.edited_text) is not None:
+                self._edits[_key(widget.message)] = edited
             widget.hide()
             widget.deleteLater()
         for message in messages:
@@ -80,6 +83,8 @@ class MessageColumn(QScrollArea):
     def _add(self, message: Message) -> MessageWidget:
         widget = self._make(message, self._column)
         widget.caret_moved.connect(lambda rect: self._show_caret(widget, rect))
+        if (edited := self._edits.pop(_key(message), None)) is not None:
+            widget.resume_edit(edited)
         return widget
 
     def set_mark(self, message_id: int | None, mark: CutMark | None) -> None:
@@ -259,3 +264,8 @@ class MessageColumn(QScrollArea):
             self.end_requested.emit()
         else:
             super().keyPressEvent(event)
+
+
+def _key(message: Message) -> tuple[int, float | None]:
+    """Return what tells a message from all others, those of a restored store too, which may have the same id."""
+    return message.id, message.created_at

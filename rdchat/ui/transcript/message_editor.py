@@ -60,6 +60,10 @@ class MessageEditor(QWidget):
         self._edit.document().documentLayout().documentSizeChanged.connect(self._grow)
         self._fit()
 
+    @property
+    def text(self) -> str:
+        return self._edit.toPlainText()
+
     def _text_changed(self) -> None:
         self._save.setEnabled(bool(self._edit.toPlainText().strip()))
         self._grow()

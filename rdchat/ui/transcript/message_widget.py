@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from PySide6.QtCore import QEvent, QPoint, QRect, Signal
+from PySide6.QtCore import QEvent, QPoint, QRect, QSignalBlocker, Signal
 from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QMenu, QWidget
 
@@ -14,6 +14,7 @@ from rdchat.ui.transcript.copying.clipboard import CopyForm, TextCopy, copy_bloc
 from rdchat.ui.transcript.copying.markdown_text import as_markdown
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
+from rdchat.ui.transcript.message_editor import MessageEditor
 
 
 class MessageWidget(QWidget):
@@ -50,6 +51,7 @@ class MessageWidget(QWidget):
         self.actions_row.copy_requested.connect(self.copy)
         self.actions_row.menu_requested.connect(self._open_menu)
         self.actions_row.step_requested.connect(lambda step: self.alternative_requested.emit(self.message.id, step))
+        self._editor: MessageEditor | None = None
         self._last = False
         self._hovered = False
 
@@ -106,6 +108,22 @@ class MessageWidget(QWidget):
         for action in (branch, delete):
             action.setEnabled(self.message.status is not MessageStatus.STREAMING)
         return [above, compare, branch, delete]
+
+    def open_editor(self, text: str) -> MessageEditor:
+        """Show an editor of this text in the message's place, and return it."""
+        raise NotImplementedError
+
+    # --- being edited
+
+    @property
+    def edited_text(self) -> str | None:
+        """What is in the message's editor; None while it is not edited."""
+        return self._editor.text if self._editor else None
+
+    def resume_edit(self, text: str) -> None:
+        """Go on with an edit that was left; the keyboard stays where it is, and no height has changed."""
+        with QSignalBlocker(self):
+            self.open_editor(text)
 
     # --- drawing in steps
 

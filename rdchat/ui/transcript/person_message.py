@@ -24,7 +24,6 @@ class PersonMessage(MessageWidget):
         super().__init__(message, TextBody(PlainParser(), theme, library), theme, parent)
         self.body.setAccessibleName(self.tr("Your message"))
         self._bubble = QRect()
-        self._editor: MessageEditor | None = None
         self._files = SentFiles(message.files, theme, self)
         self._files.opened.connect(self.file_requested)
         self.actions_row.edit_requested.connect(self.edit)
@@ -71,15 +70,17 @@ class PersonMessage(MessageWidget):
 
     def edit(self) -> None:
         """Turn the text into an editor."""
-        if self._editor:
-            return
-        self._editor = MessageEditor(self.message.text, self.theme, self)
+        if self._editor is None:
+            self.open_editor(self.message.text).setFocus()
+
+    def open_editor(self, text: str) -> MessageEditor:
+        self._editor = MessageEditor(text, self.theme, self)
         self._editor.submitted.connect(self._submit)
         self._editor.cancelled.connect(self._close_editor)
         self._editor.height_changed.connect(self.height_changed)
         self._show_parts()
         self._editor.show()
-        self._editor.setFocus()
+        return self._editor
 
     def _submit(self, text: str) -> None:
         self._close_editor()

@@ -24,7 +24,6 @@ class ReplyMessage(MessageWidget):
         self.body.setAccessibleName(self.tr("Reply"))
         self._library = library
         self._thought: ThoughtBox | None = None
-        self._editor: MessageEditor | None = None
         self._waiting = ""
         self._ending: Ending | None = None
         self._status = StatusLine(theme, self)
@@ -134,16 +133,18 @@ class ReplyMessage(MessageWidget):
 
     def edit(self) -> None:
         """Turn the answer into an editor; what was thought is not the person's to write."""
-        if self._editor:
-            return
-        self._editor = MessageEditor(self.copied_text().strip("\n"), self.theme, self, of_reply=True)
+        if self._editor is None:
+            self.open_editor(self.copied_text().strip("\n")).setFocus()
+
+    def open_editor(self, text: str) -> MessageEditor:
+        self._editor = MessageEditor(text, self.theme, self, of_reply=True)
         self._editor.submitted.connect(self._submit)
         self._editor.cancelled.connect(self._close_editor)
         self._editor.height_changed.connect(self.height_changed)
         self._show_parts()
         self.height_changed.emit()
         self._editor.show()
-        self._editor.setFocus()
+        return self._editor
 
     def _submit(self, text: str) -> None:
         self._close_editor()

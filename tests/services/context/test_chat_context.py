@@ -1,11 +1,13 @@
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from rdchat.chat.context_cuts import cut_of
 from rdchat.chat.conversation import ContextCut, MessageStatus
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
 from rdchat.services.context.chat_context import TOO_LONG, Doing
 from rdchat.services.context.cutting import pieces_of, summary_request
 from rdchat.services.context.summariser import Summariser, SummaryProgress
@@ -161,6 +163,46 @@ def test_a_summary_that_is_stopped_or_empty_leaves_the_chat_as_it_was(window: Wi
     assert (context.doing, cut_of(window.controller.messages)) == (Doing.NOTHING, None)
 
 
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (Reply(tokens=("They", " said"), finish_reason=FinishReason.LENGTH), "The summary was cut off"),
+        (Reply(tokens=("They", " said"), finish_reason=FinishReason.CONTEXT_FULL), "The summary was cut off"),
+        (Reply(tokens=("Hm,", " wait"), in_thought=True), "The model wrote no summary"),
+    ],
+)
+def test_a_summary_that_is_cut_off_or_a_thought_is_none(
+    window: Window, engine: ScriptedEngine, reply: Reply, said: str
+) -> None:
+    fill(window, engine, 400, LONGER)
+    outgrow(window, LONGER)
+    engine.replies = [reply]
+    context = window.controller.context
+    context.summarise()
+    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
+    assert (cut_of(window.controller.messages), window.seen.notices[-1].title) == (None, said)
+
+
+@pytest.mark.parametrize(
+    ("choices", "thinking", "tokens"),
+    [((ThinkingChoice.ON, ThinkingChoice.OFF), ThinkingChoice.OFF, 100), ((), None, 200)],
+)
+def test_a_summary_is_asked_for_without_thoughts_or_with_room_for_them(
+    window: Window,
+    engine: ScriptedEngine,
+    choices: tuple[ThinkingChoice, ...],
+    thinking: ThinkingChoice | None,
+    tokens: int,
+) -> None:
+    engine.thinking = choices
+    fill(window, engine, 400, LONGER)
+    outgrow(window, LONGER)
+    context = window.controller.context
+    context.summarise()
+    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
+    assert (engine.requests[-1].thinking, engine.requests[-1].sampling.max_tokens) == (thinking, tokens)
+
+
 def test_the_parts_of_a_long_text_are_counted(window: Window, engine: ScriptedEngine) -> None:
     window.controller.load_model("/models/short")
     window.wait_for(EngineState.IDLE)
@@ -168,7 +210,7 @@ def test_the_parts_of_a_long_text_are_counted(window: Window, engine: ScriptedEn
     told: list[SummaryProgress] = []
     summariser.progressed.connect(told.append)
     with window.qtbot.waitSignal(summariser.written, timeout=WAIT_MS):
-        summariser.start(("one", "two"), 8)
+        summariser.start(("one", "two"), 8, 0)
     first = told.index(SummaryProgress(1, 2, 8, 8, 4))
     assert (told[first + 1].part, told[first + 1].written) == (2, 0)
     assert told[-1] == SummaryProgress(2, 2, 8, 8, 4)
@@ -192,6 +234,25 @@ def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, eng
     window.ask("And now?")
     assert asked(engine)[-1] == "And now?"
     assert asked(engine)[0].endswith("All of it.")
+
+
+def test_a_new_chat_takes_the_files_of_the_unanswered_question(
+    window: Window, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    fill(window, engine, 400, LONG)
+    files = window.controller.files
+    (tmp_path / "prices.csv").write_text("apples,3")
+    files.add([str(tmp_path / "prices.csv")])
+    window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
+    engine.replies = [Reply(tokens=(), refusal=PromptTooLongError("Too long.")), Reply(tokens=("All", " of it."))]
+    window.ask("How much?")
+    assert files.files == ()
+    with window.qtbot.waitSignal(window.controller.text_given_back, timeout=WAIT_MS) as given:
+        window.controller.context.start_anew()
+    assert given.args == ["How much?"]
+    window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
+    window.ask("How much?")
+    assert asked(engine)[-1] == '<file name="prices.csv">\napples,3\n</file>\n\nHow much?'
 
 
 def test_a_text_longer_than_the_context_is_summarised_in_pieces() -> None:

@@ -5,6 +5,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow, SectionRow
+from rdchat.chat.storage.search_reader import ChatHit, SearchAnswer, SearchQuery
+from rdchat.services.order.chat_order import Place
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.sidebar import Sidebar
 from tests.ui.conftest import Chat
@@ -153,6 +155,24 @@ def test_a_right_click_opens_the_menu_of_what_is_there(qtbot: QtBot, sidebar: Si
         menu = next(menu for menu in sidebar.findChildren(QMenu) if menu.isVisible())
         assert words in [action.text() for action in menu.actions()]
         menu.close()
+
+
+@pytest.mark.parametrize(
+    ("found", "is_part", "words"),
+    [
+        (2, False, "2 chats found"),
+        (2, True, "More than 2 chats found"),
+        (1310, False, "Newest 2 of 1,310 found"),
+        (1310, True, "Newest 2 of more than 1,310 found"),
+    ],
+)
+def test_the_header_says_where_not_all_that_was_found_is_listed(
+    chat: Chat, sidebar: Sidebar, found: int, is_part: bool, words: str
+) -> None:
+    hits = tuple(ChatHit(chat.store.create_conversation("Lisbon")) for _ in range(2))
+    answer = SearchAnswer(SearchQuery("lis"), hits, found, is_part)
+    sidebar.header.show_place(Place.CHATS, answer, searching=True)
+    assert sidebar.header.words.text() == words
 
 
 def test_search_narrows_the_list_and_says_when_nothing_matches(qtbot: QtBot, sidebar: Sidebar) -> None:

@@ -1,5 +1,7 @@
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QMenu, QPlainTextEdit, QPushButton
@@ -10,7 +12,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.reply_facts import facts, summary
-from tests.ui.transcript.conftest import button, dialogue, person, reply, widget_of
+from tests.ui.transcript.conftest import button, dialogue, person, reply, scroll_bar, widget_of
 
 Show = Callable[[Sequence[Message]], TranscriptView]
 
@@ -91,6 +93,35 @@ def test_what_is_shown_anew_while_it_is_edited_stays_behind_the_editor(qtbot: Qt
     assert editor.isVisible()
     assert not widget_of(view, 2).actions_row.isVisible()
     assert not widget_of(view, 2).body.isVisible()
+
+
+@pytest.mark.parametrize("message_id", [199, 200])
+def test_an_edit_is_kept_where_the_reader_goes_elsewhere(qtbot: QtBot, show: Show, message_id: int) -> None:
+    view = show(dialogue(100))
+    widget_of(view, message_id).edit()
+    (editor,) = widget_of(view, message_id).findChildren(QPlainTextEdit)
+    editor.setPlainText("An hour's work.\n" * 9)
+    view.set_messages([replace(message, conversation_id=2, id=message.id + 1000) for message in dialogue(2)])
+    view.set_messages(dialogue(100))
+    assert widget_of(view, message_id).edited_text == "An hour's work.\n" * 9
+    assert not widget_of(view, message_id).body.isVisible()
+    assert scroll_bar(view).value() == scroll_bar(view).maximum()
+    view.scroll_to_start()
+    view.scroll_to_end()
+    assert widget_of(view, message_id).edited_text == "An hour's work.\n" * 9
+    (editor,) = widget_of(view, message_id).findChildren(QPlainTextEdit)
+    qtbot.keyClick(editor, Qt.Key.Key_Escape)
+    view.scroll_to_start()
+    view.scroll_to_end()
+    assert widget_of(view, message_id).edited_text is None, "it was given up"
+
+
+def test_an_edit_is_not_that_of_a_restored_message_with_the_same_id(show: Show) -> None:
+    view = show(dialogue(1))
+    widget_of(view, 1).edit()
+    view.set_messages([])
+    view.set_messages([replace(message, created_at=1.0) for message in dialogue(1)])
+    assert widget_of(view, 1).edited_text is None
 
 
 def test_figures_of_an_edited_reply_are_those_of_what_was_written_on() -> None:
