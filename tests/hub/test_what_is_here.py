@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import StorageLockedError
+from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.hub.hub_errors import HubError
 from tests.hub.downloading import (
     NAME,
@@ -102,6 +103,14 @@ with RepositoryLock(repository_of(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
+
+
+def test_a_lock_that_was_moved_aside_and_comes_back_holds_nobody_up(hub: HubServer, tmp_path: Path) -> None:
+    """As the trash does with it, while the process that deleted lives on."""
+    with RepositoryLock(cached()):
+        cached().folder.rename(tmp_path / "aside")
+    (tmp_path / "aside").rename(cached().folder)
+    assert (cached().work / "lock").read_bytes() == b""
 
 
 def test_one_process_writes_to_a_repository(hub: HubServer) -> None:
