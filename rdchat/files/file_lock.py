@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from rdchat.errors import StorageLockedError
@@ -54,6 +55,12 @@ class FileLock:
             return self._descriptor is not None and os.path.samestat(os.fstat(self._descriptor), self._path.stat())
         except OSError:
             return False
+
+    def empty(self) -> None:
+        """Remove what was written to the file, also where it was moved meanwhile; as far as the disk lets it."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
 
     def release(self) -> None:
         """Give the lock back. Idempotent."""

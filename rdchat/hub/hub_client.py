@@ -5,15 +5,21 @@ from typing import Any
 import httpx2
 
 from rdchat.hub.connections import tls_context
+from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_errors import TemporaryHubError, UnreachableError
 
 _TIMEOUT = httpx2.Timeout(30.0, connect=15.0)
 
 
 class HubClient(httpx2.Client):
-    """Says at once what goes wrong, which `huggingface_hub` would try for half a minute before it says so."""
+    """Says at once what goes wrong, which `huggingface_hub` would try for half a minute before it says so.
+
+    The token goes to the hub alone: `huggingface_hub` would send it wherever a list's next page is said to be.
+    """
 
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if request.url.origin != httpx2.URL(find_endpoint().url).origin:
+            request.headers.pop("Authorization", None)
         host = request.url.netloc.decode()
         try:
             response = super().send(request, **options)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.endpoint import Endpoint
@@ -83,7 +84,7 @@ class Tokens:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, FoundToken] = {}  # by host: what was given, or what the keychain said
+        self._known: dict[str, FoundToken] = {}  # by `_kept_as`: what was given, or what the keychain said
         self._asking = threading.Lock()
 
     def access(self, endpoint: Endpoint) -> HubAccess:
@@ -111,28 +112,31 @@ class Tokens:
                 return FoundToken(Token(text.strip()), TokenSource.ENVIRONMENT)
             if text := _from_file().strip():
                 return FoundToken(Token(text), TokenSource.HUB_FILE)
+        name = _kept_as(endpoint)
         with self._asking:
-            known = self._known.get(endpoint.host)
+            known = self._known.get(name)
             if known is None or (again and known.source is TokenSource.KEYCHAIN):
-                self._known.pop(endpoint.host, None)
-                kept = _ask_keychain("get_password", endpoint.host)
+                self._known.pop(name, None)
+                kept = _ask_keychain("get_password", name)
                 if isinstance(kept, str) and _TOKEN.fullmatch(kept):
-                    self._known[endpoint.host] = FoundToken(Token(kept), TokenSource.KEYCHAIN)
-            return self._known.get(endpoint.host)
+                    self._known[name] = FoundToken(Token(kept), TokenSource.KEYCHAIN)
+            return self._known.get(name)
 
     def remember(self, token: Token, endpoint: Endpoint) -> bool:
         """Keep a token for a hub's host; True if the keychain does, False if it is forgotten when the app quits."""
+        name = _kept_as(endpoint)
         with self._asking:
-            kept = _ask_keychain("set_password", endpoint.host, token.reveal()) is not _FAILED
+            kept = _ask_keychain("set_password", name, token.reveal()) is not _FAILED
             source = TokenSource.KEYCHAIN if kept else TokenSource.THIS_RUN
-            self._known[endpoint.host] = FoundToken(token, source)
+            self._known[name] = FoundToken(token, source)
         return kept
 
     def forget(self, endpoint: Endpoint) -> bool:
         """Forget what was given for a hub's host; True if there was something."""
+        name = _kept_as(endpoint)
         with self._asking:
-            known = self._known.pop(endpoint.host, None)
-            gone = _ask_keychain("delete_password", endpoint.host) is not _FAILED
+            known = self._known.pop(name, None)
+            gone = _ask_keychain("delete_password", name) is not _FAILED
         return gone or (known is not None and known.source is TokenSource.THIS_RUN)
 
 
@@ -144,6 +148,11 @@ def hub_token_file() -> Path:
 
 
 _FAILED = object()
+
+
+def _kept_as(endpoint: Endpoint) -> str:
+    """Return what a hub's token is kept under, so that one given for HTTPS is never sent over HTTP."""
+    return endpoint.host if urlsplit(endpoint.url).scheme == "https" else f"http://{endpoint.host}"
 
 
 def _ask_keychain(method: str, *arguments: str) -> Any:

@@ -52,6 +52,18 @@ def test_a_token_is_kept_for_its_host_alone() -> None:
 
 
 @pytest.mark.usefixtures("surroundings")
+def test_a_token_given_for_https_is_not_sent_over_http() -> None:
+    keyring.set_keyring(keychain := Keychain())
+    tokens, plain = Tokens(), Endpoint("http://mirror.example")
+    tokens.remember(Token("hf_mirror"), MIRROR)
+    assert (found(tokens, plain), found(Tokens(), plain)) == (None, None)
+    assert not tokens.forget(plain)
+    tokens.remember(Token("hf_plain"), plain)
+    assert (found(Tokens(), plain), found(Tokens(), MIRROR)) == ("hf_plain", "hf_mirror")
+    assert {host for _service, host in keychain.kept} == {"mirror.example", "http://mirror.example"}
+
+
+@pytest.mark.usefixtures("surroundings")
 @pytest.mark.parametrize("keychain", [PlainText, Locked])
 def test_without_a_keychain_it_is_kept_until_the_app_quits(keychain: type[Keychain]) -> None:
     """Nor is a file of plain text a keychain."""

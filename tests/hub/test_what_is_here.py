@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import StorageLockedError
+from rdchat.hub.downloads.download_record import discard, records_of
+from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.hub.hub_errors import HubError
 from tests.hub.downloading import (
     NAME,
     cached,
     check_whole,
     download,
+    random_bytes,
     small_files,
 )
 from tests.hub.hub_server import Fault, HubServer, sha256
@@ -67,6 +70,23 @@ def test_a_damaged_record_is_asked_for_anew(hub: HubServer) -> None:
     check_whole(folder, files)
 
 
+def test_two_gguf_files_of_a_model_are_left_and_given_up_apart(hub: HubServer) -> None:
+    files = {"a-Q4_0.gguf": random_bytes(300_000, 1), "a-Q8_0.gguf": random_bytes(400_000, 2)}
+    commit = hub.add(NAME, files)
+    for name in files:
+        hub.fault(name, Fault(cut=100_000), *[Fault(status=503)] * 4)
+        with pytest.raises(HubError):
+            download(gguf=name)
+    assert {record.gguf for record in records_of(cached())} == set(files)
+    with RepositoryLock(cached()):
+        discard(cached(), "main", "a-Q4_0.gguf")
+    (part,), (record,) = cached().work.glob("*.part"), cached().work.glob("download-*.json")
+    assert part.name == f"{sha256(files['a-Q8_0.gguf'])}.part"
+    record.rename(cached().work / f"download-{commit}.json")  # as an earlier rdchat named it
+    assert download(gguf="a-Q8_0.gguf")[1].fetched_bytes == 300_000
+    assert not list(cached().work.glob("download-*.json"))
+
+
 def test_a_snapshot_that_another_tool_began_is_completed(hub: HubServer, tmp_path: Path) -> None:
     """Links of it that lead elsewhere are replaced, and what they led to stays."""
     files = small_files()
@@ -102,6 +122,14 @@ with RepositoryLock(repository_of(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
+
+
+def test_a_lock_that_was_moved_aside_and_comes_back_holds_nobody_up(hub: HubServer, tmp_path: Path) -> None:
+    """As the trash does with it, while the process that deleted lives on."""
+    with RepositoryLock(cached()):
+        cached().folder.rename(tmp_path / "aside")
+    (tmp_path / "aside").rename(cached().folder)
+    assert (cached().work / "lock").read_bytes() == b""
 
 
 def test_one_process_writes_to_a_repository(hub: HubServer) -> None:

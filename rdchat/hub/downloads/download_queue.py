@@ -125,7 +125,7 @@ class DownloadQueue:
             task.cancel()
 
     def discard(self, request: DownloadRequest) -> None:
-        """Stop a download at once, and remove what all unfinished downloads of this model have left."""
+        """Stop a download at once, and remove what it has left; what other downloads of this model need stays."""
         self._discarded.add(request.id)
         if request.id in self._tasks:
             self.pause(request.id)
@@ -181,7 +181,7 @@ class DownloadQueue:
         try:
             repository = repository_of(request.repository)
             with RepositoryLock(repository) if repository.work.is_dir() else nullcontext():
-                discard(repository)
+                discard(repository, request.revision, request.gguf)
         except (RdchatError, OSError) as error:
             return _failed(request, standing, error)
         return DownloadProgress(

@@ -1,5 +1,6 @@
 """What was being fetched of a repository: kept from before the first byte until all is whole, to be resumed by."""
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -31,6 +32,10 @@ class DownloadRecord:
     files: RepositoryFiles
     gguf: str = ""
     checked: frozenset[str] = frozenset()
+
+    def is_of(self, revision: str, gguf: str) -> bool:
+        """Tell whether it is what goes on where this revision and this GGUF file are asked for."""
+        return revision in {self.files.revision, self.files.commit} and gguf == self.gguf
 
     def with_checked(self, digest: str) -> "DownloadRecord":
         return replace(self, checked=self.checked | {digest})
@@ -64,7 +69,8 @@ class DownloadRecord:
             "gguf": self.gguf,
             "checked": sorted(self.checked),
         }
-        write_json(_path(repository, files.commit), fields)
+        write_json(_path(repository, self), fields)
+        _remove_earlier(repository, self)
 
 
 def here_bytes(repository: CachedRepository, file: HubFile) -> int:
@@ -96,19 +102,33 @@ def unfinished_downloads() -> Iterator[tuple[CachedRepository, DownloadRecord]]:
             yield repository, record
 
 
-def remove_record(repository: CachedRepository, commit: str) -> None:
-    _path(repository, commit).unlink(missing_ok=True)
+def remove_record(repository: CachedRepository, record: DownloadRecord) -> None:
+    _path(repository, record).unlink(missing_ok=True)
+    _remove_earlier(repository, record)
 
 
-def discard(repository: CachedRepository) -> None:
-    """Remove all that unfinished downloads left; whole files that a snapshot uses stay. The caller holds the lock."""
+def discard(repository: CachedRepository, revision: str = "", gguf: str = "") -> None:
+    """Remove what an unfinished download left, or all of them; what a snapshot or another download needs stays.
+
+    The caller holds the lock.
+
+    Args:
+        repository: Whose.
+        revision: That was asked for; empty for all unfinished downloads.
+        gguf: The GGUF file that was asked for.
+    """
     used = {digest for commit in repository.commits() for digest in repository.blobs_of(commit).values()}
-    for record in records_of(repository):
+    records = records_of(repository)
+    given_up = [record for record in records if not revision or record.is_of(revision, gguf)]
+    wanted = {file.digest for record in records if record not in given_up for file in record.files.files}
+    for record in given_up:
         for file in record.files.files:
+            if file.digest in wanted:
+                continue
             PartialFile(repository.work, file).remove()
             if file.digest in record.checked - used:
                 (repository.blobs / file.digest).unlink(missing_ok=True)
-        remove_record(repository, record.files.commit)
+        remove_record(repository, record)
     if not used:
         remove_if_empty(repository)
 
@@ -126,8 +146,16 @@ def remove_if_empty(repository: CachedRepository) -> None:
         repository.folder.rmdir()
 
 
-def _path(repository: CachedRepository, commit: str) -> Path:
-    return repository.work / f"{_START}{commit}{_END}"
+def _path(repository: CachedRepository, record: DownloadRecord) -> Path:
+    name = f"-{hashlib.sha256(record.gguf.encode()).hexdigest()[:16]}" if record.gguf else ""
+    return repository.work / f"{_START}{record.files.commit}{name}{_END}"
+
+
+def _remove_earlier(repository: CachedRepository, record: DownloadRecord) -> None:
+    """Remove the record of a GGUF file that an earlier rdchat kept, as the only one of its commit."""
+    earlier = repository.work / f"{_START}{record.files.commit}{_END}"
+    if record.gguf and (found := _read(earlier)) and found.gguf == record.gguf:
+        earlier.unlink()
 
 
 def _read(path: Path) -> DownloadRecord | None:

@@ -122,13 +122,13 @@ class RepositoryDownload:
         snapshot = self._repository.snapshots / files.commit
         if not is_snapshot(self._repository, files):
             snapshot = make_snapshot(self._repository, files)
-        remove_record(self._repository, files.commit)
+        remove_record(self._repository, record)
         return snapshot
 
     async def _record(self) -> DownloadRecord:
         """Return the unfinished download that this one goes on with, or one of what the hub has now."""
         for record in records_of(self._repository):
-            if self._revision in {record.files.revision, record.files.commit} and record.gguf == self._gguf:
+            if record.is_of(self._revision, self._gguf):
                 return record
         self._standing.state = DownloadState.ASKING
         api = HubApi(self._access)

@@ -54,12 +54,8 @@ class RepositoryLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        try:
-            os.truncate(self._path, 0)
-        except OSError:
-            pass  # the folder was deleted meanwhile
-        finally:
-            self._lock.release()
+        self._lock.empty()  # wherever it is now: the trash gives it back with the folder
+        self._lock.release()
 
     def _refuse(self, holder: int | None) -> None:
         if holder is not None:

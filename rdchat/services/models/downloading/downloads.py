@@ -93,7 +93,7 @@ class Downloads(QObject):
         self._process.pause(download)
 
     def discard(self, download: str) -> None:
-        """Stop a download and remove all that unfinished downloads of this model have left; `removed` follows."""
+        """Stop a download and remove what it has left; `removed` follows."""
         self._process.discard(download)
 
     def clear(self, download: str) -> None:
@@ -172,7 +172,6 @@ class Downloads(QObject):
             return
         if progress.state is DownloadState.REMOVED:
             self._forget(progress.id)
-            self._empty_others(progress.repository)
             return
         if not progress.files:  # nothing is known yet of what was known before
             progress = replace(progress, files=before.files, commit=before.commit, left_out=before.left_out)
@@ -200,13 +199,6 @@ class Downloads(QObject):
         self._remember()
         self._set_disk_timer()
         self.removed.emit(download)
-
-    def _empty_others(self, repository: str) -> None:
-        """Show that with one unfinished download of a model the others of it have lost their bytes."""
-        for other in self.progress():
-            if other.repository == repository and other.state in (DownloadState.PAUSED, DownloadState.FAILED):
-                self._shown[other.id] = replace(other, files=())
-                self.progressed.emit(self._shown[other.id])
 
     def _known(self, repository: str, revision: str, gguf: str) -> DownloadProgress | None:
         wanted = (repository, revision, gguf)
