@@ -37,13 +37,15 @@ def plan_deletion(repository: CachedRepository, revision: str = "main") -> Delet
     Raises:
         ModelError: If there is no such model in the cache.
     """
-    commit = repository.commit_of(revision)
-    unfinished = bool(records_of(repository))
-    if not (repository.snapshots / commit).is_dir():
-        commit = ""
-    if not commit and not unfinished:
+    plan = _planned(repository, repository.commit_of(revision))
+    if not plan.commit and not plan.unfinished:
         raise ModelError(f"{repository.name} is not in the Hugging Face cache.", "`rdchat models list` shows what is.")
-    if not commit:
+    return plan
+
+
+def _planned(repository: CachedRepository, commit: str) -> DeletionPlan:
+    unfinished = bool(records_of(repository))
+    if not commit or not (repository.snapshots / commit).is_dir():
         return DeletionPlan(repository, "", (), 0, (), unfinished)
     references = repository.references()
     others = {other: repository.blobs_of(other) for other in repository.commits() if other != commit}
@@ -68,10 +70,14 @@ def delete(plan: DeletionPlan) -> TrashedModel | None:
         What can be restored; None where there was only an unfinished download.
 
     Raises:
+        ModelError: If something else would go by now, as the model was downloaded or deleted since it was planned.
         StorageLockedError: If the model is being downloaded.
         StorageError: If it cannot be moved.
     """
     with RepositoryLock(plan.repository):
+        now = _planned(plan.repository, plan.commit)
+        if (now.paths, now.unfinished) != (plan.paths, plan.unfinished):
+            raise ModelError(f"{plan.repository.name} has changed since you were asked.", "Delete it again.")
         trashed = move_to_trash(plan.repository.name, plan.repository.folder.parent, plan.paths) if plan.paths else None
         if plan.repository.work.is_dir():
             discard(plan.repository)

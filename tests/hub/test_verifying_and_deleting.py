@@ -157,6 +157,18 @@ def test_a_model_that_is_being_downloaded_is_not_deleted(hub: HubServer, folder:
     check_whole(folder, small_files())
 
 
+def test_what_came_after_the_question_is_not_deleted(hub: HubServer, folder: Path) -> None:
+    plan = plan_deletion(cached())
+    newer = small_files() | {"README.md": b"# Newer"}
+    hub.repositories[NAME].commits[NEWER] = newer
+    hub.repositories[NAME].branches["main"] = NEWER
+    other, _ = download()
+    with pytest.raises(ModelError, match="has changed since you were asked"):
+        delete(plan)
+    check_whole(folder, small_files())
+    check_whole(other, newer)
+
+
 DIE = """
 import os, pathlib, sys
 from rdchat.hub import trash
