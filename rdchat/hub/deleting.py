@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.errors import ModelError
+from rdchat.files.foreign_files import entries_of
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import discard, records_of
 from rdchat.hub.downloads.repository_lock import RepositoryLock
@@ -21,6 +22,7 @@ class DeletionPlan:
         freed_bytes: Of the blobs that go.
         sharing: Names of the other revisions that use some of its blobs, which stay.
         unfinished: Whether an unfinished download goes with it.
+        gguf: The file of which it is, where others of the snapshot stay; empty where all of it goes.
     """
 
     repository: CachedRepository
@@ -29,36 +31,56 @@ class DeletionPlan:
     freed_bytes: int
     sharing: tuple[str, ...]
     unfinished: bool
+    gguf: str = ""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return Path(self.gguf).stem if self.gguf else self.repository.name
 
 
-def plan_deletion(repository: CachedRepository, revision: str = "main") -> DeletionPlan:
+def plan_deletion(repository: CachedRepository, revision: str = "main", gguf: str = "") -> DeletionPlan:
     """Look what deleting would do; nothing is changed.
+
+    Args:
+        repository: Where it lies.
+        revision: A branch, tag or commit.
+        gguf: The GGUF file that is the model, each being one; while there are others, it goes alone.
 
     Raises:
         ModelError: If there is no such model in the cache.
     """
-    commit = repository.commit_of(revision)
-    unfinished = bool(records_of(repository))
-    if not (repository.snapshots / commit).is_dir():
-        commit = ""
-    if not commit and not unfinished:
+    plan = _planned(repository, repository.commit_of(revision), gguf)
+    if not plan.paths and not plan.unfinished:
         raise ModelError(f"{repository.name} is not in the Hugging Face cache.", "`rdchat models list` shows what is.")
-    if not commit:
+    return plan
+
+
+def _planned(repository: CachedRepository, commit: str, gguf: str) -> DeletionPlan:
+    unfinished = bool(records_of(repository))
+    if not commit or not (repository.snapshots / commit).is_dir():
         return DeletionPlan(repository, "", (), 0, (), unfinished)
     references = repository.references()
     others = {other: repository.blobs_of(other) for other in repository.commits() if other != commit}
-    own = set(repository.blobs_of(commit).values())
+    snapshot, blobs_here = repository.snapshots / commit, repository.blobs_of(commit)
+    alone = bool(gguf) and any(_is_gguf(path) and path.name != gguf for path in entries_of(snapshot))
+    own = {digest for name, digest in blobs_here.items() if not alone or name == gguf}
     kept = {digest for blobs in others.values() for digest in blobs.values()}
     sharing = tuple(
         ", ".join(references.get(other, [other])) for other, blobs in others.items() if own & set(blobs.values())
     )
+    if alone:
+        kept |= {digest for name, digest in blobs_here.items() if name != gguf}
     blobs = [repository.blobs / digest for digest in sorted(own - kept)]
     freed = sum(blob.stat().st_size for blob in blobs if blob.exists())
+    here = tuple(blob for blob in blobs if _is_there(blob))
+    if alone:
+        paths = (snapshot / gguf, *here) if _is_there(snapshot / gguf) else ()
+        return DeletionPlan(repository, commit, paths, freed, sharing, False, gguf)
     if not others and not unfinished:  # in one rename
         return DeletionPlan(repository, commit, (repository.folder,), freed, (), unfinished)
     named = [repository.reference(name) for name in references.get(commit, [])]
-    paths = (*named, repository.snapshots / commit, *(blob for blob in blobs if blob.is_symlink() or blob.exists()))
-    return DeletionPlan(repository, commit, paths, freed, sharing, unfinished)
+    return DeletionPlan(repository, commit, (*named, snapshot, *here), freed, sharing, unfinished)
 
 
 def delete(plan: DeletionPlan) -> TrashedModel | None:
@@ -68,11 +90,23 @@ def delete(plan: DeletionPlan) -> TrashedModel | None:
         What can be restored; None where there was only an unfinished download.
 
     Raises:
+        ModelError: If something else would go by now, as the model was downloaded or deleted since it was planned.
         StorageLockedError: If the model is being downloaded.
         StorageError: If it cannot be moved.
     """
     with RepositoryLock(plan.repository):
-        trashed = move_to_trash(plan.repository.name, plan.repository.folder.parent, plan.paths) if plan.paths else None
-        if plan.repository.work.is_dir():
+        now = _planned(plan.repository, plan.commit, plan.gguf)
+        if (now.paths, now.unfinished) != (plan.paths, plan.unfinished):
+            raise ModelError(f"{plan.name} has changed since you were asked.", "Delete it again.")
+        trashed = move_to_trash(plan.name, plan.repository.folder.parent, plan.paths) if plan.paths else None
+        if plan.unfinished and plan.repository.work.is_dir():
             discard(plan.repository)
     return trashed
+
+
+def _is_gguf(path: Path) -> bool:
+    return path.suffix.lower() == ".gguf"
+
+
+def _is_there(path: Path) -> bool:
+    return path.is_symlink() or path.exists()

@@ -159,6 +159,52 @@ def test_a_model_that_is_being_downloaded_is_not_deleted(hub: HubServer, folder:
     check_whole(folder, small_files())
 
 
+def test_what_came_after_the_question_is_not_deleted(hub: HubServer, folder: Path) -> None:
+    plan = plan_deletion(cached())
+    newer = small_files() | {"README.md": b"# Newer"}
+    hub.repositories[NAME].commits[NEWER] = newer
+    hub.repositories[NAME].branches["main"] = NEWER
+    other, _ = download()
+    with pytest.raises(ModelError, match="has changed since you were asked"):
+        delete(plan)
+    check_whole(folder, small_files())
+    check_whole(other, newer)
+
+
+def test_one_gguf_of_several_goes_alone(hub: HubServer) -> None:
+    files = {"a-Q4_0.gguf": random_bytes(2_000, 1), "a-Q8_0.gguf": random_bytes(3_000, 2), "config.json": b"{}"}
+    hub.add(NAME, files)
+    for gguf in ("a-Q4_0.gguf", "a-Q8_0.gguf"):
+        folder, _ = download(gguf=gguf)
+    plan = plan_deletion(cached(), gguf="a-Q8_0.gguf")
+    assert (plan.freed_bytes, plan.sharing, plan.name) == (3_000, (), "a-Q8_0")
+    trashed = delete(plan)
+    assert trashed is not None
+    check_whole(folder, {name: data for name, data in files.items() if name != "a-Q8_0.gguf"})
+    assert cached().commit_of("main") == folder.name
+    trash.restore(trashed)
+    check_whole(folder, files)
+    delete(plan)
+    with pytest.raises(ModelError, match="not in the Hugging Face cache"):
+        plan_deletion(cached(), gguf="a-Q8_0.gguf")
+    delete(plan_deletion(cached(), gguf="a-Q4_0.gguf"))  # the last one: nothing needs the rest
+    assert not cached().folder.exists()
+
+
+def test_an_unfinished_download_of_another_gguf_stays(hub: HubServer) -> None:
+    files = {"a-Q4_0.gguf": random_bytes(2_000, 1), "a-Q8_0.gguf": random_bytes(3_000, 2), "a-F16.gguf": b"f" * 4_000}
+    hub.add(NAME, files)
+    for gguf in ("a-Q4_0.gguf", "a-Q8_0.gguf"):
+        download(gguf=gguf)
+    hub.fault("a-F16.gguf", Fault(cut=9), *[Fault(status=503)] * 4)
+    with pytest.raises(HubError):
+        download(gguf="a-F16.gguf")
+    plan = plan_deletion(cached(), gguf="a-Q8_0.gguf")
+    assert not plan.unfinished
+    delete(plan)
+    assert [record.gguf for record in records_of(cached())] == ["a-F16.gguf"]
+
+
 DIE = """
 import os, pathlib, sys
 from rdchat.hub import trash

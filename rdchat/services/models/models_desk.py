@@ -76,6 +76,7 @@ class ModelsDesk(QObject):
         for happened in (slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self.memory.ask)
         self.here = HereRepositories(self)
+        self.removal.removed.connect(lambda removed: self.downloads.clear_deleted(removed.model.path))
         self.shelf = DrafterShelf(slot, drafting, preferences, self)
         self.hub_drafters = HubDrafters(self.tokens, self.downloads, self)
         self.hub_drafters.downloaded.connect(self.shelf.look)

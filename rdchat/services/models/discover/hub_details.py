@@ -34,6 +34,7 @@ class ModelDetails:
         gguf: The chosen one.
         here: Whether all of `files` is on this machine.
         older_here: Whether another version of it is.
+        loads: What the model slot takes for it: the hub id, or the path of the GGUF file; empty until that is known.
         asking: The hub is asked for facts and files.
         trouble: Why that was not answered.
         card: Its text, plain; None until it is known; empty where there is none.
@@ -50,6 +51,7 @@ class ModelDetails:
     gguf: str = ""
     here: bool = False
     older_here: bool = False
+    loads: str = ""
     asking: bool = True
     trouble: HubTrouble | None = None
     card: str | None = None
@@ -191,4 +193,6 @@ def _with_files(details: ModelDetails, hub_model: HubModel, gguf: str = "") -> M
     place = repository_of(details.repository)
     here = is_snapshot(place, fetched)
     older = not here and place.commit_of("main") not in {"", hub_model.commit}
-    return replace(details, files=fetched, ggufs=ggufs, gguf=gguf, here=here, older_here=older, problem="", hint="")
+    loads = str(place.snapshots / hub_model.commit / gguf) if gguf else details.repository
+    details = replace(details, files=fetched, ggufs=ggufs, gguf=gguf, problem="", hint="")
+    return replace(details, here=here, older_here=older, loads=loads)

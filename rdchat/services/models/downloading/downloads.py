@@ -3,6 +3,7 @@
 import logging
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 
@@ -119,9 +120,20 @@ class Downloads(QObject):
         """Return where each download stands, in the order in which they were begun."""
         return tuple(self._shown.values())
 
-    def last_of(self, repository: str) -> DownloadProgress | None:
-        """Return where the last download of a repository stands; None where there was none."""
-        return next((each for each in reversed(self.progress()) if each.repository == repository), None)
+    def last_of(self, repository: str, revision: str = "main", gguf: str = "") -> DownloadProgress | None:
+        """Return where the download of just that stands; None where there was none."""
+        return self._known(repository, revision, gguf)
+
+    def clear_deleted(self, model: Path) -> None:
+        """Show what was downloaded no longer, as it was deleted.
+
+        Args:
+            model: Its snapshot's folder, or the GGUF file in it.
+        """
+        for progress in self.progress():
+            folder = Path(progress.folder)
+            if model == folder or any(model == folder / file.name for file in progress.files):
+                self.clear(progress.id)
 
     def is_model(self, download: str) -> bool:
         """Tell whether it answers by itself once it is here."""

@@ -128,7 +128,8 @@ def _question(model: LibraryModel) -> RemovalQuestion:
         return RemovalQuestion(model, model.disk_bytes, (), shared_cache=True, can_be_undone=False)
     from rdchat.hub.deleting import plan_deletion  # noqa: PLC0415  slow to import
 
-    plan = plan_deletion(repository_of(model.repository), model.revision)
+    gguf = model.path.name if model.path.suffix.lower() == ".gguf" else ""
+    plan = plan_deletion(repository_of(model.repository), model.revision, gguf)
     return RemovalQuestion(model, plan.freed_bytes, plan.sharing, True, True, plan.unfinished, plan)
 
 

@@ -206,7 +206,9 @@ class DetailsView(QStackedWidget):
         self.download.setVisible(not model.problem)
         size = model.files.size if model.files else 0
         only = model.gguf if len(names) > 1 else ""
-        self.download.show_model(model.repository, only, size, here=model.here, older_here=model.older_here)
+        self.download.show_model(
+            model.repository, only, size, here=model.here, older_here=model.older_here, loads=model.loads
+        )
         self.download.button.setEnabled(model.files is not None)
 
     def _show_card(self, model: ModelDetails) -> None:

@@ -32,6 +32,7 @@ class DownloadBox(QWidget):
         self._downloads, self._slot = downloads, slot
         self._repository, self._gguf, self._size = "", "", 0
         self._here = self._older_here = False
+        self._loads = ""
         self.button = QPushButton("Download")
         self.button.setAutoDefault(False)
         self.load = QPushButton("Load")
@@ -60,11 +61,14 @@ class DownloadBox(QWidget):
         self.load.clicked.connect(self._load)
         self.more.clicked.connect(self.downloads_requested)
         downloads.progressed.connect(self._on_progress)
+        downloads.removed.connect(self._refresh)
         if slot is not None:
             for changed in (slot.load_started, slot.loaded, slot.failed):
                 changed.connect(self._refresh)
 
-    def show_model(self, repository: str, gguf: str, size: int, *, here: bool, older_here: bool = False) -> None:
+    def show_model(
+        self, repository: str, gguf: str, size: int, *, here: bool, older_here: bool = False, loads: str = ""
+    ) -> None:
         """Show what may be downloaded.
 
         Args:
@@ -73,15 +77,18 @@ class DownloadBox(QWidget):
             size: Bytes of it; 0 where nobody knows.
             here: Whether all of it is on this machine.
             older_here: Whether another version of it is.
+            loads: What the model slot takes for it; empty for the hub id.
         """
         self._repository, self._gguf, self._size = repository, gguf, size
-        self._here, self._older_here = here, older_here
+        self._here, self._older_here, self._loads = here, older_here, loads
         self.setEnabled(True)
         self._refresh()
 
     def _refresh(self) -> None:
-        progress = self._downloads.last_of(self._repository)
-        finished = self._here or (progress is not None and progress.state is DownloadState.FINISHED)
+        progress = self._downloads.last_of(self._repository, gguf=self._gguf)
+        if progress is not None and progress.state is DownloadState.FINISHED:
+            progress = None  # whether it is still here the disk says
+        finished = self._here
         going = progress is not None and not progress.state.has_ended and not finished
         size = f" {formatting.file_size(self._size)}" if self._size else ""
         newer = " the newer version," if self._older_here else ""
@@ -107,7 +114,7 @@ class DownloadBox(QWidget):
     @property
     def _model(self) -> str:
         """What the model slot takes for it."""
-        return self._repository
+        return self._loads or self._repository
 
     def _show_progress(self, progress: DownloadProgress) -> None:
         if progress.state is DownloadState.FAILED:
@@ -127,8 +134,8 @@ class DownloadBox(QWidget):
 
     def _on_progress(self, progress: DownloadProgress) -> None:
         if progress.repository == self._repository:
-            if progress.state is DownloadState.REMOVED:
-                self._here = False
+            if progress.state is DownloadState.FINISHED and progress.gguf == self._gguf and progress.revision == "main":
+                self._here = True  # until the disk was looked at
             self._refresh()
 
     def _start(self) -> None:

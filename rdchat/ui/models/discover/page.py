@@ -5,7 +5,6 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from rdchat.errors import RdchatError
-from rdchat.hub.downloads.download_progress import DownloadProgress
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.discover.hub_search import STEPS, HubQuery
@@ -117,7 +116,9 @@ class DiscoverPage(QWidget):
         desk.memory.changed.connect(self._judge_anew)
         desk.slot.loaded.connect(self._judge_anew)
         desk.here.changed.connect(self._show_all)
-        desk.downloads.finished.connect(self._on_finished)
+        desk.downloads.finished.connect(lambda progress: self._look_again(progress.repository))
+        desk.removal.removed.connect(lambda removed: self._look_again(removed.model.repository))
+        desk.removal.restored.connect(lambda _trashed: self._look_again())
 
     def open_model(self, repository: str) -> None:
         """Show a model, which the hub is asked for."""
@@ -242,7 +243,9 @@ class DiscoverPage(QWidget):
         suggestion = next((each for each in suggestions() if each.repository == model.repository), None)
         self.details.show_model(model, self._desk.machine, suggestion, self._desk.here.repositories)
 
-    def _on_finished(self, progress: DownloadProgress) -> None:
+    def _look_again(self, repository: str = "") -> None:
+        """See anew what is on this machine: of the model that is shown where it may be that one, or nobody knows."""
         self._desk.here.look()
-        if self._desk.details.model is not None and progress.repository == self._desk.details.model.repository:
+        shown = self._desk.details.model
+        if shown is not None and repository in {"", shown.repository}:
             self._desk.details.look_again()

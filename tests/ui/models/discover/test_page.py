@@ -14,6 +14,7 @@ from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.discover.page import DiscoverPage
 from tests.hub.downloading import small_files
 from tests.hub.hub_server import Fault, HubServer
+from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
 
 QWEN = "mlx-community/Qwen3-8B-4bit"  # on the list for newcomers, for 16 GB
@@ -251,6 +252,32 @@ def test_a_model_is_downloaded_in_place_and_loaded(
     qtbot.mouseClick(box.load, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: box.words.text() == "This model answers now.", timeout=WAIT_MS)
     assert chat.engine.loads[-1][0] == QWEN
+
+
+def test_of_several_ggufs_only_what_is_here_is_said_to_be(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models: ModelsWindow, chat: Chat
+) -> None:
+    chat.start()
+    hub.add("org/ggufs", {"a-Q4_0.gguf": b"4" * 2_000, "a-Q8_0.gguf": b"8" * 3_000})
+    page.open_model("org/ggufs")
+    wait_for_details(qtbot, page)
+    box, desk = page.details.download, page._desk
+    qtbot.mouseClick(box.button, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(box.load.isVisible, timeout=WAIT_MS)
+    desk.details.choose("a-Q8_0.gguf")
+    qtbot.waitUntil(lambda: box.button.isVisible() and box.button.text() == "Download 3 KB", timeout=WAIT_MS)
+    assert (box.words.text(), box.load.isVisible(), box.more.isVisible()) == ("", False, False)
+    desk.details.choose("a-Q4_0.gguf")
+    qtbot.waitUntil(box.load.isVisible, timeout=WAIT_MS)
+    qtbot.mouseClick(box.load, Qt.MouseButton.LeftButton)
+    (finished,) = desk.downloads.progress()
+    path = Path(finished.folder) / "a-Q4_0.gguf"
+    qtbot.waitUntil(lambda: bool(chat.engine.loads) and chat.engine.loads[-1][0] == str(path), timeout=WAIT_MS)
+    desk.removal.asked.connect(desk.removal.remove)
+    desk.removal.ask(library_model("a-Q4_0", path=path, repository="org/ggufs"))
+    qtbot.waitUntil(lambda: box.button.isVisible() and box.words.text() == "", timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: desk.here.repositories == frozenset())
+    assert desk.downloads.progress() == ()
 
 
 def test_a_failed_download_says_why_and_can_be_begun_anew(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
