@@ -86,14 +86,12 @@ class ChatController(QObject):
         self._store, self._engine = store, engine
         self._chat, self._storage = OpenChat(store), StorageWatch(self)
         self.desk = ConversationDesk(store, self._chat, self._storage, self)
-        self.preferences = SettingsControl(settings, self._storage, self)
+        preferences = self.preferences = SettingsControl(settings, self._storage, self)
         self.model_slot = ModelSlot(engine, settings.settings, self)
         self._recorder = ReplyRecorder(store, self)
         self.unsaved = UnsavedReplies(self._recorder, self.desk.title_of, store.path.parent)
         self.traces = TraceRecorder(store, self)
-        self.drafting = DraftControl(
-            engine, self.model_slot, lambda: self.preferences.settings, self.preferences.change, self
-        )
+        self.drafting = DraftControl(engine, self.model_slot, lambda: preferences.settings, preferences.change, self)
         self.time_ledger = TimeLedger(engine, self.drafting, self)
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
         self._writer = ReplyWriter(engine, self.model_slot, self.drafting, self._recorder, self.traces, parent=self)
@@ -118,7 +116,9 @@ class ChatController(QObject):
         self.model_slot.load_progressed.connect(self.load_progressed)
         self._engine.prefill_progressed.connect(self.prefill_progressed)
         self.model_slot.loaded.connect(self._on_loaded)
-        self.desk.conversation_opened.connect(self._show_last_statistics)
+        context = self.context
+        for follow in (self._show_last_statistics, context.meter.begin_anew, self.files.changed, context.stop):
+            self.desk.conversation_opened.connect(follow)
         self.desk.conversation_removed.connect(self._writer.stop)
         self._recorder.storage_failed.connect(self.storage_failed)
         self._recorder.storage_recovered.connect(self.storage_recovered)
@@ -131,15 +131,12 @@ class ChatController(QObject):
         changes = (self.message_added, self.message_changed, self.transcript_changed, self.preferences.changed)
         for changed in (*changes, self.desk.options_changed):
             changed.connect(self.context.meter.refresh)
-        self.desk.conversation_opened.connect(self.context.meter.begin_anew)
         self.text.transcript_changed.connect(self.transcript_changed)
         self.text.notice_raised.connect(self.notice_raised)
         self.files.changed.connect(self.context.meter.refresh)
-        self.desk.conversation_opened.connect(self.files.changed)
         self.context.cut_changed.connect(self.transcript_changed)
         self.context.reply_wanted.connect(self.continue_reply)
         self.context.notice_raised.connect(self.notice_raised)
-        self.desk.conversation_opened.connect(self.context.stop)
         self.context.chat_wanted.connect(self._go_on_anew)
 
     # What is to be shown
@@ -307,10 +304,8 @@ class ChatController(QObject):
         if continued:
             path = path[:]
             path.put(replace(path[-1], context_cut=None))  # what is written on is told
-        asked, thinking = self.asked_with, self._chat.thinking
-        self._writer.write(
-            asked.telling(path, reply), asked.sampling_of(reply), reply, continued=continued, thinking=thinking
-        )
+        told, sampling = self.asked_with.telling(path, reply), self.asked_with.sampling_of(reply)
+        self._writer.write(told, sampling, reply, continued=continued, thinking=self._chat.thinking)
 
     @Slot(str, str, object)
     def _go_on_anew(self, system_prompt: str, asked: str, files: list[tuple[AttachedFile, str]]) -> None:
