@@ -64,7 +64,6 @@ class Request:
         token: What `Authorization` held; empty where there was none.
         start: Of the range that was asked for; 0 without one.
         digest: Of the file whose bytes were asked for; empty for the API.
-        if_range: The header.
     """
 
     host: str
@@ -72,7 +71,6 @@ class Request:
     token: str
     start: int
     digest: str
-    if_range: str
 
 
 def is_large(name: str) -> bool:

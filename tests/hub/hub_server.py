@@ -136,7 +136,6 @@ class _Handler(BaseHTTPRequestHandler):
                 token,
                 int(asked[1]) if asked else 0,
                 digest,
-                self.headers.get("If-Range", ""),
             )
         )
 

@@ -144,9 +144,7 @@ class Transfer:
     def _headers(self, url: str, have: int) -> dict[str, str]:
         headers = {"Accept-Encoding": "identity", "User-Agent": f"rdchat/{__version__}"}
         if have:
-            headers["Range"] = f"bytes={have}-"
-            if (etag := self._partial.etag) and not etag.startswith("W/"):
-                headers["If-Range"] = etag
+            headers["Range"] = f"bytes={have}-"  # without If-Range: mirrors' ETags differ, and the digest is checked
         return headers | self._source.access.header_for(url)
 
     def _begin(self, response: httpx2.Response, have: int) -> None:
