@@ -108,6 +108,11 @@ def is_digest(text: str) -> bool:
     return bool(_DIGEST.fullmatch(text))
 
 
+def is_document(name: str) -> bool:
+    """Tell whether a file is for people to read, such as README and licence: no model needs it."""
+    return bool(_WORDS.fullmatch(name))
+
+
 def is_safe_name(name: str) -> bool:
     """Tell whether a file's name may become a path in a snapshot: at its top, or a chat template's."""
     last = name.removeprefix(_TEMPLATES)
@@ -159,9 +164,7 @@ def _is_known(name: str) -> bool:
     if name.lower().endswith(".gguf"):
         return bool(_GGUF_TYPE.search(name)) and not _NO_MODEL.search(name)
     return (
-        name.endswith((".safetensors", ".json", *_TOKENIZER_ENDINGS))
-        or name in _TOKENIZER_FILES
-        or bool(_WORDS.fullmatch(name))
+        name.endswith((".safetensors", ".json", *_TOKENIZER_ENDINGS)) or name in _TOKENIZER_FILES or is_document(name)
     )
 
 

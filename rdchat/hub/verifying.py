@@ -8,7 +8,7 @@ from rdchat.errors import ModelError, NetworkError
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.checksums import is_intact
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.known_files import HubFile
+from rdchat.hub.known_files import HubFile, is_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Verdict:
         name: The hub id.
         commit: Of the files that were looked at; empty for a folder that is not the hub's cache.
         intact: Files that have the hub's checksum.
-        damaged: Files that do not.
-        missing: Files that the hub has, rdchat would fetch, and are not here.
+        damaged: Files that do not; documents, such as README, are left out: other tools leave or edit them.
+        missing: Files that the hub has, rdchat would fetch, and are not here; without documents.
         astray: Links that lead out of the repository's own `blobs`.
         unknown: Files that the hub has no checksum for.
         hub_problem: Why the hub was not asked; then the names of the cache's blobs, which are checksums, were held
@@ -71,7 +71,7 @@ def verify_cached(
     except NetworkError as error:
         listed = {name: HubFile(name, _size(snapshot / name), digest) for name, digest in blobs.items()}
         wanted, problem = set(), error.message
-    missing = tuple(sorted(wanted - set(present)))
+    missing = tuple(sorted(name for name in wanted - set(present) if not is_document(name)))
     verdict = Verdict(repository.name, commit, missing=missing, astray=astray, hub_problem=problem)
     return _compared(verdict, snapshot, listed, on_bytes)
 
@@ -98,7 +98,7 @@ def _compared(verdict: Verdict, folder: Path, listed: dict[str, HubFile], on_byt
             unknown.append(name)
         elif is_intact(folder / name, listed[name].size, listed[name].digest, on_bytes):
             intact.append(name)
-        else:
+        elif not is_document(name):
             damaged.append(name)
     return replace(verdict, intact=tuple(intact), damaged=tuple(damaged), unknown=tuple(unknown))
 

@@ -119,7 +119,7 @@ def test_a_damaged_model_is_listed_as_such_and_verify_says_what_to_do(
     assert main(["models", "verify", NAME]) == 1
     out = capsys.readouterr().out
     assert "model.safetensors: damaged" in out
-    assert f"`rdchat models download {NAME}` fetches what is wrong." in out
+    assert f"`rdchat models download {NAME} --revision {folder.name}` fetches what is wrong." in out
     assert main(["models", "download", NAME]) == 0
     assert main(["models", "verify", NAME]) == 0
 

@@ -46,7 +46,7 @@ def test_whole_damaged_missing_and_astray_are_told_apart(hub: HubServer, folder:
     assert verdict.is_whole
     assert verdict.intact == tuple(sorted(small_files()))
     (folder / WEIGHTS).write_bytes(b"x" * len(small_files()[WEIGHTS]))
-    (folder / "README.md").unlink()
+    (folder / "tokenizer.json").unlink()
     (tmp_path / "other.json").write_bytes(small_files()["config.json"])
     (folder / "config.json").unlink()
     (folder / "config.json").symlink_to(tmp_path / "other.json")
@@ -55,13 +55,28 @@ def test_whole_damaged_missing_and_astray_are_told_apart(hub: HubServer, folder:
     assert not verdict.is_whole
     assert (verdict.damaged, verdict.missing, verdict.astray, verdict.unknown) == (
         (WEIGHTS,),
-        ("README.md",),
+        ("tokenizer.json",),
         ("config.json",),
         ("notes.txt",),
     )
     (folder / "notes.txt").unlink()
     check_whole(download()[0], small_files())
     assert verify(folder.name).is_whole
+
+
+def test_documents_that_are_not_here_or_were_edited_are_no_damage(hub: HubServer, folder: Path) -> None:
+    (folder / "README.md").write_text("mine")
+    assert verify(folder.name).is_whole
+    (folder / "README.md").unlink()
+    assert verify(folder.name).is_whole
+
+
+def test_a_copy_that_is_damaged_is_mended(hub: HubServer, folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    (folder / WEIGHTS).write_bytes(b"x" * len(small_files()[WEIGHTS]))
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to("/dev/null")
+    check_whole(download(revision=folder.name)[0], small_files())
 
 
 def test_without_a_hub_the_blobs_names_are_held_against_their_bytes(

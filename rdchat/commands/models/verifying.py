@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -79,4 +80,12 @@ def _print(verdict: "Verdict") -> None:
     if verdict.is_whole:
         print(f"{verdict.name}: {len(verdict.intact)} files have the hub's checksums.")
     else:
-        print(f"{verdict.name} is not whole. `rdchat models download {verdict.name}` fetches what is wrong.")
+        print(f"{verdict.name} is not whole. `{_repair(verdict)}` fetches what is wrong.")
+
+
+def _repair(verdict: "Verdict") -> str:
+    """Return the command that fetches just the version that was looked at."""
+    revision = f" --revision {verdict.commit}" if verdict.commit else ""
+    seen = (*verdict.damaged, *verdict.astray)
+    gguf = next((name for name in seen if name.lower().endswith(".gguf")), "")
+    return f"rdchat models download {verdict.name}{revision}" + (f" --file {shlex.quote(gguf)}" if gguf else "")

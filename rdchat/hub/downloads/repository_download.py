@@ -27,7 +27,7 @@ from rdchat.hub.downloads.download_record import (
 )
 from rdchat.hub.downloads.partial_file import PartialFile
 from rdchat.hub.downloads.repository_lock import RepositoryLock
-from rdchat.hub.downloads.snapshot import is_snapshot, make_snapshot
+from rdchat.hub.downloads.snapshot import make_snapshot
 from rdchat.hub.downloads.standing import Standing, restart_note
 from rdchat.hub.downloads.transfer import KEPT, Source, Transfer, TransferWatcher
 from rdchat.hub.endpoint import check_online
@@ -119,9 +119,7 @@ class RepositoryDownload:
             self._check_room(missing)
             self._standing.state = DownloadState.DOWNLOADING
             await self._fetch_all(record, missing)
-        snapshot = self._repository.snapshots / files.commit
-        if not is_snapshot(self._repository, files):
-            snapshot = make_snapshot(self._repository, files)
+        snapshot = make_snapshot(self._repository, files)  # also mends what leads elsewhere, or is another's copy
         remove_record(self._repository, record)
         return snapshot
 

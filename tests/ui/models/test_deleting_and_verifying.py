@@ -139,6 +139,36 @@ def test_a_model_is_verified_and_mended(qtbot: QtBot, page: InstalledPage, desk:
     qtbot.waitUntil(lambda: page.bar.status.text() == "Verified: 4 files have their checksums.")
 
 
+def test_a_repair_fetches_the_version_that_is_damaged(
+    qtbot: QtBot, hub: HubServer, page: InstalledPage, desk: ModelsDesk, downloaded: Path
+) -> None:
+    weights = downloaded / "model.safetensors"
+    weights.write_bytes(b"x" * 400_000)
+    page.bar.verify.click()
+    qtbot.waitUntil(lambda: page.bar.action.text() == "Repair")
+    hub.repositories[NAME].commits["f" * 40] = small_files() | {"model.safetensors": b"newer"}
+    hub.repositories[NAME].branches["main"] = "f" * 40
+    with qtbot.waitSignal(desk.downloads.finished, timeout=60_000):
+        page.bar.action.click()
+    assert weights.read_bytes() == small_files()["model.safetensors"]
+
+
+def test_of_several_ggufs_the_damaged_one_is_fetched(
+    qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, desk: ModelsDesk
+) -> None:
+    hub.add(NAME, {"a-Q4_0.gguf": b"4" * 2_000, "a-Q8_0.gguf": b"8" * 3_000})
+    path = download(gguf="a-Q8_0.gguf")[0] / "a-Q8_0.gguf"
+    machine.models.append(library_model("a-Q8_0", path=path, model=str(path), repository=NAME))
+    refresh(qtbot, desk)
+    pick(page, "a-Q8_0")
+    path.write_bytes(b"x" * 3_000)
+    page.bar.verify.click()
+    qtbot.waitUntil(lambda: page.bar.action.text() == "Repair")
+    with qtbot.waitSignal(desk.downloads.finished, timeout=20_000):
+        page.bar.action.click()
+    assert path.read_bytes() == b"8" * 3_000
+
+
 def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
     qtbot: QtBot, page: InstalledPage, desk: ModelsDesk, downloaded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

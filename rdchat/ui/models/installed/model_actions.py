@@ -1,5 +1,7 @@
 """What the buttons do with the model that is shown: load and unload, verify, reveal, delete and put back."""
 
+from dataclasses import replace
+
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
@@ -199,7 +201,9 @@ class ModelActions(QObject):
             words = f"{short_name(model)}: {words}"
         if not verdict.is_whole and model.repository:
             said = "What is wrong is fetched again: see the Downloads page."
-            self._bar.say(words, color, "Repair", lambda: self._download(model, said))
+            gguf = model.path.name if model.path.suffix.lower() == ".gguf" else model.gguf
+            damaged = replace(model, revision=verdict.commit or model.revision, gguf=gguf)  # main may be another by now
+            self._bar.say(words, color, "Repair", lambda: self._download(damaged, said))
         else:
             self._bar.say(words, color)
 
