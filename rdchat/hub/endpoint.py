@@ -52,8 +52,12 @@ def find_endpoint() -> Endpoint:
         InvalidSettingError: If `HF_ENDPOINT` is no address.
     """
     url = (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query or parts.fragment:
+    try:
+        parts = urlsplit(url)
+        named = parts.hostname if parts.port != 0 else None  # which both may raise
+    except ValueError:
+        named = None
+    if not named or parts.scheme not in {"http", "https"} or parts.username or parts.query or parts.fragment:
         raise InvalidSettingError(f"HF_ENDPOINT cannot be {url[:200]}.", f"Give an address as {DEFAULT_ENDPOINT} is.")
     return Endpoint(url)
 

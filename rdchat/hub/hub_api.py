@@ -162,7 +162,7 @@ class HubApi:
             raise self._refusal(error.response, repository, revision) from error
         except httpx2.TransportError as error:
             raise TemporaryHubError(f"{host} stopped answering.", "Check the network connection.") from error
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (httpx2.RequestError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(response := getattr(error, "response", None), httpx2.Response):
                 raise self._refusal(response, repository, revision) from error
             _LOG.info("The hub's answer was not understood", exc_info=True)

@@ -6,7 +6,7 @@ import httpx2
 
 from rdchat.hub.connections import tls_context
 from rdchat.hub.endpoint import find_endpoint
-from rdchat.hub.hub_errors import TemporaryHubError, UnreachableError
+from rdchat.hub.hub_errors import HubError, TemporaryHubError, UnreachableError
 
 _TIMEOUT = httpx2.Timeout(30.0, connect=15.0)
 
@@ -34,5 +34,11 @@ class HubClient(httpx2.Client):
 
 
 def make_client() -> HubClient:
-    """Return a client with limits of time."""
-    return HubClient(verify=tls_context(), follow_redirects=True, timeout=_TIMEOUT)
+    """Return a client with limits of time; raises HubError where the environment names a proxy that it cannot use."""
+    try:
+        return HubClient(verify=tls_context(), follow_redirects=True, timeout=_TIMEOUT)
+    except ImportError as error:
+        raise HubError(
+            "The proxy that the environment names speaks SOCKS, which rdchat does not.",
+            "Set HTTPS_PROXY to an HTTP proxy, and unset ALL_PROXY.",
+        ) from error
