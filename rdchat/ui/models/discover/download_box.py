@@ -88,19 +88,18 @@ class DownloadBox(QWidget):
         progress = self._downloads.last_of(self._repository, gguf=self._gguf)
         if progress is not None and progress.state is DownloadState.FINISHED:
             progress = None  # whether it is still here the disk says
-        finished = self._here
-        going = progress is not None and not progress.state.has_ended and not finished
+        going = progress is not None and not progress.state.has_ended and not self._here
         size = f" {formatting.file_size(self._size)}" if self._size else ""
         newer = " the newer version," if self._older_here else ""
         self.button.setText(
             f"Download{newer}{size}" if not (progress and progress.state is DownloadState.PAUSED) else "Resume"
         )
-        self.button.setVisible(not finished and not going)
+        self.button.setVisible(not self._here and not going)
         loaded = self._slot is not None and self._slot.chosen == self._model and not self._slot.failure
-        self.load.setVisible(finished and self._slot is not None and not loaded)
+        self.load.setVisible(self._here and self._slot is not None and not loaded)
         self.bar.setVisible(going)
-        self.more.setVisible(progress is not None and not finished)
-        if finished:
+        self.more.setVisible(progress is not None and not self._here)
+        if self._here:
             loading = self._slot is not None and self._slot.loading
             self._say(
                 "Loading…" if loaded and loading else "This model answers now." if loaded else "On this machine.",

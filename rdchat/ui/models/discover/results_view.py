@@ -93,9 +93,8 @@ class ResultsView(QListView):
 
     def show_rows(self, rows: Sequence[Row]) -> None:
         """Show these rows."""
-        self.setUniformItemSizes(
-            all(row.repository for row in rows)
-        )  # else each is asked for its height, anew each time
+        # else each is asked for its height, anew each time; headings are lower
+        self.setUniformItemSizes(all(row.repository for row in rows))
         self.rows.set_rows(rows)
 
     def select(self, repository: str) -> None:
