@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.chat.backup.backup_file import COUNTS, DATABASE, SETTINGS, BackupFacts, copy_database, damaged, unpack
+from rdchat.chat.storage.database import COMPANIONS
 from rdchat.chat.storage.file_check import is_special, refuse_surprises, why_unusable
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.storage.set_aside import set_aside
@@ -26,7 +27,6 @@ from rdchat.host import flush_to_disk
 
 _PREPARED, _DECIDED = "part-restore", "restore"
 _LABEL = "before-restore"
-_COMPANIONS = ("-wal", "-shm", "-journal")
 _REASONS = {
     "damaged": "{name} is damaged.",
     "newer": "{name} is from a newer version of rdchat.",
@@ -125,7 +125,7 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
         store.conversations()  # they can be read
     finally:
         store.close()
-    for ending in (".lock", *_COMPANIONS):
+    for ending in (".lock", *COMPANIONS):
         path.with_name(path.name + ending).unlink(missing_ok=True)
     if (folder / SETTINGS).exists() and not _is_json_object(folder / SETTINGS):
         raise damaged(source)
@@ -177,7 +177,7 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
     kept = Restored()
     try:
         if (folder / DATABASE).exists():
-            old = _keep(database, _COMPANIONS, _fold_log)
+            old = _keep(database, COMPANIONS, _fold_log)
             try:
                 (folder / DATABASE).rename(database)
             except OSError:

@@ -24,7 +24,7 @@ from rdchat.errors import StorageError, StorageFullError, StorageLockedError
 from rdchat.files.file_errors import file_error
 from rdchat.files.file_lock import FileLock
 
-_COMPANIONS = ("-wal", "-shm", "-journal")
+COMPANIONS = ("-wal", "-shm", "-journal")
 _CHECK_FOLDER = "Check the permissions of its folder."
 _WAIT_FOR_OTHERS_MS = 250  # another program, such as a backup, may read or write for a moment
 _LOG_PAGES = 1000  # SQLite's own limit, at which a commit writes the log back
@@ -198,7 +198,7 @@ class Database:
         return connection
 
     def _set_aside(self, reason: str) -> None:
-        self.notice = _notice(reason, set_aside(self.path, reason, _COMPANIONS))
+        self.notice = _notice(reason, set_aside(self.path, reason, COMPANIONS))
 
     def _keep_file(self) -> None:
         """Bring the file back if it was deleted or replaced: SQLite would go on writing into what nobody can open."""
@@ -211,7 +211,7 @@ class Database:
         if not self._lock.is_in_place():
             self._lock, lost = FileLock(self._lock_path), self._lock
             lost.release()
-        other = bring_back(self._connection, self.path, _COMPANIONS, self._log)
+        other = bring_back(self._connection, self.path, COMPANIONS, self._log)
         self._connection = _connect(self.path)
         _prepare(self._connection)
         self._file, self._log = file_id(self.path), file_id(self._log_path)

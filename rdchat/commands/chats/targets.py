@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from rdchat import paths
+from rdchat.chat.storage.database import COMPANIONS
 from rdchat.errors import InvalidSettingError
 
 
@@ -19,7 +20,7 @@ def refuse_loss(path: Path, *, force: bool) -> None:
         InvalidSettingError: If it is refused.
     """
     database = paths.database_path()
-    beside = [database.with_name(database.name + ending) for ending in ("-wal", "-shm", "-journal", ".lock")]
+    beside = [database.with_name(database.name + ending) for ending in (*COMPANIONS, ".lock")]
     own = {each.resolve() for each in (database, paths.settings_path(), *beside)}
     if path.resolve() in own:
         raise InvalidSettingError(f"{path} is a file that rdchat itself needs.", "Name another file.")
