@@ -51,10 +51,17 @@ class ChatOrganiser:
 
     # Conversations
 
-    def set_pinned(self, conversation_id: int, pinned: bool) -> None:
-        """Pin or unpin a conversation; a pin takes it out of the archive."""
+    def set_pinned(self, conversation_id: int, pinned: bool, at: float | None = None) -> None:
+        """Pin or unpin a conversation; a pin takes it out of the archive.
+
+        Args:
+            conversation_id: The conversation.
+            pinned: Whether it is pinned from now on.
+            at: When it was pinned, by which pinned ones are sorted; None is now.
+        """
         if pinned:
-            self._set("pinned_at = coalesce(pinned_at, ?), archived_at = NULL", self._clock(), conversation_id)
+            at = self._clock() if at is None else at
+            self._set("pinned_at = coalesce(pinned_at, ?), archived_at = NULL", at, conversation_id)
         else:
             self._set("pinned_at = NULL", conversation_id)
 

@@ -85,7 +85,7 @@ class ChatOrder(QObject):
         act = partial(self._organiser.set_pinned, chat.id)
 
         def undo() -> None:
-            act(not pinned)
+            act(not pinned, chat.pinned_at)
             if chat.archived:
                 self._organiser.set_archived(chat.id, archived=True)
 
@@ -113,7 +113,7 @@ class ChatOrder(QObject):
         def undo() -> None:
             self._organiser.move(chat.id, chat.folder_id if self.folder(chat.folder_id) else None)
             if chat.pinned_at is not None:
-                self._organiser.set_pinned(chat.id, pinned=True)
+                self._organiser.set_pinned(chat.id, True, chat.pinned_at)
             if chat.archived:
                 self._organiser.set_archived(chat.id, archived=True)
 
@@ -162,7 +162,7 @@ class ChatOrder(QObject):
         def undo() -> None:
             if chat is not None:
                 self._organiser.move(chat.id, chat.folder_id if self.folder(chat.folder_id) else None)
-                self._organiser.set_pinned(chat.id, chat.pinned_at is not None)
+                self._organiser.set_pinned(chat.id, chat.pinned_at is not None, chat.pinned_at)
             self._organiser.delete_folder(made[0].id)
 
         self._do("New folder", act, undo)

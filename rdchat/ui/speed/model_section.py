@@ -3,6 +3,7 @@
 from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
 
 from rdchat.inference.api.events import LoadProgress, ModelInfo, PrefillProgress
+from rdchat.services.context.summariser import SummaryProgress
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
@@ -52,6 +53,15 @@ class StatusLine(QWidget):
         self.state.setText(f"Reading the prompt {progress.processed:,} of {progress.total:,}")
         self.progress.setRange(0, max(progress.total, 1))
         self.progress.setValue(progress.processed)
+
+    def show_summary(self, progress: SummaryProgress) -> None:
+        """Show how far the model is with the summary of a chat."""
+        reading = not progress.written
+        read = f"Reading for a summary {progress.read:,} of {progress.to_read:,}"
+        self.state.setText(read if reading else "Writing a summary")
+        self.progress.setVisible(reading)
+        self.progress.setRange(0, progress.to_read)
+        self.progress.setValue(progress.read)
 
 
 class ModelSection(Section):

@@ -16,6 +16,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
+from rdchat.services.context.chat_context import ChatContext, Doing
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.labels import Ground, Separator
 from rdchat.ui.look.theme import LARGE, MEDIUM, PANEL_WIDTH, SMALL, TIGHT, Theme
@@ -57,9 +58,17 @@ class SpeedPanel(QScrollArea):
 
     ledger_requested = Signal()
 
-    def __init__(self, replies: Replies, *, drafting: DraftControl, preferences: SettingsControl, theme: Theme) -> None:
+    def __init__(
+        self,
+        replies: Replies,
+        *,
+        context: ChatContext,
+        drafting: DraftControl,
+        preferences: SettingsControl,
+        theme: Theme,
+    ) -> None:
         super().__init__()
-        self._replies, self._preferences, self._theme = replies, preferences, theme
+        self._replies, self._context, self._preferences, self._theme = replies, context, preferences, theme
         self._pending = Statistics()
         self._state = replies.state
         self.throttle = Throttle(self)
@@ -124,6 +133,8 @@ class SpeedPanel(QScrollArea):
         replies.prefill_progressed.connect(self.status.show_prefill)
         replies.statistics_changed.connect(self._note_statistics)
         replies.message_changed.connect(self._note_message)
+        self._context.summary_progressed.connect(self.status.show_summary)
+        self._context.changed.connect(self._show_state)
         self.throttle.due.connect(self._show_pending)
 
     def _show_state(self) -> None:
@@ -131,7 +142,8 @@ class SpeedPanel(QScrollArea):
         if state is EngineState.PREFILL and self._state is not state:
             self._begin(Statistics())  # another reply, or the same one again
         self._state = state
-        self.status.show_state(state)
+        if state is not EngineState.IDLE or self._context.doing is Doing.NOTHING:
+            self.status.show_state(state)
         self.model.show_model(state, model)
         self.memory.show_model(model)
 

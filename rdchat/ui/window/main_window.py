@@ -63,7 +63,11 @@ class MainWindow(QMainWindow):
         self.sidebar = Sidebar(controller.desk, theme)
         self.conversation = ConversationView(controller, theme, transcript)
         self.panel = SpeedPanel(
-            controller, drafting=controller.drafting, preferences=controller.preferences, theme=theme
+            controller,
+            context=controller.context,
+            drafting=controller.drafting,
+            preferences=controller.preferences,
+            theme=theme,
         )
         controller.desk.conversation_opened.connect(self.panel.show_last_reply)
         model = ModelButton(controller.model_slot, controller.preferences)

@@ -89,6 +89,31 @@ def test_undoing_the_pin_of_an_archived_chat_archives_it_again(window: Window) -
     assert (chat.archived, chat.pinned_at) == (True, None)
 
 
+def test_undoing_an_unpin_puts_the_chat_where_it_was(window: Window) -> None:
+    desk = window.controller.desk
+    for title in ("One", "Two"):
+        window.ask(title)
+        assert desk.conversation is not None
+        desk.order.set_pinned(desk.conversation, pinned=True)
+        desk.new_chat()
+
+    def pinned() -> list[str]:
+        chats = [chat for chat in window.store.conversations() if chat.pinned_at is not None]
+        return [chat.title for chat in sorted(chats, key=lambda chat: chat.pinned_at or 0.0)]
+
+    assert pinned() == ["One", "Two"]
+    one = next(chat for chat in window.store.conversations() if chat.title == "One")
+    desk.order.set_pinned(one, pinned=False)
+    desk.undo()
+    assert pinned() == ["One", "Two"]
+    desk.order.move(one, None)
+    desk.undo()
+    assert pinned() == ["One", "Two"]
+    desk.order.create_folder("Folder", chat=one)
+    desk.undo()
+    assert pinned() == ["One", "Two"]
+
+
 def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
     """Each slice lets the event loop turn; what is being copied is shown nowhere."""
     desk, store = window.controller.desk, window.store

@@ -130,10 +130,14 @@ def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat
     assert busy.accessibleName() == "The model is summarising the oldest turns…"
     qtbot.waitUntil(lambda: busy.progress.text() == "Part 1 of 2: 8 of 8 tokens read")
     assert busy.progress.isVisible()
+    assert window.panel.status.state.text() == "Reading for a summary 8 of 8"
+    chat.controller.context.meter.changed.emit()  # the state is shown anew, and the summary is still being written
+    assert window.panel.status.state.text() != "Idle"
     busy.show_progress(SummaryProgress(1, 1, 8, 8, 1))
     assert busy.progress.text() == "1 token written"
     press(qtbot, busy.stop)
     assert shown(qtbot, window, chat).leave_out.isVisible()
+    assert window.panel.status.state.text() == "Idle"
 
 
 def test_a_new_chat_takes_along_what_is_typed(

@@ -33,7 +33,13 @@ _STATISTICS = Statistics(
 def _panel(chat: Chat, theme: Theme) -> SpeedPanel:
     """A panel as the window builds it."""
     controller = chat.controller
-    panel = SpeedPanel(controller, drafting=controller.drafting, preferences=controller.preferences, theme=theme)
+    panel = SpeedPanel(
+        controller,
+        context=controller.context,
+        drafting=controller.drafting,
+        preferences=controller.preferences,
+        theme=theme,
+    )
     controller.desk.conversation_opened.connect(panel.show_last_reply)
     return panel
 
