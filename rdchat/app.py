@@ -65,12 +65,12 @@ class App:
     ) -> None:
         self._store = store
         theme = Theme(qt, settings.settings.text_size)
-        transcript = TranscriptView(theme)
         self._garbage = GarbageCollector()
         engine = EngineClient(engine_factory, host.keep_awake)
         engine.model_loaded.connect(self._garbage.spare_what_is_there)
         try:
             self.controller = ChatController(store, settings, engine)
+            transcript = TranscriptView(theme, unsent=self.controller.desk.unsent)
             sources = ModelSources(library_models, machine_memory, fitting_drafters, problem_of_model)
             self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = InstalledModels(installed_models)

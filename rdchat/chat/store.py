@@ -45,6 +45,7 @@ from rdchat.chat.storage.rows import (
 )
 from rdchat.chat.storage.search import search_condition
 from rdchat.chat.titles import NEW_CHAT, tidy_title
+from rdchat.chat.unsent_texts import UnsentTexts
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
@@ -74,6 +75,7 @@ class ConversationStore:
         self.organiser = ChatOrganiser(database, clock)
         self.message_bin = MessageBin(database, clock)
         self.places = ReadingPlaces(database)
+        self.unsent = UnsentTexts(database)
         try:
             self._tidy_up()
         except (StorageFullError, StorageLockedError):

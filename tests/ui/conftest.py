@@ -90,7 +90,7 @@ def sources() -> ModelSources:
 @pytest.fixture
 def window(qtbot: QtBot, theme: Theme, chat: Chat, sources: ModelSources) -> MainWindow:
     """The whole window, shown, with nothing loaded yet."""
-    window = MainWindow(chat.controller, theme, TranscriptView(theme), sources)
+    window = MainWindow(chat.controller, theme, TranscriptView(theme, unsent=chat.controller.desk.unsent), sources)
     qtbot.addWidget(window)
     window.resize(1200, 800)
     window.show()

@@ -254,6 +254,18 @@ END;
 INSERT INTO summaries_index (summaries_index) VALUES ('rebuild');
 """
 
+# What was typed and neither sent nor saved: of a message's editor, or of a chat's field, where there is no message; of a
+# new chat's field, where there is no chat either.
+_VERSION_13 = """
+CREATE TABLE unsent_texts (
+    conversation_id INTEGER REFERENCES conversations (id) ON DELETE CASCADE,
+    message_id INTEGER REFERENCES messages (id) ON DELETE CASCADE,
+    text TEXT NOT NULL
+) STRICT;
+CREATE INDEX unsent_texts_of_chat ON unsent_texts (conversation_id);
+CREATE INDEX unsent_texts_of_message ON unsent_texts (message_id);
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _VERSION_1,
     _VERSION_2,
@@ -267,6 +279,7 @@ MIGRATIONS: tuple[str, ...] = (
     _VERSION_10,
     _VERSION_11,
     _VERSION_12,
+    _VERSION_13,
 )
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 

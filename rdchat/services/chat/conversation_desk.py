@@ -13,6 +13,7 @@ from rdchat.services.chat.conversation_list import ConversationList
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.reader_memory import ReaderMemory
 from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.services.order.chat_order import ChatOrder, Place, named
 from rdchat.services.order.chat_search import ChatSearch
 
@@ -30,6 +31,7 @@ class ConversationDesk(QObject):
         order: Pins, folders, the archive, the bin, and undoing.
         finder: Searches.
         reader: Where the person was reading in each chat.
+        unsent: What was typed and neither sent nor saved.
     """
 
     conversations_changed = Signal()
@@ -47,6 +49,7 @@ class ConversationDesk(QObject):
         self.order = ChatOrder(store, storage, self)
         self.finder = ChatSearch(store.path, self)
         self.reader = ReaderMemory(store, self)
+        self.unsent = UnsentMemory(store.unsent, self)
         self._list = ConversationList(store, self.order)
         self.order.changed.connect(self.refresh)
         self.finder.answered.connect(self._on_answered)
@@ -61,6 +64,7 @@ class ConversationDesk(QObject):
         """End what goes on behind the window."""
         self.finder.close()
         self.order.close()
+        self.unsent.store()
 
     def conversations(self) -> list[Conversation]:
         """The conversations that the search leaves, newest first."""

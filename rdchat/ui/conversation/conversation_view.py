@@ -38,8 +38,7 @@ class ConversationView(Ground):
         self._read_despite: Failure | None = None  # the person reads on although this model did not load
         self._outgrown: tuple[Outgrown | None, Doing] | None = None  # as the banner says it
         self._put_away = False  # the banner was closed by hand
-        self._drafts: dict[int | None, str] = {}
-        self._draft_of: int | None = None
+        self._typed_for: int | None = None  # the chat that the field is of
         self._offered: Step | None = None  # to be undone
         self.transcript = transcript
         self.welcome = WelcomeView(theme)
@@ -105,7 +104,7 @@ class ConversationView(Ground):
     def _connect_commands(self) -> None:
         controller = self._controller
         self.composer.submitted.connect(controller.send)
-        self.composer.field.textChanged.connect(lambda: controller.context.meter.set_typed(self.composer.text))
+        self.composer.field.textChanged.connect(self._note_typed)
         controller.context.meter.changed.connect(lambda: self.composer.meter.show_use(controller.context.meter.use))
         controller.context.changed.connect(self._show_outgrown)
         controller.context.summary_progressed.connect(self._show_summary_progress)
@@ -131,19 +130,23 @@ class ConversationView(Ground):
 
     def _show_conversation(self) -> None:
         conversation = self._controller.desk.conversation
-        self._drafts[self._draft_of] = self.composer.text
-        self._draft_of = conversation.id if conversation else None
-        self.composer.set_text(self._drafts.pop(self._draft_of, ""))
+        self._typed_for = conversation.id if conversation else None
+        self.composer.set_text(self._controller.desk.unsent.text(self._typed_for))
         self._read_despite = self._controller.model_slot.failure if self._controller.messages else None
         self._show_messages()
         self._find_searched()
 
     def _begin_anew(self) -> None:
-        """Keep what is typed for a new chat, and no other draft: the store is another one now."""
-        self.composer.set_text(self.composer.text or self._drafts.get(None, ""))
-        self._drafts, self._draft_of = {}, None
+        """Keep what is typed for a new chat, and nothing else: the store is another one now."""
         with QSignalBlocker(self.transcript):  # where the reader was in the old chat is no place in a new one
             self.transcript.set_messages(())
+        self._controller.desk.unsent.begin_anew(self.composer.text)
+        self._typed_for = None
+
+    def _note_typed(self) -> None:
+        typed = self.composer.text
+        self._controller.context.meter.set_typed(typed)
+        self._controller.desk.unsent.keep(self._typed_for, None, typed)
 
     def _find_searched(self) -> None:
         """Look in the open chat for what is searched for in all of them."""
@@ -161,7 +164,10 @@ class ConversationView(Ground):
         self.find_bar.show_chat(chat.id if chat else None, messages.ids)
 
     def _add_message(self, message: Message) -> None:
-        self._draft_of = message.conversation_id  # a new chat becomes a conversation with its first message
+        if self._typed_for is None:  # a new chat becomes a conversation with its first message
+            self._controller.desk.unsent.keep(None, None, "")
+            self._typed_for = message.conversation_id
+            self._note_typed()
         self._show_page()
         self.transcript.add_message(message)
         self._show_in_find_bar()

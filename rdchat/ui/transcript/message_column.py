@@ -1,6 +1,7 @@
 """The widgets of the messages shown, one below the other in a scroll area."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from PySide6.QtCore import QPoint, QRect, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPalette, QResizeEvent
@@ -8,6 +9,7 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from rdchat.chat.conversation import Message
 from rdchat.chat.reading_places import ReadingPlace
+from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.cut_mark import CutMark
 from rdchat.ui.transcript.markdown.text_body import TextBody
@@ -24,15 +26,17 @@ class MessageColumn(QScrollArea):
     start_requested = Signal()
     end_requested = Signal()
 
-    def __init__(self, make: Callable[[Message, QWidget], MessageWidget], theme: Theme, parent: QWidget) -> None:
+    def __init__(
+        self, make: Callable[[Message, QWidget], MessageWidget], unsent: UnsentMemory, theme: Theme, parent: QWidget
+    ) -> None:
         super().__init__(parent)
         self._make = make
+        self._unsent = unsent
         self._theme = theme
         self._follows = True
         self._placing = False
         self._column = QWidget(self)
         self._widgets: dict[int, MessageWidget] = {}  # in the order of the messages
-        self._edits: dict[tuple[int, float | None], str] = {}  # of messages without a widget, by id and date
         self._mark: CutMark | None = None
         self._marked: int | None = None  # the message above it
         self.setWidget(self._column)
@@ -62,8 +66,6 @@ class MessageColumn(QScrollArea):
         for message in messages:
             self._widgets[message.id] = old.pop(message.id) if message.id in old else self._add(message)
         for widget in old.values():
-            if (edited := widget.edited_text) is not None:
-                self._edits[_key(widget.message)] = edited
             widget.hide()
             widget.deleteLater()
         for message in messages:
@@ -83,8 +85,9 @@ class MessageColumn(QScrollArea):
     def _add(self, message: Message) -> MessageWidget:
         widget = self._make(message, self._column)
         widget.caret_moved.connect(lambda rect: self._show_caret(widget, rect))
-        if (edited := self._edits.pop(_key(message), None)) is not None:
+        if edited := self._unsent.text(message.conversation_id, message.id):
             widget.resume_edit(edited)
+        widget.edited.connect(partial(self._unsent.keep, message.conversation_id, message.id))
         return widget
 
     def set_mark(self, message_id: int | None, mark: CutMark | None) -> None:
@@ -264,8 +267,3 @@ class MessageColumn(QScrollArea):
             self.end_requested.emit()
         else:
             super().keyPressEvent(event)
-
-
-def _key(message: Message) -> tuple[int, float | None]:
-    """Return what tells a message from all others, those of a restored store too, which may have the same id."""
-    return message.id, message.created_at

@@ -24,6 +24,7 @@ class MessageEditor(QWidget):
     submitted = Signal(str)
     cancelled = Signal()
     height_changed = Signal()
+    changed = Signal(str)  # the text
 
     def __init__(self, text: str, theme: Theme, parent: QWidget | None = None, *, of_reply: bool = False) -> None:
         super().__init__(parent)
@@ -67,6 +68,7 @@ class MessageEditor(QWidget):
     def _text_changed(self) -> None:
         self._save.setEnabled(bool(self._edit.toPlainText().strip()))
         self._grow()
+        self.changed.emit(self.text)
 
     def _grow(self) -> None:
         if self._fit():

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.search_words import WordMatcher
+from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.copying.clipboard import CopyForm, TextCopy, copy_blocks
@@ -34,6 +35,7 @@ class MessageWidget(QWidget):
     height_changed = Signal()
     work_added = Signal()
     caret_moved = Signal(QRect)  # in this widget
+    edited = Signal(str)  # what stands in its editor; empty where that was closed
 
     def __init__(self, message: Message, body: TextBody, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -109,11 +111,38 @@ class MessageWidget(QWidget):
             action.setEnabled(self.message.status is not MessageStatus.STREAMING)
         return [above, compare, branch, delete]
 
+    # --- being edited
+
     def open_editor(self, text: str) -> MessageEditor:
         """Show an editor of this text in the message's place, and return it."""
-        raise NotImplementedError
+        editor = self._editor = MessageEditor(text, self.theme, self, of_reply=self.message.role is Role.ASSISTANT)
+        editor.submitted.connect(self._submit)
+        editor.cancelled.connect(self._close_editor)
+        editor.height_changed.connect(self.height_changed)
+        editor.changed.connect(self.edited)
+        self._show_parts()
+        self.height_changed.emit()
+        editor.show()
+        self.edited.emit(text)
+        return editor
 
-    # --- being edited
+    def _submit(self, text: str) -> None:
+        self._close_editor()
+        self.edit_submitted.emit(self.message.id, text)
+
+    def _close_editor(self) -> None:
+        if self._editor:
+            self._editor.hide()
+            self._editor.deleteLater()
+            self._editor = None
+            self.edited.emit("")
+            self._show_parts()
+            self.height_changed.emit()
+            self.body.setFocus()
+
+    def _show_parts(self) -> None:
+        """Show the editor, or what it stands in the place of."""
+        raise NotImplementedError
 
     @property
     def edited_text(self) -> str | None:

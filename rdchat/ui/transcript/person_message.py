@@ -10,7 +10,6 @@ from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import PlainParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
-from rdchat.ui.transcript.message_editor import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 _WIDEST = 0.82  # of the column
@@ -73,34 +72,12 @@ class PersonMessage(MessageWidget):
         if self._editor is None:
             self.open_editor(self.message.text).setFocus()
 
-    def open_editor(self, text: str) -> MessageEditor:
-        self._editor = MessageEditor(text, self.theme, self)
-        self._editor.submitted.connect(self._submit)
-        self._editor.cancelled.connect(self._close_editor)
-        self._editor.height_changed.connect(self.height_changed)
-        self._show_parts()
-        self._editor.show()
-        return self._editor
-
-    def _submit(self, text: str) -> None:
-        self._close_editor()
-        self.edit_submitted.emit(self.message.id, text)
-
-    def _close_editor(self) -> None:
-        if self._editor:
-            self._editor.hide()
-            self._editor.deleteLater()
-            self._editor = None
-            self._show_parts()
-            self.body.setFocus()
-
     def _show_parts(self) -> None:
         reading = self._editor is None
         self.body.setVisible(reading)
         self.actions_row.setVisible(reading)
         self.more.setVisible(reading and self.body.hidden_characters > 0)
         self.update()
-        self.height_changed.emit()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         if self._editor is None:

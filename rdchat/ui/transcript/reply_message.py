@@ -10,7 +10,6 @@ from rdchat.ui.transcript.endings import Ending, Remedy, ending
 from rdchat.ui.transcript.markdown.code_highlighter import LexerLibrary
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
-from rdchat.ui.transcript.message_editor import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.status_line import StatusLine
 from rdchat.ui.transcript.thought_box import ThoughtBox
@@ -136,29 +135,11 @@ class ReplyMessage(MessageWidget):
         if self._editor is None:
             self.open_editor(self.copied_text().strip("\n")).setFocus()
 
-    def open_editor(self, text: str) -> MessageEditor:
-        self._editor = MessageEditor(text, self.theme, self, of_reply=True)
-        self._editor.submitted.connect(self._submit)
-        self._editor.cancelled.connect(self._close_editor)
-        self._editor.height_changed.connect(self.height_changed)
-        self._show_parts()
-        self.height_changed.emit()
-        self._editor.show()
-        return self._editor
-
     def _submit(self, text: str) -> None:
-        self._close_editor()
-        if text != self.copied_text().strip("\n"):
-            self.edit_submitted.emit(self.message.id, text)
-
-    def _close_editor(self) -> None:
-        if self._editor:
-            self._editor.hide()
-            self._editor.deleteLater()
-            self._editor = None
-            self._show_parts()
-            self.height_changed.emit()
-            self.body.setFocus()
+        if text == self.copied_text().strip("\n"):
+            self._close_editor()
+        else:
+            super()._submit(text)
 
     def _show_parts(self) -> None:
         reading = self._editor is None

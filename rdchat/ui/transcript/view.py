@@ -15,6 +15,7 @@ from rdchat.chat.reading_places import ReadingPlace
 from rdchat.chat.search_words import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
+from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.look.buttons import JumpButton
 from rdchat.ui.look.theme import MEDIUM, Theme
 from rdchat.ui.transcript.copying.markdown_text import as_markdown
@@ -55,7 +56,7 @@ class TranscriptView(QWidget):
     reading_failed = Signal(StorageError)  # messages that were to come into view
     reader_moved = Signal(int, object)  # a conversation's id, and the `ReadingPlace` in it or None for its end
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme, parent: QWidget | None = None, unsent: UnsentMemory | None = None) -> None:
         super().__init__(parent)
         self._theme = theme
         self._library = LexerLibrary()
@@ -64,7 +65,7 @@ class TranscriptView(QWidget):
         self._window = MessageWindow()
         self._drawn_at, self._pause = 0.0, _FRAME_S
         self._cut: Message | None = None  # the last message that the model is not told
-        self._column = MessageColumn(self._make_widget, theme, self)
+        self._column = MessageColumn(self._make_widget, unsent or UnsentMemory(), theme, self)
         self._hits = HitWalk(self._column)
         self._jump = JumpButton(theme, self)
         self._jump.hide()
@@ -320,8 +321,7 @@ class TranscriptView(QWidget):
 
     def _draw_pending(self, deadline: float, only_in_view: bool = False) -> Work:
         """Draw until the deadline, what is in view first; return what is left to do."""
-        left = Work.NONE
-        drawn = False
+        left, drawn = Work.NONE, False
         for widget in self._column.in_order_of_need():
             if not widget.work or (only_in_view and not self._column.is_in_view(widget)):
                 continue

@@ -116,14 +116,6 @@ def test_an_edit_is_kept_where_the_reader_goes_elsewhere(qtbot: QtBot, show: Sho
     assert widget_of(view, message_id).edited_text is None, "it was given up"
 
 
-def test_an_edit_is_not_that_of_a_restored_message_with_the_same_id(show: Show) -> None:
-    view = show(dialogue(1))
-    widget_of(view, 1).edit()
-    view.set_messages([])
-    view.set_messages([replace(message, created_at=1.0) for message in dialogue(1)])
-    assert widget_of(view, 1).edited_text is None
-
-
 def test_figures_of_an_edited_reply_are_those_of_what_was_written_on() -> None:
     message = reply(2, "Mine and more", edited=True)
     assert summary(message) == ["edited"]

@@ -1,0 +1,31 @@
+from pathlib import Path
+
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.requests import Role
+
+
+def test_what_was_typed_is_kept_over_a_restart_and_goes_with_its_place(tmp_path: Path) -> None:
+    store = ConversationStore.open(tmp_path / "chats.db")
+    chat, other = store.create_conversation("One"), store.create_conversation("Two")
+    message = store.add_message(chat.id, None, Role.USER, "Hello")
+    store.unsent.keep(None, None, "a new chat")
+    store.unsent.keep(chat.id, None, "typed")
+    store.unsent.keep(chat.id, None, "typed on\0\ud800")
+    store.unsent.keep(chat.id, message.id, "edited")
+    store.unsent.keep(other.id, None, "for the other")
+    store.unsent.keep(other.id + 1, None, "for none")
+    store.unsent.keep(chat.id, message.id + 1, "of none")
+    store.close()
+    store = ConversationStore.open(tmp_path / "chats.db")
+    assert store.unsent.of_chat(None) == {None: "a new chat"}
+    assert store.unsent.of_chat(chat.id) == {None: "typed on\0?", message.id: "edited"}
+    assert store.unsent.of_chat(other.id + 1) == {}
+    store.unsent.keep(None, None, "")
+    assert store.unsent.of_chat(None) == {}
+    store.delete_conversation(chat.id)
+    store.organiser.erase_later([chat.id])
+    for _ in store.organiser.erasing(frozenset()):
+        pass
+    assert store.unsent.of_chat(chat.id) == {}
+    assert store.unsent.of_chat(other.id) == {None: "for the other"}
+    store.close()

@@ -1,0 +1,138 @@
+"""What is typed and neither sent nor saved is there again after the app was closed, or another store was opened."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QCoreApplication, QEvent, Qt
+from PySide6.QtWidgets import QPlainTextEdit
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import Message
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.requests import Role
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.message_widget import MessageWidget
+from rdchat.ui.window.main_window import MainWindow
+from tests.services.fakes import ScriptedEngine
+
+
+class App:
+    """Begins and ends the app's window over one store."""
+
+    def __init__(self, theme: Theme, folder: Path) -> None:
+        self._theme, self._folder = theme, folder
+
+    @contextmanager
+    def running(self) -> Iterator[tuple[MainWindow, ChatController]]:
+        store = ConversationStore.open(self._folder / "chats.db")
+        settings = SettingsStore(self._folder / "settings.json")
+        with ExitStack() as ends:
+            ends.callback(store.close)
+            controller = ChatController(store, settings, EngineClient(ScriptedEngine, nullcontext))
+            ends.callback(controller.close)
+            view = TranscriptView(self._theme, unsent=controller.desk.unsent)
+            window = MainWindow(controller, self._theme, view)
+            ends.callback(_end, window)
+            window.show()
+            controller.start()
+            yield window, controller
+
+
+def _end(window: MainWindow) -> None:
+    window.close()
+    window.deleteLater()
+    QCoreApplication.sendPostedEvents(window, QEvent.Type.DeferredDelete.value)
+
+
+@pytest.fixture
+def app(theme: Theme, tmp_path: Path) -> App:
+    return App(theme, tmp_path)
+
+
+@pytest.fixture
+def messages(tmp_path: Path) -> list[Message]:
+    """A question and its reply, in the store."""
+    store = ConversationStore.open(tmp_path / "chats.db")
+    chat = store.create_conversation("One")
+    question = store.add_message(chat.id, None, Role.USER, "One?")
+    reply = store.add_message(chat.id, question.id, Role.ASSISTANT, "One.")
+    store.close()
+    return [question, reply]
+
+
+def widget_of(window: MainWindow, message: Message) -> MessageWidget:
+    return next(each for each in window.findChildren(MessageWidget) if each.message.id == message.id)
+
+
+def editor_of(window: MainWindow, message: Message) -> QPlainTextEdit:
+    (editor,) = widget_of(window, message).findChildren(QPlainTextEdit)
+    return editor
+
+
+def test_fields_and_editors_come_back(qtbot: QtBot, app: App, messages: list[Message]) -> None:
+    with app.running() as (window, controller):
+        window.conversation.composer.set_text("And two?")
+        for message in messages:
+            widget_of(window, message).edit()
+            editor_of(window, message).setPlainText(f"{message.text} And a half")
+        controller.desk.new_chat()
+        window.conversation.composer.set_text("Something else")
+    with app.running() as (window, controller):
+        assert window.conversation.composer.text == "And two?"
+        for message in messages:
+            assert widget_of(window, message).edited_text == f"{message.text} And a half"
+        qtbot.keyClick(editor_of(window, messages[1]), Qt.Key.Key_Escape)
+        window.conversation.composer.set_text("")
+        controller.desk.new_chat()
+        assert window.conversation.composer.text == "Something else"
+    with app.running() as (window, controller):
+        assert window.conversation.composer.text == ""
+        assert [widget_of(window, message).edited_text for message in messages] == ["One? And a half", None]
+
+
+def test_what_is_sent_or_saved_does_not_come_back(qtbot: QtBot, app: App, messages: list[Message]) -> None:
+    with app.running() as (window, controller):
+        widget_of(window, messages[1]).edit()
+        editor_of(window, messages[1]).setPlainText("Mine.")
+        qtbot.keyClick(editor_of(window, messages[1]), Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+        assert controller.messages[-1].text == "Mine."
+        controller.desk.new_chat()
+        qtbot.waitUntil(lambda: controller.model is not None)
+        qtbot.keyClicks(window.conversation.composer.field, "Two?")
+        controller.desk.unsent.store()  # as after a pause
+        qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
+        qtbot.waitUntil(lambda: controller.streaming_message_id is None and len(controller.messages) == 2)
+    with app.running() as (window, controller):
+        assert (window.conversation.composer.text, controller.messages[0].text) == ("", "Two?")
+        controller.desk.new_chat()
+        assert window.conversation.composer.text == ""
+        controller.desk.open_conversation(messages[0].conversation_id)
+        assert widget_of(window, controller.messages[1]).edited_text is None
+
+
+def test_what_is_typed_is_stored_in_a_pause(qtbot: QtBot, app: App, messages: list[Message], tmp_path: Path) -> None:
+    chat = messages[0].conversation_id
+    with app.running() as (window, _), closing(sqlite3.connect(tmp_path / "chats.db")) as reader:
+        window.conversation.composer.set_text("Long thought about")
+        typed = "SELECT conversation_id, text FROM unsent_texts"
+        qtbot.waitUntil(lambda: reader.execute(typed).fetchall() == [(chat, "Long thought about")])
+
+
+def test_another_store_has_texts_of_its_own(app: App, messages: list[Message]) -> None:
+    chat = messages[0].conversation_id
+    with app.running() as (_, controller):
+        unsent = controller.desk.unsent
+        unsent.keep(chat, messages[0].id, "of the store before")
+        unsent.keep(None, None, "typed for a new chat")
+        unsent.begin_anew("")
+        assert unsent.text(chat, messages[0].id) == ""
+        assert unsent.text(None) == "typed for a new chat"
+        unsent.begin_anew("typed now")
+        assert unsent.text(None) == "typed now"
