@@ -254,8 +254,8 @@ END;
 INSERT INTO summaries_index (summaries_index) VALUES ('rebuild');
 """
 
-# What was typed and neither sent nor saved: of a message's editor, or of a chat's field, where there is no message; of a
-# new chat's field, where there is no chat either.
+# What was typed and neither sent nor saved: in a message's editor, or in a chat's field, where there is no message; in
+# a new chat's field, where there is no chat either.
 _VERSION_13 = """
 CREATE TABLE unsent_texts (
     conversation_id INTEGER REFERENCES conversations (id) ON DELETE CASCADE,
