@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QFile
 
-from rdchat import machine, paths
+from rdchat import host, machine, paths
 from rdchat.services.app.garbage_collector import collect_if_due
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -111,6 +112,24 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tests away from the person's own conversations, settings and cache."""
     monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def no_system_trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what tests delete out of the person's Trash, as where the system has none."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "no share"))
+    if host.MACOS:
+        monkeypatch.setattr(QFile, "moveToTrash", lambda *_: False)
+
+
+@pytest.fixture
+def system_trash(no_system_trash: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the system have a Trash, the freedesktop's; return where it keeps what is in it."""
+    if host.MACOS:
+        pytest.skip("a Mac's Trash is the person's own")
+    (tmp_path / "share").mkdir()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    return tmp_path / "share" / "Trash" / "files"
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from rdchat.files.foreign_files import entries_of
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import discard, records_of
 from rdchat.hub.downloads.repository_lock import RepositoryLock
-from rdchat.hub.trash import TrashedModel, move_to_trash
+from rdchat.hub.trash import SystemTrash, TrashedModel, move_to_trash
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,12 @@ def _planned(repository: CachedRepository, commit: str, gguf: str) -> DeletionPl
     return DeletionPlan(repository, commit, (*named, snapshot, *here), freed, sharing, unfinished)
 
 
-def delete(plan: DeletionPlan) -> TrashedModel | None:
+def delete(plan: DeletionPlan, system_trash: SystemTrash | None = None) -> TrashedModel | None:
     """Do as planned; what was in the cache goes to the trash, an unfinished download for good.
+
+    Args:
+        plan: That.
+        system_trash: Takes whole repositories; parts of one go to rdchat's own trash, as nobody could put them back.
 
     Returns:
         What can be restored; None where there was only an unfinished download.
@@ -98,7 +102,9 @@ def delete(plan: DeletionPlan) -> TrashedModel | None:
         now = _planned(plan.repository, plan.commit, plan.gguf)
         if (now.paths, now.unfinished) != (plan.paths, plan.unfinished):
             raise ModelError(f"{plan.name} has changed since you were asked.", "Delete it again.")
-        trashed = move_to_trash(plan.name, plan.repository.folder.parent, plan.paths) if plan.paths else None
+        folder = plan.repository.folder
+        whole = system_trash if plan.paths == (folder,) else None
+        trashed = move_to_trash(plan.name, folder.parent, plan.paths, whole) if plan.paths else None
         if plan.unfinished and plan.repository.work.is_dir():
             discard(plan.repository)
     return trashed

@@ -1,7 +1,8 @@
-"""Deleted models, until the trash is emptied: moved aside on the same disk, to be restored from a journal.
+"""Deleted models: one whole folder goes to the system's Trash where there is one, all else to rdchat's own.
 
-The journal says what goes where before anything is moved, so a crash in between leaves an entry that is restored as any
-other. Each move is one rename.
+The journal says what goes where before anything is moved, so a crash in between loses nothing. rdchat's own trash lies
+on the same disk; each move into it is one rename, and its journal puts everything back. Of what is in the system's
+Trash the journal says where it lies there; that Trash can put it back as well, and empties it.
 """
 
 import json
@@ -9,7 +10,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +23,11 @@ from rdchat.files.foreign_files import entries_of, read_json
 _TRASH = ".rdchat-trash"
 _JOURNAL = "moved.json"
 _MOST_BYTES = 2**24
+_MOVING_S = 60.0  # in which another process may be between its journal and its move
 _HINT = "Check the permissions of the folder."
+
+SystemTrash = Callable[[Path], Path | None]
+"""Moves a folder to the system's Trash and returns where it lies there; None where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +38,27 @@ class TrashedModel:
         name: As it was called.
         deleted: Seconds since 1970.
         size: Bytes that emptying the trash frees.
-        entry: Its folder in the trash.
+        entry: The folder of its journal, in rdchat's own trash.
+        place: Where it lies in the system's Trash; None where it is in rdchat's own.
     """
 
     name: str
     deleted: float
     size: int
     entry: Path
+    place: Path | None = None
 
 
-def move_to_trash(name: str, base: Path, paths: Sequence[Path]) -> TrashedModel:
+def move_to_trash(
+    name: str, base: Path, paths: Sequence[Path], system_trash: SystemTrash | None = None
+) -> TrashedModel:
     """Move files and folders aside.
 
     Args:
         name: What people call the model.
         base: The folder that all of them are in, and that the trash is in.
         paths: Below `base`; in this order.
+        system_trash: Takes what is one folder; None for rdchat's own trash.
 
     Raises:
         StorageFullError: If the disk is full.
@@ -56,49 +67,73 @@ def move_to_trash(name: str, base: Path, paths: Sequence[Path]) -> TrashedModel:
     entry = base / _TRASH / f"{int(time.time())}-{secrets.token_hex(4)}"
     make_folder(entry)
     moves = [path.relative_to(base).as_posix() for path in paths]
-    journal = {"name": name, "deleted": time.time(), "moved": moves}
+    deleted = time.time()
+    journal = {"name": name, "deleted": deleted, "moved": moves}
     write_json(entry / _JOURNAL, journal)
+    if system_trash is not None and len(paths) == 1 and paths[0].is_dir() and not paths[0].is_symlink():
+        size = _size(paths[0])
+        place = system_trash(paths[0])
+        if place is not None:
+            with suppress(StorageError):  # it is in the Trash, whoever notes that
+                make_folder(entry)
+                write_json(entry / _JOURNAL, {**journal, "place": str(place), "size": size})
+        if place is not None or not os.path.lexists(paths[0]):
+            return TrashedModel(name, deleted, size, entry, place)
     try:
         for number, path in enumerate(paths):
             path.rename(entry / str(number))
     except OSError as error:
-        _restore(base, entry, moves)
+        _put_back([(entry / str(number), path) for number, path in enumerate(paths)])
+        shutil.rmtree(entry, ignore_errors=True)
         raise file_error(error, f"{name} cannot be deleted", _HINT) from error
-    return TrashedModel(name, float(str(journal["deleted"])), _size(entry), entry)
+    return TrashedModel(name, deleted, _size(entry), entry)
 
 
 def trashed_models(base: Path) -> list[TrashedModel]:
-    """Return what the trash in a folder holds, the last one first."""
-    found = []
+    """Return what of a folder is in the trash, the last one first; forget what has left it."""
+    found: list[TrashedModel] = []
     for entry in _entries(base):
-        try:
-            journal = read_json(entry / _JOURNAL, most=_MOST_BYTES)
-            found.append(TrashedModel(str(journal["name"]), float(journal["deleted"]), _size(entry), entry))
-        except (RdchatError, OSError, KeyError, TypeError, ValueError):
-            continue
-    return sorted(found, key=lambda model: model.deleted, reverse=True)
+        with suppress(RdchatError, OSError, KeyError, TypeError, ValueError):
+            found.append(_read(entry))
+    here: list[TrashedModel] = []
+    for model in sorted(found, key=lambda model: model.deleted, reverse=True):
+        another = any(model.place and model.place == other.place for other in here)  # the Trash was emptied in between
+        if _is_in_trash(model) and not another:
+            here.append(model)
+        elif time.time() - model.deleted > _MOVING_S:
+            shutil.rmtree(model.entry, ignore_errors=True)
+    return here
 
 
 def restore(model: TrashedModel) -> None:
-    """Put a model back where it was.
+    """Put a model back where it was; what a person has put back by hand is there already.
 
     Raises:
-        ModelError: If something else is there by now.
+        ModelError: If something else is there by now, or the model has left the trash.
         StorageError: If it cannot be moved.
     """
+    gone = ModelError(f"{model.name} is not in the trash any more.", "Perhaps it was deleted there for good.")
+    if not (model.entry / _JOURNAL).exists():
+        raise gone
     base = model.entry.parent.parent
     moves = _moves(model.entry)
-    for number, place in enumerate(moves):
-        if (model.entry / str(number)).exists() and os.path.lexists(base / place):
-            raise ModelError(f"{model.name} cannot be restored: {base / place} is there.", "Delete that first.")
+    lies = [model.entry / str(number) for number in range(len(moves))] if model.place is None else [model.place]
+    parts = [(now, base / before) for now, before in zip(lies, moves, strict=False) if _is_there(now)]
+    if not parts and not all(os.path.lexists(base / before) for before in moves):
+        raise gone
+    for _, before in parts:
+        if os.path.lexists(before):
+            raise ModelError(f"{model.name} cannot be restored: {before} is there.", "Delete that first.")
     try:
-        _restore(base, model.entry, moves)
+        _put_back(parts)
     except OSError as error:
-        raise file_error(error, f"{model.name} cannot be restored", _HINT) from error
+        hint = _HINT if model.place is None else "Put it back from the Trash."
+        raise file_error(error, f"{model.name} cannot be restored", hint) from error
+    shutil.rmtree(model.entry, ignore_errors=True)
 
 
 def delete_for_good(model: TrashedModel) -> None:
-    """Delete one model that is in the trash.
+    """Delete one model that is in rdchat's own trash.
 
     Raises:
         StorageError: If something of it cannot be deleted.
@@ -112,18 +147,54 @@ def delete_for_good(model: TrashedModel) -> None:
 
 
 def empty(base: Path) -> int:
-    """Delete for good what the trash in a folder holds; return the bytes that this frees."""
-    freed = sum(_size(entry) for entry in _entries(base))
-    shutil.rmtree(base / _TRASH, ignore_errors=True)
+    """Delete for good what rdchat's own trash in a folder holds; return the bytes that this frees."""
+    kept = {model.entry for model in trashed_models(base) if model.place is not None}
+    freed = 0
+    for entry in _entries(base):
+        if entry not in kept:
+            freed += _size(entry)
+            shutil.rmtree(entry, ignore_errors=True)
+    if not kept:
+        shutil.rmtree(base / _TRASH, ignore_errors=True)
     return freed
 
 
-def _restore(base: Path, entry: Path, moves: Sequence[str]) -> None:
-    for number, place in reversed(list(enumerate(moves))):
-        if os.path.lexists(entry / str(number)):
-            (base / place).parent.mkdir(parents=True, exist_ok=True)
-            (entry / str(number)).rename(base / place)
-    shutil.rmtree(entry, ignore_errors=True)
+def _put_back(parts: Sequence[tuple[Path, Path]]) -> None:
+    """Rename each from where it lies to where it was, the last one first."""
+    for now, before in reversed(parts):
+        if _is_there(now):
+            before.parent.mkdir(parents=True, exist_ok=True)
+            now.rename(before)
+            if now.parent.name == "files":  # of the freedesktop's Trash, which describes it beside that
+                (now.parent.parent / "info" / f"{now.name}.trashinfo").unlink(missing_ok=True)
+
+
+def _read(entry: Path) -> TrashedModel:
+    """Return what an entry's journal says; anything may be raised where it is damaged."""
+    journal = read_json(entry / _JOURNAL, most=_MOST_BYTES)
+    name, deleted = str(journal["name"]), float(journal["deleted"])
+    if "place" not in journal:
+        return TrashedModel(name, deleted, _size(entry), entry)
+    place = Path(journal["place"])
+    folders = [part.lstrip(".").casefold() for part in place.parent.parts]
+    if not place.is_absolute() or ".." in place.parts or not any(part.startswith("trash") for part in folders):
+        raise ValueError(f"{place} is in no Trash")
+    return TrashedModel(name, deleted, int(journal["size"]), entry, place)
+
+
+def _is_in_trash(model: TrashedModel) -> bool:
+    return _is_there(model.place or model.entry / "0")  # which is moved first, and put back last
+
+
+def _is_there(path: Path) -> bool:
+    """Tell whether something lies there; a Mac lets nobody look into its Trash who is not allowed to."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _moves(entry: Path) -> list[str]:

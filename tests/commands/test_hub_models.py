@@ -144,6 +144,23 @@ def test_a_deletion_is_asked_about(
     assert not cached().folder.exists()
 
 
+def test_what_the_systems_trash_has_is_restored_but_not_emptied(
+    model_files: dict[str, bytes], system_trash: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed_json(capsys, "models", "download", NAME)
+    assert main(["models", "delete", NAME, "--yes"]) == 0
+    assert "is in the Trash" in capsys.readouterr().out
+    (trashed,) = system_trash.iterdir()
+    assert main(["models", "empty-trash", "--yes"]) == 0
+    told = capsys.readouterr()
+    assert (told.out, NAME in told.err) == ("rdchat's trash is empty.\n", True)
+    assert main(["models", "restore", NAME]) == 0
+    assert not trashed.exists()
+    check_whole(next(cached().snapshots.iterdir()), model_files)
+    assert main(["models", "restore", NAME]) == 0
+    assert "is here already" in capsys.readouterr().out
+
+
 def test_a_converted_model_is_deleted_and_restored(
     hub: HubServer,
     small_model: Path,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.errors import ModelError, StorageError, StorageLockedError
+from rdchat.errors import ModelError, StorageLockedError
 from rdchat.hub import trash
 from rdchat.hub.deleting import delete, plan_deletion
 from rdchat.hub.downloads.download_record import records_of
@@ -24,7 +24,6 @@ from tests.hub.downloading import (
     small_files,
 )
 from tests.hub.hub_server import Fault, HubServer
-from tests.processes import python_process
 
 WEIGHTS = "model.safetensors"
 NEWER = "f" * 40
@@ -216,52 +215,3 @@ def test_an_unfinished_download_of_another_gguf_stays(hub: HubServer) -> None:
     assert not plan.unfinished
     delete(plan)
     assert [record.gguf for record in records_of(cached())] == ["a-F16.gguf"]
-
-
-DIE = """
-import os, pathlib, sys
-from rdchat.hub import trash
-base, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-rename = pathlib.Path.rename
-def dying(path, target):
-    global number
-    if number == 0:
-        os._exit(1)
-    number -= 1
-    return rename(path, target)
-pathlib.Path.rename = dying
-trash.move_to_trash("model", base, [base / "a", base / "b", base / "c"])
-"""
-
-
-@pytest.mark.parametrize("moves", [0, 1, 2])
-def test_a_crash_while_deleting_leaves_what_can_be_restored(tmp_path: Path, moves: int) -> None:
-    for name in "abc":
-        (tmp_path / name).write_text(name)
-    with python_process(DIE, tmp_path, moves) as process:
-        assert process.wait(30) == 1
-    (trashed,) = trash.trashed_models(tmp_path)
-    assert [(tmp_path / name).exists() for name in "abc"] == [number >= moves for number in range(3)]
-    trash.restore(trashed)
-    assert [(tmp_path / name).read_text() for name in "abc"] == list("abc")
-    assert trash.trashed_models(tmp_path) == []
-
-
-def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("old")
-    trashed = trash.move_to_trash("model", tmp_path, [tmp_path / "a"])
-    (tmp_path / "a").write_text("new")
-    with pytest.raises(ModelError, match="cannot be restored"):
-        trash.restore(trashed)
-    assert (tmp_path / "a").read_text() == "new"
-    assert trash.empty(tmp_path) > 0
-    assert trash.trashed_models(tmp_path) == []
-
-
-def test_a_journal_leads_nowhere_else(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("old")
-    trashed = trash.move_to_trash("model", tmp_path, [tmp_path / "a"])
-    journal = trashed.entry / "moved.json"
-    journal.write_text(journal.read_text().replace('"a"', '"../evil"'))
-    with pytest.raises(StorageError, match="damaged"):
-        trash.restore(trashed)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `delete`, `restore` and `empty-trash`."""
-    parser = actions.add_parser("delete", help="move a model of the Hugging Face cache or of rdchat's own to the trash")
+    parser = actions.add_parser("delete", help="move a model of the Hugging Face cache or of rdchat's own to the Trash")
     parser.add_argument("model", metavar="MODEL", help="a name that `rdchat models list` gives")
     parser.add_argument("--revision", default="main", metavar="R", help="a branch, tag or commit, of the hub's cache")
     parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -26,7 +26,7 @@ def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = actions.add_parser("restore", help="put a deleted model back")
     parser.add_argument("model", metavar="MODEL", help="its name")
     parser.set_defaults(act=_restore)
-    parser = actions.add_parser("empty-trash", help="delete for good what is in the trash, and free its space")
+    parser = actions.add_parser("empty-trash", help="delete for good what is in rdchat's own trash, and free its space")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.set_defaults(act=_empty_trash)
 
@@ -45,22 +45,26 @@ def _delete(args: argparse.Namespace) -> int:
     elif trashed is None:
         print(f"{args.model} is deleted.")
     else:
-        print(f"{args.model} is in the trash. `rdchat models restore {args.model}` puts it back;")
-        print("`rdchat models empty-trash` frees its space.")
+        own = trashed.place is None
+        print(f"{args.model} is in {"rdchat's trash" if own else 'the Trash'}.", end=" ")
+        print(f"`rdchat models restore {args.model}` puts it back;")
+        print(f"{'`rdchat models empty-trash`' if own else 'emptying the Trash'} frees its space.")
     return 0
 
 
 def _own_model(name: str, folder: Path) -> "tuple[str, Callable[[], TrashedModel | None]]":
     from rdchat.hub.trash import move_to_trash  # noqa: PLC0415
+    from rdchat.services.models.system_trash import move_to_system_trash  # noqa: PLC0415
 
     words = f"{name} was converted on this machine; it can be made again from what it was made from."
-    return words, lambda: move_to_trash(name, paths.models_dir(), [folder])
+    return words, lambda: move_to_trash(name, paths.models_dir(), [folder], move_to_system_trash)
 
 
 def _cached_model(name: str, revision: str) -> "tuple[str, Callable[[], TrashedModel | None]]":
     from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import, as all of these rooms
     from rdchat.hub.deleting import delete, plan_deletion  # noqa: PLC0415
     from rdchat.hub.known_files import is_repository  # noqa: PLC0415
+    from rdchat.services.models.system_trash import move_to_system_trash  # noqa: PLC0415
 
     if not is_repository(name):
         raise ModelError(
@@ -75,13 +79,16 @@ def _cached_model(name: str, revision: str) -> "tuple[str, Callable[[], TrashedM
         words += " What is here of its unfinished download is deleted for good."
     for other in plan.sharing:
         words += f" Revision {other} shares files with it; these stay."
-    return words, lambda: delete(plan)
+    return words, lambda: delete(plan, move_to_system_trash)
 
 
 def _restore(args: argparse.Namespace) -> int:
     from rdchat.hub.trash import restore  # noqa: PLC0415  slow to import
 
     found = [model for model in _trashed() if model.name == args.model]
+    if not found and _is_here(args.model):
+        print(f"{args.model} is here already.")
+        return 0
     if not found:
         names = ", ".join(sorted({model.name for model in _trashed()})) or "nothing"
         raise ModelError(f"{args.model} is not in the trash.", f"There is: {names}.")
@@ -94,9 +101,12 @@ def _empty_trash(args: argparse.Namespace) -> int:
     from rdchat.hub.cache_layout import hub_cache  # noqa: PLC0415  slow to import
     from rdchat.hub.trash import empty  # noqa: PLC0415
 
-    models = _trashed()
+    trashed = _trashed()
+    models = [model for model in trashed if model.place is None]
+    if elsewhere := ", ".join(model.name for model in trashed if model.place is not None):
+        print(f"In the system's Trash, which is emptied there: {elsewhere}.", file=sys.stderr)
     if not models:
-        print("The trash is empty.")
+        print("rdchat's trash is empty.")
         return 0
     names = ", ".join(model.name for model in models)
     if not _agreed(args.yes, f"{names}: {size_words(sum(model.size for model in models))}, deleted for good."):
@@ -104,6 +114,13 @@ def _empty_trash(args: argparse.Namespace) -> int:
     freed = empty(hub_cache()) + empty(paths.models_dir())
     print(f"{size_words(freed)} freed.")
     return 0
+
+
+def _is_here(name: str) -> bool:
+    from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import
+    from rdchat.hub.known_files import is_repository  # noqa: PLC0415
+
+    return is_repository(name) and any(repository_of(name).commits())
 
 
 def _trashed() -> "list[TrashedModel]":

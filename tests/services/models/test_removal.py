@@ -1,5 +1,6 @@
 """Models are deleted into the trash of the disk they lie on, and put back; what others use stays."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -147,3 +148,47 @@ def test_what_is_being_downloaded_is_not_deleted(qtbot: QtBot, removal: Removal,
         removal.remove(question)
     assert isinstance(told.args[0], RdchatError)
     check_whole(folder, small_files())
+
+
+def test_a_whole_repository_goes_to_the_systems_trash_and_back(
+    qtbot: QtBot, removal: Removal, hub: HubServer, system_trash: Path
+) -> None:
+    hub.add(NAME, small_files())
+    folder = download()[0]
+    with qtbot.waitSignal(removal.trash_changed):
+        remove(qtbot, removal, library_model(NAME, path=folder))
+    (trashed,) = removal.trash
+    assert trashed.place == system_trash / cached().folder.name
+    assert trashed.place.is_dir()
+    with qtbot.waitSignals([removal.restored, removal.trash_changed]):
+        removal.restore(trashed)
+    check_whole(folder, small_files())
+    assert list(system_trash.iterdir()) == list((system_trash.parent / "info").iterdir()) == []
+
+
+def test_parts_of_a_repository_go_to_rdchats_trash(
+    qtbot: QtBot, removal: Removal, hub: HubServer, system_trash: Path
+) -> None:
+    hub.add(NAME, small_files())
+    folder = download()[0]
+    hub.repositories[NAME].commits["f" * 40] = small_files() | {WEIGHTS: random_bytes(300_000, 8)}
+    hub.repositories[NAME].branches["newer"] = "f" * 40
+    download(revision="newer")
+    with qtbot.waitSignal(removal.trash_changed):
+        remove(qtbot, removal, library_model(NAME, path=folder))
+    assert [trashed.place for trashed in removal.trash] == [None]
+    assert not system_trash.exists()
+
+
+def test_what_has_left_the_systems_trash_cannot_be_put_back_and_leaves_the_list(
+    qtbot: QtBot, removal: Removal, hub: HubServer, system_trash: Path
+) -> None:
+    hub.add(NAME, small_files())
+    model = library_model(NAME, path=download()[0])
+    with qtbot.waitSignal(removal.trash_changed):
+        remove(qtbot, removal, model)
+    (trashed,) = removal.trash
+    shutil.rmtree(system_trash)
+    with qtbot.waitSignals([removal.failed, removal.trash_changed]):
+        removal.restore(trashed)
+    assert removal.trash == ()

@@ -114,6 +114,24 @@ def test_what_was_deleted_is_put_back_or_deleted_for_good(qtbot: QtBot, page: In
     assert "converted" not in names(page)
 
 
+def test_what_is_in_the_systems_trash_is_put_back_but_not_deleted_for_good(
+    qtbot: QtBot, system_trash: Path, machine: Machine, page: InstalledPage, desk: ModelsDesk, downloaded: Path
+) -> None:
+    machine.models.pop()
+    with qtbot.waitSignal(desk.removal.asked):
+        page.bar.delete.click()
+    assert "It goes to the Trash" in answer(page, "Delete")
+    qtbot.waitUntil(lambda: bool(desk.removal.trash) and names(page)[-1] == NAME)
+    assert (system_trash / cached().folder.name).is_dir()
+    pick(page, NAME)
+    assert "until you empty the Trash" in page.details.problem.text()
+    assert not page.bar.delete.isEnabled()
+    qtbot.keyClick(page.pane.list, Qt.Key.Key_Delete)
+    assert not page.findChildren(QMessageBox)
+    page.bar.load.click()
+    qtbot.waitUntil(downloaded.is_dir)
+
+
 def test_other_programs_models_cannot_be_deleted_here(
     qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk
 ) -> None:

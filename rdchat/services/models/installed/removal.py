@@ -1,4 +1,4 @@
-"""Deletes models into rdchat's trash, puts them back, and empties it: beside the window's own work.
+"""Deletes models into the Trash, puts them back, and empties rdchat's own: beside the window's own work.
 
 Only what the hub's cache or rdchat's own folder holds is deleted here; other programs' folders are left to them.
 """
@@ -15,6 +15,7 @@ from rdchat.hub.cache_layout import hub_cache, repository_of
 from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, restore, trashed_models
 from rdchat.inference.api.library_model import LibraryModel
 from rdchat.services.background.work_queue import WorkQueue
+from rdchat.services.models.system_trash import move_to_system_trash
 
 if TYPE_CHECKING:
     from rdchat.hub.deleting import DeletionPlan
@@ -26,7 +27,7 @@ class RemovalQuestion:
 
     Attributes:
         model: Which.
-        freed_bytes: Of the disk, once the trash is emptied.
+        freed_bytes: Of the disk, once the Trash is emptied.
         sharing: Names of other revisions that share files with it; those stay.
         shared_cache: Whether other programs use the place as well.
         can_be_undone: Whether it goes to the trash; what is unfinished is deleted for good.
@@ -92,10 +93,11 @@ class Removal(QObject):
 
     def restore(self, trashed: TrashedModel) -> None:
         """Put a model back; `restored` or `failed` follows."""
-        self._do(lambda: restore(trashed), lambda _none: self._on_restored(trashed))
+        self._do(lambda: restore(trashed), lambda _none: self.restored.emit(trashed))
+        self.look()
 
     def delete_for_good(self, trashed: TrashedModel) -> None:
-        """Delete what is in the trash for good; `trash_changed` or `failed` follows."""
+        """Delete what is in rdchat's own trash for good; `trash_changed` or `failed` follows."""
         self._do(lambda: delete_for_good(trashed), lambda _none: self.look())
 
     def close(self) -> None:
@@ -107,10 +109,6 @@ class Removal(QObject):
 
     def _on_removed(self, model: LibraryModel, trashed: TrashedModel | None) -> None:
         self.removed.emit(Removed(model, trashed))
-        self.look()
-
-    def _on_restored(self, trashed: TrashedModel) -> None:
-        self.restored.emit(trashed)
         self.look()
 
     def _show(self, trash: tuple[TrashedModel, ...]) -> None:
@@ -140,13 +138,13 @@ def _remove(question: RemovalQuestion) -> TrashedModel | None:
 
     model = question.model
     if question.plan is not None:
-        return delete(question.plan)
+        return delete(question.plan, move_to_system_trash)
     if model.is_unfinished:
         repository = repository_of(model.repository)
         with RepositoryLock(repository):
             discard(repository)
         return None
-    return move_to_trash(model.name, model.path.parent, [model.path])
+    return move_to_trash(model.name, model.path.parent, [model.path], move_to_system_trash)
 
 
 def _trashed() -> tuple[TrashedModel, ...]:

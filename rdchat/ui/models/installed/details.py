@@ -85,9 +85,14 @@ class ModelDetails(QScrollArea):
 
     def show_trashed(self, trashed: TrashedModel) -> None:
         """Show a model that was deleted."""
-        self._show_head(short_name(trashed), f"Deleted  ·  {day_words(trashed.deleted)}", "")
+        self._show_head(
+            short_name(trashed),
+            f"{'Deleted' if trashed.place is None else 'In the Trash'}  ·  {day_words(trashed.deleted)}",
+            "",
+        )
         self.problem.set_color("muted")
-        self._show_problem("It still takes its place on the disk until you delete it for good.")
+        until = "delete it for good" if trashed.place is None else "empty the Trash"
+        self._show_problem(f"It still takes its place on the disk until you {until}.")
         self._show_parts(memory=False, drafts=False)
         self._facts_title.hide()
         self.facts.hide()

@@ -72,7 +72,8 @@ class ModelActions(QObject):
         bar.reveal.setVisible(not isinstance(row, TrashedModel))
         if isinstance(row, TrashedModel):
             bar.offer(bar.load, "Put back")
-            bar.offer(bar.delete, "Delete for good…")
+            in_the_systems = "" if row.place is None else "It is in the Trash: empty that to delete it for good."
+            bar.offer(bar.delete, "Delete for good…", in_the_systems)
         elif row is None:
             for button, words in ((bar.load, "Load"), (bar.verify, "Verify"), (bar.reveal, SHOW_FOLDER)):
                 bar.offer(button, words, _NOTHING)
@@ -92,7 +93,7 @@ class ModelActions(QObject):
         else:
             bar.offer(bar.load, "Load", model.problem, "Have this model answer (Return)")
         bar.offer(bar.reveal, SHOW_FOLDER)
-        bar.offer(bar.delete, "Delete…", reason_not_to_delete(model), "Move it to rdchat's trash")
+        bar.offer(bar.delete, "Delete…", reason_not_to_delete(model), "Move it to the Trash")
         bar.offer(bar.verify, "Verify", reason_not_to_verify(model), "Hold its files against the hub's checksums")
 
     def load(self) -> None:
@@ -138,6 +139,8 @@ class ModelActions(QObject):
         """Ask whether to delete what is shown."""
         row = self._row
         if isinstance(row, TrashedModel):
+            if row.place is not None:
+                return
             ask(
                 self._window,
                 f"Delete {short_name(row)} for good?",

@@ -46,7 +46,7 @@ def short_name(row: Row) -> str:
 def row_line(row: Row) -> str:
     """Return the second line of a row."""
     if isinstance(row, TrashedModel):
-        return f"Deleted  ·  {file_size(row.size)}"
+        return f"{'Deleted' if row.place is None else 'In the Trash'}  ·  {file_size(row.size)}"
     if row.is_unfinished:
         share = min(row.disk_bytes / row.download_bytes, 0.99)
         return f"Not complete  ·  {formatting.percent(share)} of {file_size(row.download_bytes)}"
@@ -136,7 +136,7 @@ def deletion_words(question: RemovalQuestion, loaded: bool, drafts_for: list[str
     if question.with_unfinished:
         words.append("What is here of an unfinished download of it is deleted for good.")
     if question.can_be_undone:
-        words.append("You can put it back until you delete it for good.")
+        words.append("It goes to the Trash: you can put it back until you delete it there for good.")
     return " ".join(words)
 
 
