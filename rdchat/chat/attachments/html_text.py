@@ -11,7 +11,7 @@ _BLOCKS = {
 }  # fmt: skip
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`"}
-_MOST_NESTED = 12  # lists: deeper ones are indented no further
+_MOST_NESTED = 12  # lists and quotes: deeper ones are indented no further
 _SPACES = re.compile(r"[ \t\r\n\f\u00a0]+")
 
 
@@ -32,6 +32,7 @@ class _Reader(HTMLParser):
         self._line = ""
         self._silent: list[str] = []
         self._lists: list[int | None] = []  # the last number; None where the list has none
+        self._quotes = 0
         self._pre = 0
         self._cells: list[str] | None = None  # of the row that is read
         self._inner = 0  # tables in a cell of it, whose words are the cell's
@@ -109,7 +110,8 @@ class _Reader(HTMLParser):
         elif tag == "pre":
             self._pre += 1
             self._lines.append("```")
-        self._line += _HEADINGS.get(tag, "> " if tag == "blockquote" else "")
+        self._quotes += tag == "blockquote"
+        self._line += _HEADINGS.get(tag, "")
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "title" and self._title:
@@ -132,6 +134,7 @@ class _Reader(HTMLParser):
             self._line += _MARKS[tag]
         elif tag in _BLOCKS and self._cells is None:
             self._break(blank=not self._lists)
+            self._quotes -= tag == "blockquote" and self._quotes > 0
 
     def _end_in_row(self, tag: str) -> None:
         if self._inner:
@@ -192,4 +195,4 @@ class _Reader(HTMLParser):
         line = self._line if self._pre else self._line.rstrip()
         self._line = ""
         if line.strip() or self._pre:
-            self._lines.append(line)
+            self._lines.append("> " * min(self._quotes, _MOST_NESTED) + line)

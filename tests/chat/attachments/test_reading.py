@@ -99,6 +99,13 @@ def test_no_cell_of_a_table_is_lost(page: str, text: str) -> None:
     assert html_to_text(f"<table>{page}") == text.removesuffix("\n\nend")
 
 
+def test_each_paragraph_of_a_quote_is_one() -> None:
+    page = (
+        "<blockquote><p>One<p>Two<br>lines<ul><li>A<li>B</ul><blockquote>Deep</blockquote></blockquote></blockquote>Out"
+    )
+    assert html_to_text(page) == "> One\n\n> Two\n> lines\n\n> - A\n> - B\n\n> > Deep\n\nOut"
+
+
 def test_a_page_says_its_own_encoding(read: Reading) -> None:
     assert read("a.html", '<meta charset="iso-8859-2"><p>żółw'.encode("iso-8859-2")).parts == ("żółw",)
 
