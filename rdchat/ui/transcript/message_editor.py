@@ -1,10 +1,10 @@
 """A message of the person's being edited in its place."""
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QInputMethodEvent, QKeyEvent, QKeySequence, QTextCursor
-from PySide6.QtWidgets import QDialogButtonBox, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtGui import QInputMethodEvent, QKeyEvent, QKeySequence, QPainter, QPaintEvent, QTextCursor
+from PySide6.QtWidgets import QDialogButtonBox, QFrame, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
-from rdchat.ui.look.theme import SMALL, Theme
+from rdchat.ui.look.theme import RADIUS, SMALL, Theme
 
 _LEAST_LINES, _MOST_LINES = 3, 16
 
@@ -28,7 +28,10 @@ class MessageEditor(QWidget):
 
     def __init__(self, text: str, theme: Theme, parent: QWidget | None = None, *, of_reply: bool = False) -> None:
         super().__init__(parent)
+        self._theme = theme
         self._edit = _Edit(self, return_saves=not of_reply)
+        self._edit.setFrameShape(QFrame.Shape.NoFrame)
+        self._edit.viewport().setAutoFillBackground(False)  # the ground is painted below it, with round corners
         self._edit.setPlainText(text)
         self._edit.setFont(theme.body_font())
         self._edit.setAccessibleName(self.tr("Edit the reply") if of_reply else self.tr("Edit your message"))
@@ -60,6 +63,13 @@ class MessageEditor(QWidget):
         self.setFocusProxy(self._edit)
         self._edit.document().documentLayout().documentSizeChanged.connect(self._grow)
         self._fit()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(self._theme.colors.raised)
+        painter.drawRoundedRect(self._edit.geometry(), RADIUS, RADIUS)
 
     @property
     def text(self) -> str:
