@@ -3,6 +3,7 @@
 from typing import Any
 
 import httpx2
+from socksio import SOCKSError
 
 from rdchat.hub.connections import tls_context
 from rdchat.hub.endpoint import find_endpoint
@@ -25,7 +26,7 @@ class HubClient(httpx2.Client):
             response = super().send(request, **options)
         except httpx2.TimeoutException as error:
             raise TemporaryHubError(f"{host} does not answer.", "Check the network connection.") from error
-        except httpx2.TransportError as error:
+        except (httpx2.TransportError, SOCKSError) as error:
             hint = "Check the network connection, and the proxy where there is one."
             raise UnreachableError(f"{host} cannot be reached.", hint) from error
         if response.status_code == 429 or response.is_server_error:
@@ -37,8 +38,8 @@ def make_client() -> HubClient:
     """Return a client with limits of time; raises HubError where the environment names a proxy that it cannot use."""
     try:
         return HubClient(verify=tls_context(), follow_redirects=True, timeout=_TIMEOUT)
-    except ImportError as error:
+    except ValueError as error:
         raise HubError(
-            "The proxy that the environment names speaks SOCKS, which rdchat does not.",
-            "Set HTTPS_PROXY to an HTTP proxy, and unset ALL_PROXY.",
+            "The proxy that the environment names is of a kind that rdchat does not speak.",
+            "Its address begins with http://, https://, socks5:// or socks5h://. See HTTPS_PROXY and ALL_PROXY.",
         ) from error

@@ -1,14 +1,11 @@
 """What the hub refuses is said in words, and the token goes to nobody but the hub."""
 
-import importlib.util
-
 import pytest
 
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download_record import records_of
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_client import make_client
 from rdchat.hub.hub_errors import HubError, wait_of
 from rdchat.hub.tokens import HOST_VARIABLE, Token, Tokens
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, download, small_files
@@ -193,13 +190,6 @@ def test_an_endpoint_that_is_no_address_is_refused(address: str, monkeypatch: py
     monkeypatch.setenv("HF_ENDPOINT", address)
     with pytest.raises(InvalidSettingError):
         find_endpoint()
-
-
-@pytest.mark.skipif(importlib.util.find_spec("socksio") is not None, reason="it speaks SOCKS here")
-def test_a_socks_proxy_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
-    with pytest.raises(HubError, match="speaks SOCKS"):
-        make_client()
 
 
 def test_a_search_says_what_the_hub_says(hub: HubServer) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
 import httpx2
+from socksio import SOCKSError
 
 from rdchat import __version__
 from rdchat.errors import StorageFullError
@@ -117,7 +118,7 @@ class Transfer:
                 await self._take(response)
         except httpx2.ReadTimeout as error:
             raise TemporaryHubError(f"No data for {self._limits.stall_s:g} s.") from error
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, SOCKSError) as error:
             raise TemporaryHubError("The server cannot be reached.") from error
         except (httpx2.TransportError, httpx2.StreamError) as error:
             raise TemporaryHubError("The connection was lost.") from error

@@ -1,0 +1,63 @@
+"""The hub is reached through a proxy that speaks SOCKS; one that does not is told of in words."""
+
+import gc
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from huggingface_hub.utils import close_session
+
+from rdchat.hub.hub_errors import HubError
+from tests.hub.downloading import NAME, check_whole, download, small_files
+from tests.hub.hub_server import Fault, HubServer
+from tests.hub.socks_server import SocksServer, socks_server
+
+# httpcore2 leaves a connection to the collector where a SOCKS proxy refuses
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture
+def socks(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SocksServer]:
+    """The only way to the hub."""
+    hub.add(NAME, small_files())
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name)
+    with socks_server() as server:
+        monkeypatch.setenv("ALL_PROXY", server.url)
+        close_session()  # its connections know of no proxy
+        yield server
+        close_session()
+        gc.collect()
+
+
+def test_a_model_is_asked_for_and_fetched_through_it(hub: HubServer, socks: SocksServer) -> None:
+    hub.fault("model.safetensors", Fault(cut=50_000))
+    check_whole(download()[0], small_files())
+    assert ("127.0.0.1", urlsplit(hub.url).port) in socks.wanted
+    assert len(socks.wanted) > 1, "the bytes came by another way"
+
+
+@pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x05\xff", b"\x05", b""])
+def test_what_is_no_socks_proxy_is_said(socks: SocksServer, greeting: bytes) -> None:
+    socks.greeting = greeting
+    with pytest.raises(HubError, match="cannot be reached") as caught:
+        download()
+    assert "proxy" in caught.value.hint
+
+
+def test_a_proxy_that_is_lost_on_the_way_is_said(
+    hub: HubServer, socks: SocksServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.before_bytes["config.json"] = lambda: setattr(socks, "greeting", b"no")
+    hub.fault("model.safetensors", Fault(cut=9))
+    with pytest.raises(HubError, match="cannot be reached"):
+        download()
+
+
+@pytest.mark.parametrize("address", ["socks4://127.0.0.1:9", "socks://127.0.0.1:9", "ftp://127.0.0.1:9"])
+def test_a_proxy_of_another_kind_is_refused_in_words(
+    socks: SocksServer, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", address)
+    with pytest.raises(HubError, match="is of a kind that rdchat does not speak"):
+        download()
