@@ -6,7 +6,7 @@ from pathlib import Path
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import entries_of
 from rdchat.hub.cache_layout import CachedRepository
-from rdchat.hub.downloads.download_record import discard, records_of
+from rdchat.hub.downloads.download_record import discard, records_of, remove_strays, strays_of
 from rdchat.hub.downloads.repository_lock import RepositoryLock
 from rdchat.hub.trash import SystemTrash, TrashedModel, move_to_trash
 
@@ -21,7 +21,7 @@ class DeletionPlan:
         paths: What goes, in this order: the references first, by which it is found.
         freed_bytes: Of the blobs that go.
         sharing: Names of the other revisions that use some of its blobs, which stay.
-        unfinished: Whether an unfinished download goes with it.
+        unfinished: Whether an unfinished download goes with it, or what an earlier one left.
         gguf: The file of which it is, where others of the snapshot stay; empty where all of it goes.
     """
 
@@ -59,7 +59,7 @@ def plan_deletion(repository: CachedRepository, revision: str = "main", gguf: st
 def _planned(repository: CachedRepository, commit: str, gguf: str) -> DeletionPlan:
     unfinished = bool(records_of(repository))
     if not commit or not (repository.snapshots / commit).is_dir():
-        return DeletionPlan(repository, "", (), 0, (), unfinished)
+        return DeletionPlan(repository, "", (), 0, (), unfinished or bool(strays_of(repository)))
     references = repository.references()
     others = {other: repository.blobs_of(other) for other in repository.commits() if other != commit}
     snapshot, blobs_here = repository.snapshots / commit, repository.blobs_of(commit)
@@ -102,6 +102,7 @@ def delete(plan: DeletionPlan, system_trash: SystemTrash | None = None) -> Trash
         now = _planned(plan.repository, plan.commit, plan.gguf)
         if (now.paths, now.unfinished) != (plan.paths, plan.unfinished):
             raise ModelError(f"{plan.name} has changed since you were asked.", "Delete it again.")
+        remove_strays(plan.repository)
         folder = plan.repository.folder
         whole = system_trash if plan.paths == (folder,) else None
         trashed = move_to_trash(plan.name, folder.parent, plan.paths, whole) if plan.paths else None

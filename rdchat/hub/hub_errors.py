@@ -21,6 +21,10 @@ class UnreachableError(HubError):
     """There is no connection to the hub."""
 
 
+class MissingError(HubError):
+    """The hub has no such model, revision or file, or no longer."""
+
+
 class Lack(StrEnum):
     """What is missing where the hub refuses somebody."""
 
@@ -81,9 +85,9 @@ def refusal(
     if status == 401:
         return _unauthorised(endpoint, repository, has_token)
     if code == "RevisionNotFound":
-        return HubError(f"{repository} has no revision {revision}.", f"See {page}/tree/main for those that it has.")
+        return MissingError(f"{repository} has no revision {revision}.", f"See {page}/tree/main for those that it has.")
     if status == 404:
-        return HubError(f"The hub has no {repository}, or no longer.", f"Check the name at {endpoint.url}/models.")
+        return MissingError(f"The hub has no {repository}, or no longer.", f"Check the name at {endpoint.url}/models.")
     return HubError(f"The hub refuses with status {status}.", f"See whether {page} opens in a browser.")
 
 

@@ -5,6 +5,7 @@ them data. Pickles and code are never fetched.
 """
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -71,6 +72,14 @@ class RepositoryFiles:
     def size(self) -> int:
         """Bytes of all its files, those with the same content once."""
         return sum({file.digest: file.size for file in self.files}.values())
+
+
+def download_command(repository: str, revision: str = "main", gguf: str = "") -> str:
+    """Return the command that downloads a model, or goes on with it, as a shell takes it."""
+    words = ["rdchat", "models", "download", repository]
+    if revision != "main":
+        words += ["--revision", revision]
+    return shlex.join([*words, "--file", gguf] if gguf else words)
 
 
 def check_names(repository: str, revision: str) -> None:

@@ -218,7 +218,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self._refused(repository):
             return
         if data is None:
-            self._answer(404, {"X-Error-Code": "EntryNotFound"}, b"")
+            known = repository is not None and commit in repository.commits
+            self._answer(404, {"X-Error-Code": "EntryNotFound" if known else "RevisionNotFound"}, b"")
         elif is_large(file):
             headers = {"Location": f"{self.hub.store}/blob/{sha256(data)}", "X-Linked-Etag": f'"{sha256(data)}"'}
             faults = self.hub.faults.get(file, [])

@@ -7,6 +7,7 @@ import pytest
 
 from rdchat.errors import NetworkError
 from rdchat.hub.downloads.download_record import DownloadRecord, records_of
+from rdchat.hub.downloads.standing import Standing
 from rdchat.hub.hub_errors import HubError
 from tests.hub.downloading import (
     NAME,
@@ -17,9 +18,10 @@ from tests.hub.downloading import (
     random_bytes,
     small_files,
 )
-from tests.hub.hub_server import Fault, HubServer, sha256
+from tests.hub.hub_server import Fault, HubServer, git_sha1, sha256
 
 WEIGHTS = "model.safetensors"
+NEWER = "b" * 40
 
 
 def test_a_model_comes_whole_and_the_hubs_own_library_finds_it(hub: HubServer, tmp_path: Path) -> None:
@@ -145,6 +147,70 @@ def test_it_goes_on_with_the_commit_that_it_began_with(hub: HubServer) -> None:
     folder, _ = download()
     assert folder.name == commit
     check_whole(folder, files)
+
+
+def cut_off_and_squashed(hub: HubServer, newer: dict[str, bytes]) -> str:
+    """Leave an unfinished download of a commit that the hub then drops for a newer one; return the newer one."""
+    commit = hub.add(NAME, small_files())
+    hub.fault(WEIGHTS, Fault(cut=150_000), *[Fault(status=503)] * 4)
+    with pytest.raises(HubError):
+        download()
+    hub.faults.clear()
+    del hub.repositories[NAME].commits[commit]
+    hub.repositories[NAME].commits[NEWER] = newer
+    hub.repositories[NAME].branches["main"] = NEWER
+    return commit
+
+
+def test_a_commit_that_the_hub_dropped_gives_way_to_what_it_has_now(hub: HubServer) -> None:
+    newer = small_files() | {"config.json": b'{"model_type": "llama", "newer": 1}', "tokenizer.json": b"{}"}
+    cut_off_and_squashed(hub, newer)
+    folder, standing = download()
+    assert folder.name == NEWER
+    check_whole(folder, newer)
+    assert standing.said == [f"{NAME} has changed on the hub: its new version is fetched."]
+    assert hub.sent[sha256(newer[WEIGHTS])] == len(newer[WEIGHTS]), "what recurs goes on from its byte"
+    assert hub.sent[git_sha1(newer["README.md"])] == len(newer["README.md"]), "and is not fetched twice"
+    assert {path.name for path in cached().blobs.iterdir()} == set(cached().blobs_of(NEWER).values())
+    assert [path.name for path in cached().work.iterdir()] == ["lock"]
+
+
+def test_what_the_hub_said_is_shown_while_all_connections_are_well() -> None:
+    standing = Standing()
+    standing.note("", "It has changed.")
+    assert standing.all_notes() == ("It has changed.",)
+    standing.note(WEIGHTS, "No data.")
+    assert standing.all_notes() == ("No data.",)
+    standing.note(WEIGHTS, "")
+    assert standing.all_notes() == ("It has changed.",)
+
+
+def test_what_no_record_names_goes_and_what_recurs_is_used(hub: HubServer) -> None:
+    hub.add(NAME, small_files())
+    hub.fault(WEIGHTS, Fault(cut=150_000), *[Fault(status=503)] * 4)
+    with pytest.raises(HubError):
+        download()
+    hub.faults.clear()
+    (record,) = cached().work.glob("download-*.json")
+    record.write_text("{")
+    for name in (f"{'c' * 64}.part", f"{'c' * 64}.json", f"download-{NEWER}.json"):
+        (cached().work / name).write_text("{}")
+    (cached().work / f"snapshot-{NEWER}").mkdir()
+    left: set[str] = set()
+    hub.before_bytes[WEIGHTS] = lambda: left.update(path.name for path in cached().work.iterdir())
+    check_whole(download()[0], small_files())
+    sha = sha256(small_files()[WEIGHTS])
+    assert left == {"lock", record.name, f"{sha}.part", f"{sha}.json"}
+    assert hub.sent[sha] == len(small_files()[WEIGHTS])
+
+
+def test_where_the_dropped_commit_itself_was_asked_for_that_is_said(hub: HubServer) -> None:
+    commit = cut_off_and_squashed(hub, small_files())
+    with pytest.raises(HubError, match=f"The hub has commit {commit[:12]} of {NAME} no longer") as caught:
+        download(revision=commit)
+    assert caught.value.hint == f"`rdchat models download {NAME}` fetches what it has now."
+    check_nothing_installed()
+    assert records_of(cached()), "nobody decided yet that it is given up"
 
 
 def test_without_an_etag_it_goes_on_too(hub: HubServer) -> None:

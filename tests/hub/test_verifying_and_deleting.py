@@ -144,6 +144,24 @@ def test_an_unfinished_download_is_deleted_for_good(hub: HubServer) -> None:
     assert not cached().folder.exists()
 
 
+def test_a_deletion_takes_what_no_record_names(hub: HubServer, folder: Path) -> None:
+    """A record was damaged, say, before or after another model of the repository was downloaded."""
+    hub.repositories[NAME].commits[NEWER] = small_files() | {"config.json": b"{}"}
+    other, _ = download(revision=NEWER)
+    stray = cached().work / f"{'c' * 64}.part"
+    stray.write_text("part")
+    delete(plan_deletion(cached(), NEWER))
+    assert (other.exists(), stray.exists()) == (False, False)
+    check_whole(folder, small_files())
+    stray.write_text("part")
+    assert delete(plan_deletion(cached())) is not None
+    assert not cached().folder.exists()
+    stray.parent.mkdir(parents=True)
+    stray.write_text("part")
+    assert delete(plan_deletion(cached())) is None
+    assert not cached().folder.exists()
+
+
 def test_an_unfinished_download_goes_with_its_model(hub: HubServer, folder: Path) -> None:
     hub.repositories[NAME].commits[NEWER] = small_files() | {WEIGHTS: random_bytes(300_000, 8)}
     hub.repositories[NAME].branches["main"] = NEWER

@@ -201,7 +201,7 @@ def _progress(request: DownloadRequest, standing: Standing, speed: float | None)
         left_out=len(files.left_out) if files else 0,
         fetched_bytes=standing.fetched_bytes,
         bytes_per_second=speed,
-        notes=tuple(map(standing.note_words, standing.notes)),
+        notes=standing.all_notes(),
         gguf=request.gguf,
     )
 

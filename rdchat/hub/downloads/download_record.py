@@ -1,7 +1,8 @@
 """What was being fetched of a repository: kept from before the first byte until all is whole, to be resumed by."""
 
 import hashlib
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +13,9 @@ from rdchat.files.atomic_file import make_folder, write_json
 from rdchat.files.foreign_files import entries_of, read_json
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories
 from rdchat.hub.downloads.download_progress import FileProgress
-from rdchat.hub.downloads.partial_file import PartialFile
 from rdchat.hub.known_files import HubFile, RepositoryFiles, is_commit, is_digest, is_revision, is_safe_name
 
+STAGING = "snapshot-"  # begins the name of the folder in which a snapshot is made
 _START, _END = "download-", ".json"
 _MOST_BYTES = 2**22
 
@@ -36,6 +37,11 @@ class DownloadRecord:
     def is_of(self, revision: str, gguf: str) -> bool:
         """Tell whether it is what goes on where this revision and this GGUF file are asked for."""
         return revision in {self.files.revision, self.files.commit} and gguf == self.gguf
+
+    @property
+    def digests(self) -> frozenset[str]:
+        """Of all its files."""
+        return frozenset(file.digest for file in self.files.files)
 
     def with_checked(self, digest: str) -> "DownloadRecord":
         return replace(self, checked=self.checked | {digest})
@@ -117,20 +123,40 @@ def discard(repository: CachedRepository, revision: str = "", gguf: str = "") ->
         revision: That was asked for; empty for all unfinished downloads.
         gguf: The GGUF file that was asked for.
     """
-    used = {digest for commit in repository.commits() for digest in repository.blobs_of(commit).values()}
-    records = records_of(repository)
-    given_up = [record for record in records if not revision or record.is_of(revision, gguf)]
-    wanted = {file.digest for record in records if record not in given_up for file in record.files.files}
-    for record in given_up:
-        for file in record.files.files:
-            if file.digest in wanted:
-                continue
-            PartialFile(repository.work, file).remove()
-            if file.digest in record.checked - used:
-                (repository.blobs / file.digest).unlink(missing_ok=True)
-        remove_record(repository, record)
-    if not used:
+    give_up(repository, [record for record in records_of(repository) if not revision or record.is_of(revision, gguf)])
+    if not _used_blobs(repository):
         remove_if_empty(repository)
+
+
+def give_up(repository: CachedRepository, records: Iterable[DownloadRecord]) -> None:
+    """Remove these records and what only they needed. The caller holds the lock."""
+    given_up = list(records)
+    others = [record for record in records_of(repository) if record not in given_up]
+    needed = _used_blobs(repository).union(*(record.digests for record in others))
+    for record in given_up:
+        for digest in record.checked - needed:
+            (repository.blobs / digest).unlink(missing_ok=True)
+        remove_record(repository, record)
+    remove_strays(repository)
+
+
+def strays_of(repository: CachedRepository) -> list[Path]:
+    """Return what lies in `.rdchat` of downloads that no record names, and records that are damaged."""
+    try:
+        paths = entries_of(repository.work)
+    except (RdchatError, OSError):
+        return []
+    records = records_of(repository)
+    digests = frozenset[str]().union(*(record.digests for record in records))
+    commits = {record.files.commit for record in records}
+    return [path for path in paths if _is_stray(path, digests, commits)]
+
+
+def remove_strays(repository: CachedRepository) -> None:
+    """Remove what no record names; bytes of files that one names stay. The caller holds the lock."""
+    for path in strays_of(repository):
+        with suppress(OSError):  # the next one tries again
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def remove_if_empty(repository: CachedRepository) -> None:
@@ -144,6 +170,18 @@ def remove_if_empty(repository: CachedRepository) -> None:
         (repository.work / "lock").unlink(missing_ok=True)
         repository.work.rmdir()
         repository.folder.rmdir()
+
+
+def _used_blobs(repository: CachedRepository) -> set[str]:
+    return {digest for commit in repository.commits() for digest in repository.blobs_of(commit).values()}
+
+
+def _is_stray(path: Path, digests: frozenset[str], commits: set[str]) -> bool:
+    if is_digest(path.stem) and path.suffix in {".part", ".json"}:
+        return path.stem not in digests
+    if path.name.startswith(STAGING):
+        return path.name.removeprefix(STAGING) not in commits
+    return path.name.startswith(_START) and path.name.endswith(_END) and _read(path) is None
 
 
 def _path(repository: CachedRepository, record: DownloadRecord) -> Path:

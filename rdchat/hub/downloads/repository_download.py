@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -20,10 +21,12 @@ from rdchat.hub.connections import tls_context
 from rdchat.hub.downloads.download_progress import DownloadLimits, DownloadRequest, DownloadState
 from rdchat.hub.downloads.download_record import (
     DownloadRecord,
+    give_up,
     here_bytes,
     records_of,
     remove_if_empty,
     remove_record,
+    remove_strays,
 )
 from rdchat.hub.downloads.partial_file import PartialFile
 from rdchat.hub.downloads.repository_lock import RepositoryLock
@@ -32,8 +35,8 @@ from rdchat.hub.downloads.standing import Standing, restart_note
 from rdchat.hub.downloads.transfer import KEPT, Source, Transfer, TransferWatcher
 from rdchat.hub.endpoint import check_online
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_errors import HubError, TemporaryHubError
-from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names
+from rdchat.hub.hub_errors import HubError, MissingError, TemporaryHubError
+from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names, download_command, is_commit
 from rdchat.hub.tokens import HubAccess
 
 _CHECKSUM_TRIES = 2
@@ -106,7 +109,14 @@ class RepositoryDownload:
                 return held
 
     async def _run(self) -> Path:
-        record = await self._record()
+        record = self._kept() or await self._begun()
+        remove_strays(self._repository)
+        try:
+            return await self._completed(record)
+        except MissingError as error:
+            return await self._completed(await self._renewed(record, error))
+
+    async def _completed(self, record: DownloadRecord) -> Path:
         files = record.files
         self._standing.files = files
         for folder in (self._repository.blobs, self._repository.snapshots):  # the hub's tools look for both
@@ -123,18 +133,35 @@ class RepositoryDownload:
         remove_record(self._repository, record)
         return snapshot
 
-    async def _record(self) -> DownloadRecord:
-        """Return the unfinished download that this one goes on with, or one of what the hub has now."""
-        for record in records_of(self._repository):
-            if record.is_of(self._revision, self._gguf):
-                return record
+    def _kept(self) -> DownloadRecord | None:
+        """Return the unfinished download that this one goes on with."""
+        records = records_of(self._repository)
+        return next((record for record in records if record.is_of(self._revision, self._gguf)), None)
+
+    async def _begun(self, checked: frozenset[str] = frozenset()) -> DownloadRecord:
+        """Return a record of what the hub has now."""
         self._standing.state = DownloadState.ASKING
         api = HubApi(self._access)
         files = await self._asked(
             lambda: asyncio.to_thread(api.files, self._repository.name, self._revision, self._gguf)
         )
         record = DownloadRecord(files, self._gguf)
+        record = replace(record, checked=checked & record.digests)
         record.write(self._repository)
+        return record
+
+    async def _renewed(self, dropped: DownloadRecord, error: MissingError) -> DownloadRecord:
+        """Return a record of what the hub has now in the place of a commit that it dropped; what recurs there stays."""
+        name, commit = self._repository.name, dropped.files.commit
+        if is_commit(self._revision):
+            hint = f"`{download_command(name, gguf=self._gguf)}` fetches what it has now."
+            raise MissingError(f"The hub has commit {commit[:12]} of {name} no longer.", hint) from error
+        last = self._kept() or dropped  # with what was checked since
+        record = await self._begun(last.checked)
+        if record.files.commit == commit:
+            raise error
+        give_up(self._repository, [last])
+        self._standing.note("", f"{name} has changed on the hub: its new version is fetched.")
         return record
 
     async def _asked(self, ask: Callable[[], Awaitable[RepositoryFiles]]) -> RepositoryFiles:

@@ -12,6 +12,7 @@ from rdchat.errors import StorageError
 from rdchat.files.file_errors import file_error
 from rdchat.host import flush_to_disk
 from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub.downloads.download_record import STAGING
 from rdchat.hub.known_files import HubFile, RepositoryFiles, is_commit
 
 
@@ -49,7 +50,7 @@ def is_snapshot(repository: CachedRepository, files: RepositoryFiles) -> bool:
 
 def _make_whole(repository: CachedRepository, snapshot: Path, files: RepositoryFiles) -> None:
     """Make the snapshot in one rename."""
-    staging = repository.work / f"snapshot-{files.commit}"
+    staging = repository.work / f"{STAGING}{files.commit}"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir()
     for file in files.files:

@@ -45,6 +45,10 @@ class Standing:
         left = math.ceil(until - time.monotonic())
         return f"{words} Trying again in {left} s." if left > 0 else f"{words} Trying again…"
 
+    def all_notes(self) -> tuple[str, ...]:
+        """Return what is to be said of each file's connection; where all are well, what is of the hub."""
+        return tuple(self.note_words(name) for name in [name for name in self.notes if name] or self.notes)
+
     def file_progress(self) -> tuple[FileProgress, ...]:
         """Return each content once, under its first name."""
         if self.files is None:

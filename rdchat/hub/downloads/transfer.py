@@ -177,7 +177,7 @@ class Transfer:
         if not ours and status in {401, 403, 404}:
             return TemporaryHubError(f"The store of the hub's files refuses with status {status}.")
         files = source.files
-        return refusal(status, response.headers, source.access, files.repository, files.revision)
+        return refusal(status, response.headers, source.access, files.repository, files.commit)
 
     async def _take(self, response: httpx2.Response) -> None:
         looked = 0
