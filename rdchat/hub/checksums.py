@@ -20,14 +20,28 @@ def is_intact(path: Path, size: int, digest: str, on_bytes: Callable[[int], None
     try:
         if path.stat().st_size != size:
             return False
-        if len(digest) == _SHA256_LETTERS:
+    except OSError:
+        return False
+    return checksum(path, len(digest), on_bytes) == digest
+
+
+def checksum(path: Path, letters: int, on_bytes: Callable[[int], None] = lambda _count: None) -> str:
+    """Return a file's checksum; empty where it cannot be read.
+
+    Args:
+        path: The file.
+        letters: How many it has: 64 of sha256, or 40 of git's sha1.
+        on_bytes: Called with the number of bytes read since the last call; may raise to give up.
+    """
+    try:
+        if letters == _SHA256_LETTERS:
             state = hashlib.sha256()
         else:  # git's name of a blob
-            state = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+            state = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
         with path.open("rb", buffering=0) as file:
             while chunk := file.read(_CHUNK):
                 state.update(chunk)
                 on_bytes(len(chunk))
     except OSError:
-        return False
-    return state.hexdigest() == digest
+        return ""
+    return state.hexdigest()

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Literal
 
 from rdchat.hub.known_files import HubFile
@@ -54,6 +55,19 @@ class HubModel:
     facts: FoundModel
     commit: str
     files: tuple[HubFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HubCommit:
+    """A version of a model.
+
+    Attributes:
+        commit: Its hash.
+        day: Of which it is.
+    """
+
+    commit: str
+    day: date
 
 
 def found_model(model: Any) -> FoundModel:

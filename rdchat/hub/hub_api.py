@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat import __version__
 from rdchat.hub.endpoint import check_online
-from rdchat.hub.found_models import ASKED_OF_EACH, FoundModel, HubModel, SortBy, found_model
+from rdchat.hub.found_models import ASKED_OF_EACH, FoundModel, HubCommit, HubModel, SortBy, found_model
 from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal
 from rdchat.hub.known_files import (
     HubFile,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _CARD = "README.md"
 _MOST_CARD_BYTES = 200_000
 _MOST_FILES = 10_000
+_MOST_COMMITS = 30
 _LONGEST_NAME = 100  # of an account
 _MOST_BYTES = 2**50  # of a file
 _LOG = logging.getLogger(__name__)
@@ -103,6 +104,13 @@ class HubApi:
         """Return all files of a model, with names as the hub gives them, and the commit; raises as `files`."""
         listed, info = self._listed(repository, revision)
         return listed, str(info.sha)
+
+    def commits(self, repository: str) -> tuple[HubCommit, ...]:
+        """Return the newest versions of a model's main branch, 30 at most, the newest first; raises as `files`."""
+        check_names(repository, "main")
+        with self._in_words(repository):
+            told = self._api().list_repo_commits(repository)[:_MOST_COMMITS]
+        return tuple(HubCommit(each.commit_id, each.created_at.date()) for each in told if is_commit(each.commit_id))
 
     def look_at(self, repository: str, revision: str = "main") -> HubModel:
         """Return what the hub says of a model, and all its files; raises as `files`."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 
 from rdchat.errors import ModelError, NetworkError
 from rdchat.hub.cache_layout import CachedRepository
-from rdchat.hub.checksums import is_intact
+from rdchat.hub.checksums import checksum
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.known_files import HubFile, is_document
 
@@ -17,12 +18,13 @@ class Verdict:
 
     Attributes:
         name: The hub id.
-        commit: Of the files that were looked at; empty for a folder that is not the hub's cache.
+        commit: That the files were held against; of a folder that is not the hub's cache, the one that fits it best.
         intact: Files that have the hub's checksum.
         damaged: Files that do not; documents, such as README, are left out: other tools leave or edit them.
         missing: Files that the hub has, rdchat would fetch, and are not here; without documents.
         astray: Links that lead out of the repository's own `blobs`.
         unknown: Files that the hub has no checksum for.
+        day: Of that commit, where it was found among older ones; None where it is the newest, or was asked for.
         hub_problem: Why the hub was not asked; then the names of the cache's blobs, which are checksums, were held
             against their bytes, and what is missing is not known. Empty where it was.
     """
@@ -34,12 +36,21 @@ class Verdict:
     missing: tuple[str, ...] = ()
     astray: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    day: date | None = None
     hub_problem: str = ""
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing stands against it."""
         return bool(self.intact) and not (self.damaged or self.missing or self.astray)
+
+    @property
+    def version_words(self) -> str:
+        """Say which version a folder holds, a sentence; empty where it is the newest, or the one that was asked for."""
+        if self.day is None:
+            return ""
+        day = f"{self.day.day} {self.day:%B %Y}"
+        return f"The files are those of commit {self.commit[:12]} of {day}, not the newest."
 
 
 def verify_cached(
@@ -62,10 +73,11 @@ def verify_cached(
             f"{repository.name} is not in the Hugging Face cache.", f"`rdchat models download {repository.name}` does."
         )
     blobs = repository.blobs_of(commit)
-    present = _files_of(snapshot)
+    files = _FolderFiles(snapshot, on_bytes)
+    present = files.names
     astray = tuple(name for name in present if (snapshot / name).is_symlink() and name not in blobs)
     try:
-        listed = {file.name: file for file in api.all_files(repository.name, commit)[0]}
+        listed = _by_name(api.all_files(repository.name, commit)[0])
         wanted = {file.name for file in api.files(repository.name, commit, _gguf_of(present)).files}
         problem = ""
     except NetworkError as error:
@@ -73,7 +85,7 @@ def verify_cached(
         wanted, problem = set(), error.message
     missing = tuple(sorted(name for name in wanted - set(present) if not is_document(name)))
     verdict = Verdict(repository.name, commit, missing=missing, astray=astray, hub_problem=problem)
-    return _compared(verdict, snapshot, listed, on_bytes)
+    return _compared(verdict, files, listed)
 
 
 def verify_folder(
@@ -81,22 +93,73 @@ def verify_folder(
 ) -> Verdict:
     """Verify a folder that some other program filled from a model of the hub, by the names of its files.
 
+    Where they differ from the newest version, older ones are tried: only what none of these has is damaged.
+
     Raises:
         NetworkError: If the hub cannot be asked, or refuses.
     """
-    listed = {file.name: file for file in api.all_files(name)[0]}
-    return _compared(Verdict(name, ""), folder, listed, on_bytes)
+    files = _FolderFiles(folder, on_bytes)
+    listed, newest = api.all_files(name)
+    best = _compared(Verdict(name, newest), files, _by_name(listed))
+    if _explains_all(best):
+        return best
+    intact = set(best.intact)
+    for version in api.commits(name):
+        if version.commit != newest:
+            listed, _ = api.all_files(name, version.commit)
+            found = _compared(Verdict(name, version.commit, day=version.day), files, _by_name(listed))
+            intact |= set(found.intact)
+            best = max(best, found, key=_fit)
+            if _explains_all(best):
+                break
+    return replace(
+        best,
+        intact=tuple(sorted(intact)),
+        damaged=tuple(name for name in best.damaged if name not in intact),
+        unknown=tuple(name for name in best.unknown if name not in intact),
+    )
 
 
-def _compared(verdict: Verdict, folder: Path, listed: dict[str, HubFile], on_bytes: Callable[[int], None]) -> Verdict:
+def _explains_all(verdict: Verdict) -> bool:
+    """Tell whether a version has all files of a folder; the system's hidden ones do not count."""
+    return not verdict.damaged and all(Path(name).name.startswith(".") for name in verdict.unknown)
+
+
+def _fit(verdict: Verdict) -> tuple[int, int]:
+    """Return how many files a version has that a model needs, and how many documents."""
+    documents = sum(map(is_document, verdict.intact))
+    return len(verdict.intact) - documents, documents
+
+
+class _FolderFiles:
+    """The files of a folder, each read once, however many versions it is held against."""
+
+    def __init__(self, folder: Path, on_bytes: Callable[[int], None]) -> None:
+        self._folder, self._on_bytes = folder, on_bytes
+        self._checksums: dict[tuple[str, int], str] = {}
+        self.names = sorted(
+            path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or path.is_file()
+        )
+
+    def has(self, file: HubFile) -> bool:
+        """Tell whether it is here just as the hub has it."""
+        path, key = self._folder / file.name, (file.name, len(file.digest))
+        if _size(path) != file.size:
+            return False
+        if key not in self._checksums:
+            self._checksums[key] = checksum(path, len(file.digest), self._on_bytes)
+        return self._checksums[key] == file.digest
+
+
+def _compared(verdict: Verdict, files: _FolderFiles, listed: dict[str, HubFile]) -> Verdict:
     """Add to a verdict how the files that are here compare with those that the hub lists."""
     intact, damaged, unknown = [], [], []
-    for name in _files_of(folder):
+    for name in files.names:
         if name in verdict.astray:
             continue
         if name not in listed:
             unknown.append(name)
-        elif is_intact(folder / name, listed[name].size, listed[name].digest, on_bytes):
+        elif files.has(listed[name]):
             intact.append(name)
         elif not is_document(name):
             damaged.append(name)
@@ -110,10 +173,8 @@ def _gguf_of(present: Sequence[str]) -> str:
     return next((name for name in present if name.lower().endswith(".gguf")), "")
 
 
-def _files_of(folder: Path) -> list[str]:
-    return sorted(
-        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or path.is_file()
-    )
+def _by_name(files: Sequence[HubFile]) -> dict[str, HubFile]:
+    return {file.name: file for file in files}
 
 
 def _size(path: Path) -> int:

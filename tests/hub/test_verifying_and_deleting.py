@@ -1,5 +1,6 @@
 """A model's files are held against the hub's checksums; what is deleted can be put back."""
 
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,43 @@ def test_another_programs_folder_is_verified_by_its_name(hub: HubServer, folder:
     assert verify_folder(NAME, tmp_path / "theirs", api).is_whole
     (tmp_path / "theirs" / WEIGHTS).write_bytes(b"")
     assert verify_folder(NAME, tmp_path / "theirs", api).damaged == (WEIGHTS,)
+
+
+def test_another_programs_folder_may_be_an_older_version(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other programs keep no note of the commit; only what no commit has is damaged, and each file is read once."""
+    older = small_files() | {"adapter.safetensors": random_bytes(1_000, 3)}
+    commit = hub.add(NAME, older)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    for name, data in older.items():
+        (theirs / name).write_bytes(data)
+    (theirs / ".DS_Store").write_bytes(b"")
+    hub.repositories[NAME].commits["d" * 40] = small_files() | {WEIGHTS: random_bytes(400_000, 8)}
+    hub.repositories[NAME].commits[NEWER] = small_files() | {WEIGHTS: random_bytes(400_000, 9), "config.json": b"{}"}
+    hub.repositories[NAME].branches["main"] = NEWER
+    api = HubApi(Tokens().access(find_endpoint()))
+    read: list[int] = []
+    verdict = verify_folder(NAME, theirs, api, read.append)
+    assert (verdict.commit, verdict.day, verdict.is_whole) == (commit, date(2026, 10, 1), True)
+    assert verdict.version_words == f"The files are those of commit {commit[:12]} of 1 October 2026, not the newest."
+    assert sum(read) == sum(map(len, older.values()))
+    (theirs / "config.json").write_bytes(b"{}")
+    verdict = verify_folder(NAME, theirs, api)
+    assert (verdict.commit, verdict.is_whole) == (commit, True), "the newest commit has this file so"
+    (theirs / WEIGHTS).write_bytes(b"x" * 400_000)
+    assert verify_folder(NAME, theirs, api).damaged == (WEIGHTS,)
+
+
+def test_a_folder_that_is_as_the_newest_version_asks_for_no_other(hub: HubServer, tmp_path: Path) -> None:
+    commit = hub.add(NAME, small_files())
+    for name, data in small_files().items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "README.md").write_text("mine")
+    verdict = verify_folder(NAME, tmp_path, HubApi(Tokens().access(find_endpoint())))
+    assert (verdict.commit, verdict.version_words, verdict.is_whole) == (commit, "", True)
+    assert len(hub.requests) == 1
 
 
 def test_what_is_not_here_cannot_be_verified(hub: HubServer) -> None:

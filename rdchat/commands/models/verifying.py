@@ -36,7 +36,7 @@ def _verify(args: argparse.Namespace) -> int:
 
         verdict = _verdict(args.model, args.revision, count)
     if args.json:
-        print(json.dumps({**asdict(verdict), "whole": verdict.is_whole}, ensure_ascii=False))
+        print(json.dumps({**asdict(verdict), "whole": verdict.is_whole}, ensure_ascii=False, default=str))
     else:
         _print(verdict)
     return 0 if verdict.is_whole else 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from time import sleep
 
@@ -11,7 +12,7 @@ from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
-from rdchat.hub.checksums import is_intact
+from rdchat.hub.checksums import checksum
 from rdchat.hub.verifying import Verdict
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.models_desk import ModelsDesk
@@ -190,11 +191,11 @@ def test_of_several_ggufs_the_damaged_one_is_fetched(
 def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
     qtbot: QtBot, page: InstalledPage, desk: ModelsDesk, downloaded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slowly(path: Path, size: int, digest: str, on_bytes: Callable[[int], None]) -> bool:
-        return is_intact(path, size, digest, lambda count: (on_bytes(count), sleep(0.02))[0])
+    def slowly(path: Path, letters: int, on_bytes: Callable[[int], None]) -> str:
+        return checksum(path, letters, lambda count: (on_bytes(count), sleep(0.02))[0])
 
     monkeypatch.setattr("rdchat.hub.checksums._CHUNK", 20)
-    monkeypatch.setattr("rdchat.hub.verifying.is_intact", slowly)
+    monkeypatch.setattr("rdchat.hub.verifying.checksum", slowly)
     page.bar.verify.click()
     qtbot.waitUntil(lambda: page.bar.progress.value() > 0)
     assert page.bar.stop.isVisible()
@@ -214,6 +215,11 @@ def test_verdicts_in_words() -> None:
     )
     assert verdict_words(Verdict("org/model", "c", unknown=("x",)))[1] == "danger"
     assert verdict_words(Verdict("org/model", "c", intact=("x",)))[0] == "Verified: 1 file has its checksum."
+    older = verdict_words(Verdict("org/model", "c", intact=("x", "y"), day=date(2026, 10, 2)))
+    assert older == (
+        "Verified: 2 files have their checksums. The files are those of commit c of 2 October 2026, not the newest.",
+        "success",
+    )
 
 
 @pytest.mark.slow

@@ -149,10 +149,11 @@ def targets_of(model: LibraryModel, settings: Settings) -> list[str]:
 def verdict_words(verdict: "Verdict") -> tuple[str, str]:
     """Return the result of a verification in words, and the name of its colour."""
     problem = f" {verdict.hub_problem} So only what is here was checked." if verdict.hub_problem else ""
+    version = f" {verdict.version_words}" if verdict.version_words else ""
     if verdict.is_whole:
         files = formatting.counted(len(verdict.intact), "file")
         sure = "has its checksum" if len(verdict.intact) == 1 else "have their checksums"
-        return f"Verified: {files} {sure}.{problem}", "warning" if problem else "success"
+        return f"Verified: {files} {sure}.{version}{problem}", "warning" if problem else "success"
     parts = [
         f"{words}: {_listed(names)}"
         for words, names in (
@@ -163,7 +164,7 @@ def verdict_words(verdict: "Verdict") -> tuple[str, str]:
         if names
     ]
     found = "; ".join(parts) or "the hub knows none of its files"
-    return f"Not as the hub has it. {found[:1].upper()}{found[1:]}.{problem}", "danger"
+    return f"Not as the hub has it. {found[:1].upper()}{found[1:]}.{version}{problem}", "danger"
 
 
 def _listed(names: tuple[str, ...]) -> str:
