@@ -44,7 +44,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("prompt", nargs="?", help="the question")
     parser.add_argument("--prompt-file", metavar="FILE", help="read the question from a file; - is standard input")
     add_file_options(parser)
-    parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
+    parser.add_argument(
+        "--model", help="a name that `rdchat models list` gives, or a path (default: SmolLM2-135M-Instruct)"
+    )
     parser.add_argument("--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights")
     add_load_anyway(parser)
     parser.add_argument(

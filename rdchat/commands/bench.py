@@ -47,7 +47,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--trials", type=int, default=3, metavar="T", help="runs of each mode on each prompt (default: 3)"
     )
-    parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
+    parser.add_argument(
+        "--model", help="a name that `rdchat models list` gives, or a path (default: SmolLM2-135M-Instruct)"
+    )
     add_load_anyway(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the replies (default: 0)")
     parser.add_argument("--no-mlx-lm", action="store_true", help="leave stock mlx-lm out")

@@ -36,7 +36,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "lookup, and by prompt lookup alone; a line is printed as soon as it is measured. Ctrl-C ends it early.",
     )
     parser.set_defaults(run=run)
-    parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
+    parser.add_argument(
+        "--model", help="a name that `rdchat models list` gives, or a path (default: SmolLM2-135M-Instruct)"
+    )
     parser.add_argument(
         "--drafter", help="its folder, or hub id in the hub's cache (default: the one made for the model)"
     )

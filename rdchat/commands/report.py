@@ -37,7 +37,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--models",
         nargs="+",
         metavar="MODEL",
-        help="model folders, or hub ids in the hub's cache (default: the default model)",
+        help="names that `rdchat models list` gives, or paths (default: the default model)",
     )
     parser.add_argument(
         "--drafter",

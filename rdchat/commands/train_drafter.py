@@ -25,7 +25,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add `train-drafter` and its options."""
     parser = subparsers.add_parser("train-drafter", help="train a drafter for a model")
     parser.set_defaults(run=run)
-    parser.add_argument("--model", help="model folder, or hub id in the hub's cache (default: SmolLM2-135M-Instruct)")
+    parser.add_argument(
+        "--model", help="a name that `rdchat models list` gives, or a path (default: SmolLM2-135M-Instruct)"
+    )
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the drafter")
     parser.add_argument(
         "--kind",

@@ -25,6 +25,7 @@ class Verdict:
         astray: Links that lead out of the repository's own `blobs`.
         unknown: Files that the hub has no checksum for.
         day: Of that commit, where it was found among older ones; None where it is the newest, or was asked for.
+        in_cache: Whether the files lie in the hub's cache; else another program filled their folder.
         hub_problem: Why the hub was not asked; then the names of the cache's blobs, which are checksums, were held
             against their bytes, and what is missing is not known. Empty where it was.
     """
@@ -37,6 +38,7 @@ class Verdict:
     astray: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     day: date | None = None
+    in_cache: bool = True
     hub_problem: str = ""
 
     @property
@@ -100,14 +102,14 @@ def verify_folder(
     """
     files = _FolderFiles(folder, on_bytes)
     listed, newest = api.all_files(name)
-    best = _compared(Verdict(name, newest), files, _by_name(listed))
+    best = _compared(Verdict(name, newest, in_cache=False), files, _by_name(listed))
     if _explains_all(best):
         return best
     intact = set(best.intact)
     for version in api.commits(name):
         if version.commit != newest:
             listed, _ = api.all_files(name, version.commit)
-            found = _compared(Verdict(name, version.commit, day=version.day), files, _by_name(listed))
+            found = _compared(Verdict(name, version.commit, day=version.day, in_cache=False), files, _by_name(listed))
             intact |= set(found.intact)
             best = max(best, found, key=_fit)
             if _explains_all(best):

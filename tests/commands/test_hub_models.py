@@ -226,7 +226,7 @@ def test_other_revisions_are_listed_and_deleted_by_name(
     for revision in ("main", "older"):
         printed_json(capsys, "models", "download", NAME, "--revision", revision)
     listed = printed_json(capsys, "models", "list")["models"]
-    assert [model["name"] for model in listed] == [NAME, f"{NAME} --revision older"]
+    assert [model["name"] for model in listed] == [NAME, f"{NAME}@older"]
     assert printed_json(capsys, "models", "verify", NAME, "--revision", "older")["commit"] == "a" * 40
     assert main(["models", "delete", NAME, "--revision", "older", "--yes"]) == 0
     assert "Revision main shares files with it; these stay." in capsys.readouterr().err

@@ -19,8 +19,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     for module in (searching, downloading, listing, verifying, deleting, hub_token):
         module.add_actions(actions)
     pair = actions.add_parser("check-pair", help="tell whether one model can draft for another")
-    pair.add_argument("target", metavar="TARGET", help="folder or hub id of the model that answers")
-    pair.add_argument("draft", metavar="DRAFT", help="folder or hub id of the smaller model that drafts")
+    pair.add_argument("target", metavar="TARGET", help="name or path of the model that answers")
+    pair.add_argument("draft", metavar="DRAFT", help="name or path of the smaller model that drafts")
     pair.add_argument("--json", action="store_true", help="print one JSON object")
     pair.set_defaults(act=_check_pair)
     parser.set_defaults(run=run)

@@ -2,16 +2,19 @@
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rdchat import paths
+from rdchat.commands.models.listing import listed_place
 from rdchat.commands.models.table import size_words
 from rdchat.errors import InvalidSettingError, ModelError
 
 if TYPE_CHECKING:
+    from rdchat.hub.cache_layout import CachedRepository
     from rdchat.hub.trash import TrashedModel
 
 
@@ -32,11 +35,7 @@ def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _delete(args: argparse.Namespace) -> int:
-    own = paths.models_dir() / args.model
-    if "/" not in args.model and args.model not in {"", ".", ".."} and own.is_dir():
-        words, act = _own_model(args.model, own)
-    else:
-        words, act = _cached_model(args.model, args.revision)
+    words, act = _planned(args.model, args.revision)
     if not _agreed(args.yes, words):
         return 1
     trashed = act()
@@ -45,11 +44,29 @@ def _delete(args: argparse.Namespace) -> int:
     elif trashed is None:
         print(f"{args.model} is deleted.")
     else:
-        own = trashed.place is None
-        print(f"{args.model} is in {"rdchat's trash" if own else 'the Trash'}.", end=" ")
-        print(f"`rdchat models restore {args.model}` puts it back;")
+        own, restore = trashed.place is None, shlex.join(["rdchat", "models", "restore", trashed.name])
+        print(f"{args.model} is in {"rdchat's trash" if own else 'the Trash'}. `{restore}` puts it back;")
         print(f"{'`rdchat models empty-trash`' if own else 'emptying the Trash'} frees its space.")
     return 0
+
+
+def _planned(name: str, revision: str) -> "tuple[str, Callable[[], TrashedModel | None]]":
+    """Return what deleting would do, in words, and what does it."""
+    from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import, as all of these rooms
+    from rdchat.hub.known_files import is_repository  # noqa: PLC0415
+    from rdchat.inference.models.model_places import HUB, NOT_DELETED, OWN  # noqa: PLC0415
+
+    repository = repository_of(name) if is_repository(name) else None
+    place = None if repository and repository.folder.is_dir() else listed_place(name, revision)
+    if place is None and repository is not None:
+        return _cached_model(name, repository, revision)
+    if place is None:
+        raise ModelError(f"rdchat has no model {name}.", "`rdchat models list` shows what there is.")
+    if place.place == HUB:
+        return _cached_model(name, repository_of(place.repository), place.revision, place.gguf)
+    if place.place == OWN:
+        return _own_model(name, place.path)
+    raise ModelError(f"rdchat does not delete {name}.", NOT_DELETED[place.place])
 
 
 def _own_model(name: str, folder: Path) -> "tuple[str, Callable[[], TrashedModel | None]]":
@@ -60,18 +77,13 @@ def _own_model(name: str, folder: Path) -> "tuple[str, Callable[[], TrashedModel
     return words, lambda: move_to_trash(name, paths.models_dir(), [folder], move_to_system_trash)
 
 
-def _cached_model(name: str, revision: str) -> "tuple[str, Callable[[], TrashedModel | None]]":
-    from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import, as all of these rooms
-    from rdchat.hub.deleting import delete, plan_deletion  # noqa: PLC0415
-    from rdchat.hub.known_files import is_repository  # noqa: PLC0415
+def _cached_model(
+    name: str, repository: "CachedRepository", revision: str, gguf: str = ""
+) -> "tuple[str, Callable[[], TrashedModel | None]]":
+    from rdchat.hub.deleting import delete, plan_deletion  # noqa: PLC0415  slow to import
     from rdchat.services.models.system_trash import move_to_system_trash  # noqa: PLC0415
 
-    if not is_repository(name):
-        raise ModelError(
-            f"rdchat has no model {name}.",
-            "It deletes only what the Hugging Face cache or its own folder holds: see `rdchat models list`.",
-        )
-    plan = plan_deletion(repository_of(name), revision)
+    plan = plan_deletion(repository, revision, gguf)
     words = f"{name} takes {size_words(plan.freed_bytes)} of the Hugging Face cache, which other programs use as well."
     if not plan.commit:
         words = f"{name} is not downloaded whole; what is here of it is deleted for good."

@@ -30,6 +30,7 @@ def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def _download(args: argparse.Namespace) -> int:
     from rdchat.hub.downloads.download_process import DownloadProcess  # noqa: PLC0415  slow to import
     from rdchat.hub.downloads.download_progress import DownloadState  # noqa: PLC0415
+    from rdchat.hub.known_files import download_command  # noqa: PLC0415
     from rdchat.hub.tokens import Tokens  # noqa: PLC0415
 
     told: queue.SimpleQueue[DownloadProgress] = queue.SimpleQueue()
@@ -42,7 +43,8 @@ def _download(args: argparse.Namespace) -> int:
         process.close()
     if progress.state is DownloadState.PAUSED:
         here = f"{progress.done_bytes / progress.total_bytes:.0%} is here. " if progress.total_bytes else ""
-        print(f"Paused: {here}`{_command(args)}` goes on from there.", file=sys.stderr)
+        command = download_command(args.repository, args.revision, args.file)
+        print(f"Paused: {here}`{command}` goes on from there.", file=sys.stderr)
         return INTERRUPTED
     if progress.state is not DownloadState.FINISHED:
         raise NetworkError(progress.problem, progress.hint)
@@ -89,9 +91,3 @@ def _words(progress: "DownloadProgress") -> str:
         minutes, seconds = divmod(int(progress.seconds_left), 60)
         words += f", {size_words(progress.bytes_per_second)}/s, {minutes}:{seconds:02d} left"
     return words
-
-
-def _command(args: argparse.Namespace) -> str:
-    revision = f" --revision {args.revision}" if args.revision != "main" else ""
-    file = f" --file {args.file}" if args.file else ""
-    return f"rdchat models download {args.repository}{revision}{file}"

@@ -6,10 +6,12 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from rdchat.commands.chats.stored_settings import stored_settings
 from rdchat.commands.models.table import print_table, size_words
 
 if TYPE_CHECKING:
     from rdchat.inference.api.library_model import LibraryModel
+    from rdchat.inference.models.model_places import ModelPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class ListedModel:
     """A line of the list.
 
     Attributes:
-        name: For people, and for `--model` where it is a hub id or a path.
+        name: What `--model`, `verify` and `delete` take; of an unfinished download, its hub id.
         place: Whose folder it lies in.
         path: The model folder or GGUF file; empty for an unfinished download.
         family: The architecture, `GGUF` for such a file; empty where nobody knows yet.
@@ -41,6 +43,17 @@ class ListedModel:
     problem: str = ""
 
 
+def listed_place(name: str, revision: str = "main") -> "ModelPlace | None":
+    """Return where a model of the list lies, by its name or path; None where there is none.
+
+    Raises:
+        ModelError: If several models have this name.
+    """
+    from rdchat.inference.models.model_places import place_named  # noqa: PLC0415  slow to import
+
+    return place_named(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder)
+
+
 def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `list`."""
     parser = actions.add_parser("list", help="list the models on this machine, and unfinished downloads")
@@ -51,7 +64,7 @@ def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def _list(args: argparse.Namespace) -> int:
     from rdchat.inference.library.model_library import library_models  # noqa: PLC0415  slow to import
 
-    models = [_listed(model) for model in library_models()]
+    models = [_listed(model) for model in library_models(stored_settings().models_folder)]
     if args.json:
         print(json.dumps({"models": [asdict(model) for model in models]}, ensure_ascii=False))
         return 0
@@ -68,17 +81,18 @@ def _row(model: ListedModel) -> tuple[str, ...]:
 
 
 def _listed(model: "LibraryModel") -> ListedModel:
-    revision = f" --revision {model.revision}" if model.repository and model.revision != "main" else ""
+    from rdchat.hub.known_files import download_command  # noqa: PLC0415  slow to import, as all of these rooms
+    from rdchat.inference.models.model_places import listed_name  # noqa: PLC0415
+
     if model.is_unfinished:
-        file = f" --file {model.gguf}" if model.gguf else ""
-        command = f"`rdchat models download {model.repository}{revision}{file}` goes on."
-        words = f"{model.disk_bytes / model.download_bytes:.0%} is here; {command}"
+        command = download_command(model.repository, model.revision, model.gguf)
+        words = f"{model.disk_bytes / model.download_bytes:.0%} is here; `{command}` goes on."
         size, here = model.download_bytes, model.disk_bytes
         return ListedModel(model.name, model.place, "", "", None, "", size, here, False, words)
     gguf, sizes = model.path.suffix.lower() == ".gguf", model.sizes
     size = model.disk_bytes if gguf or sizes is None else sizes.stored_bytes
     return ListedModel(
-        name=model.name + revision,
+        name=listed_name(model.name, model.place, model.path, model.revision if model.repository else ""),
         place=model.place,
         path=str(model.path),
         family="GGUF" if gguf else model.family,

@@ -2,12 +2,12 @@
 
 import argparse
 import json
-import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from rdchat.commands.models.listing import listed_place
 from rdchat.commands.models.table import size_words
 from rdchat.commands.progress import ProgressLine
 from rdchat.errors import ModelError
@@ -49,21 +49,20 @@ def _verdict(name: str, revision: str, on_bytes: Callable[[int], None]) -> "Verd
     from rdchat.hub.known_files import is_repository  # noqa: PLC0415
     from rdchat.hub.tokens import Tokens  # noqa: PLC0415
     from rdchat.hub.verifying import verify_cached, verify_folder  # noqa: PLC0415
-    from rdchat.inference.models.model_places import HUB, model_places  # noqa: PLC0415
+    from rdchat.inference.models.model_places import CHOSEN, HUB, NOT_VERIFIED  # noqa: PLC0415
 
     api = HubApi(Tokens().access(find_endpoint()))
-    found = [place for place in model_places() if place.name == name and place.place != HUB and place.path.is_dir()]
-    if is_repository(name):
-        repository = repository_of(name)
-        if found and not repository.snapshots.is_dir():
-            return verify_folder(name, found[0].path, api, on_bytes)
-        return verify_cached(repository, repository.commit_of(revision), api, on_bytes)
-    if found:
-        raise ModelError(
-            f"{name} was converted on this machine, so the hub has no checksums of it.",
-            "`rdchat models list` says whether it can be loaded.",
-        )
-    raise ModelError(f"There is no model {name}.", "`rdchat models list` shows what there is.")
+    repository = repository_of(name) if is_repository(name) else None
+    place = None if repository and repository.snapshots.is_dir() else listed_place(name, revision)
+    if place is not None and place.place == HUB:
+        repository, revision = repository_of(place.repository), place.revision
+    elif place is not None:
+        if is_repository(place.repository):
+            return verify_folder(place.repository, place.folder, api, on_bytes)
+        raise ModelError(f"{name} cannot be verified. {NOT_VERIFIED.get(place.place, NOT_VERIFIED[CHOSEN])}")
+    if repository is None:
+        raise ModelError(f"There is no model {name}.", "`rdchat models list` shows what there is.")
+    return verify_cached(repository, repository.commit_of(revision), api, on_bytes)
 
 
 def _print(verdict: "Verdict") -> None:
@@ -79,13 +78,18 @@ def _print(verdict: "Verdict") -> None:
         print(f"{verdict.hub_problem} Missing files would not be seen.", file=sys.stderr)
     if verdict.is_whole:
         print(f"{verdict.name}: {len(verdict.intact)} files have the hub's checksums.")
-    else:
+    elif verdict.in_cache:
         print(f"{verdict.name} is not whole. `{_repair(verdict)}` fetches what is wrong.")
+    else:
+        print(f"{verdict.name} is not whole. Download it again in LM Studio.")
+    if verdict.version_words:
+        print(verdict.version_words)
 
 
 def _repair(verdict: "Verdict") -> str:
     """Return the command that fetches just the version that was looked at."""
-    revision = f" --revision {verdict.commit}" if verdict.commit else ""
+    from rdchat.hub.known_files import download_command  # noqa: PLC0415  slow to import
+
     seen = (*verdict.damaged, *verdict.astray)
     gguf = next((name for name in seen if name.lower().endswith(".gguf")), "")
-    return f"rdchat models download {verdict.name}{revision}" + (f" --file {shlex.quote(gguf)}" if gguf else "")
+    return download_command(verdict.name, verdict.commit, gguf)

@@ -1,12 +1,11 @@
 """Everything on this machine that rdchat can run, wherever it lies, and downloads that are not finished."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import RdchatError
-from rdchat.hub.cache_layout import CachedRepository, cached_repositories
+from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import DownloadRecord, unfinished_downloads
 from rdchat.hub.downloads.snapshot import is_snapshot
 from rdchat.inference.api.installed_model import InstalledModel
@@ -16,7 +15,7 @@ from rdchat.inference.library.folder_facts import FolderFacts, gguf_problem, rea
 from rdchat.inference.library.tried_models import tried_out
 from rdchat.inference.models.gguf_header import check_gguf
 from rdchat.inference.models.model_files import check_model_folder, locate_model
-from rdchat.inference.models.model_places import HUB, ModelPlace, model_places, models_in
+from rdchat.inference.models.model_places import HUB, ModelPlace, model_places, other_revisions
 
 
 def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_facts) -> Iterator[LibraryModel]:
@@ -27,12 +26,8 @@ def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_
         read: Reads what is not known of before; a child may do it.
     """
     kept = FactsFile(read)
-    for place in model_places(chosen):
-        revision = "main" if place.place == HUB else ""
-        if (model := _described(place, kept, revision)) is not None:
-            yield model
-    for place, revision in _other_revisions():
-        if (model := _described(place, kept, revision)) is not None:
+    for place in (*model_places(chosen), *other_revisions()):
+        if (model := _described(place, kept)) is not None:
             yield model
     kept.keep(all_seen=True)
     for repository, record in unfinished_downloads():
@@ -73,14 +68,13 @@ def problem_of(model: str) -> str:
     return ""
 
 
-def _described(place: ModelPlace, kept: FactsFile, revision: str) -> LibraryModel | None:
+def _described(place: ModelPlace, kept: FactsFile) -> LibraryModel | None:
     path = place.path
     stamp = stamp_of(path)
     facts = kept.facts_of(path, stamp)
     if not facts.is_model:
         return None
     default = path == paths.default_model_dir()
-    hub = place.place == HUB
     return LibraryModel(
         name=place.name,
         model=None if default else place.model,
@@ -93,27 +87,10 @@ def _described(place: ModelPlace, kept: FactsFile, revision: str) -> LibraryMode
         changed=stamp.changed,
         tried=None if facts.problem or path.is_file() else tried_out(path),
         problem=facts.problem,
-        repository=_repository_of(path) if hub else "",
-        revision=revision,
+        repository=place.repository if place.place == HUB else "",
+        revision=place.revision,
         tokens=facts.tokens,
     )
-
-
-def _repository_of(path: Path) -> str:
-    """Return the hub id of what lies in the hub's cache: in `models--ORG--NAME/snapshots/COMMIT`."""
-    folder = next((parent for parent in (path, *path.parents) if parent.name.startswith("models--")), path)
-    return folder.name.removeprefix("models--").replace("--", "/")
-
-
-def _other_revisions() -> Iterator[tuple[ModelPlace, str]]:
-    """Yield what the hub's cache holds besides each model's main revision; older ones stay until they are deleted."""
-    for repository in cached_repositories():
-        main, names = repository.commit_of("main"), repository.references()
-        for commit in repository.commits():
-            if commit != main:
-                revision = names.get(commit, [commit])[0]
-                for place in models_in(repository.snapshots / commit, repository.name, HUB):
-                    yield replace(place, model=str(place.path)), revision  # by its name the main one is found
 
 
 def _unfinished(repository: CachedRepository, record: DownloadRecord) -> LibraryModel:

@@ -27,6 +27,7 @@ from rdchat.inference.models.model_config import (
     kv_values_per_token,
     read_config,
 )
+from rdchat.inference.models.model_places import place_named
 from rdchat.inference.models.model_sizes import check_sizes
 from rdchat.inference.models.safetensors_file import StoredTensor
 from rdchat.inference.models.weight_files import is_weights, read_headers, weight_files
@@ -89,8 +90,8 @@ def resolve_model(model: str | None, on_progress: Callable[[LoadProgress], None]
     """Find the model folder that a name stands for; look inside with `check_model_folder`.
 
     Args:
-        model: A model folder, a GGUF file, a folder with nothing but one GGUF file, a hub id that is in the hub's
-            cache, or None for the default model. GGUF files are converted once, into the cache.
+        model: A model folder, a GGUF file, a folder with nothing but one GGUF file, a name that `rdchat models list`
+            gives, or None for the default model. GGUF files are converted once, into the cache.
         on_progress: Called while the default model is fetched or a GGUF file is converted.
 
     Raises:
@@ -151,9 +152,12 @@ def _find(model: str) -> Path:
         return place
     if os.path.lexists(place):
         check_file(place, _CHOOSE_HINT)  # says what it is: a named pipe, a link that leads nowhere
+    if is_hub_id(model) and (snapshot := snapshot_of(model)) is not None:
+        return _lone_gguf(snapshot) or cached_snapshot(model)
+    if (named := place_named(model)) is not None:
+        return named.path
     if is_hub_id(model):
-        snapshot = snapshot_of(model)
-        return (_lone_gguf(snapshot) if snapshot else None) or cached_snapshot(model)
+        return cached_snapshot(model)
     raise ModelError(f"There is no model at {place}.", "Check the path. " + _CHOOSE_HINT)
 
 

@@ -4,16 +4,24 @@ A Mac's open panel hides `~/.cache`, where two of these lie. Folders are looked 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rdchat import paths
-from rdchat.errors import RdchatError
+from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
-from rdchat.hub.cache_layout import cached_repositories
+from rdchat.hub.cache_layout import CachedRepository, cached_repositories
 from rdchat.inference.api.drafter_facts import describes_drafter
 
 OWN, HUB, LM_STUDIO, CHOSEN = "rdchat", "Hugging Face", "LM Studio", "Your folder"
+NOT_VERIFIED = {
+    OWN: "It was converted on this machine, so the hub has no checksums of it.",
+    CHOSEN: "It is not known which of the hub's models it is.",
+}
+NOT_DELETED = {
+    LM_STUDIO: "It is LM Studio's: delete it there, or in its folder.",
+    CHOSEN: "It lies in a folder of your own: delete it there.",
+}
 _LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")  # below the home folder; the latter until version 0.3
 _MOST_CHOSEN = 300  # folders that are looked into, of each that the person named
 _MOST_CONFIG_BYTES = 2**20  # of a drafter's configuration
@@ -27,12 +35,31 @@ class ModelPlace:
     Attributes:
         name, model, place: See `InstalledModel`.
         path: The model folder or the GGUF file.
+        repository: Its hub id where the hub's cache or LM Studio holds it; empty elsewhere.
+        revision: Its branch, tag or commit in the hub's cache; empty elsewhere.
     """
 
     name: str
     model: str
     place: str
     path: Path
+    repository: str = ""
+    revision: str = ""
+
+    @property
+    def listed_name(self) -> str:
+        """What `rdchat models list` calls it: its name, its path in a folder of the person's own, or NAME@REVISION."""
+        return listed_name(self.name, self.place, self.path, self.revision)
+
+    @property
+    def folder(self) -> Path:
+        """Where its files lie."""
+        return self.path.parent if self.path.suffix.lower() == ".gguf" else self.path
+
+    @property
+    def gguf(self) -> str:
+        """The name of its file, where it is a GGUF file; empty elsewhere."""
+        return self.path.name if self.path.suffix.lower() == ".gguf" else ""
 
 
 def model_places(chosen: str = "") -> list[ModelPlace]:
@@ -45,6 +72,41 @@ def model_places(chosen: str = "") -> list[ModelPlace]:
     for place in (*_own(), *_in_hub_cache(), *_in_lm_studio(), *_in_chosen(chosen)):
         found.setdefault(place.path.resolve(), place)
     return list(found.values())
+
+
+def other_revisions() -> Iterator[ModelPlace]:
+    """Yield what the hub's cache holds besides each model's main revision; older ones stay until they are deleted."""
+    for repository in cached_repositories():
+        main, names = repository.commit_of("main"), repository.references()
+        for commit in repository.commits():
+            if commit != main:
+                for place in _in_repository(repository, commit, names.get(commit, [commit])[0]):
+                    yield replace(place, model=str(place.path))  # by its name the main one is found
+
+
+def listed_name(name: str, place: str, path: Path, revision: str) -> str:
+    """Return what `rdchat models list` calls a model, and every command takes."""
+    if place == CHOSEN:
+        return str(path)
+    return name if revision in {"", "main"} else f"{name}@{revision}"
+
+
+def place_named(name: str, chosen: str = "") -> ModelPlace | None:
+    """Return where the model of a name that `rdchat models list` prints, or of a path, lies; None where there is none.
+
+    Args:
+        name: The name or the path.
+        chosen: See `model_places`.
+
+    Raises:
+        ModelError: If several models have this name.
+    """
+    every = (*model_places(chosen), *other_revisions())
+    found = [place for place in every if name in {place.listed_name, str(place.path)}]
+    if len(found) > 1:
+        where = ", ".join(str(place.path) for place in found)
+        raise ModelError(f"There are {len(found)} models {name}: {where}.", "Give the path of one.")
+    return found[0] if found else None
 
 
 def is_drafter(folder: Path) -> bool:
@@ -65,7 +127,12 @@ def _in_hub_cache() -> Iterator[ModelPlace]:
     """Yield the main revisions: `models--ORG--NAME/refs/main` names a commit, `snapshots` holds its files."""
     for repository in cached_repositories():
         if commit := repository.commit_of("main"):
-            yield from models_in(repository.snapshots / commit, repository.name, HUB)
+            yield from _in_repository(repository, commit, "main")
+
+
+def _in_repository(repository: CachedRepository, commit: str, revision: str) -> Iterator[ModelPlace]:
+    for place in models_in(repository.snapshots / commit, repository.name, HUB):
+        yield replace(place, repository=repository.name, revision=revision)
 
 
 def _in_lm_studio() -> Iterator[ModelPlace]:
@@ -73,7 +140,8 @@ def _in_lm_studio() -> Iterator[ModelPlace]:
     for models in (Path.home() / place for place in _LM_STUDIO):
         for publisher in folders_in(models):
             for folder in folders_in(publisher):
-                yield from models_in(folder, f"{publisher.name}/{folder.name}", LM_STUDIO)
+                name = f"{publisher.name}/{folder.name}"
+                yield from (replace(place, repository=name) for place in models_in(folder, name, LM_STUDIO))
 
 
 def _in_chosen(chosen: str) -> Iterator[ModelPlace]:

@@ -14,6 +14,7 @@ from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import hub_cache, repository_of
 from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, restore, trashed_models
 from rdchat.inference.api.library_model import LibraryModel
+from rdchat.inference.models.model_places import CHOSEN, NOT_DELETED
 from rdchat.services.background.work_queue import WorkQueue
 from rdchat.services.models.system_trash import move_to_system_trash
 
@@ -55,9 +56,7 @@ def reason_not_to_delete(model: LibraryModel) -> str:
     """Say why rdchat does not delete a model, a sentence; empty where it does."""
     if model.repository or model.path.parent == paths.models_dir():
         return ""
-    if model.place == "LM Studio":
-        return "It is LM Studio's: delete it there, or in its folder."
-    return "It lies in a folder of your own: delete it there."
+    return NOT_DELETED.get(model.place, NOT_DELETED[CHOSEN])
 
 
 class Removal(QObject):

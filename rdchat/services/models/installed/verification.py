@@ -12,6 +12,7 @@ from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.known_files import is_repository
 from rdchat.hub.tokens import Tokens
 from rdchat.inference.api.library_model import LibraryModel
+from rdchat.inference.models.model_places import CHOSEN, LM_STUDIO, NOT_VERIFIED
 from rdchat.services.background.latest_task import LatestTask
 
 if TYPE_CHECKING:
@@ -90,15 +91,13 @@ def reason_not_to_verify(model: LibraryModel) -> str:
         return "It is not downloaded whole yet; the download checks it as it ends."
     if model.repository or is_repository(_name_at_the_hub(model)):
         return ""
-    if model.place == "rdchat":
-        return "It was converted on this machine, so the hub has no checksums of it."
-    return "It is not known which of the hub's models it is."
+    return NOT_VERIFIED.get(model.place, NOT_VERIFIED[CHOSEN])
 
 
 def _name_at_the_hub(model: LibraryModel) -> str:
     """Return the hub id that a folder of LM Studio's goes by: it keeps them as PUBLISHER/NAME."""
     folder = model.path if model.path.suffix.lower() != ".gguf" else model.path.parent
-    return f"{folder.parent.name}/{folder.name}" if model.place == "LM Studio" else ""
+    return f"{folder.parent.name}/{folder.name}" if model.place == LM_STUDIO else ""
 
 
 def _verdict(model: LibraryModel, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":

@@ -1,0 +1,117 @@
+"""Each name that `rdchat models list` prints is taken by `verify`, by `delete` and where a model is loaded."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from gguf import GGMLQuantizationType as GgmlType
+
+from rdchat import paths
+from rdchat.cli import main
+from rdchat.errors import ModelError
+from rdchat.inference.models.model_files import locate_model
+from tests.commands.running import check_refused, printed_json
+from tests.hub.downloading import NAME, download
+from tests.hub.hub_server import HubServer
+from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.inference.gguf_samples import write_gguf
+
+__all__ = ["hub", "no_keychain", "this_machine_only"]
+GGUFS = "some-org/tiny-GGUF"
+THEIRS = "lmstudio-community/Tiny-GGUF"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def listed(
+    hub: HubServer, home: Path, small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> dict[str, Path]:
+    """Where each model of the list lies, by its printed name; there is one of each kind."""
+    files = {path.name: path.read_bytes() for path in small_model.iterdir() if path.name != "made_from.json"}
+    hub.add(NAME, files)
+    hub.repositories[NAME].commits["a" * 40] = files | {"README.md": b"# Older"}
+    hub.repositories[NAME].branches["older"] = "a" * 40
+    q4 = write_gguf(tmp_path / "tiny-Q4_0.gguf", GgmlType.Q4_0).read_bytes()
+    q8 = write_gguf(tmp_path / "tiny-Q8_0.gguf", GgmlType.Q8_0).read_bytes()
+    hub.add(GGUFS, {"tiny-Q4_0.gguf": q4, "tiny-Q8_0.gguf": q8})
+    hub.add(THEIRS, {"theirs-Q4_0.gguf": q4})
+    hub.add("mlx-community/Small", files)
+    for name, revision, gguf in (
+        (NAME, "main", ""),
+        (NAME, "older", ""),
+        (GGUFS, "main", "tiny-Q4_0.gguf"),
+        (GGUFS, "main", "tiny-Q8_0.gguf"),
+    ):
+        download(name, revision, gguf)
+    shutil.copytree(small_model, paths.models_dir() / "converted-12345678")
+    theirs = home / ".lmstudio/models" / THEIRS
+    theirs.mkdir(parents=True)
+    (theirs / "theirs-Q4_0.gguf").write_bytes(q4)
+    shutil.copytree(small_model, home / ".lmstudio/models/mlx-community/Small")
+    shutil.copytree(small_model, home / "models" / "mine")
+    paths.settings_path().parent.mkdir(parents=True, exist_ok=True)
+    paths.settings_path().write_text(json.dumps({"models_folder": str(home / "models")}))
+    capsys.readouterr()
+    models = printed_json(capsys, "models", "list")["models"]
+    assert all(model["complete"] for model in models)
+    return {model["name"]: Path(model["path"]) for model in models}
+
+
+def test_every_listed_name_is_taken_everywhere(
+    listed: dict[str, Path], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deleted = {NAME, f"{NAME}@older", "tiny-Q4_0", "tiny-Q8_0", "converted-12345678"}
+    theirs, mine = {"theirs-Q4_0", "mlx-community/Small"}, str(home / "models" / "mine")
+    assert set(listed) == deleted | theirs | {mine}
+    for name, path in listed.items():
+        assert locate_model(name) == path
+        if name == "converted-12345678":
+            check_refused(capsys, ["models", "verify", name], "was converted on this machine", 1)
+        elif name == mine:
+            check_refused(capsys, ["models", "verify", name], "not known which of the hub's models", 1)
+        else:
+            assert printed_json(capsys, "models", "verify", name)["whole"]
+    for name in theirs:
+        check_refused(capsys, ["models", "delete", name, "--yes"], "It is LM Studio's: delete it there", 1)
+    check_refused(capsys, ["models", "delete", mine, "--yes"], "a folder of your own: delete it there", 1)
+    for name in sorted(deleted):
+        before = {path for path in listed.values() if path.exists()}
+        assert main(["models", "delete", name, "--yes"]) == 0
+        out = capsys.readouterr().out
+        assert {path for path in listed.values() if path.exists()} == before - {listed[name]}
+        restore = shlex.split(out.split("`")[1])
+        assert main(restore[1:]) == 0
+        assert listed[name].exists()
+        assert main(["models", "delete", name, "--yes"]) == 0
+        capsys.readouterr()
+
+
+def test_a_name_of_two_models_is_refused_with_their_paths(
+    listed: dict[str, Path], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = home / ".lmstudio/models" / THEIRS / "tiny-Q8_0.gguf"
+    other.write_bytes(listed["tiny-Q8_0"].read_bytes())
+    with pytest.raises(ModelError, match="There are 2 models tiny-Q8_0") as caught:
+        locate_model("tiny-Q8_0")
+    assert str(other) in caught.value.message
+    check_refused(capsys, ["models", "delete", "tiny-Q8_0", "--yes"], "There are 2 models tiny-Q8_0", 1)
+    assert printed_json(capsys, "models", "verify", str(listed["tiny-Q8_0"]))["whole"]
+    check_refused(capsys, ["models", "delete", str(other), "--yes"], "It is LM Studio's", 1)
+
+
+def test_a_damaged_folder_of_another_program_is_fetched_again_there(
+    listed: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`rdchat models download` would fill the hub's cache, and mend nothing."""
+    path = listed["theirs-Q4_0"]
+    path.write_bytes(b"x" * path.stat().st_size)
+    assert main(["models", "verify", "theirs-Q4_0"]) == 1
+    out = capsys.readouterr().out
+    assert f"{path.name}: damaged\n{THEIRS} is not whole. Download it again in LM Studio.\n" in out
