@@ -15,8 +15,10 @@ from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal
 from rdchat.hub.known_files import (
     HubFile,
     RepositoryFiles,
+    SeveralFilesError,
     check_names,
     chosen_files,
+    download_command,
     is_commit,
     is_digest,
     is_repository,
@@ -97,7 +99,10 @@ class HubApi:
         try:
             files, left_out = chosen_files(listed, gguf)
         except HubError as error:
-            raise HubError(f"{repository} cannot be fetched. {error.message}", error.hint) from error
+            hint = error.hint
+            if isinstance(error, SeveralFilesError):
+                hint = f"`{download_command(repository, revision, error.first)}` fetches the first one."
+            raise HubError(f"{repository} cannot be fetched. {error.message}", hint) from error
         return RepositoryFiles(repository, revision, commit, files, left_out)
 
     def all_files(self, repository: str, revision: str = "main") -> tuple[tuple[HubFile, ...], str]:

@@ -35,6 +35,18 @@ _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _LONGEST_REPOSITORY = 96  # the hub's own rule
 
 
+class SeveralFilesError(HubError):
+    """There are several files of which one is the model.
+
+    Attributes:
+        first: The name of the first one.
+    """
+
+    def __init__(self, message: str, hint: str, first: str) -> None:
+        super().__init__(message, hint)
+        self.first = first
+
+
 @dataclass(frozen=True, slots=True)
 class HubFile:
     """A file of a repository at one commit.
@@ -138,7 +150,8 @@ def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFil
         gguf: The GGUF file to take, where there are several.
 
     Raises:
-        HubError: If there is nothing to fetch, or several GGUF files and none is named, or not the named one.
+        SeveralFilesError: If there are several GGUF files, and none is named.
+        HubError: If there is nothing to fetch, or not the named file.
     """
     listed = list(files)
     known = [file for file in listed if is_safe_name(file.name) and _is_known(file.name)]
@@ -185,5 +198,5 @@ def _one_gguf(files: Sequence[HubFile], wanted: str) -> str:
     if wanted:
         raise HubError(f"It has no file {wanted} that rdchat reads.", f"GGUF files that it reads: {listed}.")
     if len(names) > 1:
-        raise HubError(f"It holds {len(names)} GGUF files: {listed}.", "Name the one that you want with --file.")
+        raise SeveralFilesError(f"It holds {len(names)} GGUF files: {listed}.", "Choose one.", names[0])
     return names[0]

@@ -1,6 +1,7 @@
 """`rdchat models search | download | list | verify | delete`, against a hub on this machine."""
 
 import io
+import shlex
 import shutil
 import signal
 import subprocess
@@ -122,6 +123,20 @@ def test_a_damaged_model_is_listed_as_such_and_verify_says_what_to_do(
     assert f"`rdchat models download {NAME} --revision {folder.name}` fetches what is wrong." in out
     assert main(["models", "download", NAME]) == 0
     assert main(["models", "verify", NAME]) == 0
+
+
+def test_of_several_ggufs_the_advised_command_fetches_one(hub: HubServer, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {f"a small one-{kind}.gguf": kind.encode() for kind in ("Q4_0", "Q8_0")}
+    hub.add(NAME, files)
+    hub.repositories[NAME].branches["v1"] = hub.repositories[NAME].branches["main"]
+    assert main(["models", "download", NAME, "--revision", "v1"]) == 1
+    words = capsys.readouterr().err
+    assert "It holds 2 GGUF files: a small one-Q4_0.gguf, a small one-Q8_0.gguf." in words
+    program, *arguments = shlex.split(words.split("`")[1])
+    assert (program, arguments[-1]) == ("rdchat", "a small one-Q4_0.gguf")
+    assert main(arguments) == 0
+    check_whole(Path(capsys.readouterr().out.strip()), {arguments[-1]: b"Q4_0"})
+    assert cached().references() == {hub.repositories[NAME].branches["v1"]: ["v1"]}
 
 
 def test_a_deletion_is_asked_about(
