@@ -1,5 +1,6 @@
 """Downloads as the window has them: told on the main thread, remembered, gone on with after the app ended."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from tests.hub.downloading import (
 )
 from tests.hub.hub_server import Fault, HubServer, sha256
 from tests.hub.keychains import SlowKeychain
-from tests.services.models.followed_downloads import FollowedDownloads
+from tests.services.models.followed_downloads import WAIT_MS, FollowedDownloads
 
 WEIGHTS = "model.safetensors"
 Opener = Callable[..., FollowedDownloads]
@@ -172,18 +173,28 @@ def test_with_one_revision_what_is_here_of_the_others_stays(
     assert not cached().folder.exists()
 
 
-def test_more_go_on_at_once_when_that_is_wanted(hub: HubServer, downloads: FollowedDownloads) -> None:
+def test_more_go_on_at_once_when_that_is_wanted(hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads) -> None:
+    """The hub's answer is held back, so none of them goes further than its first question."""
+    asked: set[str] = set()
+    answer = threading.Event()
+    hub.before_api = lambda path: (asked.add(path), answer.wait(60))
     names = [f"some-org/model-{number}" for number in range(4)]
-    for number, name in enumerate(names):
-        hub.add(name, {"config.json": b"{}", WEIGHTS: random_bytes(400_000, number)})
-    hub.bytes_per_second = 20_000  # none of them ends during the test
-    ids = [downloads.service.start(name) for name in names]
-    for one in ids[:2]:
-        downloads.wait(one, lambda progress: progress.done_bytes > 100)
-    assert downloads.now(ids[3]).state is DownloadState.WAITING  # type: ignore[union-attr]
-    downloads.service.set_at_once(4)
+    for name in names:
+        hub.add(name, small_files())
+    try:
+        ids = [downloads.service.start(name) for name in names]
+        qtbot.waitUntil(lambda: states(downloads) == ["asking", "asking", "waiting", "waiting"], timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: len(asked) == 2, timeout=WAIT_MS)
+        downloads.service.set_at_once(4)
+        qtbot.waitUntil(lambda: len(asked) == 4, timeout=WAIT_MS)
+    finally:
+        answer.set()
     for one in ids:
-        downloads.wait(one, lambda progress: progress.done_bytes > 100)
+        downloads.wait_for(one, DownloadState.FINISHED)
+
+
+def states(downloads: FollowedDownloads) -> list[str]:
+    return sorted(progress.state.value for progress in downloads.service.progress())
 
 
 def test_a_keychain_that_asks_the_person_holds_up_nothing(
