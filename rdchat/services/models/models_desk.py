@@ -19,7 +19,7 @@ from rdchat.services.models.downloading.hub_account import HubAccount
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.drafters.hub_drafters import HubDrafters
 from rdchat.services.models.installed.library import Library
-from rdchat.services.models.installed.removal import Removal
+from rdchat.services.models.installed.removal import Removal, Removed
 from rdchat.services.models.installed.verification import Verification
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.models.training.estimator import Estimator
@@ -76,7 +76,8 @@ class ModelsDesk(QObject):
         for happened in (slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self.memory.ask)
         self.here = HereRepositories(self)
-        self.removal.removed.connect(lambda removed: self.downloads.clear_deleted(removed.model.path))
+        self.removal.removed.connect(self._forget_downloads)
+        self.removal.restored.connect(lambda trashed: self.downloads.bring_back(trashed.entry))
         self.shelf = DrafterShelf(slot, drafting, preferences, self)
         self.hub_drafters = HubDrafters(self.tokens, self.downloads, self)
         self.hub_drafters.downloaded.connect(self.shelf.look)
@@ -103,6 +104,11 @@ class ModelsDesk(QObject):
         self.shelf.close()
         for part in (self.library, self.memory, self.verification, self.removal):
             part.close()
+
+    def _forget_downloads(self, removed: Removed) -> None:
+        self.downloads.forget_deleted(removed.model.path, removed.trashed.entry if removed.trashed else None)
+        if removed.with_unfinished:
+            self.downloads.forget_unfinished(removed.model.repository)
 
     def _apply(self, settings: Settings) -> None:
         self.downloads.set_at_once(settings.downloads_at_once)

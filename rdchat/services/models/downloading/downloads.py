@@ -56,6 +56,7 @@ class Downloads(QObject):
         self._work = WorkQueue("downloads' disk", self)
         self._shown: dict[str, DownloadProgress] = {}
         self._no_models: set[str] = set()
+        self._deleted: dict[Path, list[tuple[DownloadProgress, bool]]] = {}  # by the trash's entry; whether models
         self._remembered: tuple[WantedDownload, ...] | None = None
         self._restored = False
         self._closed = False
@@ -124,16 +125,30 @@ class Downloads(QObject):
         """Return where the download of just that stands; None where there was none."""
         return self._known(repository, revision, gguf)
 
-    def clear_deleted(self, model: Path) -> None:
+    def forget_deleted(self, model: Path, entry: Path | None) -> None:
         """Show what was downloaded no longer, as it was deleted.
 
         Args:
             model: Its snapshot's folder, or the GGUF file in it.
+            entry: Of the trash, by which `bring_back` shows it again; None where it was deleted for good.
         """
+        deleted = [progress for progress in self.progress() if _is_of(progress, model)]
+        if entry is not None:
+            self._deleted[entry] = [(progress, self.is_model(progress.id)) for progress in deleted]
+        for progress in deleted:
+            self._forget(progress.id)
+
+    def forget_unfinished(self, repository: str) -> None:
+        """Show a model's unfinished downloads no longer, as what they left was deleted."""
         for progress in self.progress():
-            folder = Path(progress.folder)
-            if model == folder or any(model == folder / file.name for file in progress.files):
-                self.clear(progress.id)
+            if progress.repository == repository and progress.state in {DownloadState.PAUSED, DownloadState.FAILED}:
+                self._forget(progress.id)
+
+    def bring_back(self, entry: Path) -> None:
+        """Show again what was downloaded of a model that is back from the trash."""
+        for progress, is_model in self._deleted.pop(entry, ()):
+            if self._known(progress.repository, progress.revision, progress.gguf) is None:
+                self._show(progress, is_model)
 
     def is_model(self, download: str) -> bool:
         """Tell whether it answers by itself once it is here."""
@@ -199,11 +214,14 @@ class Downloads(QObject):
 
     def _add(self, wanted: WantedDownload, files: tuple[FileProgress, ...]) -> DownloadProgress:
         paused = self._process.add(wanted.repository, wanted.revision, wanted.gguf, files)
-        self._shown[paused.id] = paused
-        if not wanted.is_model:
-            self._no_models.add(paused.id)
-        self.progressed.emit(paused)
+        self._show(paused, wanted.is_model)
         return paused
+
+    def _show(self, progress: DownloadProgress, is_model: bool) -> None:
+        self._shown[progress.id] = progress
+        if not is_model:
+            self._no_models.add(progress.id)
+        self.progressed.emit(progress)
 
     def _forget(self, download: str) -> None:
         del self._shown[download]
@@ -259,3 +277,10 @@ class Downloads(QObject):
         if not isinstance(free, RdchatError) and free != self.free_bytes:
             self.free_bytes = free
             self.disk_looked.emit()
+
+
+def _is_of(progress: DownloadProgress, model: Path) -> bool:
+    """Tell whether a finished download is what lies at a path: a snapshot's folder, or a GGUF file in it."""
+    folder = Path(progress.folder)
+    here = model == folder or any(model == folder / file.name for file in progress.files)
+    return here and progress.state is DownloadState.FINISHED

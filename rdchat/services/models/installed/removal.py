@@ -46,10 +46,17 @@ class RemovalQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A model that was deleted; `trashed` is None where it went for good."""
+    """A model that was deleted.
+
+    Attributes:
+        model: Which.
+        trashed: What can be put back; None where it went for good.
+        with_unfinished: Whether unfinished downloads of its repository went for good.
+    """
 
     model: LibraryModel
     trashed: TrashedModel | None
+    with_unfinished: bool
 
 
 def reason_not_to_delete(model: LibraryModel) -> str:
@@ -83,8 +90,7 @@ class Removal(QObject):
 
     def remove(self, question: RemovalQuestion) -> None:
         """Delete a model; `removed` or `failed` follows."""
-        model = question.model
-        self._do(lambda: _remove(question), lambda trashed: self._on_removed(model, trashed))
+        self._do(lambda: _remove(question), lambda trashed: self._on_removed(question, trashed))
 
     def look(self) -> None:
         """Look what the trash holds; `trash_changed` follows where that is something else."""
@@ -106,8 +112,9 @@ class Removal(QObject):
     def _do[T](self, work: Callable[[], T], then: Callable[[T], object]) -> None:
         self._work.do(work, lambda told: self.failed.emit(told) if isinstance(told, RdchatError) else then(told))
 
-    def _on_removed(self, model: LibraryModel, trashed: TrashedModel | None) -> None:
-        self.removed.emit(Removed(model, trashed))
+    def _on_removed(self, question: RemovalQuestion, trashed: TrashedModel | None) -> None:
+        model = question.model
+        self.removed.emit(Removed(model, trashed, question.with_unfinished or model.is_unfinished))
         self.look()
 
     def _show(self, trash: tuple[TrashedModel, ...]) -> None:

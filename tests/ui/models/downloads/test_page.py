@@ -5,16 +5,19 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QObject, Qt, QUrl, Slot
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QAbstractButton, QWidget
+from PySide6.QtWidgets import QAbstractButton, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download_progress import DownloadState
 from rdchat.hub.downloads.repository_lock import RepositoryLock
+from rdchat.inference.api.library_model import LibraryModel
+from rdchat.services.models.installed.removal import Removed
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.downloads.row import DownloadRow
 from tests.hub.downloading import NAME, cached, check_whole, small_files
 from tests.hub.hub_server import HubServer
+from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
 
 LEFT = Qt.MouseButton.LeftButton
@@ -162,6 +165,45 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     assert not dialog.isVisible()
     assert models.isVisible()
     say(qtbot, row, "complete and checked")
+
+
+def delete(qtbot: QtBot, models: ModelsWindow, desk: ModelsDesk, model: LibraryModel) -> Removed:
+    with qtbot.waitSignal(desk.removal.asked, timeout=WAIT_MS) as asked:
+        desk.removal.ask(model)
+    for box in models.findChildren(QMessageBox):
+        box.reject()
+    with qtbot.waitSignal(desk.removal.removed, timeout=WAIT_MS) as told:
+        desk.removal.remove(asked.args[0])
+    assert isinstance(told.args[0], Removed)
+    return told.args[0]
+
+
+def test_the_row_of_a_deleted_model_goes_and_comes_back_with_it(
+    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
+) -> None:
+    row = begin(qtbot, hub, models, desk, None)
+    say(qtbot, row, "complete and checked")
+    (progress,) = desk.downloads.progress()
+    removed = delete(qtbot, models, desk, library_model(NAME, path=Path(progress.folder)))
+    assert (desk.downloads.progress(), models.downloads.rows) == ((), ())
+    assert removed.trashed is not None
+    with qtbot.waitSignal(desk.removal.restored, timeout=WAIT_MS):
+        desk.removal.restore(removed.trashed)
+    assert desk.downloads.progress() == (progress,)
+    qtbot.waitUntil(lambda: len(models.downloads.rows) == 1, timeout=WAIT_MS)
+    assert "complete and checked" in models.downloads.rows[0].state.text()
+
+
+def test_the_row_of_a_deleted_unfinished_download_goes(
+    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
+) -> None:
+    row = begin(qtbot, hub, models, desk, 300_000)
+    desk.downloads.pause(row.id)
+    say(qtbot, row, "Paused")
+    unfinished = library_model(NAME, path=cached().folder, download_bytes=400_000)
+    assert delete(qtbot, models, desk, unfinished).trashed is None
+    assert (desk.downloads.progress(), models.downloads.rows) == ((), ())
+    assert not cached().folder.exists()
 
 
 def test_the_tab_has_a_line_while_something_goes_on(
