@@ -1,0 +1,199 @@
+"""An app without a window whose person never rests, to be killed. It says what it is about to do, and what is done.
+
+What is told as done is in the store: a kill must not take it back. Of what is told as wanted, all or nothing is there.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import nullcontext
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+
+from PySide6.QtCore import QCoreApplication, QEventLoop
+
+from rdchat.chat.conversation import ContextCut, Message
+from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.tasks import backup_task, prepare_task, run_task
+from rdchat.inference.api.requests import Role
+from rdchat.services.chat.chat_controller import ChatController
+from rdchat.services.context.chat_context import Doing
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.transfer.transfer_desk import TransferDesk
+from tests.services.fakes import Reply, ScriptedEngine
+
+DATABASE, SETTINGS, BACKUP = "conversations.db", "settings.json", "backup.zip"
+_WORDS = tuple(f" word{number}" for number in range(60))
+_REPLY = Reply(("An ", "answer."))
+_LONGEST = 12  # messages on a path before another chat is begun
+
+
+def main(kind: str, folder: Path, seed: int, steps: int, pipe: Connection) -> None:
+    """Work until killed.
+
+    Args:
+        kind: A key of `KINDS`.
+        folder: Of the store.
+        seed: Draws what is done.
+        steps: Of SQLite's machine, after which it kills itself: no parent hits what takes a millisecond; 0 for none.
+        pipe: Takes what is told: a pair of `wanted` or `done` and what.
+    """
+    os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    qt = QCoreApplication([])
+    engine = ScriptedEngine([_REPLY])
+    engine.context_length = 400 if kind == "summarise" else 10**6
+    store, settings = ConversationStore.open(folder / DATABASE), SettingsStore(folder / SETTINGS)
+    controller = ChatController(store, settings, EngineClient(lambda: engine, nullcontext))
+    work = Work(qt, engine, controller, store, folder, Random(seed), pipe)
+    controller.start()
+    work.wait(lambda: controller.state is EngineState.IDLE)
+    for _ in range(3):
+        work.ask()
+    pipe.send(("begun", None))
+    if steps:
+        work.kill_after(steps)
+    while True:
+        KINDS[kind](work)
+
+
+class Work:
+    """What the person does.
+
+    Args:
+        qt: The application, which is let run while something is waited for.
+        engine: Answers, and writes summaries.
+        controller, store: The app's.
+        folder: Of the store.
+        draw: Draws.
+        pipe: See `main`.
+    """
+
+    def __init__(
+        self,
+        qt: QCoreApplication,
+        engine: ScriptedEngine,
+        controller: ChatController,
+        store: ConversationStore,
+        folder: Path,
+        draw: Random,
+        pipe: Connection,
+    ) -> None:
+        self._qt, self._engine, self._controller, self._store = qt, engine, controller, store
+        self._folder, self._draw, self._pipe = folder, draw, pipe
+        self._transfer = TransferDesk(controller, store, folder / SETTINGS)
+        self._backed_up = False
+
+    def kill_after(self, steps: int) -> None:
+        """Kill this process in the midst of whatever the store does then."""
+        left = iter(range(steps))
+
+        def step() -> None:
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        self._store._database._connection.set_progress_handler(step, 1)
+
+    def wait(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            self._qt.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents, 100)
+
+    def ask(self) -> None:
+        """Send a question, in a new chat where this one is long, and tell of it and its reply."""
+        if len(self._controller.messages) >= _LONGEST:
+            self._controller.desk.new_chat()
+        self._controller.send(f"Question {self._draw.random()}")
+        self._wait_for_reply()
+
+    def _wait_for_reply(self) -> None:
+        self.wait(lambda: self._controller.state is EngineState.IDLE and self._controller.streaming_message_id is None)
+        for message in self._controller.messages[-2:]:
+            self._tell_message(message)
+
+    def _tell_message(self, message: Message) -> None:
+        self._pipe.send(("done", ("message", message.id, message.parent_id, message.role.value, message.text)))
+
+    def _any(self, role: Role | None = None) -> Message:
+        if not any(role in (None, each.role) for each in self._controller.messages):
+            self.ask()
+        return self._draw.choice([each for each in self._controller.messages if role in (None, each.role)])
+
+    def delete(self) -> None:
+        """Delete messages, and take some of that back."""
+        message = self._any()
+        self._pipe.send(("wanted", ("deleted", message.id, True)))
+        self._controller.text.delete_message(message.id)
+        self._pipe.send(("done", ("deleted", message.id, True)))
+        how = self._draw.choice(("undo", "restore", "leave"))
+        if how != "leave":
+            self._pipe.send(("wanted", ("deleted", message.id, False)))
+            self._controller.desk.undo() if how == "undo" else self._controller.text.restore_deleted()
+            self._pipe.send(("done", ("deleted", message.id, False)))
+        if self._draw.random() < 0.3:
+            self.ask()
+
+    def edit(self) -> None:
+        """Edit a question, which is answered, or a reply."""
+        role = self._draw.choice((Role.USER, Role.ASSISTANT))
+        message, text = self._any(role), f"Edited {self._draw.random()} " * self._draw.randrange(1, 2000)
+        self._pipe.send(("wanted", ("text", text)))
+        self._controller.edit_message(message.id, text)
+        if role is Role.USER:
+            self._wait_for_reply()
+        else:
+            self._tell_message(self._controller.messages[-1])
+        if self._draw.random() < 0.3:
+            self.ask()
+
+    def summarise(self) -> None:
+        """Have the oldest turns summarised, and sometimes take that back."""
+        while len(self._controller.messages) < _LONGEST // 2:
+            self.ask()
+        context = self._controller.context
+        summary = (f"Summary {self._draw.random()}:", *_WORDS[: self._draw.randrange(len(_WORDS))])
+        cut = ContextCut("".join(summary), "tiny")
+        self._engine.replies = [Reply(summary)]
+        self._pipe.send(("wanted", ("cut", None, cut)))
+        context.summarise()
+        self.wait(lambda: context.doing is Doing.NOTHING)
+        self._engine.replies = [_REPLY]
+        (made,) = [each for each in self._controller.messages if each.context_cut == cut]
+        self._pipe.send(("done", ("cut", made.id, cut)))
+        if self._draw.random() < 0.5:
+            self._pipe.send(("wanted", ("cut", made.id, None)))
+            context.undo(made.id)
+            self._pipe.send(("done", ("cut", made.id, None)))
+        self.ask()
+
+    def restore(self) -> None:
+        """Back the store up, write on, and restore."""
+        backup = self._folder / BACKUP
+        if not self._backed_up or self._draw.random() < 0.3:
+            run_task(backup_task(self._folder / DATABASE, self._folder / SETTINGS, backup), _nothing, _nothing)
+            self._backed_up = True
+            self._pipe.send(("done", ("backup", self._state())))
+        self.ask()
+        before = self._state()
+        self._pipe.send(("done", ("before", before)))
+        run_task(prepare_task(backup, self._folder), _nothing, _nothing)
+        self._pipe.send(("wanted", ("restore", before)))
+        self._transfer.restore()
+        self._pipe.send(("done", ("restore", before)))
+
+    def _state(self) -> frozenset[tuple[int, str]]:
+        rows = self._store._database.rows("SELECT id, text FROM messages")
+        return frozenset((row[0], row[1]) for row in rows)
+
+
+def _nothing(*_arguments: object) -> None:
+    """Do nothing."""
+
+
+KINDS: dict[str, Callable[[Work], None]] = {
+    "delete": Work.delete,
+    "edit": Work.edit,
+    "summarise": Work.summarise,
+    "restore": Work.restore,
+}
