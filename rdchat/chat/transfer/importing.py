@@ -4,6 +4,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from rdchat.chat.transfer.reports import FileReport, ImportReport, NotTaken, Pro
 from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, files_in, open_source, parsed
 from rdchat.errors import StorageError
 
-type Chats = Iterator[tuple[str, Callable[[], PortableChat]]]
-"""Title of each chat, and what makes it; that raises DamagedChatError."""
+type Chats = Iterator[tuple[float, str, Callable[[], PortableChat]]]
+"""Of each chat: the share of the file before it, its title, and what makes it, which raises DamagedChatError."""
 
 _KINDS = "rdchat's own JSON, ChatGPT's conversations.json, and chat files of LM Studio and Jan"
 
@@ -82,12 +83,11 @@ class Import:
         try:
             for source in open_source(path):
                 self._check()
-                kind, total, chats = recognised(source)
+                kind, chats = recognised(source)
                 taking.sources.append(kind)
-                for place, (title, make) in enumerate(chats):
+                for before, title, make in chats:
                     self._check()
-                    done = share[0] + share[1] * place / max(total, 1)
-                    self._tell(Progress(f"Importing from {path.name}", done))
+                    self._tell(Progress(f"Importing from {path.name}", share[0] + share[1] * before))
                     taking.take(title, make)
             writer.show()
         except UnreadableFileError as error:
@@ -162,39 +162,67 @@ class _Taking:
         )
 
 
-def recognised(source: SourceFile) -> tuple[str, int, Chats]:
-    """Return whose file it is, the number of its chats, and the chats.
+def recognised(source: SourceFile) -> tuple[str, Chats]:
+    """Return whose file it is, and its chats.
 
     Raises:
-        UnreadableFileError: If it is none that rdchat reads, or damaged as a whole.
+        UnreadableFileError: If it is none that rdchat reads, or damaged as a whole; the chats raise it too.
     """
     if source.base == jan.MESSAGES:
-        return jan.NAME, 1, _jan(source, source.data)
-    data = parsed(source.data, source.name)
+        return jan.NAME, _jan(source, source.read())
+    if (head := rdchat_json.head_of(source.first_line())) is not None:
+        _refuse_newer(source, head)
+        return rdchat_json.NAME, _own_lines(source)
+    return _recognised_whole(source, parsed(source.read(), source.name))
+
+
+def _recognised_whole(source: SourceFile, data: Any) -> tuple[str, Chats]:
     if rdchat_json.is_ours(data):
-        return _own(source, data)
+        return rdchat_json.NAME, _own(source, data)
     if chatgpt.is_ours(data):
         total = len(data) if isinstance(data, list) else 1
-        return chatgpt.NAME, total, ((title, _later(chatgpt.read, chat)) for title, chat in chatgpt.chats(data))
+        chats = enumerate(chatgpt.chats(data))
+        return chatgpt.NAME, ((n / total, title, _later(chatgpt.read, chat)) for n, (title, chat) in chats)
     if lm_studio.is_ours(data):
-        return lm_studio.NAME, 1, iter([(source.base, _later(lm_studio.read, data))])
+        return lm_studio.NAME, iter([(0.0, source.base, _later(lm_studio.read, data))])
     if jan.is_ours(data):
-        return jan.NAME, 1, _jan(source, source.beside(jan.MESSAGES), data)
+        return jan.NAME, _jan(source, source.beside(jan.MESSAGES), data)
     if lm_studio.is_old(data):
-        return lm_studio.NAME, 1, _old_lm_studio(source, data)
+        return lm_studio.NAME, _old_lm_studio(source, data)
     if data == []:
         raise UnreadableFileError(f"{source.name} holds no chats.")
     raise UnreadableFileError(f"{source.name} is none of the files that rdchat imports: {_KINDS}.")
 
 
-def _own(source: SourceFile, data: Any) -> tuple[str, int, Chats]:
-    if rdchat_json.is_newer(data):
+def _refuse_newer(source: SourceFile, head: Any) -> None:
+    if rdchat_json.is_newer(head):
         raise UnreadableFileError(f"{source.name} is from a newer version of rdchat.", "Install that version first.")
+
+
+def _own(source: SourceFile, data: Any) -> Chats:
+    _refuse_newer(source, data)
     try:
-        chats = list(rdchat_json.chats(data))
+        chats = rdchat_json.chats(data)
     except DamagedChatError as error:
         raise UnreadableFileError(f"{source.name} is damaged: {error}.") from error
-    return rdchat_json.NAME, len(chats), ((title, _later(rdchat_json.read, chat)) for title, chat in chats)
+    return (
+        (place / len(chats), rdchat_json.title_of(chat, place), _later(rdchat_json.read, chat))
+        for place, chat in enumerate(chats)
+    )
+
+
+def _own_lines(source: SourceFile) -> Chats:
+    """Yield the chats of a file that has a line for each: one of them is in memory at a time."""
+    lines = source.lines()
+    before = len(next(lines, b""))
+    for place, line in enumerate(lines):
+        if line.startswith(b"]"):
+            parsed(b'{"chats": [' + line + b"".join(islice(lines, 1)), source.name)  # nothing is to come behind it
+            return
+        chat = parsed(line.strip().removesuffix(b","), source.name)
+        yield min(before / max(source.size, 1), 1.0), rdchat_json.title_of(chat, place), _later(rdchat_json.read, chat)
+        before += len(line)
+    raise UnreadableFileError(f"{source.name} is damaged or cut off: its end is missing.")
 
 
 def _jan(source: SourceFile, messages: bytes | None, thread: Any = None) -> Chats:
@@ -204,7 +232,7 @@ def _jan(source: SourceFile, messages: bytes | None, thread: Any = None) -> Chat
         about = thread if thread is not None else _beside(source, jan.THREAD)
         return jan.read(mapping(about, jan.THREAD), jan.lines_of(messages))
 
-    yield source.name, make
+    yield 0.0, source.name, make
 
 
 def _old_lm_studio(source: SourceFile, data: Any) -> Chats:
@@ -214,7 +242,7 @@ def _old_lm_studio(source: SourceFile, data: Any) -> Chats:
         config, metadata = (_beside(source, f"{stem}.{kind}.chat.json") for kind in ("config", "metadata"))
         return lm_studio.read_old(data, mapping(config, "Its settings"), mapping(metadata, "Its metadata"))
 
-    yield source.base, make
+    yield 0.0, source.base, make
 
 
 def _beside(source: SourceFile, name: str) -> Any:

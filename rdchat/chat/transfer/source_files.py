@@ -1,5 +1,7 @@
 """Files that are to be imported: found in folders and zip archives, read within bounds, parsed as JSON.
 
+What has a chat on each line is read line by line, so it may be of any size; all else is held in memory.
+
 Nothing is read that is not a regular file; what an archive says of its sizes is not believed.
 """
 
@@ -12,12 +14,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from rdchat.chat.transfer.formats import jan
 from rdchat.errors import StorageError
 
-MOST_BYTES = 512 << 20  # of one JSON file; parsed, it takes some six times as much memory
+MOST_BYTES = 512 << 20  # of one JSON file, or of one line; parsed, it takes some six times as much memory
+_LONGEST_FIRST_LINE = 1 << 20
 _MOST_ENTRIES = 100_000  # of a folder with all below it, and of an archive
 _CHUNK = 1 << 20
 _LM_STUDIO_BESIDE = (".config.chat.json", ".metadata.chat.json")
@@ -33,15 +36,39 @@ class SourceFile:
 
     Attributes:
         name: What it is called, with its place in a folder or an archive.
-        data: Its bytes.
+        path: The file on the disk that it is, or is in.
+        size: Its bytes, as far as can be known before it is read.
+        open: Opens it.
         beside: Returns the bytes of the file of another name beside it; None where there is none.
-        modified: When it was changed last, in seconds since the epoch; None where that is not known.
     """
 
     name: str
-    data: bytes
+    path: Path
+    size: int
+    open: Callable[[], IO[bytes]]
     beside: Callable[[str], bytes | None]
-    modified: float | None = None
+
+    def read(self) -> bytes:
+        """Return all of it.
+
+        Raises:
+            UnreadableFileError: If it cannot be read, or is too large.
+        """
+        with _errors_in_words(self.path), self.open() as file:
+            return _whole(file, self.name)
+
+    def first_line(self) -> bytes:
+        """Return its first line, or the beginning of a long one. Raises UnreadableFileError."""
+        with _errors_in_words(self.path), self.open() as file:
+            return file.readline(_LONGEST_FIRST_LINE)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield its lines. Raises UnreadableFileError, also where a line is too large."""
+        with _errors_in_words(self.path), self.open() as file:
+            while line := file.readline(MOST_BYTES + 1):
+                if len(line) > MOST_BYTES:
+                    raise _too_large(f"A line of {self.name}")
+                yield line
 
     @property
     def base(self) -> str:
@@ -86,14 +113,14 @@ def open_source(path: Path) -> Iterator[SourceFile]:
     """Yield the file at `path`, or those within it where it is a zip archive.
 
     Raises:
-        UnreadableFileError: If it cannot be read, is too large, or an archive that is damaged or holds no chats.
+        UnreadableFileError: If it cannot be read, or is an archive that is damaged or holds no chats.
     """
-    status = _status(path)
+    size = _size(path)
     with _errors_in_words(path):
         if _is_zip(path):
             yield from _in_archive(path)
             return
-    yield SourceFile(path.name, _read(path), lambda name: _read_beside(path.parent / name), status.st_mtime)
+    yield SourceFile(path.name, path, size, partial(_opened, path), lambda name: _read_beside(path.parent / name))
 
 
 def parsed(data: bytes, what: str) -> Any:
@@ -131,11 +158,16 @@ def _in_archive(path: Path) -> Iterator[SourceFile]:
 
         def beside(folder: PurePosixPath, name: str) -> bytes | None:
             member = by_name.get(str(folder / name))
-            return None if member is None else _member(archive, member, path)
+            if member is None:
+                return None
+            with _errors_in_words(path), _member(archive, member, path) as file:
+                return _whole(file, member.filename)
 
         for each in sorted(chosen):
-            data = _member(archive, by_name[each], path)
-            yield SourceFile(f"{path.name}/{each}", data, partial(beside, PurePosixPath(each).parent))
+            member = by_name[each]
+            opened = partial(_member, archive, member, path)
+            folder = PurePosixPath(each).parent
+            yield SourceFile(f"{path.name}/{each}", path, member.file_size, opened, partial(beside, folder))
 
 
 def _is_ours(name: str, folders: dict[str, list[str]]) -> bool:
@@ -146,45 +178,44 @@ def _is_ours(name: str, folders: dict[str, list[str]]) -> bool:
     return (alone and place.suffix == ".json") or is_chats_name(place.name, folders[str(place.parent)])
 
 
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> bytes:
-    what = f"{path.name}/{member.filename}"
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> IO[bytes]:
     if member.flag_bits & 1:
+        what = f"{path.name}/{member.filename}"
         raise UnreadableFileError(f"{what} is encrypted.", "Unpack it first, then import what is in it.")
-    with archive.open(member) as file:
-        data = file.read(MOST_BYTES + 1)
+    return archive.open(member)
+
+
+def _whole(file: IO[bytes], what: str) -> bytes:
+    data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise _too_large(what)
     return data
 
 
-def _status(path: Path) -> os.stat_result:
+def _size(path: Path) -> int:
     try:
         status = path.stat()
     except OSError as error:
         raise UnreadableFileError(f"{path} cannot be read: {error.strerror}.", "Check its name.") from error
     if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device may never end
         raise UnreadableFileError(f"{path} is not a file.", "Choose a file of chats.")
-    if status.st_size > MOST_BYTES:
-        raise _too_large(str(path))
-    return status
+    return status.st_size
 
 
 def _too_large(what: str) -> UnreadableFileError:
     return UnreadableFileError(f"{what} is larger than {MOST_BYTES >> 20} MB, which is the most rdchat imports.")
 
 
-def _read(path: Path) -> bytes:
-    with _errors_in_words(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may have come since
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read(MOST_BYTES)
+def _opened(path: Path) -> IO[bytes]:
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # a pipe may have come since
 
 
 def _read_beside(path: Path) -> bytes | None:
     if not path.exists():
         return None
-    _status(path)
-    return _read(path)
+    _size(path)
+    with _errors_in_words(path), _opened(path) as file:
+        return _whole(file, str(path))
 
 
 def _is_zip(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """Our own JSON gives back what was exported, and Markdown what can be read of it."""
 
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, Thinking
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.trace_format import encode
+from rdchat.chat.transfer import source_files
 from rdchat.chat.transfer.chat_reader import read_chat
 from rdchat.chat.transfer.chat_writer import hide_chats
 from rdchat.chat.transfer.connections import reading, writing
@@ -18,6 +20,7 @@ from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode, Role, SamplingParams, ThinkingChoice
+from tests.chat.conftest import StartProcess
 from tests.chat.traces import drafted_trace
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 
@@ -260,3 +263,96 @@ def test_an_export_that_fails_leaves_nothing(store: ConversationStore, full_chat
         export(store, tmp_path / "chats.json", "json", full_chat, 99)
     assert (tmp_path / "chats.json").read_text() == "mine"
     assert not list(tmp_path.glob("part-*"))
+
+
+READ = """
+import resource, sys
+from pathlib import Path
+from rdchat.chat.transfer.importing import recognised
+from rdchat.chat.transfer.source_files import open_source
+
+def memory():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+before, found = memory(), 0
+for source in open_source(Path(sys.argv[1])):
+    for share, title, make in recognised(source)[1]:
+        found += len(make().messages[0].text)
+        assert 0 <= share < 1
+print(found, memory() - before)
+"""
+
+
+@pytest.fixture
+def many_chats(store: ConversationStore, tmp_path: Path) -> Path:
+    """An export of 20 chats, 43 kB."""
+    for number in range(20):
+        chat = store.create_conversation(f"Chat {number}")
+        store.add_message(chat.id, None, Role.USER, f"{number} of\n]}} 20 " * 140)
+    export(store, tmp_path / "chats.json")
+    for chat in store.conversations():
+        store.delete_conversation(chat.id)
+    return tmp_path / "chats.json"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_file_larger_than_is_held_in_memory_is_imported(
+    store: ConversationStore, many_chats: Path, import_files: ImportFiles, monkeypatch: pytest.MonkeyPatch, packed: bool
+):
+    monkeypatch.setattr(source_files, "MOST_BYTES", 4000)
+    if packed:
+        with zipfile.ZipFile(many_chats.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.write(many_chats, many_chats.name)
+    report = import_files(many_chats.with_suffix(".zip") if packed else many_chats)
+    assert report.complete
+    assert [each.title for each in store.conversations()] == [f"Chat {number}" for number in reversed(range(20))]
+    assert store.messages(report.chats[-1])[0].text == "0 of\n]} 20 " * 140
+
+
+def test_a_file_of_many_chats_is_read_one_chat_at_a_time(tmp_path: Path, start_process: StartProcess):
+    chat = {"title": "Long", "messages": [{"parent": None, "role": "user", "text": "word " * 200_000}]}
+    line = json.dumps(chat)
+    with (tmp_path / "chats.json").open("w") as file:
+        file.write('{"format": "rdchat chats", "version": 1, "chats": [\n')
+        file.write(",\n".join([line] * 100) + "\n]}\n")
+    process = start_process(READ, tmp_path / "chats.json")
+    assert process.stdout is not None
+    found, took = map(int, process.stdout.read().split())
+    assert found == 100_000_000
+    assert took < 30 << 20, "of a file of 100 MB"
+
+
+@pytest.mark.parametrize("left", [0.1, 0.5, 0.97, -5, -3, -2])
+def test_a_large_file_that_is_cut_off_brings_nothing(
+    store: ConversationStore, many_chats: Path, import_files: ImportFiles, left: float
+):
+    whole = many_chats.read_bytes()
+    many_chats.write_bytes(whole[: int(left * len(whole)) if left > 0 else int(left)])
+    (report,) = import_files(many_chats).files
+    assert "damaged or cut off" in report.problem
+    assert not store.conversations()
+    assert not store._database.rows("SELECT id FROM conversations WHERE unlisted > 0")
+
+
+def test_what_is_packed_is_held_against_its_checksum(
+    store: ConversationStore, many_chats: Path, import_files: ImportFiles
+):
+    with zipfile.ZipFile(many_chats.with_suffix(".zip"), "w") as archive:
+        archive.write(many_chats, many_chats.name)
+    path = many_chats.with_suffix(".zip")
+    path.write_bytes(path.read_bytes().replace(b"7 of", b"8 of", 1))
+    (report,) = import_files(path).files
+    assert "damaged archive" in report.problem
+    assert not store.conversations()
+
+
+def test_json_of_ours_is_read_however_it_is_laid_out(
+    store: ConversationStore, many_chats: Path, import_files: ImportFiles
+):
+    data = json.loads(many_chats.read_text())
+    for indent in (None, 1):
+        many_chats.write_text(json.dumps(data, indent=indent))
+        report = import_files(many_chats)
+        assert (report.complete, len(report.chats)) == (True, 20 if indent is None else 0)
+    many_chats.write_text(json.dumps(data | {"chats": []}, indent=1))
+    assert import_files(many_chats).complete

@@ -3,8 +3,13 @@
     {"format": "rdchat chats", "version": 1, "rdchat": "0.2.0", "exported_at": 1764000000.0,
      "preferences": {"system_prompt": "", "sampling": {...}},
      "chats": [
-      {"title": ..., "created_at": ..., "updated_at": ..., "system_prompt": null, "sampling": null, "messages": [
-        {"parent": null, "role": "user", "text": ..., "activated": 0, "status": "complete", ...}]}]}
+    {"title": ..., "created_at": ..., "updated_at": ..., "system_prompt": null, "sampling": null, "messages": [
+        {"parent": null, "role": "user", "text": ..., "activated": 0, "status": "complete", ...}]},
+    ...
+    ]}
+
+What is before the chats is one line, and so is each chat: a file of any size is read a chat at a time (`head_of`).
+JSON that is laid out in another way is read too, as a whole.
 
 `parent` is the place of a message earlier in the list. The path that is shown ends with the highest `activated`.
 `preferences` has what holds for chats that say null; an import does not take it. Fields that are not known are passed
@@ -14,7 +19,7 @@ older rdchat would misread a file.
 
 import json
 import math
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, Any
 
@@ -39,6 +44,7 @@ FORMAT, VERSION = "rdchat chats", 1
 _KINDS = {each.value for each in FileKind}
 _ROLES = {each.value for each in (Role.USER, Role.ASSISTANT)}
 _SEEDS = 1 << 64
+_CHATS = b'"chats": ['
 _NESTED = 2  # folders in one another, at most
 
 
@@ -78,14 +84,27 @@ class ChatsFile:
         self._file.write("\n]}\n")
 
 
-def chats(data: Json) -> Iterator[tuple[str, Any]]:
-    """Yield title and JSON of each chat; `read` makes a chat of it.
+def head_of(line: bytes) -> Json | None:
+    """Return what stands before the chats in a file's first line; None where each chat has no line of its own."""
+    if line.rstrip().endswith(_CHATS):
+        with suppress(ValueError, RecursionError):
+            data = json.loads(line + b"]}")
+            return data if is_ours(data) else None
+    return None
+
+
+def chats(data: Json) -> list[Any]:
+    """Return the JSON of each chat; `read` makes a chat of it.
 
     Raises:
         DamagedChatError: If there is no list of them.
     """
-    for place, each in enumerate(items(data.get("chats"), "Its list of chats"), start=1):
-        yield (name(each.get("title")) if isinstance(each, dict) else None) or f"Chat {place}", each
+    return items(data.get("chats"), "Its list of chats")
+
+
+def title_of(chat: Any, place: int) -> str:
+    """Return what to call a chat, the one at `place` from 0, from its JSON."""
+    return (name(chat.get("title")) if isinstance(chat, dict) else None) or f"Chat {place + 1}"
 
 
 def read(data: Any) -> PortableChat:
