@@ -25,6 +25,11 @@ def models_dir() -> Path:
     return cache_dir() / "models"
 
 
+def drafters_dir() -> Path:
+    """Return the folder of the drafters that were trained here."""
+    return data_dir() / "drafters"
+
+
 def default_model_dir() -> Path:
     return models_dir() / "smollm2-135m-instruct"
 

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import entries_of
-from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub.cache_layout import CachedRepository, hub_cache
 from rdchat.hub.downloads.download_record import discard, records_of, remove_strays, strays_of
 from rdchat.hub.downloads.repository_lock import RepositoryLock
-from rdchat.hub.trash import SystemTrash, TrashedModel, move_to_trash
+from rdchat.hub.trash import SystemTrash, TrashedModel, move_to_trash, trashed_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,17 @@ def delete(plan: DeletionPlan, system_trash: SystemTrash | None = None) -> Trash
         if plan.unfinished and plan.repository.work.is_dir():
             discard(plan.repository)
     return trashed
+
+
+def trash_places() -> tuple[Path, ...]:
+    """Return the folders whose models and drafters rdchat deletes, each with a trash of its own."""
+    return hub_cache(), paths.models_dir(), paths.drafters_dir()
+
+
+def all_trashed() -> tuple[TrashedModel, ...]:
+    """Return what is in the trash of all these, the last one first."""
+    found = [model for place in trash_places() for model in trashed_models(place)]
+    return tuple(sorted(found, key=lambda model: model.deleted, reverse=True))
 
 
 def _is_gguf(path: Path) -> bool:

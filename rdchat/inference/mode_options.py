@@ -130,5 +130,5 @@ class ModeOptions:
 
 def training_command(model: LoadedModel) -> str:
     """Return the shell command that trains a drafter for a model, into a folder where it will be found."""
-    out = paths.data_dir() / "drafters" / model.info.name.replace("/", "--")
+    out = paths.drafters_dir() / model.info.name.replace("/", "--")
     return shlex.join(["rdchat", "train-drafter", "--model", str(model.info.path), "--out", str(out)])

@@ -120,7 +120,7 @@ def test_a_model_without_a_drafter(drafter: Path, prompts: Path, capsys: pytest.
 def test_the_drafter_made_for_the_model_is_found(
     drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = paths.data_dir() / "drafters" / "mine"
+    place = paths.drafters_dir() / "mine"
     place.parent.mkdir(parents=True)
     drafter.rename(place)
     assert evaluate("--prompts", prompts, "--per-group", 1, "--json") == 0

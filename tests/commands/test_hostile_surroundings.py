@@ -113,7 +113,7 @@ def _made(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_doctor_names_a_damaged_drafter() -> None:
-    bad = paths.data_dir() / "drafters" / "bad"
+    bad = paths.drafters_dir() / "bad"
     bad.mkdir(parents=True)
     os.mkfifo(bad / "config.json")
     done = run("doctor")

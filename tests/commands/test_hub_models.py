@@ -19,6 +19,9 @@ from tests.hub.downloading import NAME, cached, check_nothing_installed, check_w
 from tests.hub.hub_server import HubServer
 from tests.hub.keychains import Keychain
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.inference.drafting.drafter_folders import saved_random_drafter, with_files
+from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
+from tests.inference.fakes import tiny_llama
 
 __all__ = ["hub", "no_keychain", "this_machine_only"]
 
@@ -191,6 +194,33 @@ def test_a_converted_model_is_deleted_and_restored(
     assert printed_json(capsys, "models", "list")["models"] == []
     assert main(["models", "restore", "mine"]) == 0
     assert (own / "config.json").exists()
+
+
+def test_drafters_are_listed_deleted_and_restored(
+    hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = with_files(tiny_llama(), tmp_path / "target", "{}")
+    own = saved_random_drafter(target, paths.drafters_dir() / "mine", 32)
+    eagle = eagle3_folder(tmp_path / "eagle", target)
+    hub.add("a/eagle", {path.name: path.read_bytes() for path in eagle.iterdir()})
+    cached = Path(printed_json(capsys, "models", "download", "a/eagle")["folder"])
+    listed = {model["name"]: model for model in printed_json(capsys, "models", "list")["models"]}
+    assert {name: (model["kind"], model["family"]) for name, model in listed.items()} == {
+        "mine": ("drafter", "Recurrent"),
+        "a/eagle": ("drafter", "EAGLE-3"),
+    }
+    assert main(["models", "list"]) == 0
+    assert "EAGLE-3 drafter" in capsys.readouterr().out
+    for name, folder in (("mine", own), ("a/eagle", cached)):
+        assert main(["models", "delete", name, "--yes"]) == 0
+        assert not folder.exists()
+        capsys.readouterr()
+        assert name not in [model["name"] for model in printed_json(capsys, "models", "list")["models"]]
+        assert main(["models", "restore", name]) == 0
+        assert (folder / "model.safetensors").exists()
+    assert main(["models", "delete", "mine", "--yes"]) == 0
+    assert main(["models", "empty-trash", "--yes"]) == 0
+    assert not list(paths.drafters_dir().iterdir())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from rdchat.commands.progress import ProgressLine
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `models` and its actions."""
-    parser = subparsers.add_parser("models", help="find, download, list, verify and delete models")
+    parser = subparsers.add_parser("models", help="find, download, list, verify and delete models and drafters")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     default = actions.add_parser("install-default", help="fetch and convert the default model unless it is there")
     default.set_defaults(act=_install_default)

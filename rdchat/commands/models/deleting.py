@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `delete`, `restore` and `empty-trash`."""
-    parser = actions.add_parser("delete", help="move a model of the Hugging Face cache or of rdchat's own to the Trash")
+    parser = actions.add_parser(
+        "delete", help="move a model or drafter of the Hugging Face cache or of rdchat's own to the Trash"
+    )
     parser.add_argument("model", metavar="MODEL", help="a name that `rdchat models list` gives")
     parser.add_argument("--revision", default="main", metavar="R", help="a branch, tag or commit, of the hub's cache")
     parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -54,7 +56,7 @@ def _planned(name: str, revision: str) -> "tuple[str, Callable[[], TrashedModel 
     """Return what deleting would do, in words, and what does it."""
     from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import, as all of these rooms
     from rdchat.hub.known_files import is_repository  # noqa: PLC0415
-    from rdchat.inference.models.model_places import HUB, NOT_DELETED, OWN  # noqa: PLC0415
+    from rdchat.inference.models.model_places import HUB, NOT_DELETED, OWN, TRAINED  # noqa: PLC0415
 
     repository = repository_of(name) if is_repository(name) else None
     place = None if repository and repository.folder.is_dir() else listed_place(name, revision)
@@ -64,7 +66,7 @@ def _planned(name: str, revision: str) -> "tuple[str, Callable[[], TrashedModel 
         raise ModelError(f"rdchat has no model {name}.", "`rdchat models list` shows what there is.")
     if place.place == HUB:
         return _cached_model(name, repository_of(place.repository), place.revision, place.gguf)
-    if place.place == OWN:
+    if place.place in (OWN, TRAINED):
         return _own_model(name, place.path)
     raise ModelError(f"rdchat does not delete {name}.", NOT_DELETED[place.place])
 
@@ -74,7 +76,9 @@ def _own_model(name: str, folder: Path) -> "tuple[str, Callable[[], TrashedModel
     from rdchat.services.models.system_trash import move_to_system_trash  # noqa: PLC0415
 
     words = f"{name} was converted on this machine; it can be made again from what it was made from."
-    return words, lambda: move_to_trash(name, paths.models_dir(), [folder], move_to_system_trash)
+    if folder.parent == paths.drafters_dir():
+        words = f"The drafter {name} was trained on this machine."
+    return words, lambda: move_to_trash(name, folder.parent, [folder], move_to_system_trash)
 
 
 def _cached_model(
@@ -110,7 +114,7 @@ def _restore(args: argparse.Namespace) -> int:
 
 
 def _empty_trash(args: argparse.Namespace) -> int:
-    from rdchat.hub.cache_layout import hub_cache  # noqa: PLC0415  slow to import
+    from rdchat.hub.deleting import trash_places  # noqa: PLC0415  slow to import
     from rdchat.hub.trash import empty  # noqa: PLC0415
 
     trashed = _trashed()
@@ -123,7 +127,7 @@ def _empty_trash(args: argparse.Namespace) -> int:
     names = ", ".join(model.name for model in models)
     if not _agreed(args.yes, f"{names}: {size_words(sum(model.size for model in models))}, deleted for good."):
         return 1
-    freed = empty(hub_cache()) + empty(paths.models_dir())
+    freed = sum(empty(place) for place in trash_places())
     print(f"{size_words(freed)} freed.")
     return 0
 
@@ -132,14 +136,13 @@ def _is_here(name: str) -> bool:
     from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import
     from rdchat.hub.known_files import is_repository  # noqa: PLC0415
 
-    return is_repository(name) and any(repository_of(name).commits())
+    return listed_place(name) is not None or (is_repository(name) and any(repository_of(name).commits()))
 
 
-def _trashed() -> "list[TrashedModel]":
-    from rdchat.hub.cache_layout import hub_cache  # noqa: PLC0415  slow to import
-    from rdchat.hub.trash import trashed_models  # noqa: PLC0415
+def _trashed() -> "tuple[TrashedModel, ...]":
+    from rdchat.hub.deleting import all_trashed  # noqa: PLC0415  slow to import
 
-    return [*trashed_models(hub_cache()), *trashed_models(paths.models_dir())]
+    return all_trashed()
 
 
 def _agreed(yes: bool, words: str) -> bool:

@@ -1,4 +1,4 @@
-"""`rdchat models list`: what can be loaded, what is damaged, and what is not downloaded whole."""
+"""`rdchat models list`: models and drafters, those that are damaged, and what is not downloaded whole."""
 
 import argparse
 import json
@@ -22,18 +22,20 @@ class ListedModel:
         name: What `--model`, `verify` and `delete` take; of an unfinished download, its hub id.
         place: Whose folder it lies in.
         path: The model folder or GGUF file; empty for an unfinished download.
-        family: The architecture, `GGUF` for such a file; empty where nobody knows yet.
+        kind: `model` or `drafter`; empty where nobody knows yet.
+        family: The architecture, `GGUF` for such a file, a drafter's kind; empty where nobody knows yet.
         parameters: Number of weights; None where nobody knows.
         quantization: Such as `4-bit`, `bfloat16` or `Q4_0`; empty where nobody knows.
         size: Bytes of its weights; of all its files, where it is an unfinished download.
         here: Bytes of them that are here.
-        complete: Whether it can be loaded as it is.
+        complete: Whether it can be loaded, or drafted with, as it is.
         problem: Why not.
     """
 
     name: str
     place: str
     path: str
+    kind: str
     family: str
     parameters: int | None
     quantization: str
@@ -56,7 +58,7 @@ def listed_place(name: str, revision: str = "main") -> "ModelPlace | None":
 
 def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `list`."""
-    parser = actions.add_parser("list", help="list the models on this machine, and unfinished downloads")
+    parser = actions.add_parser("list", help="list the models and drafters on this machine, and unfinished downloads")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(act=_list)
 
@@ -77,7 +79,8 @@ def _list(args: argparse.Namespace) -> int:
 def _row(model: ListedModel) -> tuple[str, ...]:
     parameters = f"{model.parameters / 1e6:,.0f}M parameters" if model.parameters else ""
     whole = "" if model.complete else f"not complete: {model.problem}"
-    return model.name, model.family, parameters, model.quantization, size_words(model.size), model.place, whole
+    family = f"{model.family} drafter".strip() if model.kind == "drafter" else model.family
+    return model.name, family, parameters, model.quantization, size_words(model.size), model.place, whole
 
 
 def _listed(model: "LibraryModel") -> ListedModel:
@@ -88,13 +91,14 @@ def _listed(model: "LibraryModel") -> ListedModel:
         command = download_command(model.repository, model.revision, model.gguf)
         words = f"{model.disk_bytes / model.download_bytes:.0%} is here; `{command}` goes on."
         size, here = model.download_bytes, model.disk_bytes
-        return ListedModel(model.name, model.place, "", "", None, "", size, here, False, words)
+        return ListedModel(model.name, model.place, "", "", "", None, "", size, here, False, words)
     gguf, sizes = model.path.suffix.lower() == ".gguf", model.sizes
     size = model.disk_bytes if gguf or sizes is None else sizes.stored_bytes
     return ListedModel(
         name=listed_name(model.name, model.place, model.path, model.revision if model.repository else ""),
         place=model.place,
         path=str(model.path),
+        kind="drafter" if model.is_drafter else "model",
         family="GGUF" if gguf else model.family,
         parameters=sizes.parameters if sizes is not None else None,
         quantization=model.quantization,

@@ -65,6 +65,7 @@ class InstalledDrafter:
         place: Where it lies, such as "Hugging Face".
         kind: What it is; None where that cannot be told.
         problem: Why no model can use it, a sentence; empty where nothing stands against it.
+        disk_bytes: Of its files.
     """
 
     name: str
@@ -72,6 +73,7 @@ class InstalledDrafter:
     place: str
     kind: HeadKind | None = None
     problem: str = ""
+    disk_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

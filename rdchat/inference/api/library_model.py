@@ -31,14 +31,14 @@ class TriedOut:
 
 @dataclass(frozen=True, slots=True)
 class LibraryModel:
-    """A model folder or a GGUF file, or what is here of a download that is not finished.
+    """A model folder or a GGUF file, a drafter head, or what is here of a download that is not finished.
 
     Attributes:
         name: For people: a hub id, the publisher and name of LM Studio's folders, or the file's name.
         model: What `Engine.load` takes; None is the default model.
         place: Whose folder it lies in, such as "LM Studio".
         path: The model folder or the GGUF file; a repository's folder for an unfinished download.
-        family: The architecture, such as `llama`; empty where nobody knows.
+        family: The architecture, such as `llama`; a drafter's kind; empty where nobody knows.
         sizes: What its need of memory is reckoned from; None where it cannot be loaded.
         quantization: Such as `4-bit` or `bfloat16`; empty where nobody knows.
         disk_bytes: Bytes of its files that are here.
@@ -50,6 +50,7 @@ class LibraryModel:
         download_bytes: Of an unfinished download, the bytes that it has when it is whole; 0 of anything else.
         gguf: The file that an unfinished download is of, where the hub has several; empty otherwise.
         tokens: A hash of its tokenizer's file: models with the same one know the same tokens; empty where it has none.
+        is_drafter: Whether it is a drafter head, which drafts for a model and cannot be loaded alone.
     """
 
     name: str
@@ -68,6 +69,7 @@ class LibraryModel:
     download_bytes: int = 0
     gguf: str = ""
     tokens: str = ""
+    is_drafter: bool = False
 
     @property
     def is_unfinished(self) -> bool:
@@ -76,7 +78,7 @@ class LibraryModel:
 
     @property
     def can_be_loaded(self) -> bool:
-        return not self.problem and not self.is_unfinished
+        return not (self.problem or self.is_unfinished or self.is_drafter)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rdchat.files.cache_file import write_cache_file
 from rdchat.files.foreign_files import MOST_ENTRIES, read_json
 from rdchat.inference.library.folder_facts import FolderFacts, parsed_facts
 
-_FORMAT = 1
+_FORMAT = 2
 _MOST_BYTES = 2**24
 _MOST_KEPT = 3000
 

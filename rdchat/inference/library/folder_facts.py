@@ -29,6 +29,7 @@ class FolderFacts:
     Attributes:
         family, sizes, quantization, problem, tokens: See `LibraryModel`.
         is_model: Whether it is a language model at all, loadable or not: the hub's cache holds what is none.
+        is_drafter: Whether it is a drafter head.
     """
 
     family: str = ""
@@ -37,6 +38,7 @@ class FolderFacts:
     problem: str = ""
     is_model: bool = True
     tokens: str = ""
+    is_drafter: bool = False
 
 
 def parsed_facts(told: Any) -> FolderFacts | None:
@@ -56,17 +58,30 @@ def read_facts(path: Path) -> FolderFacts:
     try:
         if path.suffix.lower() == ".gguf":
             return _gguf_facts(path)
-        return FolderFacts(is_model=False) if is_drafter(path) else _folder_facts(path)
+        return _drafter_facts(path) if is_drafter(path) else _folder_facts(path)
     except (RdchatError, OSError) as error:
-        words = error.message if isinstance(error, RdchatError) else f"{path} cannot be read: {error.strerror}."
         family = _known_family(path)
-        return FolderFacts(family, problem=words, is_model=bool(family) or path.suffix.lower() == ".gguf")
+        return FolderFacts(family, problem=_words(path, error), is_model=bool(family) or path.suffix.lower() == ".gguf")
 
 
 def _folder_facts(folder: Path) -> FolderFacts:
     files = check_model_folder(folder)
     quantization = f"{files.quantization_bits}-bit" if files.quantization_bits else files.float_type.value
     return FolderFacts(files.architecture, files.sizes, quantization, tokens=_tokens(folder))
+
+
+def _drafter_facts(folder: Path) -> FolderFacts:
+    from rdchat.inference.drafting.folders.drafter_folder import inspect_drafter  # noqa: PLC0415  imports MLX
+
+    try:
+        kind, problem = inspect_drafter(folder).words, ""
+    except (RdchatError, OSError) as error:
+        kind, problem = "", _words(folder, error)
+    return FolderFacts(kind, problem=problem, is_model=False, is_drafter=True)
+
+
+def _words(path: Path, error: RdchatError | OSError) -> str:
+    return error.message if isinstance(error, RdchatError) else f"{path} cannot be read: {error.strerror}."
 
 
 def _tokens(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""Everything on this machine that rdchat can run, wherever it lies, and downloads that are not finished."""
+"""Everything on this machine that rdchat can run or draft with, wherever it lies, and unfinished downloads."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,18 +15,18 @@ from rdchat.inference.library.folder_facts import FolderFacts, gguf_problem, rea
 from rdchat.inference.library.tried_models import tried_out
 from rdchat.inference.models.gguf_header import check_gguf
 from rdchat.inference.models.model_files import check_model_folder, locate_model
-from rdchat.inference.models.model_places import HUB, ModelPlace, model_places, other_revisions
+from rdchat.inference.models.model_places import HUB, ModelPlace, model_places, other_revisions, own_drafters
 
 
 def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_facts) -> Iterator[LibraryModel]:
-    """Yield the models one by one; of what cannot be loaded, only language models.
+    """Yield the models and drafters one by one; of what cannot be loaded, only language models and drafters.
 
     Args:
         chosen: A folder of the person's own, to look into as well; empty for none.
         read: Reads what is not known of before; a child may do it.
     """
     kept = FactsFile(read)
-    for place in (*model_places(chosen), *other_revisions()):
+    for place in (*model_places(chosen), *own_drafters(), *other_revisions()):
         if (model := _described(place, kept)) is not None:
             yield model
     kept.keep(all_seen=True)
@@ -72,7 +72,7 @@ def _described(place: ModelPlace, kept: FactsFile) -> LibraryModel | None:
     path = place.path
     stamp = stamp_of(path)
     facts = kept.facts_of(path, stamp)
-    if not facts.is_model:
+    if not (facts.is_model or facts.is_drafter):
         return None
     default = path == paths.default_model_dir()
     return LibraryModel(
@@ -85,11 +85,12 @@ def _described(place: ModelPlace, kept: FactsFile) -> LibraryModel | None:
         quantization=facts.quantization,
         disk_bytes=stamp.disk_bytes,
         changed=stamp.changed,
-        tried=None if facts.problem or path.is_file() else tried_out(path),
+        tried=None if facts.problem or facts.is_drafter or path.is_file() else tried_out(path),
         problem=facts.problem,
         repository=place.repository if place.place == HUB else "",
         revision=place.revision,
         tokens=facts.tokens,
+        is_drafter=facts.is_drafter,
     )
 
 

@@ -14,8 +14,10 @@ from rdchat.hub.cache_layout import CachedRepository, cached_repositories
 from rdchat.inference.api.drafter_facts import describes_drafter
 
 OWN, HUB, LM_STUDIO, CHOSEN = "rdchat", "Hugging Face", "LM Studio", "Your folder"
+TRAINED = "Your own"  # drafters
 NOT_VERIFIED = {
     OWN: "It was converted on this machine, so the hub has no checksums of it.",
+    TRAINED: "It was trained on this machine, so the hub has no checksums of it.",
     CHOSEN: "It is not known which of the hub's models it is.",
 }
 NOT_DELETED = {
@@ -84,6 +86,12 @@ def other_revisions() -> Iterator[ModelPlace]:
                     yield replace(place, model=str(place.path))  # by its name the main one is found
 
 
+def own_drafters() -> Iterator[ModelPlace]:
+    """Yield the drafters that were trained on this machine."""
+    for folder in folders_in(paths.drafters_dir()):
+        yield ModelPlace(folder.name, str(folder), TRAINED, folder)
+
+
 def listed_name(name: str, place: str, path: Path, revision: str) -> str:
     """Return what `rdchat models list` calls a model, and every command takes."""
     if place == CHOSEN:
@@ -94,6 +102,8 @@ def listed_name(name: str, place: str, path: Path, revision: str) -> str:
 def place_named(name: str, chosen: str = "") -> ModelPlace | None:
     """Return where the model of a name that `rdchat models list` prints, or of a path, lies; None where there is none.
 
+    A drafter may have the name of the model that it was trained for: the model is meant.
+
     Args:
         name: The name or the path.
         chosen: See `model_places`.
@@ -103,6 +113,7 @@ def place_named(name: str, chosen: str = "") -> ModelPlace | None:
     """
     every = (*model_places(chosen), *other_revisions())
     found = [place for place in every if name in {place.listed_name, str(place.path)}]
+    found = found or [place for place in own_drafters() if name in {place.listed_name, str(place.path)}]
     if len(found) > 1:
         where = ", ".join(str(place.path) for place in found)
         raise ModelError(f"There are {len(found)} models {name}: {where}.", "Give the path of one.")

@@ -6,6 +6,7 @@ from PySide6.QtCore import QObject
 
 from rdchat.chat.settings import Settings
 from rdchat.hub.tokens import Tokens
+from rdchat.hub.trash import TrashedModel
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.settings_control import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
@@ -76,8 +77,8 @@ class ModelsDesk(QObject):
         for happened in (slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self.memory.ask)
         self.here = HereRepositories(self)
-        self.removal.removed.connect(self._forget_downloads)
-        self.removal.restored.connect(lambda trashed: self.downloads.bring_back(trashed.entry))
+        self.removal.removed.connect(self._on_removed)
+        self.removal.restored.connect(self._on_restored)
         self.shelf = DrafterShelf(slot, drafting, preferences, self)
         self.hub_drafters = HubDrafters(self.tokens, self.downloads, self)
         self.hub_drafters.downloaded.connect(self.shelf.look)
@@ -105,10 +106,16 @@ class ModelsDesk(QObject):
         for part in (self.library, self.memory, self.verification, self.removal):
             part.close()
 
-    def _forget_downloads(self, removed: Removed) -> None:
+    def _on_removed(self, removed: Removed) -> None:
         self.downloads.forget_deleted(removed.model.path, removed.trashed.entry if removed.trashed else None)
         if removed.with_unfinished:
             self.downloads.forget_unfinished(removed.model.repository)
+        self.hub_drafters.forget_download(removed.model.repository)
+        self.shelf.look()
+
+    def _on_restored(self, trashed: TrashedModel) -> None:
+        self.downloads.bring_back(trashed.entry)
+        self.shelf.look()
 
     def _apply(self, settings: Settings) -> None:
         self.downloads.set_at_once(settings.downloads_at_once)

@@ -29,7 +29,7 @@ from tests.time_limits import at_most
 @pytest.fixture
 def drafter(target: LoadedModel) -> Path:
     """A good drafter among the person's own."""
-    folder = paths.data_dir() / "drafters" / "good"
+    folder = paths.drafters_dir() / "good"
     save_drafter(folder, stored(target), "")
     return folder
 

@@ -16,12 +16,12 @@ from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.folders.drafter_search import resolve_drafter
 from rdchat.inference.drafting.folders.installed_drafters import (
     BESIDE,
-    OWN,
     SHIPPED,
     drafters_made_for,
     installed_drafters,
 )
 from rdchat.inference.drafting.heads.block_config import Markov
+from rdchat.inference.models.model_places import TRAINED
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.block.block_drafters import written_block
@@ -60,7 +60,7 @@ def found(target: LoadedModel) -> dict[str, InstalledDrafter]:
 
 
 def test_of_a_model_that_is_not_loaded_those_are_found_that_name_it(target: LoadedModel, tmp_path: Path) -> None:
-    own = paths.data_dir() / "drafters"
+    own = paths.drafters_dir()
     own.mkdir(parents=True)
     saved_random_drafter(target, own / "mine", 32)
     (tmp_path / "others").mkdir()
@@ -73,7 +73,7 @@ def test_of_a_model_that_is_not_loaded_those_are_found_that_name_it(target: Load
 
 
 def test_they_are_found_wherever_they_may_lie(target: LoadedModel, tmp_path: Path) -> None:
-    own = paths.data_dir() / "drafters" / "mine"
+    own = paths.drafters_dir() / "mine"
     own.parent.mkdir(parents=True)
     saved_random_drafter(target, own, 32)
     saved_random_drafter(target, target.info.path / "inside", 32)
@@ -84,7 +84,7 @@ def test_they_are_found_wherever_they_may_lie(target: LoadedModel, tmp_path: Pat
     apple_checkpoint(studio / "apples", 32, 64, 1, True, 31)
     told = found(target)
     assert {name: (each.drafter, each.place) for name, each in told.items()} == {
-        "mine": (str(own), OWN),
+        "mine": (str(own), TRAINED),
         "inside": (str(target.info.path / "inside"), BESIDE),
         "next to it": (str(target.info.path.parent / "next to it"), BESIDE),
         "some-org/a-drafter": ("some-org/a-drafter", "Hugging Face"),
@@ -94,7 +94,7 @@ def test_they_are_found_wherever_they_may_lie(target: LoadedModel, tmp_path: Pat
 
 
 def test_published_drafters_are_found_with_their_kind(target: LoadedModel) -> None:
-    own = paths.data_dir() / "drafters"
+    own = paths.drafters_dir()
     for folder in GOLDEN.glob("eagle3_*"):
         shutil.copytree(folder, own / folder.name)
     told = found(target)
@@ -135,7 +135,7 @@ def test_models_are_no_drafters_and_damaged_drafters_say_what_is_wrong(target: L
     eagle.mkdir()
     (eagle / "config.json").write_text(json.dumps({"draft_vocab_size": 8, "model_type": "llama"}))
     (eagle / "pytorch_model.bin").write_bytes(b"")
-    odd = paths.data_dir() / "drafters" / "odd"
+    odd = paths.drafters_dir() / "odd"
     odd.mkdir(parents=True)
     (odd / "config.json").write_text("[" * 100_000)
     told = found(target)

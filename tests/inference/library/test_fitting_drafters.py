@@ -9,6 +9,7 @@ import pytest
 from rdchat import paths
 from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.library.fitting_drafters import fitting_drafters
+from rdchat.inference.library.model_library import library_models
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter, with_files
@@ -34,7 +35,7 @@ def names(folder: Path) -> dict[str, tuple[HeadKind | None, bool]]:
 
 
 def test_heads_are_told_by_hash_or_by_sizes(target: LoadedModel, tmp_path: Path, hub_cache: Path) -> None:
-    own = paths.data_dir() / "drafters"
+    own = paths.drafters_dir()
     own.mkdir(parents=True)
     saved_random_drafter(target, own / "mine", 32)
     into_hub_cache(eagle3_folder(tmp_path / "eagle", target), hub_cache, "some-org/eagle")
@@ -54,7 +55,7 @@ def test_heads_are_told_by_hash_or_by_sizes(target: LoadedModel, tmp_path: Path,
 def test_heads_of_other_models_are_left_out(
     target: LoadedModel, small_model: Path, tmp_path: Path, hub_cache: Path
 ) -> None:
-    own = paths.data_dir() / "drafters"
+    own = paths.drafters_dir()
     own.mkdir(parents=True)
     saved_random_drafter(target, own / "mine", 32)
     into_hub_cache(eagle3_folder(tmp_path / "eagle", target), hub_cache, "some-org/eagle")
@@ -65,6 +66,20 @@ def test_heads_of_other_models_are_left_out(
     assert names(other) == {"mine": (HeadKind.RECURRENT, True)}  # the weights are the same
     (other / "model.safetensors").unlink()
     assert names(other) == {}
+
+
+def test_all_drafters_are_listed_beside_the_models(target: LoadedModel, tmp_path: Path, hub_cache: Path) -> None:
+    own = saved_random_drafter(target, paths.drafters_dir() / "mine", 32)
+    cached = into_hub_cache(eagle3_folder(tmp_path / "eagle", target), hub_cache, "some-org/eagle")
+    for _ in range(2):  # the second time from the cache of facts
+        found = {model.name: model for model in library_models()}
+        assert {name: (each.family, each.path, each.is_drafter) for name, each in found.items()} == {
+            "mine": ("Recurrent", own, True),
+            "some-org/eagle": ("EAGLE-3", cached, True),
+        }
+        assert found["some-org/eagle"].repository == "some-org/eagle"
+        assert not any(each.problem or each.can_be_loaded for each in found.values())
+        assert found["mine"].disk_bytes == sum(path.stat().st_size for path in own.iterdir())
 
 
 def test_a_file_or_nothing_has_none(tmp_path: Path) -> None:

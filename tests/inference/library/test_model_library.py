@@ -142,12 +142,13 @@ def test_what_cannot_be_loaded_says_why_and_what_is_no_language_model_is_left_ou
     ],
     ids=["DFlash", "EAGLE-3", "rdchat's own"],
 )
-def test_drafters_in_the_hubs_cache_are_no_models_that_cannot_be_loaded(
+def test_damaged_drafters_in_the_hubs_cache_are_listed_and_are_no_models(
     small_model: Path, hub_cache: Path, config: dict[str, object]
 ) -> None:
     folder = into_hub_cache(small_model, hub_cache, "some-org/drafter")
     (folder / "config.json").write_text(json.dumps(config))
-    assert list(library_models()) == []
+    (listed,) = library_models()
+    assert (listed.is_drafter, listed.can_be_loaded, bool(listed.problem)) == (True, False, True)
     assert installed_models() == ()
 
 

@@ -101,7 +101,7 @@ def test_a_training_that_is_paused_killed_and_left_by_the_app_goes_on_to_its_end
     with qtbot.waitSignal(last.taken, timeout=WAIT_MS) as taken:
         last.take()
     folder = Path(taken.args[0])
-    assert folder.parent == paths.data_dir() / "drafters"
+    assert folder.parent == paths.drafters_dir()
     assert {path.name for path in folder.iterdir()} >= {"config.json", "model.safetensors", "card.md"}
     assert Path(taken.args[1]) == small_model
     wait_for(qtbot, last, TrainingState.NOTHING)

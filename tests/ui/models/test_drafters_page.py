@@ -1,5 +1,6 @@
 """The drafters page: what is here for a model, what is published for it, and a whole training by clicks."""
 
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -25,6 +26,7 @@ from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.training.words import about, tokens_about
+from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
 from tests.services.models.trainings import WAIT_MS, short_trainings, wait_for
@@ -79,11 +81,13 @@ def click(qtbot: QtBot, button: QWidget) -> None:
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
 
-def answer(page: QWidget, words: str) -> None:
-    """Click a button of the question that is open."""
+def answer(page: QWidget, words: str) -> str:
+    """Click a button of the question that is open; return what follows from it."""
     box = page.findChild(QMessageBox)
     assert box is not None
+    detail = box.informativeText()
     next(button for button in box.buttons() if button.text().replace("&", "") == words).click()
+    return detail
 
 
 def test_a_drafter_that_is_here_says_what_it_is_and_is_used_by_a_click(
@@ -112,47 +116,63 @@ def test_a_drafter_is_tried_in_a_race_without_being_used(
     assert chat.controller.drafting.settings.drafter is None
 
 
-def test_deleting_ones_own_drafter_asks_and_moves_it_to_the_trash(
-    qtbot: QtBot,
-    chat: Chat,
-    desk: ModelsDesk,
-    page: DraftersPage,
-    own: InstalledDrafter,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter, system_trash: Path
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "trash"))
-    (tmp_path / "trash").mkdir()
     have(chat, desk, qtbot, own)
     chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=own.drafter))
     row = page.installed.list.rows[own.drafter]
-    row.delete.trigger()
-    answer(page.installed, "Keep")
+    with qtbot.waitSignal(desk.removal.asked):
+        row.delete.trigger()
+    answer(page.installed, "Cancel")
     assert Path(own.drafter).exists()
     qtbot.waitUntil(lambda: page.installed.findChild(QMessageBox) is None)
-    row.delete.trigger()
-    answer(page.installed, "Delete")
+    with qtbot.waitSignal(desk.removal.asked):
+        row.delete.trigger()
+    assert "It is in use: replies are then drafted without it." in answer(page.installed, "Delete")
     qtbot.waitUntil(lambda: not Path(own.drafter).exists())
-    assert list(tmp_path.glob("trash/Trash/files/tiny-recurrent/card.md"))
+    assert (system_trash / "tiny-recurrent" / "card.md").exists()
     assert chat.controller.drafting.settings.drafter is None, "it would be missed by the next reply"
     qtbot.waitUntil(lambda: not page.installed.list.rows)
+    assert page.installed.outcome.text() == "Deleted tiny-recurrent."
+    click(qtbot, page.installed.undo)
+    qtbot.waitUntil(lambda: own.drafter in page.installed.list.rows)
+    assert (Path(own.drafter) / "card.md").exists()
+    assert page.installed.outcome.text() == "tiny-recurrent is back."
+    assert not page.installed.undo.isVisible()
 
 
-def test_where_there_is_no_trash_nothing_is_deleted_and_it_says_so(
-    qtbot: QtBot,
-    chat: Chat,
-    desk: ModelsDesk,
-    page: DraftersPage,
-    own: InstalledDrafter,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
+    qtbot: QtBot, hub: HubServer, chat: Chat, desk: ModelsDesk, page: DraftersPage
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "missing"))
+    hub.add("a/tiny-eagle3", WEIGHTS)
+    folder = download("a/tiny-eagle3")[0]
+    have(chat, desk, qtbot)
+    found = InstalledDrafter("a/tiny-eagle3", "a/tiny-eagle3", "Hugging Face", HeadKind.EAGLE3, disk_bytes=102_000)
+    there = FolderSearch(lambda _: (found,) if folder.exists() else (), desk)
+    chat.engine.fits = {found.drafter: DrafterFit(found.drafter, TargetMatch(True))}
+    chat.controller.drafting.offer(there)
+    qtbot.waitUntil(lambda: found.drafter in page.installed.list.rows)
+    row = page.installed.list.rows[found.drafter]
+    assert row.facts.text() == "EAGLE-3  ·  made for this model  ·  102 KB  ·  Hugging Face"
+    with qtbot.waitSignal(desk.removal.asked):
+        row.delete.trigger()
+    assert "It lies in the Hugging Face cache" in answer(page.installed, "Delete")
+    qtbot.waitUntil(lambda: not folder.exists() and not page.installed.list.rows)
+    click(qtbot, page.published.search)
+    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows, timeout=20_000)
+    assert page.published.list.rows["a/tiny-eagle3"].download.isVisible()
+
+
+def test_what_cannot_be_deleted_says_why(
+    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: InstalledDrafter
+) -> None:
     have(chat, desk, qtbot, own)
-    desk.shelf.delete(desk.shelf.entries[0])
-    qtbot.waitUntil(page.installed.problem.isVisible)
-    assert "could not be moved to the Trash" in page.installed.problem.text()
-    assert Path(own.drafter).exists()
+    with qtbot.waitSignal(desk.removal.asked):
+        page.installed.list.rows[own.drafter].delete.trigger()
+    shutil.rmtree(own.drafter)
+    answer(page.installed, "Delete")
+    qtbot.waitUntil(lambda: "tiny-recurrent cannot be deleted" in page.installed.outcome.text())
 
 
 def test_what_others_keep_cannot_be_deleted_here(
@@ -161,10 +181,7 @@ def test_what_others_keep_cannot_be_deleted_here(
     (tmp_path / "other").mkdir()
     other = InstalledDrafter("org/eagle", str(tmp_path / "other"), "LM Studio", HeadKind.EAGLE3)
     have(chat, desk, qtbot, other)
-    row = page.installed.list.rows[other.drafter]
-    assert not row.delete.isVisible()
-    desk.shelf.delete(desk.shelf.entries[0])
-    assert (tmp_path / "other").exists()
+    assert not page.installed.list.rows[other.drafter].delete.isVisible()
 
 
 def test_drafters_that_do_not_fit_say_why_when_asked(
@@ -319,7 +336,7 @@ def test_a_training_by_clicks_from_the_estimate_to_its_use(
     qtbot.waitUntil(page.train.isVisible, timeout=WAIT_MS)
     drafter = chat.controller.drafting.settings.drafter
     assert drafter is not None
-    assert Path(drafter).parent == paths.data_dir() / "drafters"
+    assert Path(drafter).parent == paths.drafters_dir()
     assert "drafts from the next reply on" in page.note.text()
 
 

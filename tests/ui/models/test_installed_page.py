@@ -17,6 +17,7 @@ from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.opening import SHOW_FOLDER
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.installed.page import InstalledPage
+from rdchat.ui.models.installed.words import row_line
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.ui.conftest import Chat
@@ -168,6 +169,28 @@ def test_a_model_that_cannot_be_loaded_says_why(
     assert page.details.memory.isHidden()
     qtbot.keyClick(page.pane.list, Qt.Key.Key_Return)
     assert page.details.state.isHidden()
+
+
+def test_drafters_are_listed_after_the_models_and_cannot_answer(
+    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, desk: ModelsDesk
+) -> None:
+    machine.models.append(
+        library_model(
+            "org/A-eagle", family="EAGLE-3", sizes=None, quantization="", disk_bytes=60_000_000, is_drafter=True
+        )
+    )
+    refresh(qtbot, desk)
+    assert names(page)[-1] == "org/A-eagle"
+    assert page.pane.words.text() == "3 models, 1 drafter, 5.20 GB"
+    pick(page, "org/A-eagle")
+    assert row_line(machine.models[-1]) == "60 MB  ·  EAGLE-3 drafter"
+    assert "choose it on the Drafters page" in page.details.problem.text()
+    assert not page.bar.load.isEnabled()
+    qtbot.keyClick(page.pane.list, Qt.Key.Key_Return)
+    assert chat.controller.model_slot.info is not None
+    assert chat.controller.model_slot.info.name == "tiny"
+    assert page.bar.delete.isEnabled()
+    assert page.bar.verify.isEnabled()
 
 
 def test_a_models_folder_is_shown(

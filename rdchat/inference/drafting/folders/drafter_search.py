@@ -60,7 +60,7 @@ def search_drafters(wanted: str | None) -> DrafterSearch:
     found: Path | None = None
     left_out = []
     try:
-        own = sorted(_drafters_in(paths.data_dir() / "drafters"), key=_newest_first)
+        own = sorted(_drafters_in(paths.drafters_dir()), key=_newest_first)
     except ModelError as error:
         own, left_out = [], [str(error)]
     for folder in [*own, *_drafters_in(Path(rdchat.__file__).parent / "drafters")]:

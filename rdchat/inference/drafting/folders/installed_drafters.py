@@ -8,7 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import rdchat
-from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
 from rdchat.hub.cache_layout import snapshot_of
@@ -18,9 +17,9 @@ from rdchat.inference.drafting.folders.drafter_folder import bound_hash, inspect
 from rdchat.inference.drafting.folders.drafter_search import resolve_drafter
 from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.model_files import is_hub_id
-from rdchat.inference.models.model_places import folders_in, model_places
+from rdchat.inference.models.model_places import TRAINED, folders_in, model_places, own_drafters
 
-OWN, SHIPPED, BESIDE = "Your own", "Shipped", "Beside the model"
+SHIPPED, BESIDE = "Shipped", "Beside the model"
 _MOST_CONFIG_BYTES = 2**20
 _MOST_BESIDE = 1000  # folders beside a model, which may lie where everything is downloaded to
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")  # one of which every model has
@@ -47,10 +46,11 @@ def installed_drafters(model: Path | None) -> tuple[InstalledDrafter, ...]:
         folder = place.path.resolve()
         if folder in found or (model is not None and folder == model.resolve()):
             continue
-        surely = place.place in (OWN, SHIPPED)
+        surely = place.place in (TRAINED, SHIPPED)
         if (seen := _look(place.path, _changed_ns(place.path), surely)) is not None:
             kind, problem = seen
-            found[folder] = InstalledDrafter(place.name, place.drafter, place.place, kind, problem)
+            size = _disk_bytes(folder)
+            found[folder] = InstalledDrafter(place.name, place.drafter, place.place, kind, problem, size)
     return tuple(found.values())
 
 
@@ -76,8 +76,8 @@ def _names(drafter: str, wanted: str) -> bool:
 
 
 def _places(model: Path | None) -> Iterator[_Place]:
-    for folder in folders_in(paths.data_dir() / "drafters"):
-        yield _Place(folder.name, str(folder), OWN, folder)
+    for own in own_drafters():
+        yield _Place(own.name, own.model, own.place, own.path)
     if model is not None and model.is_dir():
         for folder in (*folders_in(model), *folders_in(model.parent)[:_MOST_BESIDE]):
             yield _Place(folder.name, str(folder), BESIDE, folder)
@@ -108,6 +108,13 @@ def _look(folder: Path, changed_ns: int, surely: bool) -> tuple[HeadKind | None,
         words = error.message if isinstance(error, RdchatError) else f"{folder} cannot be read: {error.strerror}."
         return (None, words) if told else None
     return None
+
+
+def _disk_bytes(folder: Path) -> int:
+    try:
+        return sum(path.stat().st_size for path in entries_of(folder) if path.is_file())
+    except (RdchatError, OSError):
+        return 0
 
 
 def _changed_ns(folder: Path) -> int:

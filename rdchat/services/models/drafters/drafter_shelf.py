@@ -4,12 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from PySide6.QtCore import QFile, QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat import paths
 from rdchat.errors import RdchatError
+from rdchat.hub.cache_layout import snapshot_of
 from rdchat.inference.api.drafter_facts import InstalledDrafter, TargetMatch
 from rdchat.inference.api.installed_model import InstalledModel
+from rdchat.inference.api.library_model import LibraryModel
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.folder_search import FolderSearch
 from rdchat.services.background.work_queue import WorkQueue
@@ -48,15 +49,31 @@ class ShelfEntry:
         found: What it is and where it lies.
         match: How sure it is that it was made for the model; None where that is not known.
         used: Whether the model drafts with it now.
-        own: Whether it is the person's own, and may be deleted here.
         figures: Tokens per call of the model by setup, of its own evaluation.
     """
 
     found: InstalledDrafter
     match: TargetMatch | None
     used: bool
-    own: bool
     figures: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def as_model(self) -> LibraryModel:
+        """The drafter as the list of models has it."""
+        drafter, path, repository = self.found.drafter, Path(self.found.drafter), ""
+        if not path.is_absolute():
+            path, repository = snapshot_of(drafter) or path, drafter
+        kind = self.found.kind.words if self.found.kind is not None else ""
+        return LibraryModel(
+            name=self.found.name,
+            model=drafter,
+            place=self.found.place,
+            path=path,
+            family=kind,
+            disk_bytes=self.found.disk_bytes,
+            repository=repository,
+            is_drafter=True,
+        )
 
 
 class DrafterShelf(QObject):
@@ -70,7 +87,6 @@ class DrafterShelf(QObject):
 
     Attributes:
         chosen: The model whose drafters are shown; None while none is chosen or loaded.
-        problem: Why the last thing that was asked for was not done.
     """
 
     changed = Signal()
@@ -91,7 +107,6 @@ class DrafterShelf(QObject):
         self._figures: dict[str, dict[str, float]] = {}  # by drafter
         self._other: ChosenModel | None = None  # chosen though it is not loaded
         self._last_loaded = self.loaded
-        self.problem = ""
         slot.load_started.connect(self._on_model)
         slot.loaded.connect(self._on_model)
         slot.failed.connect(self._on_model)
@@ -151,7 +166,6 @@ class DrafterShelf(QObject):
             folder = model.model if Path(model.model).is_absolute() else ""
             self._other = ChosenModel(model.name, model.model, folder)
             self._look_for_chosen()
-        self.problem = ""
         self._refresh()
 
     def load_chosen(self) -> None:
@@ -208,14 +222,14 @@ class DrafterShelf(QObject):
         """How the loaded model drafts now."""
         return self._drafting.settings
 
-    def delete(self, entry: ShelfEntry) -> None:
-        """Move one of the person's own drafters to the system's Trash; `changed` follows."""
-        folder = Path(entry.found.drafter)
-        if not entry.own:
-            return
-        if self._drafting.settings.drafter == entry.found.drafter:
+    def is_used(self, model: LibraryModel) -> bool:
+        """Tell whether the loaded model drafts with a drafter."""
+        return model.is_drafter and self._used() in {model.model, str(model.path)}
+
+    def let_go(self, model: LibraryModel) -> None:
+        """Have the loaded model draft without a drafter that is about to be deleted."""
+        if self._drafting.settings.drafter in {model.model, str(model.path)}:
             self._drafting.change(replace(self._drafting.settings, drafter=None))
-        self._side.do(lambda: _to_trash(folder), self._on_deleted)
 
     def close(self) -> None:
         self._side.close()
@@ -223,13 +237,12 @@ class DrafterShelf(QObject):
             self._made_for.close()
 
     def _entry(self, found: InstalledDrafter, match: TargetMatch | None) -> ShelfEntry:
-        own = Path(found.drafter).parent == paths.data_dir() / "drafters"
         if found.drafter not in self._figures:
             self._figures[found.drafter] = {}
             if Path(found.drafter).is_absolute():
                 self._side.do(lambda: (found.drafter, figures_of(Path(found.drafter))), self._on_figures)
         used = self._other is None and self._used() == found.drafter
-        return ShelfEntry(found, match, used, own, self._figures[found.drafter])
+        return ShelfEntry(found, match, used, self._figures[found.drafter])
 
     def _used(self) -> str | None:
         """Return what the loaded model drafts with: what is named, else the one made for it."""
@@ -247,11 +260,6 @@ class DrafterShelf(QObject):
             self._figures[told[0]] = told[1]
             self.changed.emit()
 
-    def _on_deleted(self, outcome: RdchatError | None) -> None:
-        self.problem = str(outcome) if outcome is not None else ""
-        self.look()
-        self.changed.emit()
-
     @Slot()
     def _on_model(self) -> None:
         if self._other is not None and self._is_loaded(self._other.model or ""):
@@ -266,13 +274,3 @@ class DrafterShelf(QObject):
             self._last_loaded = self.loaded
             self.models_changed.emit()
         self.changed.emit()
-
-
-def _to_trash(folder: Path) -> None:
-    """Move a folder to the Trash.
-
-    Raises:
-        RdchatError: If the system has none there, or refuses.
-    """
-    if not QFile(str(folder)).moveToTrash():
-        raise RdchatError(f"{folder.name} could not be moved to the Trash.", "Delete its folder by hand.")

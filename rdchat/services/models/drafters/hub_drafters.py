@@ -84,6 +84,11 @@ class HubDrafters(QObject):
         self.model, self.searching, self.found, self.problem, self.hint = "", False, (), "", ""
         self.changed.emit()
 
+    def forget_download(self, repository: str) -> None:
+        """Forget that something was downloaded: it is deleted."""
+        self.finished.discard(repository)
+        self.changed.emit()
+
     def close(self) -> None:
         """Stop; a request that is under way is let go."""
         self._task.close(_END_S)

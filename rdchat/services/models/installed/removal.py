@@ -1,4 +1,4 @@
-"""Deletes models into the Trash, puts them back, and empties rdchat's own: beside the window's own work.
+"""Deletes models and drafters into the Trash, puts them back, and empties rdchat's own: beside the window's own work.
 
 Only what the hub's cache or rdchat's own folder holds is deleted here; other programs' folders are left to them.
 """
@@ -11,8 +11,8 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
-from rdchat.hub.cache_layout import hub_cache, repository_of
-from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, restore, trashed_models
+from rdchat.hub.cache_layout import repository_of
+from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, restore
 from rdchat.inference.api.library_model import LibraryModel
 from rdchat.inference.models.model_places import CHOSEN, NOT_DELETED
 from rdchat.services.background.work_queue import WorkQueue
@@ -61,7 +61,7 @@ class Removed:
 
 def reason_not_to_delete(model: LibraryModel) -> str:
     """Say why rdchat does not delete a model, a sentence; empty where it does."""
-    if model.repository or model.path.parent == paths.models_dir():
+    if model.repository or model.path.parent in (paths.models_dir(), paths.drafters_dir()):
         return ""
     return NOT_DELETED.get(model.place, NOT_DELETED[CHOSEN])
 
@@ -154,5 +154,6 @@ def _remove(question: RemovalQuestion) -> TrashedModel | None:
 
 
 def _trashed() -> tuple[TrashedModel, ...]:
-    found = [*trashed_models(hub_cache()), *trashed_models(paths.models_dir())]
-    return tuple(sorted(found, key=lambda model: model.deleted, reverse=True))
+    from rdchat.hub.deleting import all_trashed  # noqa: PLC0415  slow to import
+
+    return all_trashed()

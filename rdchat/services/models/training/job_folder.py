@@ -105,7 +105,7 @@ class JobFolder:
         Raises:
             OSError: If it cannot be moved.
         """
-        own = paths.data_dir() / "drafters"
+        own = paths.drafters_dir()
         own.mkdir(parents=True, exist_ok=True)
         name = f"{Path(record.order.name).name}-{record.order.kind.value}"
         names = [name, *(f"{name}-{number}" for number in range(2, 1000))]

@@ -1,21 +1,25 @@
 """The drafters of the chosen model that are on this machine."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from rdchat.errors import RdchatError
+from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.models.drafters.drafter_shelf import DrafterShelf, ShelfEntry
+from rdchat.services.models.drafters.drafter_shelf import ShelfEntry
+from rdchat.services.models.installed.removal import Removed
+from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.opening import show_folder
-from rdchat.ui.look.questions import ask
 from rdchat.ui.look.theme import SMALL, TIGHT, Theme
 from rdchat.ui.models.drafters.row_list import RowList
 from rdchat.ui.models.drafters.rows import InstalledRow
+from rdchat.ui.models.installed.words import short_name
+from rdchat.ui.models.model_deletion import ModelDeletion
 
 _MOST_REASONS = 20
 _NONE = "No drafter for {name} is here yet. Look for a published one below, or train one."
@@ -27,15 +31,17 @@ class InstalledSection(QWidget):
     """Lists them, and does with them what is asked for.
 
     Args:
-        shelf: Knows them.
+        desk: Knows them, and deletes them.
         theme: The appearance to follow.
     """
 
     race_requested = Signal(DraftSettings)
 
-    def __init__(self, shelf: DrafterShelf, theme: Theme) -> None:
+    def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
         super().__init__()
-        self._shelf, self._theme = shelf, theme
+        self._shelf, self._removal, self._theme = desk.shelf, desk.removal, theme
+        self._deletion = ModelDeletion(desk, self)
+        self._deleted: TrashedModel | None = None
         self._reasons_shown = False
         self.words = ThemedLabel(theme, "", "muted")
         self.words.setWordWrap(True)
@@ -44,8 +50,13 @@ class InstalledSection(QWidget):
         self.reasons = ThemedLabel(theme, "", "muted", -1)
         self.reasons.setWordWrap(True)
         self.reasons.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.problem = ThemedLabel(theme, "", "danger")
-        self.problem.setWordWrap(True)
+        self.outcome = ThemedLabel(theme, "", "muted")
+        self.outcome.setWordWrap(True)
+        self.undo = TextButton("Undo", theme)
+        said = QHBoxLayout()
+        said.setSpacing(SMALL)
+        said.addWidget(self.outcome, 1)
+        said.addWidget(self.undo)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(TIGHT)
@@ -54,11 +65,17 @@ class InstalledSection(QWidget):
         column.addWidget(self.words)
         column.addWidget(self.unfit, 0, Qt.AlignmentFlag.AlignLeft)
         column.addWidget(self.reasons)
-        column.addWidget(self.problem)
+        column.addLayout(said)
         column.addSpacing(SMALL)
         self.unfit.clicked.connect(self._turn)
-        shelf.changed.connect(self.refresh)
-        theme.changed.connect(self.unfit.restyle)
+        self.undo.clicked.connect(self._put_back)
+        desk.shelf.changed.connect(self.refresh)
+        desk.removal.removed.connect(self._on_removed)
+        desk.removal.restored.connect(self._on_restored)
+        desk.removal.failed.connect(self._on_failed)
+        for button in (self.unfit, self.undo):
+            theme.changed.connect(button.restyle)
+        self.say_outcome("")
         self.refresh()
 
     def refresh(self) -> None:
@@ -77,7 +94,6 @@ class InstalledSection(QWidget):
         reasons = [f"{each.name}: {each.problem}" for each in unfit[:_MOST_REASONS]]
         more = [f"and {len(unfit) - _MOST_REASONS} more"] if len(unfit) > _MOST_REASONS else []
         self._say(self.reasons, "\n".join([*reasons, *more]) if self._reasons_shown else "")
-        self._say(self.problem, shelf.problem)
 
     def _turn(self) -> None:
         self._reasons_shown = not self._reasons_shown
@@ -87,8 +103,8 @@ class InstalledSection(QWidget):
         row = InstalledRow(entry, self._theme)
         row.use_requested.connect(self._shelf.use)
         row.race_requested.connect(self._race)
-        row.reveal_requested.connect(lambda drafter: show_folder(Path(drafter)))
-        row.delete_requested.connect(self.ask_to_delete)
+        row.reveal_requested.connect(show_folder)
+        row.delete_requested.connect(self._deletion.ask)
         return row
 
     def _update(self, row: InstalledRow, entry: ShelfEntry) -> None:
@@ -97,19 +113,28 @@ class InstalledSection(QWidget):
     def _race(self, drafter: str) -> None:
         self.race_requested.emit(replace(self._shelf.settings, mode=Mode.DRAFTER, drafter=drafter))
 
-    def ask_to_delete(self, entry: ShelfEntry) -> None:
-        """Ask whether to move a drafter to the Trash."""
-        used = "It is in use: replies are then drafted without it. " if entry.used else ""
-        words = f"{used}It goes to the Trash."
-        ask(
-            self,
-            f"Delete {entry.found.name}?",
-            words,
-            "Delete",
-            lambda: self._shelf.delete(entry),
-            leave="Keep",
-            removes=True,
-        )
+    def say_outcome(self, words: str, color: str = "muted", deleted: TrashedModel | None = None) -> None:
+        """Say what came of something; what was deleted can be put back."""
+        self._deleted = deleted
+        self.outcome.set_color(color)
+        self._say(self.outcome, words)
+        self.undo.setVisible(deleted is not None)
+
+    def _put_back(self) -> None:
+        if self._deleted is not None:
+            self._removal.restore(self._deleted)
+
+    def _on_removed(self, removed: Removed) -> None:
+        if removed.model.is_drafter:
+            self.say_outcome(f"Deleted {short_name(removed.model)}.", deleted=removed.trashed)
+
+    def _on_restored(self, trashed: TrashedModel) -> None:
+        if trashed == self._deleted:
+            self.say_outcome(f"{short_name(trashed)} is back.", "success")
+
+    def _on_failed(self, error: RdchatError) -> None:
+        if self.isVisible():
+            self.say_outcome(str(error), "danger")
 
     def _say(self, label: ThemedLabel, words: str) -> None:
         label.setText(words)

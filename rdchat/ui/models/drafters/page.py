@@ -50,7 +50,7 @@ class DraftersPage(QWidget):
         super().__init__()
         self._shelf, self._hub, self._training = desk.shelf, desk.hub_drafters, desk.training
         self._theme = theme
-        self.installed = InstalledSection(desk.shelf, theme)
+        self.installed = InstalledSection(desk, theme)
         self.published = PublishedSection(desk.hub_drafters, desk.shelf, theme)
         self.training = TrainingPage(desk.training, desk.estimator, desk.shelf, theme)
         self.model = CalmComboBox()
@@ -147,6 +147,7 @@ class DraftersPage(QWidget):
 
     def _choose(self) -> None:
         self._hub.forget()
+        self.installed.say_outcome("")
         self.note.setText("")
         self._shelf.choose(self.model.currentData())
 

@@ -7,7 +7,9 @@ from PySide6.QtWidgets import QHBoxLayout, QMenu, QProgressBar, QPushButton, QTo
 
 from rdchat.hub.downloads.download_progress import DownloadProgress, DownloadState
 from rdchat.hub.drafters.published_drafters import FoundDrafter
+from rdchat.inference.api.library_model import LibraryModel
 from rdchat.services.models.drafters.drafter_shelf import ShelfEntry
+from rdchat.services.models.installed.removal import reason_not_to_delete
 from rdchat.ui.look.formatting import counted, decimal, file_size
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, wrapped
 from rdchat.ui.look.opening import SHOW_FOLDER
@@ -74,8 +76,8 @@ class InstalledRow(_Row):
 
     use_requested = Signal(str)
     race_requested = Signal(str)
-    reveal_requested = Signal(str)
-    delete_requested = Signal(object)
+    reveal_requested = Signal(Path)
+    delete_requested = Signal(LibraryModel)
 
     def __init__(self, entry: ShelfEntry, theme: Theme) -> None:
         super().__init__(theme)
@@ -95,8 +97,8 @@ class InstalledRow(_Row):
         self.menu_button.setMenu(menu)
         self.use.clicked.connect(lambda: self.use_requested.emit(self._entry.found.drafter))
         self.race.clicked.connect(lambda: self.race_requested.emit(self._entry.found.drafter))
-        self.reveal.triggered.connect(lambda: self.reveal_requested.emit(self._entry.found.drafter))
-        self.delete.triggered.connect(lambda: self.delete_requested.emit(self._entry))
+        self.reveal.triggered.connect(lambda: self.reveal_requested.emit(self._entry.as_model.path))
+        self.delete.triggered.connect(lambda: self.delete_requested.emit(self._entry.as_model))
 
     def show_entry(self, entry: ShelfEntry, loaded: bool) -> None:
         """Show what is known of it.
@@ -117,8 +119,7 @@ class InstalledRow(_Row):
         for button in (self.use, self.race):
             button.setEnabled(loaded and not (button is self.use and entry.used))
             button.setToolTip("" if loaded else _LOAD_FIRST)
-        self.reveal.setEnabled(Path(found.drafter).is_absolute())
-        self.delete.setVisible(entry.own)
+        self.delete.setVisible(not reason_not_to_delete(entry.as_model))
 
 
 class PublishedRow(_Row):
@@ -198,6 +199,8 @@ def _facts(entry: ShelfEntry) -> list[str]:
         parts.append(found.kind.words)
     if entry.match is not None:
         parts.append("made for this model" if entry.match.sure else "fits by its sizes")
+    if found.disk_bytes:
+        parts.append(file_size(found.disk_bytes))
     return [*parts, found.place]
 
 

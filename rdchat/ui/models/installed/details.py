@@ -76,6 +76,8 @@ class ModelDetails(QScrollArea):
         self._show_head(model.name, f"{model.place}  ·  {model.path}", state)
         self.problem.set_color("danger" if model.problem else "muted")
         words = "It can be loaded once it is here whole." if model.is_unfinished else model.problem
+        if model.is_drafter and not model.problem:
+            words = "It drafts for the models that it fits: choose it on the Drafters page."
         if model.problem and model.repository:
             words += " Verify tells which of its files are wrong, and can fetch them again."
         self._show_problem(words)

@@ -11,7 +11,7 @@ from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.library_model import LibraryModel
 from rdchat.inference.api.memory_facts import Fit, fit_of, gigabytes, memory_need
 from rdchat.services.engine.engine_events import Failure
-from rdchat.services.models.installed.removal import RemovalQuestion, Removed, reason_not_to_delete
+from rdchat.services.models.installed.removal import Removed, reason_not_to_delete
 from rdchat.services.models.installed.verification import Verified, reason_not_to_verify
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look import formatting
@@ -20,9 +20,11 @@ from rdchat.ui.look.opening import SHOW_FOLDER, show_folder
 from rdchat.ui.look.questions import ask
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.model_rows import ModelListView, key_of
-from rdchat.ui.models.installed.words import Row, deletion_words, short_name, targets_of, verdict_words
+from rdchat.ui.models.installed.words import Row, short_name, verdict_words
+from rdchat.ui.models.model_deletion import ModelDeletion
 
 _NOTHING = "No model is chosen."
+_DRAFTER = "It drafts for a model and cannot answer: see the Drafters page."
 
 
 class ModelActions(QObject):
@@ -38,7 +40,7 @@ class ModelActions(QObject):
         super().__init__(window)
         self._desk, self._bar, self._window = desk, bar, window
         self._row: Row | None = None
-        self._delete_next: RemovalQuestion | None = None  # once the model is unloaded
+        self._deletion = ModelDeletion(desk, window)
         bar.load_pressed.connect(self._press_load)
         bar.verify_pressed.connect(self._press_verify)
         bar.reveal_pressed.connect(self._reveal)
@@ -53,7 +55,6 @@ class ModelActions(QObject):
             happened.connect(self._show_verification)
         verification.finished.connect(self._on_verified)
         verification.failed.connect(self._on_verify_failed)
-        removal.asked.connect(self._ask_to_delete)
         removal.removed.connect(self._on_removed)
         removal.restored.connect(self._on_restored)
         removal.failed.connect(lambda error: self._tell(str(error), "danger"))
@@ -91,7 +92,8 @@ class ModelActions(QObject):
         elif model.is_unfinished:
             bar.offer(bar.load, "Resume", tip="Go on with its download")
         else:
-            bar.offer(bar.load, "Load", model.problem, "Have this model answer (Return)")
+            reason = _DRAFTER if model.is_drafter else model.problem
+            bar.offer(bar.load, "Load", reason, "Have this model answer (Return)")
         bar.offer(bar.reveal, SHOW_FOLDER)
         bar.offer(bar.delete, "Delete…", reason_not_to_delete(model), "Move it to the Trash")
         bar.offer(bar.verify, "Verify", reason_not_to_verify(model), "Hold its files against the hub's checksums")
@@ -150,24 +152,7 @@ class ModelActions(QObject):
                 removes=True,
             )
         elif row is not None and not reason_not_to_delete(row):
-            self._desk.removal.ask(row)
-
-    def _ask_to_delete(self, question: RemovalQuestion) -> None:
-        model = question.model
-        loaded = self._desk.library.is_loaded(model)
-        drafts_for = targets_of(model, self._desk.preferences.settings)
-        words = deletion_words(question, loaded, drafts_for)
-        name = short_name(model)
-        title = f"Delete the download of {name}?" if model.is_unfinished else f"Delete {name}?"
-        answer = "Unload and delete" if loaded else "Delete"
-        ask(self._window, title, words, answer, lambda: self._remove(question), removes=True)
-
-    def _remove(self, question: RemovalQuestion) -> None:
-        if self._is_in_use(question.model):
-            self._delete_next = question
-            self._desk.slot.unload()
-        else:
-            self._desk.removal.remove(question)
+            self._deletion.ask(row)
 
     def _reveal(self) -> None:
         if isinstance(self._row, LibraryModel):
@@ -232,7 +217,6 @@ class ModelActions(QObject):
             self._bar.say(formatting.load_words(progress))
 
     def _on_load_failed(self, failure: Failure) -> None:
-        self._delete_next = None
         slot = self._desk.slot
         words = f"{failure.message} {failure.hint}".strip()
         if failure.can_load_anyway:
@@ -242,9 +226,6 @@ class ModelActions(QObject):
 
     def _on_unloaded(self, freed: int) -> None:
         self._tell(f"Unloaded: {gigabytes(freed)} of memory given back." if freed else "Unloaded.", "success")
-        question, self._delete_next = self._delete_next, None
-        if question is not None:
-            self._desk.removal.remove(question)
 
     def _on_removed(self, removed: Removed) -> None:
         self._desk.library.forget(removed.model)

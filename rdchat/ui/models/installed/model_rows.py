@@ -30,7 +30,7 @@ class SortBy(StrEnum):
 
 
 class ModelRows(QAbstractListModel):
-    """The rows that a search leaves; deleted models come last."""
+    """The rows that a search leaves: models, then drafters, then those that were deleted."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -86,7 +86,7 @@ class ModelRows(QAbstractListModel):
     def _arrange(self) -> None:
         rows = [row for row in self._all if all(word in _searched(row) for word in self._words)]
         order = {SortBy.NAME: _name, SortBy.SIZE: _size, SortBy.NEWEST: _age}[self._sort]
-        rows.sort(key=lambda row: (isinstance(row, TrashedModel), order(row), _name(row)))
+        rows.sort(key=lambda row: (_group(row), order(row), _name(row)))
         if [key_of(row) for row in rows] == [key_of(row) for row in self._rows]:
             self._rows = rows  # same rows: the view keeps its selection and place
             if rows:
@@ -107,7 +107,12 @@ def key_of(row: Row) -> tuple[str, str]:
 def _searched(row: Row) -> str:
     if isinstance(row, TrashedModel):
         return f"{row.name} deleted".casefold()
-    return f"{row.name} {row.family} {row.quantization} {row.place}".casefold()
+    kind = "drafter" if row.is_drafter else ""
+    return f"{row.name} {row.family} {kind} {row.quantization} {row.place}".casefold()
+
+
+def _group(row: Row) -> int:
+    return 2 if isinstance(row, TrashedModel) else int(row.is_drafter)
 
 
 def _name(row: Row) -> tuple[str, str]:

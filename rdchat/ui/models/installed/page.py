@@ -136,7 +136,10 @@ class InstalledPage(QWidget):
             self.pane.say("No model has these words.")
         else:
             size = sum(model.disk_bytes for model in models)
-            self.pane.say(f"{formatting.counted(len(models), 'model')}, {formatting.file_size(size)}")
+            drafters = sum(model.is_drafter for model in models)
+            counts = [formatting.counted(len(models) - drafters, "model")]
+            counts += [formatting.counted(drafters, "drafter")] if drafters else []
+            self.pane.say(", ".join([*counts, formatting.file_size(size)]))
         self._empty.setText(_EMPTY if library.looked and not models else _NOTHING)
 
     def _show_loaded(self) -> None:

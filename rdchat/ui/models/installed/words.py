@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Row = LibraryModel | TrashedModel
 _NAMED_FILES = 3
+_LOADED_NOW = "It is loaded now, and is unloaded first."
+_DRAFTS_NOW = "It is in use: replies are then drafted without it."
 _VERIFIES = {
     Verifies.TREES: "Trees and chains",
     Verifies.CHAINS: "Chains",
@@ -51,8 +53,10 @@ def row_line(row: Row) -> str:
         share = min(row.disk_bytes / row.download_bytes, 0.99)
         return f"Not complete  ·  {formatting.percent(share)} of {file_size(row.download_bytes)}"
     parts = [file_size(row.disk_bytes)]
+    if row.is_drafter:
+        parts.append(drafter_kind(row))
     if row.problem:
-        return "  ·  ".join([*parts, "cannot be loaded"])
+        return "  ·  ".join([*parts, "cannot be used" if row.is_drafter else "cannot be loaded"])
     if row.sizes is not None:
         parts.append(formatting.parameters(row.sizes.parameters))
     if row.quantization:
@@ -62,18 +66,27 @@ def row_line(row: Row) -> str:
     return "  ·  ".join(parts)
 
 
+def drafter_kind(model: LibraryModel) -> str:
+    """Return what kind of drafter one is: "EAGLE-3 drafter"."""
+    return f"{model.family} drafter" if model.family else "Drafter"
+
+
 def facts_of(model: LibraryModel) -> list[tuple[str, str, str]]:
     """Return name, value and explanation of what is known of a model."""
     sizes = model.sizes
     if model.is_unfinished:
-        on_disk = f"{file_size(model.disk_bytes)} of {file_size(model.download_bytes)}"
-        return [("On disk", on_disk, "What is here of the download"), ("Version", model.revision, "Branch or commit")]
-    facts = [
-        ("Family", model.family or "Unknown", "The architecture, as mlx-lm calls it"),
-        ("Parameters", formatting.parameters(sizes.parameters) if sizes else formatting.NONE, "Number of weights"),
-        ("Stored as", model.quantization or formatting.NONE, "Precision of the weights in its files"),
-        ("On disk", file_size(model.disk_bytes), "Size of all its files"),
-    ]
+        here = f"{file_size(model.disk_bytes)} of {file_size(model.download_bytes)}"
+        return [("On disk", here, "What is here of the download"), ("Version", model.revision, "Branch or commit")]
+    on_disk = ("On disk", file_size(model.disk_bytes), "Size of all its files")
+    if model.is_drafter:
+        facts = [("Kind", drafter_kind(model), "A network that drafts for a model"), on_disk]
+    else:
+        facts = [
+            ("Family", model.family or "Unknown", "The architecture, as mlx-lm calls it"),
+            ("Parameters", formatting.parameters(sizes.parameters) if sizes else formatting.NONE, "Number of weights"),
+            ("Stored as", model.quantization or formatting.NONE, "Precision of the weights in its files"),
+            on_disk,
+        ]
     if sizes is not None:
         facts.append(
             ("Context", f"{sizes.context_length:,} tokens", "The most that prompt and reply may have together")
@@ -115,20 +128,15 @@ def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> Judgemen
     return Judgement(f"Fits: {words}", "", "success")
 
 
-def deletion_words(question: RemovalQuestion, loaded: bool, drafts_for: list[str]) -> str:
-    """Return what deleting a model would do, in sentences."""
+def deletion_words(question: RemovalQuestion, in_use: bool, drafts_for: list[str]) -> str:
+    """Return what deleting a model or a drafter would do, in sentences."""
     model, size = question.model, file_size(question.freed_bytes)
     if model.is_unfinished:
         return f"What is here of its download, {size}, is deleted for good."
     words = [f"It takes {size} of the disk."]
-    if loaded:
-        words.append("It is loaded now, and is unloaded first.")
-    if question.shared_cache:
-        words.append("It lies in the Hugging Face cache, so other programs may use it too.")
-    elif model.model is None:
-        words.append("It is rdchat's default model, and is fetched again when it is wanted.")
-    else:
-        words.append("It was converted on this machine, and can be made again from what it was made from.")
+    if in_use:
+        words.append(_DRAFTS_NOW if model.is_drafter else _LOADED_NOW)
+    words.append(_where_words(question))
     if question.sharing:
         words.append(f"Files that it shares with version {', '.join(question.sharing)} stay.")
     if drafts_for:
@@ -140,10 +148,25 @@ def deletion_words(question: RemovalQuestion, loaded: bool, drafts_for: list[str
     return " ".join(words)
 
 
+def _where_words(question: RemovalQuestion) -> str:
+    """Return who else may use a model, or how there can be one again."""
+    model = question.model
+    if question.shared_cache:
+        return "It lies in the Hugging Face cache, so other programs may use it too."
+    if model.is_drafter:
+        return "It was trained on this machine."
+    if model.model is None:
+        return "It is rdchat's default model, and is fetched again when it is wanted."
+    return "It was converted on this machine, and can be made again from what it was made from."
+
+
 def targets_of(model: LibraryModel, settings: Settings) -> list[str]:
-    """Return the names of the models that a model was chosen to draft for."""
+    """Return the names of the models that a model or a drafter was chosen to draft for."""
     own = {model.model, str(model.path)} - {None}
-    return [item.model.rpartition("/")[2] for item in settings.drafts if item.draft.draft_model in own]
+    chosen = (
+        (item.model, item.draft.drafter if model.is_drafter else item.draft.draft_model) for item in settings.drafts
+    )
+    return [target.rpartition("/")[2] for target, drafts in chosen if drafts in own]
 
 
 def verdict_words(verdict: "Verdict") -> tuple[str, str]:
