@@ -3,8 +3,10 @@
 import re
 import unicodedata
 from functools import cache
+from itertools import product
 
 _MOST_CHARACTERS, _MOST_WORDS = 500, 16
+_SHARP_S, _MOST_SHARP_S = re.compile("ss|[ßẞ]", re.IGNORECASE), 4  # of a word: each doubles its spellings
 _LETTER = r"[^\W_]"
 _DECOMPOSED_BELOW = "\u2000"  # beyond are scripts whose letters would fall apart, such as Hangul
 
@@ -20,8 +22,17 @@ def is_indexed(word: str) -> bool:
     return bool(letters) and all(character < "\u0e00" or "\u1e00" <= character < "\u2000" for character in letters)
 
 
+def spellings(word: str) -> list[str]:
+    """Return a word with each ss and each ß as either: Straße in capitals is STRASSE, which the index knows apart."""
+    parts = _SHARP_S.split(word)
+    if not 1 < len(parts) <= _MOST_SHARP_S + 1:
+        return [word]
+    choices = product(("ss", "ß"), repeat=len(parts) - 1)
+    return ["".join(map("".join, zip(parts, (*choice, ""), strict=True))) for choice in choices]
+
+
 class WordMatcher:
-    """Finds the words of a search in a text: without regard to case and accents, the last one also as a beginning.
+    """Finds the words of a search in a text: without regard to case, accents and ß, the last one also as a beginning.
 
     Args:
         search: Anything. Quotes and operators mean themselves.
@@ -63,7 +74,7 @@ def _pattern(word: str, *, unfinished: bool) -> str:
     folded, _ = _folded(word)
     if not is_indexed(word):
         return re.escape(folded)
-    tokens = [re.escape(token) for token in re.findall(f"{_LETTER}+", folded)]
+    tokens = [_SHARP_S.sub("(?:ss|ß)", re.escape(token)) for token in re.findall(f"{_LETTER}+", folded)]
     return f"(?<!{_LETTER})" + r"[\W_]+".join(tokens) + ("" if unfinished else f"(?!{_LETTER})")
 
 

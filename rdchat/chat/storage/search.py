@@ -1,6 +1,6 @@
 """From what a person types into the search field to conditions on conversations and messages."""
 
-from rdchat.chat.search_words import is_indexed, split_words
+from rdchat.chat.search_words import is_indexed, spellings, split_words
 from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.schema import SUMMARY
 
@@ -91,8 +91,12 @@ def _condition(search: str, index: str, column: str, key: str = "rowid") -> tupl
 def _phrases(search: str) -> tuple[str, list[str]]:
     """Return a query for the index, empty where it knows none of the words, and the words to be looked for as such."""
     words = split_words(search)
-    indexed = [word for word in words if is_indexed(word)]
-    phrases = ['"' + word.replace('"', '""') + '"' for word in indexed]
-    if indexed and words[-1] == indexed[-1]:
-        phrases[-1] += "*"
-    return " ".join(phrases), [word for word in words if not is_indexed(word)]
+    phrases = [
+        _phrase(word, unfinished=place == len(words)) for place, word in enumerate(words, start=1) if is_indexed(word)
+    ]
+    return " AND ".join(phrases), [word for word in words if not is_indexed(word)]
+
+
+def _phrase(word: str, *, unfinished: bool) -> str:
+    quoted = ['"' + each.replace('"', '""') + '"' + "*" * unfinished for each in spellings(word)]
+    return f"({' OR '.join(quoted)})"

@@ -16,6 +16,7 @@ def library(store: ConversationStore) -> ConversationStore:
         ("C++ templates", "Explain template<typename T> and std::vector in C++"),
         ("Travel", "去北京的火车 and a hotel in Zürich"),
         ("Party", "Bring a cake 🎂 and 100% juice"),
+        ("Streets", "Große Straße, STRASSENKREUZUNG am Mississippi"),
     ):
         chat = store.create_conversation(title)
         prompt = store.add_message(chat.id, None, Role.USER, text)
@@ -50,11 +51,16 @@ def found(store: ConversationStore, search: str) -> set[str]:
         ("🎁", set()),
         ("%", {"Party"}),
         ("100%", {"Party"}),
-        ("c", {"Cooking", "C++ templates", "Travel", "Party"}),
-        ("certainly", {"Cooking", "C++ templates", "Travel", "Party"}),
+        ("c", {"Cooking", "C++ templates", "Travel", "Party", "Streets"}),
+        ("certainly", {"Cooking", "C++ templates", "Travel", "Party", "Streets"}),
         ("nothing", set()),
-        ("", {"Cooking", "C++ templates", "Travel", "Party"}),
-        (" \t\n\0 ", {"Cooking", "C++ templates", "Travel", "Party"}),
+        ("gross", {"Streets"}),
+        ("GROẞE strasse", {"Streets"}),
+        ("strassenkreuzung", {"Streets"}),
+        ("mississippi", {"Streets"}),
+        ("s" * 40, set()),
+        ("", {"Cooking", "C++ templates", "Travel", "Party", "Streets"}),
+        (" \t\n\0 ", {"Cooking", "C++ templates", "Travel", "Party", "Streets"}),
     ],
 )
 def test_a_search_finds_titles_and_messages(library: ConversationStore, search: str, titles: set[str]) -> None:

@@ -17,7 +17,7 @@ TEXTS = {
     "C++ templates": "Explain template<typename T> and std::vector in C++",
     "Travel": "去北京的火车 and a hotel in Zu\u0308rich",
     "Party": "Bring a cake 🎂 and 100% juice",
-    "Straße": "ÄPFEL und ﬁne Birnen, İstanbul, naïve_café",
+    "Straße": "ÄPFEL und ﬁne Birnen, İstanbul, naïve_café, STRASSEN, Schloss",
 }
 SEARCHES = [
     "cook",
@@ -31,6 +31,8 @@ SEARCHES = [
     "apfel",
     "c",
     "cafe",
+    "STRASSE",
+    "strassen schloß",
     "",
 ]
 
@@ -73,6 +75,12 @@ def test_the_marks_are_the_words_as_they_are_written(reader: SearchReader) -> No
         assert found
     assert WordMatcher("a b").spans("") == []
     assert not WordMatcher(" ")
+
+
+@pytest.mark.parametrize("search", ["STRASSE", "straße", "Strasse"])
+def test_a_sharp_s_is_marked_as_it_is_written(search: str) -> None:
+    text = "Die Straße, STRASSEN: STRAẞE, Strase"
+    assert [text[begin:end] for begin, end in WordMatcher(search).spans(text)] == ["Straße", "STRASSE", "STRAẞE"]
 
 
 def test_marks_never_leave_the_text(reader: SearchReader) -> None:
