@@ -1,8 +1,12 @@
 import random
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from rdchat.chat.conversation import ContextCut, MessageStatus
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.storage.search_reader import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
@@ -114,11 +118,29 @@ def test_the_index_agrees_with_the_text_it_indexes(library: ConversationStore) -
         connection.execute("INSERT INTO titles_index (titles_index, rank) VALUES ('integrity-check', 1)")
 
 
-def test_only_the_beginning_of_a_very_long_text_is_searched(store: ConversationStore) -> None:
+def test_all_of_a_very_long_text_is_searched(store: ConversationStore) -> None:
     chat = store.create_conversation("chat")
-    store.add_message(chat.id, None, Role.USER, "first " + "word " * 60_000 + "last")
-    assert found(store, "first") == {"chat"}
-    assert found(store, "last") == set()
+    message = store.add_message(chat.id, None, Role.USER, "first " + "word " * 60_000 + "last")
+    assert found(store, "first") == found(store, "first last") == {"chat"}
+    assert SearchReader(store.path).messages_with(chat.id, "last").ids == (message.id,)
+
+
+def test_long_texts_of_the_version_that_searched_their_beginning_are_found_whole(database: Path) -> None:
+    database.parent.mkdir()
+    with closing(Database(database, MIGRATIONS[:13])) as old, old.writing() as connection:
+        connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('chat', 0, 0)")
+        for status, text in (("complete", "short"), ("complete", "word " * 60_000 + "last"), ("streaming", "cut")):
+            connection.execute(
+                "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
+                " VALUES (1, 1, 'user', ?, 0, ?)",
+                (status, text),
+            )
+    with closing(ConversationStore.open(database)) as store:
+        assert [found(store, words) for words in ("short", "word last", "cut")] == [{"chat"}] * 3
+        store.finish_message(2, "other", MessageStatus.COMPLETE)
+        assert found(store, "last") == set()
+        with store._database.writing() as connection:
+            connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
 
 
 def test_the_index_made_anew_leaves_out_replies_that_are_being_written(store: ConversationStore) -> None:
