@@ -16,6 +16,8 @@ from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import NAME, download
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.inference.drafting.drafter_folders import saved_random_drafter, with_files
+from tests.inference.fakes import tiny_llama
 from tests.inference.gguf_samples import write_gguf
 
 __all__ = ["hub", "no_keychain", "this_machine_only"]
@@ -115,3 +117,21 @@ def test_a_damaged_folder_of_another_program_is_fetched_again_there(
     assert main(["models", "verify", "theirs-Q4_0"]) == 1
     out = capsys.readouterr().out
     assert f"{path.name}: damaged\n{THEIRS} is not whole. Download it again in LM Studio.\n" in out
+
+
+def test_a_drafter_that_has_its_models_name_is_listed_by_its_path(
+    hub: HubServer, small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Path(shutil.copytree(small_model, paths.models_dir() / "same"))
+    drafter = saved_random_drafter(
+        with_files(tiny_llama(), tmp_path / "target", "{}"), paths.drafters_dir() / "same", 32
+    )
+    names = [listed["name"] for listed in printed_json(capsys, "models", "list")["models"]]
+    assert names == ["same", str(drafter)]
+    assert main(["models", "delete", str(drafter), "--yes"]) == 0
+    assert model.is_dir()
+    assert not drafter.exists()
+    assert main(["models", "restore", str(drafter)]) == 0
+    assert main(["models", "delete", "same", "--yes"]) == 0
+    assert not model.exists()
+    assert drafter.is_dir()

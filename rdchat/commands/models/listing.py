@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from rdchat.commands.chats.stored_settings import stored_settings
@@ -66,7 +66,7 @@ def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def _list(args: argparse.Namespace) -> int:
     from rdchat.inference.library.model_library import library_models  # noqa: PLC0415  slow to import
 
-    models = [_listed(model) for model in library_models(stored_settings().models_folder)]
+    models = _told_apart([_listed(model) for model in library_models(stored_settings().models_folder)])
     if args.json:
         print(json.dumps({"models": [asdict(model) for model in models]}, ensure_ascii=False))
         return 0
@@ -74,6 +74,15 @@ def _list(args: argparse.Namespace) -> int:
         print("No models yet. `rdchat models install-default` fetches the default one.", file=sys.stderr)
     print_table([_row(model) for model in models])
     return 0
+
+
+def _told_apart(models: list[ListedModel]) -> list[ListedModel]:
+    """Call drafters by their paths where they have the names of the models that they were trained for."""
+    names = {model.name for model in models if model.kind == "model"}
+    return [
+        replace(model, name=model.path) if model.kind == "drafter" and model.name in names else model
+        for model in models
+    ]
 
 
 def _row(model: ListedModel) -> tuple[str, ...]:
