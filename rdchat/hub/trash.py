@@ -24,6 +24,7 @@ _TRASH = ".rdchat-trash"
 _JOURNAL = "moved.json"
 _MOST_BYTES = 2**24
 _MOVING_S = 60.0  # in which another process may be between its journal and its move
+_UNSEEN_S = 30 * 86400.0  # that a model is listed which a Trash does not let us see; then that may empty itself
 _HINT = "Check the permissions of the folder."
 
 SystemTrash = Callable[[Path], Path | None]
@@ -118,7 +119,7 @@ def restore(model: TrashedModel) -> None:
     base = model.entry.parent.parent
     moves = _moves(model.entry)
     lies = [model.entry / str(number) for number in range(len(moves))] if model.place is None else [model.place]
-    parts = [(now, base / before) for now, before in zip(lies, moves, strict=False) if _is_there(now)]
+    parts = [(now, base / before) for now, before in zip(lies, moves, strict=False) if _is_there(now) is not False]
     if not parts and not all(os.path.lexists(base / before) for before in moves):
         raise gone
     for _, before in parts:
@@ -162,7 +163,7 @@ def empty(base: Path) -> int:
 def _put_back(parts: Sequence[tuple[Path, Path]]) -> None:
     """Rename each from where it lies to where it was, the last one first."""
     for now, before in reversed(parts):
-        if _is_there(now):
+        if _is_there(now) is not False:
             before.parent.mkdir(parents=True, exist_ok=True)
             now.rename(before)
             if now.parent.name == "files":  # of the freedesktop's Trash, which describes it beside that
@@ -183,17 +184,18 @@ def _read(entry: Path) -> TrashedModel:
 
 
 def _is_in_trash(model: TrashedModel) -> bool:
-    return _is_there(model.place or model.entry / "0")  # which is moved first, and put back last
+    there = _is_there(model.place or model.entry / "0")  # which is moved first, and put back last
+    return time.time() - model.deleted < _UNSEEN_S if there is None else there
 
 
-def _is_there(path: Path) -> bool:
-    """Tell whether something lies there; a Mac lets nobody look into its Trash who is not allowed to."""
+def _is_there(path: Path) -> bool | None:
+    """Tell whether something lies there; None where nobody lets us look, as perhaps a Mac into its Trash."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True
+        return None
     return True
 
 

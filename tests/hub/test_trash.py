@@ -1,5 +1,6 @@
 """What is deleted is in the system's Trash or in rdchat's own, and comes back: after crashes too."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,20 @@ def test_a_journal_takes_nothing_out_of_other_places(system: SystemTrash, base: 
     journal = trashed.entry / "moved.json"
     journal.write_text(journal.read_text().replace(str(trashed.place), str(tmp_path / "mine")))
     assert trash.trashed_models(base) == []
+
+
+def test_what_a_trash_does_not_let_us_see_is_listed_for_a_month(system: SystemTrash, base: Path) -> None:
+    trashed = trash.move_to_trash("model", base, [base / "model"], system)
+    system.files.rename(system.files.with_name("hidden"))
+    system.files.symlink_to(system.files)  # which no system follows
+    assert trash.trashed_models(base) == [trashed]
+    with pytest.raises(StorageError) as caught:
+        trash.restore(trashed)
+    assert caught.value.hint == "Put it back from the Trash."
+    journal = trashed.entry / "moved.json"
+    journal.write_text(json.dumps(json.loads(journal.read_text()) | {"deleted": trashed.deleted - 31 * 86400}))
+    assert trash.trashed_models(base) == []
+    assert not trashed.entry.exists()
 
 
 DIE_AT = """
