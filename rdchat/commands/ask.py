@@ -85,7 +85,8 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
         "--draft-tokens", type=int, default=defaults.draft_tokens, metavar="K", help="most tokens a round"
     )
     group.add_argument(
-        "--drafter", help="for drafter, auto: its folder, or hub id in the hub's cache (default: the model's own)"
+        "--drafter",
+        help="for drafter, auto: a name that `rdchat models list` gives, or its folder (default: the model's own)",
     )
     group.add_argument("--beam-width", type=int, default=defaults.beam_width, metavar="W", help="for drafter: beams")
     group.add_argument("--beam-length", type=int, default=defaults.beam_length, metavar="L", help="their tokens")

@@ -91,7 +91,7 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
         "--drafter",
         type=_list_of(str),
         metavar="LIST",
-        help="for drafter, auto: drafters' folders, or hub ids in the hub's cache (default: the model's own)",
+        help="for drafter, auto: drafters' names in `rdchat models list`, or folders (default: the model's own)",
     )
 
 

@@ -40,7 +40,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--model", help="a name that `rdchat models list` gives, or a path (default: SmolLM2-135M-Instruct)"
     )
     parser.add_argument(
-        "--drafter", help="its folder, or hub id in the hub's cache (default: the one made for the model)"
+        "--drafter", help="a name that `rdchat models list` gives, or its folder (default: the one made for the model)"
     )
     parser.add_argument("--prompts", required=True, metavar="FILE", help="a prompt a line, or JSON lines")
     parser.add_argument("--per-group", type=int, default=0, metavar="N", help="the first N prompts of each group only")

@@ -44,7 +44,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         action="append",
         default=[],
         metavar="DRAFTER",
-        help="measure a drafter too, a folder or hub id in the hub's cache; may be given several times",
+        help="measure a drafter too, a name that `rdchat models list` gives or a folder; may be given several times",
     )
     parser.add_argument(
         "--minutes", type=float, default=10, metavar="N", help="about how long it may take; what is left out is listed"

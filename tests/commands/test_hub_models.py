@@ -14,6 +14,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
+from rdchat.inference.drafting.folders.drafter_search import resolve_drafter
 from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, small_files
 from tests.hub.hub_server import HubServer
@@ -212,6 +213,7 @@ def test_drafters_are_listed_deleted_and_restored(
     assert main(["models", "list"]) == 0
     assert "EAGLE-3 drafter" in capsys.readouterr().out
     for name, folder in (("mine", own), ("a/eagle", cached)):
+        assert resolve_drafter(name) == folder
         assert main(["models", "delete", name, "--yes"]) == 0
         assert not folder.exists()
         capsys.readouterr()

@@ -12,6 +12,7 @@ from rdchat.inference.drafting.folders.drafter_files import CONFIG
 from rdchat.inference.drafting.folders.drafter_folder import bound_hash, inspect_drafter
 from rdchat.inference.models.fingerprint import TargetBinding
 from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, shown_name
+from rdchat.inference.models.model_places import own_drafters, place_named
 from rdchat.inference.target.target import LoadedModel
 
 
@@ -32,16 +33,19 @@ def resolve_drafter(named: str) -> Path:
     """Return the folder that a name stands for; look inside with `check_drafter`.
 
     Args:
-        named: A folder, or a hub id that is in the hub's cache; nothing is fetched.
+        named: A folder, or a name that `rdchat models list` gives; nothing is fetched.
 
     Raises:
-        ModelError: If it is a hub id that is not there.
+        ModelError: If it is a hub id that is not there, or the name of several.
         InvalidSettingError: If it begins with the name of an unknown user.
     """
     place = paths.expanded(named, "The drafter")
-    if os.path.lexists(place) or not is_hub_id(named):
+    if os.path.lexists(place):
         return place
-    return cached_snapshot(named, "drafter")
+    if is_hub_id(named):
+        return cached_snapshot(named, "drafter")
+    listed = next((each for each in own_drafters() if each.name == named), None) or place_named(named)
+    return listed.path if listed else place
 
 
 def drafter_name(named: str | None, folder: Path) -> str:
