@@ -96,6 +96,7 @@ class App:
         ExposureLog(self.window.windowHandle())
         QTimer.singleShot(0, self.controller.start)
         QTimer.singleShot(0, self._downloads.go_on)
+        QTimer.singleShot(0, self._transfers.offer_set_aside)
         QTimer.singleShot(_SETTLED_MS, self.window, self.window.windows.prepare)
 
     def finish(self) -> bool:

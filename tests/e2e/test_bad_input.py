@@ -310,7 +310,7 @@ def make_corrupt(database: Path) -> None:
             make_newer,
             "newer",
             "Your chats are from a newer version of rdchat",
-            "This version cannot read them; the newer one still can.",
+            "This version cannot read them; the newer one offers to bring them back.",
         ),
     ],
 )
@@ -336,6 +336,18 @@ def test_a_database_that_cannot_be_used_is_moved_aside_whole(
         wait_for_words(qtbot, "Hello")  # the new list is kept, and nothing is said again
         assert title not in words()
     assert kept.read_bytes() == content
+
+
+def test_chats_that_an_older_version_moved_aside_are_offered_at_the_start(
+    qapp: QApplication, qtbot: QtBot, small_model: Path
+) -> None:
+    start_with(small_model)
+    database = paths.database_path()
+    ConversationStore.open(database).close()
+    database.rename(database.with_name("conversations-newer-20260101-120000.db"))
+    with running_app(qapp, qtbot, open_store()) as app:
+        wait_for_words(qtbot, "Chats that an older version put aside can be read again")
+        assert_usable(qtbot, app, small_model)
 
 
 # A full disk

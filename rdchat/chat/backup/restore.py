@@ -25,7 +25,7 @@ from rdchat.files.file_errors import file_error
 from rdchat.files.file_lock import FileLock
 from rdchat.host import flush_to_disk
 
-_PREPARED, _DECIDED = "part-restore", "restore"
+PREPARED, _DECIDED = "part-restore", "restore"
 _LABEL = "before-restore"
 _REASONS = {
     "damaged": "{name} is damaged.",
@@ -67,7 +67,7 @@ def prepare(
         StorageFullError: If the disk is full.
         StorageError: If it is damaged, none of ours, or of a newer version.
     """
-    folder = data / _PREPARED
+    folder = data / PREPARED
     if is_special(source):
         raise StorageError(f"{source.name} is not a backup of rdchat.", "Choose a file that “Back up” has made.")
     if not source.is_file():
@@ -147,7 +147,7 @@ def _unusable(reason: str, source: Path) -> StorageError:
 
 def discard(data: Path) -> None:
     """Take away what was prepared and not decided."""
-    shutil.rmtree(data / _PREPARED, ignore_errors=True)
+    shutil.rmtree(data / PREPARED, ignore_errors=True)
 
 
 def decide(data: Path) -> None:
@@ -157,7 +157,7 @@ def decide(data: Path) -> None:
         StorageError: If that cannot be written.
     """
     try:
-        (data / _PREPARED).rename(data / _DECIDED)
+        (data / PREPARED).rename(data / _DECIDED)
     except OSError as error:
         raise file_error(error, f"{data} cannot be written", "Check the disk, then try again.") from error
 
@@ -209,7 +209,7 @@ def finish(data: Path, database: Path, settings: Path) -> Restored | None:
         StorageLockedError: If another process has the store.
         StorageError: See `carry_out`.
     """
-    if not any((data / name).exists() for name in (_PREPARED, _DECIDED)):
+    if not any((data / name).exists() for name in (PREPARED, _DECIDED)):
         return None
     lock = FileLock(database.with_name(database.name + ".lock"))
     try:

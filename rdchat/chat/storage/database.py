@@ -259,7 +259,7 @@ def _notice(reason: str, kept: Path) -> Notice:
     }
     causes = {
         "damaged": "The file they are stored in is damaged.",
-        "newer": "This version cannot read them; the newer one still can.",
+        "newer": "This version cannot read them; the newer one offers to bring them back.",
         "foreign": "rdchat did not write it and does not change it.",
     }
     return Notice(titles[reason], f"{causes[reason]} It is kept as {kept}, and rdchat started with an empty list.")

@@ -6,13 +6,14 @@ from pathlib import Path
 from rdchat.files.file_errors import file_error
 
 
-def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:
+def set_aside(path: Path, label: str, companions: tuple[str, ...] = (), *, named_as: Path | None = None) -> Path:
     """Rename `path` to `STEM-LABEL-DATE-TIME.SUFFIX` in its folder.
 
     Args:
         path: The file.
         label: What is wrong with it, in one word, such as `damaged`.
         companions: Endings of files that belong to it, such as `-wal` for `chats.db-wal`; they move along.
+        named_as: Whose stem it gets; None for its own.
 
     Returns:
         Where it is now.
@@ -20,7 +21,7 @@ def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:
     Raises:
         StorageError: If it cannot be renamed; everything is where it was, then.
     """
-    target = _free_name(path, label, companions)
+    target = _free_name(named_as or path, label, companions)
     # the file itself goes last: should the process die in between, the next start sets the rest aside too
     moves = [(_with_ending(path, ending), _with_ending(target, ending)) for ending in (*companions, "")]
     done: list[tuple[Path, Path]] = []
@@ -35,6 +36,18 @@ def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:
         what = f"{path} is {label}, and rdchat cannot move it out of the way"
         raise file_error(error, what, "Move or rename the file yourself, then start again.") from error
     return target
+
+
+def put_aside(path: Path, label: str) -> list[Path]:
+    """Return the files that `set_aside` has renamed with this label, oldest first."""
+    try:
+        return sorted(each for each in path.parent.iterdir() if _is_named(each, path, label))
+    except OSError:
+        return []
+
+
+def _is_named(found: Path, path: Path, label: str) -> bool:
+    return found.name.startswith(f"{path.stem}-{label}-") and found.suffix == path.suffix
 
 
 def _free_name(path: Path, label: str, companions: tuple[str, ...]) -> Path:

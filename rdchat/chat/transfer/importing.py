@@ -16,12 +16,13 @@ from rdchat.chat.transfer.formats.fields import mapping
 from rdchat.chat.transfer.portable import DamagedChatError, PortableChat
 from rdchat.chat.transfer.reports import FileReport, ImportReport, NotTaken, Progress, Without, counted_parts
 from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, files_in, open_source, parsed
+from rdchat.chat.transfer.stored_chats import is_database, stored_chats
 from rdchat.errors import StorageError
 
 type Chats = Iterator[tuple[float, str, Callable[[], PortableChat]]]
 """Of each chat: the share of the file before it, its title, and what makes it, which raises DamagedChatError."""
 
-_KINDS = "rdchat's own JSON, ChatGPT's conversations.json, and chat files of LM Studio and Jan"
+_KINDS = "rdchat's own JSON and database, ChatGPT's conversations.json, and chat files of LM Studio and Jan"
 
 
 class CancelledError(Exception):
@@ -81,9 +82,8 @@ class Import:
     def _import_file(self, writer: ChatWriter, known: KnownChats, path: Path, share: tuple[float, float]) -> FileReport:
         taking = _Taking(writer, known, self._fallback_date(path))
         try:
-            for source in open_source(path):
+            for kind, chats in self._found_in(path):
                 self._check()
-                kind, chats = recognised(source)
                 taking.sources.append(kind)
                 for before, title, make in chats:
                     self._check()
@@ -98,6 +98,12 @@ class Import:
             raise
         known.add(taking.taken)
         return taking.report(path.name)
+
+    def _found_in(self, path: Path) -> Iterator[tuple[str, Chats]]:
+        if is_database(path):
+            yield rdchat_json.NAME, stored_chats(path, self._check)
+        else:
+            yield from map(recognised, open_source(path))
 
     @contextmanager
     def _precedence(self) -> Iterator[Precedence | None]:

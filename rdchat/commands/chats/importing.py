@@ -22,7 +22,7 @@ def add_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = actions.add_parser(
         "import",
         help="take chats from files of rdchat, ChatGPT, LM Studio or Jan",
-        description="Takes rdchat's own JSON, ChatGPT's conversations.json or the archive with it, LM Studio's "
+        description="Takes rdchat's own JSON and databases, ChatGPT's conversations.json or its archive, LM Studio's "
         "*.conversation.json, Jan's threads, and folders of these. Each file appears whole or not at all. The exit "
         "status is 1 where a file or a chat was not taken.",
     )

@@ -1,6 +1,7 @@
 """Exports, imports and backups as the window commands them, one at a time."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rdchat.chat.conversation import Notice
 from rdchat.chat.plain_data import from_plain
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
+from rdchat.chat.transfer.stored_chats import leave_aside, readable_again
 from rdchat.chat.transfer.tasks import Task, backup_task, export_task, hide_task, import_task, prepare_task
 from rdchat.errors import StorageError
 from rdchat.services.chat.chat_controller import ChatController
@@ -79,6 +81,26 @@ class TransferDesk(QObject):
     def import_files(self, paths: Sequence[Path]) -> None:
         """Import files, and those of chats in folders; `imported` follows."""
         self._begin(import_task(self.database, list(paths), considerate=True), self._on_imported)
+
+    def set_aside(self) -> list[Path]:
+        """Return files of chats that an older version has put aside and this one can read."""
+        return readable_again(self.database)
+
+    def bring_back(self, paths: Sequence[Path]) -> None:
+        """Import files of `set_aside`, those that could be read are no more among them; `imported` follows."""
+
+        def tell(result: dict[str, Any]) -> None:
+            report = ImportReport.from_json(result)
+            self.leave_aside([path for path, file in zip(paths, report.files, strict=False) if not file.problem])
+            self._on_imported(result)
+
+        self._begin(import_task(self.database, list(paths), considerate=True), tell)
+
+    def leave_aside(self, paths: Sequence[Path]) -> None:
+        """Keep files of `set_aside` where they are, and name them no more."""
+        for path in paths:
+            with suppress(StorageError):  # it is offered again
+                leave_aside(self.database, path)
 
     def undo_import(self, report: ImportReport) -> None:
         """Delete the chats that an import has brought; `import_undone` follows."""

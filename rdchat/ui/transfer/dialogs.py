@@ -48,7 +48,7 @@ def import_dialog(parent: QWidget, *, folder: bool) -> QFileDialog:
         dialog.setOption(QFileDialog.Option.ShowDirsOnly)
     else:
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
-        dialog.setNameFilters(["Chats (*.json *.jsonl *.zip)", "All files (*)"])
+        dialog.setNameFilters(["Chats (*.json *.jsonl *.zip *.db)", "All files (*)"])
     dialog.setLabelText(QFileDialog.DialogLabel.Accept, "Import")
     return dialog
 

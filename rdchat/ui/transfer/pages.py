@@ -18,7 +18,7 @@ _SOURCES = (
     ("ChatGPT", "The file conversations.json, or the zip archive it comes in"),
     ("LM Studio", "The folder .lmstudio/conversations in your home folder, or files of it"),
     ("Jan", "The folder threads in Jan's data folder, or one thread in it"),
-    ("rdchat", "A JSON file that was exported here"),
+    ("rdchat", "A JSON file that was exported here, or a database of chats"),
 )
 _MOST_LISTED = 1000
 _LIST_HEIGHT = 180

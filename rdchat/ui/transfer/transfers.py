@@ -78,6 +78,22 @@ class Transfers(QObject):
         controller.desk.conversations_changed.connect(self._show_state)
         self._show_state()
 
+    def offer_set_aside(self) -> None:
+        """Say that chats can be read which an older version has put aside, and offer to bring them back."""
+        if not (paths := self._desk.set_aside()):
+            return
+        banner = Banner(
+            self._theme,
+            "Chats that an older version put aside can be read again",
+            "They come beside the chats you have.",
+        )
+        banner.add_action("Bring back", lambda: self._bring_back(paths))
+        banner.dismissed.connect(lambda: self._desk.leave_aside(paths))
+        self._window.conversation.banners.show_banner(banner, "set aside")
+
+    def _bring_back(self, paths: list[Path]) -> None:
+        self._begin("Bringing chats back", lambda: self._desk.bring_back(paths))
+
     @Slot()
     def _show_state(self) -> None:
         self._window.actions_.export_chat.setEnabled(self._controller.desk.conversation is not None)

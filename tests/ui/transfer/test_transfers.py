@@ -2,16 +2,21 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFileDialog, QPushButton, QTextBrowser
+from PySide6.QtWidgets import QFileDialog, QPushButton, QTextBrowser, QToolButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.backup.restore import Restored
 from rdchat.chat.conversation import Notice
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.schema import MIGRATIONS
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.stored_chats import readable_again
 from rdchat.inference.api.requests import Role
 from rdchat.services.transfer.remote_requests import RemoteRequests
 from rdchat.services.transfer.transfer_desk import TransferDesk
@@ -266,3 +271,46 @@ def test_every_control_is_reached_by_tab_and_has_a_name(menu: Menu):
 def test_a_failure_that_is_not_ours_stays_with_who_asked(menu: Menu):
     menu.desk.failed.emit(Notice("Wrong", "Somewhere"))
     assert not menu.sheet.isVisible()
+
+
+def put_aside(folder: Path) -> Path:
+    """Have an older version put a store with one chat aside, and move it into a folder; return where it is."""
+    path = folder / "was" / "conversations.db"
+    with closing(ConversationStore.open(path)) as store:
+        store.add_message(store.create_conversation("Before").id, None, Role.USER, "Hi")
+    Database(path, MIGRATIONS[:-1]).close()
+    (found,) = readable_again(path)
+    return found.rename(folder / found.name)
+
+
+def test_chats_that_an_older_version_put_aside_are_brought_back(menu: Menu, chat: Chat, tmp_path: Path):
+    menu.transfers.offer_set_aside()
+    banners = menu.window.conversation.banners
+    assert banners.banner("set aside") is None
+    put_aside(tmp_path)
+    menu.transfers.offer_set_aside()
+    banner = banners.banner("set aside")
+    assert banner is not None
+    assert "an older version put aside" in banner.accessibleName()
+    (button,) = banner.findChildren(QPushButton)
+    menu.qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+    menu.wait_for_page(ReportPage)
+    page = menu.sheet.page
+    assert isinstance(page, ReportPage)
+    assert (page.title, page.text) == ("1 chat imported", "1 message from rdchat.")
+    assert titles(chat) == ["Before", "Bread"]
+    menu.click("Done")
+    menu.transfers.offer_set_aside()
+    assert banners.banner("set aside") is None
+
+
+def test_chats_that_are_not_wanted_back_are_not_offered_again_and_stay_where_they_are(menu: Menu, tmp_path: Path):
+    whole = put_aside(tmp_path).read_bytes()
+    menu.transfers.offer_set_aside()
+    banner = menu.window.conversation.banners.banner("set aside")
+    assert banner is not None
+    (close,) = banner.findChildren(QToolButton)
+    menu.qtbot.mouseClick(close, Qt.MouseButton.LeftButton)
+    menu.transfers.offer_set_aside()
+    assert menu.window.conversation.banners.banner("set aside") is None
+    assert [path.read_bytes() for path in tmp_path.glob("conversations-kept-*.db")] == [whole]

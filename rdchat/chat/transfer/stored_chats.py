@@ -1,0 +1,85 @@
+"""Chats in another database of rdchat's, such as one that an older version had put aside: found, and read."""
+
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+
+from rdchat.chat.backup.backup_file import DATABASE
+from rdchat.chat.backup.restore import PREPARED, prepare
+from rdchat.chat.storage.database import COMPANIONS
+from rdchat.chat.storage.file_check import is_special, refuse_surprises
+from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, schema_version
+from rdchat.chat.storage.set_aside import put_aside, set_aside
+from rdchat.chat.transfer.chat_reader import read_chat, visible_ids
+from rdchat.chat.transfer.connections import reading
+from rdchat.chat.transfer.portable import PortableChat
+from rdchat.chat.transfer.source_files import UnreadableFileError
+from rdchat.errors import StorageError, StorageFullError
+
+_MAGIC = b"SQLite format 3\0"
+
+
+def is_database(path: Path) -> bool:
+    """Tell whether a file is a database, of whomever."""
+    if is_special(path) or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:  # reading it says what is wrong
+        return False
+
+
+def stored_chats(path: Path, check: Callable[[], object]) -> Iterator[tuple[float, str, Callable[[], PortableChat]]]:
+    """Yield the chats of a database that are not in its bin, as `importing.Chats`; nothing is written to it.
+
+    Args:
+        path: The database, of this version or an older one.
+        check: Called often; an exception of it stops.
+
+    Raises:
+        UnreadableFileError: If it is damaged, none of ours, or of a newer version.
+        StorageFullError: If the disk for temporary files is full.
+    """
+    with tempfile.TemporaryDirectory(prefix="rdchat-") as folder:
+        try:
+            prepare(path, Path(folder), lambda _progress: None, check)  # a copy, brought to this version
+        except StorageFullError:
+            raise
+        except StorageError as error:
+            raise UnreadableFileError(error.message) from error
+        with reading(Path(folder) / PREPARED / DATABASE) as connection:
+            ids = visible_ids(connection)
+            for place, conversation in enumerate(ids):
+                yield place / len(ids), f"Chat {place + 1}", partial(read_chat, connection, conversation)
+
+
+def readable_again(database: Path) -> list[Path]:
+    """Return the files that an older version has put aside as too new for it, and that this one can read.
+
+    Args:
+        database: The store beside which they are; it need not be open.
+    """
+    return [each for each in put_aside(database, "newer") if _is_readable(each)]
+
+
+def leave_aside(database: Path, path: Path) -> None:
+    """Keep a file of `readable_again` under a name by which it is not found any more.
+
+    Raises:
+        StorageError: If it cannot be renamed.
+    """
+    set_aside(path, "kept", COMPANIONS, named_as=database)
+
+
+def _is_readable(path: Path) -> bool:
+    if not is_database(path):
+        return False
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as found:
+        refuse_surprises(found)
+        is_ours = found.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+        return is_ours and 0 < schema_version(found) <= len(MIGRATIONS)
+    return False
