@@ -129,15 +129,22 @@ def test_long_texts_of_the_version_that_searched_their_beginning_are_found_whole
     database.parent.mkdir()
     with closing(Database(database, MIGRATIONS[:13])) as old, old.writing() as connection:
         connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('chat', 0, 0)")
-        for status, text in (("complete", "short"), ("complete", "word " * 60_000 + "last"), ("streaming", "cut")):
+        texts = (
+            ("complete", "short"),
+            ("complete", "word " * 60_000 + "last"),
+            ("streaming", "cut"),
+            ("complete", "a\0nul"),
+        )
+        for status, text in texts:
             connection.execute(
                 "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
                 " VALUES (1, 1, 'user', ?, 0, ?)",
                 (status, text),
             )
     with closing(ConversationStore.open(database)) as store:
-        assert [found(store, words) for words in ("short", "word last", "cut")] == [{"chat"}] * 3
+        assert [found(store, words) for words in ("short", "word last", "cut", "nul")] == [{"chat"}] * 4
         store.finish_message(2, "other", MessageStatus.COMPLETE)
+        store.finish_message(4, "other", MessageStatus.COMPLETE)
         assert found(store, "last") == set()
         with store._database.writing() as connection:
             connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
