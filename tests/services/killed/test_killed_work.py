@@ -17,6 +17,7 @@ import pytest
 from rdchat.chat.backup.restore import finish
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
+from rdchat.host import MACOS
 from rdchat.inference.api.requests import Role
 from tests.services.killed import work
 
@@ -56,7 +57,7 @@ class Told:
 
 def kill(kind: str, folder: Path, seed: int) -> Told:
     """Kill a process that works at some moment; return what it had told."""
-    processes = get_context("forkserver")
+    processes = get_context("spawn" if MACOS else "forkserver")  # a Mac's frameworks are not to be forked
     processes.set_forkserver_preload([work.__name__])
     pipe, end = processes.Pipe(duplex=False)
     draw = Random(seed)
