@@ -26,6 +26,10 @@ _TEXT = """
         coalesce((SELECT substr(summary, 1, ?) FROM summaries_searched WHERE id = messages.id), '')
     FROM messages WHERE id = ?
 """  # what was said, the files' names, and the summary that stands for it and what is above
+_FAR_BEHIND = """
+    SELECT substr(text, place - 100, ?) FROM (SELECT text, instr(lower(text), ?) AS place FROM messages WHERE id = ?)
+    WHERE place > 100
+"""
 # the next name in the index each time: listing them takes as long as there are names, not messages
 _MODELS = """
     WITH RECURSIVE names (name) AS (
@@ -183,9 +187,13 @@ class SearchReader:
 
 
 def _text(connection: sqlite3.Connection, message_id: int, matcher: WordMatcher) -> str:
-    """Return the text that has all the words; all of them where they are far behind in one."""
+    """Return the text that has all the words; where they are far behind in one, what is around the first of them."""
     texts = connection.execute(_TEXT, (_READ, _READ, message_id)).fetchone() or ()
-    return next((text for text in texts if matcher.is_in(text)), "\n".join(texts))
+    if (text := next((text for text in texts if matcher.is_in(text)), None)) is not None:
+        return text
+    first = matcher.search.split()[0].lower()
+    far = connection.execute(_FAR_BEHIND, (_READ, first, message_id)).fetchone()
+    return str(far[0]) if far else "\n".join(texts)
 
 
 def _snippet(text: str, matcher: WordMatcher) -> str:

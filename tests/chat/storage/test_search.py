@@ -122,7 +122,12 @@ def test_all_of_a_very_long_text_is_searched(store: ConversationStore) -> None:
     chat = store.create_conversation("chat")
     message = store.add_message(chat.id, None, Role.USER, "first " + "word " * 60_000 + "last")
     assert found(store, "first") == found(store, "first last") == {"chat"}
-    assert SearchReader(store.path).messages_with(chat.id, "last").ids == (message.id,)
+    reader = SearchReader(store.path)
+    assert reader.messages_with(chat.id, "last").ids == (message.id,)
+    assert [reader.search(SearchQuery(words)).hits[0].snippet for words in ("LAST", "first")] == [
+        "…word word last",
+        " ".join(["first", *["word"] * 31]),
+    ]
 
 
 def test_long_texts_of_the_version_that_searched_their_beginning_are_found_whole(database: Path) -> None:
