@@ -188,9 +188,10 @@ class SearchReader:
 
 def _text(connection: sqlite3.Connection, message_id: int, matcher: WordMatcher) -> str:
     """Return the text that has all the words; where they are far behind in one, what is around the first of them."""
-    texts = connection.execute(_TEXT, (_READ, _READ, message_id)).fetchone() or ()
-    if (text := next((text for text in texts if matcher.is_in(text)), None)) is not None:
-        return text
+    texts: tuple[str, ...] = connection.execute(_TEXT, (_READ, _READ, message_id)).fetchone() or ()
+    for text in texts:
+        if matcher.is_in(text):
+            return text
     first = matcher.search.split()[0].lower()
     far = connection.execute(_FAR_BEHIND, (_READ, first, message_id)).fetchone()
     return str(far[0]) if far else "\n".join(texts)
