@@ -100,17 +100,21 @@ class _Reader(HTMLParser):
     def _start_block(self, tag: str) -> None:
         if self._cells is not None:
             self._line += " "  # a paragraph in a cell
-            return
+        else:
+            self._begin_line(tag)
+        self._quotes += tag == "blockquote"
+
+    def _begin_line(self, tag: str) -> None:
         if not (self._lists and tag in ("p", "div")):
             self._break()
         if tag == "table":
             self._rows = 0
         elif tag == "hr":
-            self._lines += ["---", ""]
+            self._put("---")
+            self._lines.append("")
         elif tag == "pre":
+            self._put("```")
             self._pre += 1
-            self._lines.append("```")
-        self._quotes += tag == "blockquote"
         self._line += _HEADINGS.get(tag, "")
 
     def handle_endtag(self, tag: str) -> None:
@@ -129,12 +133,13 @@ class _Reader(HTMLParser):
         elif tag == "pre" and self._pre:
             self._end_line()
             self._pre -= 1
-            self._lines += ["```", ""]
+            self._put("```")
+            self._lines.append("")
         elif tag in _MARKS and not self._pre:
             self._line += _MARKS[tag]
         elif tag in _BLOCKS and self._cells is None:
             self._break(blank=not self._lists)
-            self._quotes -= tag == "blockquote" and self._quotes > 0
+        self._quotes -= tag == "blockquote" and self._quotes > 0
 
     def _end_in_row(self, tag: str) -> None:
         if self._inner:
@@ -155,7 +160,7 @@ class _Reader(HTMLParser):
         if self._pre and self._cells is None:
             *whole, rest = data.split("\n")
             for line in whole:
-                self._lines.append(self._line + line)
+                self._put(self._line + line)
                 self._line = ""
             self._line += rest
             return
@@ -181,9 +186,9 @@ class _Reader(HTMLParser):
         self._inner = 0
         cells, self._cells = self._cells[1:], None  # what stood before the first cell is no cell
         if cells:
-            self._lines.append(f"| {' | '.join(cells)} |")
+            self._put(f"| {' | '.join(cells)} |")
             if not self._rows:
-                self._lines.append(f"|{' --- |' * len(cells)}")
+                self._put(f"|{' --- |' * len(cells)}")
             self._rows += 1
 
     def _break(self, *, blank: bool = True) -> None:
@@ -195,4 +200,8 @@ class _Reader(HTMLParser):
         line = self._line if self._pre else self._line.rstrip()
         self._line = ""
         if line.strip() or self._pre:
-            self._lines.append("> " * min(self._quotes, _MOST_NESTED) + line)
+            self._put(line)
+
+    def _put(self, line: str) -> None:
+        """Add a line that is done."""
+        self._lines.append("> " * min(self._quotes, _MOST_NESTED) + line)

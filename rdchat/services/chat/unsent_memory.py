@@ -5,7 +5,7 @@ from PySide6.QtCore import QObject, QTimer
 from rdchat.chat.unsent_texts import UnsentTexts
 from rdchat.errors import StorageError
 
-_PAUSE_MS = 500  # of typing, after which it is stored
+_WAIT_MS = 500  # after which what is typed is stored, also while the person types on
 
 _Place = tuple[int | None, int | None]
 
@@ -26,7 +26,7 @@ class UnsentMemory(QObject):
         self._texts: dict[_Place, str] = {}
         self._read: set[int | None] = set()  # chats
         self._changed: set[_Place] = set()
-        self._timer = QTimer(self, singleShot=True, interval=_PAUSE_MS)
+        self._timer = QTimer(self, singleShot=True, interval=_WAIT_MS)
         self._timer.timeout.connect(self.store)
 
     def text(self, conversation_id: int | None, message_id: int | None = None) -> str:
@@ -39,7 +39,8 @@ class UnsentMemory(QObject):
         if text != self.text(conversation_id, message_id):
             self._texts[conversation_id, message_id] = text
             self._changed.add((conversation_id, message_id))
-            self._timer.start()
+            if not self._timer.isActive():
+                self._timer.start()
 
     def store(self) -> None:
         """Store now what has changed."""

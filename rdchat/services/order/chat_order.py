@@ -163,6 +163,8 @@ class ChatOrder(QObject):
             if chat is not None:
                 self._organiser.move(chat.id, chat.folder_id if self.folder(chat.folder_id) else None)
                 self._organiser.set_pinned(chat.id, chat.pinned_at is not None, chat.pinned_at)
+                if chat.archived:
+                    self._organiser.set_archived(chat.id, archived=True)
             self._organiser.delete_folder(made[0].id)
 
         self._do("New folder", act, undo)

@@ -106,6 +106,19 @@ def test_each_paragraph_of_a_quote_is_one() -> None:
     assert html_to_text(page) == "> One\n\n> Two\n> lines\n\n> - A\n> - B\n\n> > Deep\n\nOut"
 
 
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<pre>x = 1\ny = 2</pre>", "> ```\n> x = 1\n> y = 2\n> ```"),
+        ("<table><tr><th>A<tr><td>1</table>", "> | A |\n> | --- |\n> | 1 |"),
+        ("a<hr>b", "> a\n\n> ---\n\n> b"),
+        ("<table><tr><td><blockquote>q</blockquote></table>b", "> | q |\n> | --- |\n\n> b"),
+    ],
+)
+def test_all_that_a_quote_holds_is_marked_and_nothing_behind_it(page: str, text: str) -> None:
+    assert html_to_text(f"<blockquote>{page}</blockquote><p>after") == f"{text}\n\nafter"
+
+
 def test_a_page_says_its_own_encoding(read: Reading) -> None:
     assert read("a.html", '<meta charset="iso-8859-2"><p>żółw'.encode("iso-8859-2")).parts == ("żółw",)
 

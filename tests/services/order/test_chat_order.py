@@ -89,6 +89,18 @@ def test_undoing_the_pin_of_an_archived_chat_archives_it_again(window: Window) -
     assert (chat.archived, chat.pinned_at) == (True, None)
 
 
+def test_undoing_a_new_folder_leaves_the_chat_archived(window: Window) -> None:
+    desk = window.controller.desk
+    window.ask("One")
+    assert desk.conversation is not None
+    desk.order.set_pinned(desk.conversation, pinned=True)
+    desk.order.set_archived(desk.conversation, archived=True)
+    desk.order.create_folder("Folder", chat=window.store.conversation(desk.conversation.id))
+    desk.undo()
+    chat = window.store.conversation(desk.conversation.id)
+    assert (chat.archived, chat.pinned_at is not None, chat.folder_id) == (True, True, None)
+
+
 def test_undoing_an_unpin_puts_the_chat_where_it_was(window: Window) -> None:
     desk = window.controller.desk
     for title in ("One", "Two"):
