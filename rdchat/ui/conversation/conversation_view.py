@@ -84,7 +84,7 @@ class ConversationView(Ground):
         controller.state_changed.connect(self._show_state)
         transcript.reading_failed.connect(lambda error: self._show_storage_failure(Notice(error.message, error.hint)))
         transcript.reader_moved.connect(controller.desk.reader.keep)
-        transcript.edit_submitted.connect(controller.edit_message)
+        transcript.edit_submitted.connect(self._save_edit)
         transcript.regenerate_requested.connect(controller.regenerate)
         transcript.continue_requested.connect(controller.continue_reply)
         transcript.alternative_requested.connect(controller.show_alternative)
@@ -94,8 +94,15 @@ class ConversationView(Ground):
         transcript.branch_requested.connect(controller.text.branch)
         transcript.file_requested.connect(self.files.view)
         self.find_bar.version_requested.connect(lambda message_id: controller.show_alternative(message_id, 0))
-        for asked in (transcript.edit_submitted, transcript.regenerate_requested, transcript.continue_requested):
+        for asked in (transcript.regenerate_requested, transcript.continue_requested):
             asked.connect(self._go_on_writing)
+
+    def _save_edit(self, message_id: int, text: str) -> None:
+        """Add another version of a message; where that is refused, or fails, the editor keeps its text."""
+        self._controller.edit_message(message_id, text)
+        if self._controller.messages.find(message_id) is None:
+            self._controller.desk.unsent.keep(self._typed_for, message_id, "")
+            self._go_on_writing()
 
     def _on_list_changed(self) -> None:
         if not self._controller.desk.listing.query.words:

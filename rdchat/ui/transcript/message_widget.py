@@ -127,7 +127,7 @@ class MessageWidget(QWidget):
         return editor
 
     def _submit(self, text: str) -> None:
-        self._close_editor()
+        """Ask for the edit to be saved; the editor stays until another version of the message is shown."""
         self.edit_submitted.emit(self.message.id, text)
 
     def _close_editor(self) -> None:

@@ -48,7 +48,9 @@ def test_a_reply_is_edited_in_its_place_without_its_thoughts(qtbot: QtBot, show:
     with qtbot.waitSignal(view.edit_submitted) as saved:
         qtbot.keyClick(editor, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
     assert saved.args == [2, "Maybe\nso"]
-    assert widget_of(view, 2).body.isVisible()
+    assert editor.isVisible(), "nobody has shown another version: it may have been refused"
+    view.set_messages([person(1, "Hi"), reply(3, "Maybe\nso", siblings=2)])
+    assert not editor.isVisible()
 
 
 def test_an_unchanged_or_cancelled_edit_is_none(qtbot: QtBot, show: Show) -> None:

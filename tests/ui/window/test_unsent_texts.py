@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, Qt
@@ -12,7 +13,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message
 from rdchat.chat.settings_store import SettingsStore
+from rdchat.chat.storage.database import Database
 from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageFullError
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
@@ -45,6 +48,10 @@ class App:
             yield window, controller
 
 
+def _no_room(*_arguments: object) -> NoReturn:
+    raise StorageFullError("The disk is full.", "Free some space.")
+
+
 def _end(window: MainWindow) -> None:
     window.close()
     window.deleteLater()
@@ -68,7 +75,8 @@ def messages(tmp_path: Path) -> list[Message]:
 
 
 def widget_of(window: MainWindow, message: Message) -> MessageWidget:
-    return next(each for each in window.findChildren(MessageWidget) if each.message.id == message.id)
+    shown = (each for each in window.findChildren(MessageWidget) if not each.isHidden())
+    return next(each for each in shown if each.message.id == message.id)
 
 
 def editor_of(window: MainWindow, message: Message) -> QPlainTextEdit:
@@ -117,7 +125,27 @@ def test_what_is_sent_or_saved_does_not_come_back(qtbot: QtBot, app: App, messag
         assert widget_of(window, controller.messages[1]).edited_text is None
 
 
-def test_what_is_typed_is_stored_in_a_pause(qtbot: QtBot, app: App, messages: list[Message], tmp_path: Path) -> None:
+def test_an_edit_that_is_refused_stays_in_its_editor(
+    qtbot: QtBot, app: App, messages: list[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with app.running() as (window, controller):
+        widget_of(window, messages[0]).edit()
+        editor_of(window, messages[0]).setPlainText("An hour's work")
+        with monkeypatch.context() as full:
+            full.setattr(Database, "writing", _no_room)
+            editor_of(window, messages[0]).setFocus()
+            qtbot.keyClick(editor_of(window, messages[0]), Qt.Key.Key_Return)
+        assert [message.text for message in controller.messages] == ["One?", "One."]
+        assert widget_of(window, messages[0]).edited_text == "An hour's work"
+    with app.running() as (window, controller):
+        assert widget_of(window, messages[0]).edited_text == "An hour's work"
+        qtbot.keyClick(editor_of(window, messages[0]), Qt.Key.Key_Return)
+        qtbot.waitUntil(lambda: controller.messages[0].text == "An hour's work")
+        controller.show_alternative(controller.messages[0].id, -1)
+        assert widget_of(window, messages[0]).edited_text is None
+
+
+def test_what_is_typed_is_stored_soon(qtbot: QtBot, app: App, messages: list[Message], tmp_path: Path) -> None:
     chat = messages[0].conversation_id
     with app.running() as (window, _), closing(sqlite3.connect(tmp_path / "chats.db")) as reader:
         window.conversation.composer.set_text("Long thought about")
