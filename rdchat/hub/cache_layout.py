@@ -103,12 +103,12 @@ class CachedRepository:
 
 
 def repository_of(name: str) -> CachedRepository:
-    """Return the place of a model in the hub's cache.
+    """Return the place of a model in the hub's cache; other tools keep the hub's first models as NAME alone.
 
     Raises:
         ModelError: If it is no hub id.
     """
-    if not is_repository(name):
+    if not is_repository(name if "/" in name else f"first/{name}"):
         raise ModelError(f"{name[:200]} is no model's name on the hub.", "Such a name is ORG/NAME.")
     return CachedRepository(name, hub_cache() / f"models--{name.replace('/', '--')}")
 

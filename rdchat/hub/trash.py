@@ -41,6 +41,7 @@ class TrashedModel:
         size: Bytes that emptying the trash frees.
         entry: The folder of its journal, in rdchat's own trash.
         place: Where it lies in the system's Trash; None where it is in rdchat's own.
+        inode: Of the folder in the system's Trash, as another one may take that place; None where it is not known.
     """
 
     name: str
@@ -48,12 +49,13 @@ class TrashedModel:
     size: int
     entry: Path
     place: Path | None = None
+    inode: int | None = None
 
 
 def move_to_trash(
     name: str, base: Path, paths: Sequence[Path], system_trash: SystemTrash | None = None
-) -> TrashedModel:
-    """Move files and folders aside.
+) -> TrashedModel | None:
+    """Move files and folders aside; return what can be restored, None where the system's Trash alone can do that.
 
     Args:
         name: What people call the model.
@@ -75,17 +77,21 @@ def move_to_trash(
         size = _size(paths[0])
         place = system_trash(paths[0])
         if place is not None:
+            inode = _inode(place)
             with suppress(StorageError):  # it is in the Trash, whoever notes that
                 make_folder(entry)
-                write_json(entry / _JOURNAL, {**journal, "place": str(place), "size": size})
-        if place is not None or not os.path.lexists(paths[0]):
-            return TrashedModel(name, deleted, size, entry, place)
+                write_json(entry / _JOURNAL, {**journal, "place": str(place), "inode": inode, "size": size})
+            return TrashedModel(name, deleted, size, entry, place, inode)
+        if not os.path.lexists(paths[0]):
+            shutil.rmtree(entry, ignore_errors=True)
+            return None
     try:
         for number, path in enumerate(paths):
             path.rename(entry / str(number))
     except OSError as error:
-        _put_back([(entry / str(number), path) for number, path in enumerate(paths)])
-        shutil.rmtree(entry, ignore_errors=True)
+        with suppress(OSError):  # else it is in the trash as far as it got, and can be restored
+            _put_back([(entry / str(number), path) for number, path in enumerate(paths)])
+            shutil.rmtree(entry, ignore_errors=True)
         raise file_error(error, f"{name} cannot be deleted", _HINT) from error
     return TrashedModel(name, deleted, _size(entry), entry)
 
@@ -120,6 +126,9 @@ def restore(model: TrashedModel) -> None:
     moves = _moves(model.entry)
     lies = [model.entry / str(number) for number in range(len(moves))] if model.place is None else [model.place]
     parts = [(now, base / before) for now, before in zip(lies, moves, strict=False) if _is_there(now) is not False]
+    parts = parts if _is_in_trash(model) else []
+    # what is named by its checksum and was fetched again is the same
+    parts = [(now, before) for now, before in parts if before.parent.name != "blobs" or not before.exists()]
     if not parts and not all(os.path.lexists(base / before) for before in moves):
         raise gone
     for _, before in parts:
@@ -180,12 +189,24 @@ def _read(entry: Path) -> TrashedModel:
     folders = [part.lstrip(".").casefold() for part in place.parent.parts]
     if not place.is_absolute() or ".." in place.parts or not any(part.startswith("trash") for part in folders):
         raise ValueError(f"{place} is in no Trash")
-    return TrashedModel(name, deleted, int(journal["size"]), entry, place)
+    inode = journal.get("inode")
+    return TrashedModel(name, deleted, int(journal["size"]), entry, place, inode if isinstance(inode, int) else None)
 
 
 def _is_in_trash(model: TrashedModel) -> bool:
     there = _is_there(model.place or model.entry / "0")  # which is moved first, and put back last
-    return time.time() - model.deleted < _UNSEEN_S if there is None else there
+    if there is None:
+        return time.time() - model.deleted < _UNSEEN_S
+    another = model.place is not None and model.inode is not None and _inode(model.place) != model.inode
+    return there and not another
+
+
+def _inode(path: Path) -> int | None:
+    """Return what a folder keeps wherever it is moved on its disk; None where nobody lets us look."""
+    try:
+        return path.lstat().st_ino
+    except OSError:
+        return None
 
 
 def _is_there(path: Path) -> bool | None:

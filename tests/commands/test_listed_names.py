@@ -11,6 +11,7 @@ from gguf import GGMLQuantizationType as GgmlType
 from rdchat import paths
 from rdchat.cli import main
 from rdchat.errors import ModelError
+from rdchat.hub.cache_layout import hub_cache
 from rdchat.inference.models.model_files import locate_model
 from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import NAME, download
@@ -52,11 +53,18 @@ def listed(
         (GGUFS, "main", "tiny-Q8_0.gguf"),
     ):
         download(name, revision, gguf)
+    first = hub_cache() / "models--tiny" / "snapshots" / ("b" * 40)  # as tools keep the hub's first models
+    shutil.copytree(small_model, first)
+    (first.parent.parent / "refs").mkdir()
+    (first.parent.parent / "refs" / "main").write_text("b" * 40)
     shutil.copytree(small_model, paths.models_dir() / "converted-12345678")
     theirs = home / ".lmstudio/models" / THEIRS
     theirs.mkdir(parents=True)
     (theirs / "theirs-Q4_0.gguf").write_bytes(q4)
     shutil.copytree(small_model, home / ".lmstudio/models/mlx-community/Small")
+    (hub_cache() / "models--mlx-community--Small" / "snapshots").mkdir(
+        parents=True
+    )  # another tool's that holds nothing
     shutil.copytree(small_model, home / "models" / "mine")
     paths.settings_path().parent.mkdir(parents=True, exist_ok=True)
     paths.settings_path().write_text(json.dumps({"models_folder": str(home / "models")}))
@@ -69,7 +77,7 @@ def listed(
 def test_every_listed_name_is_taken_everywhere(
     listed: dict[str, Path], home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    deleted = {NAME, f"{NAME}@older", "tiny-Q4_0", "tiny-Q8_0", "converted-12345678"}
+    deleted = {NAME, f"{NAME}@older", "tiny", "tiny-Q4_0", "tiny-Q8_0", "converted-12345678"}
     theirs, mine = {"theirs-Q4_0", "mlx-community/Small"}, str(home / "models" / "mine")
     assert set(listed) == deleted | theirs | {mine}
     for name, path in listed.items():
@@ -78,6 +86,9 @@ def test_every_listed_name_is_taken_everywhere(
             check_refused(capsys, ["models", "verify", name], "was converted on this machine", 1)
         elif name == mine:
             check_refused(capsys, ["models", "verify", name], "not known which of the hub's models", 1)
+        elif name == "tiny":
+            assert main(["models", "verify", name]) == 1, "copies, of which the hub knows nothing"
+            assert "tiny is not whole" in capsys.readouterr().out
         else:
             assert printed_json(capsys, "models", "verify", name)["whole"]
     for name in theirs:
@@ -93,6 +104,18 @@ def test_every_listed_name_is_taken_everywhere(
         assert listed[name].exists()
         assert main(["models", "delete", name, "--yes"]) == 0
         capsys.readouterr()
+
+
+def test_a_path_is_taken_as_a_shell_completes_it(
+    listed: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = listed["converted-12345678"]
+    monkeypatch.chdir(own.parent)
+    for name in (f"./{own.name}", f"{own}/"):
+        assert main(["models", "delete", name, "--yes"]) == 0
+        assert not own.exists()
+        assert main(shlex.split(capsys.readouterr().out.split("`")[1])[1:]) == 0
+        assert own.exists()
 
 
 def test_a_name_of_two_models_is_refused_with_their_paths(

@@ -48,7 +48,7 @@ def test_a_crash_before_the_first_move_deletes_nothing(tmp_path: Path) -> None:
 
 def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
-    trashed = trash.move_to_trash("model", tmp_path, [tmp_path / "a"])
+    trashed = moved(tmp_path, ["a"])
     (tmp_path / "a").write_text("new")
     with pytest.raises(ModelError, match="cannot be restored"):
         trash.restore(trashed)
@@ -59,7 +59,7 @@ def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:
 
 def test_a_journal_leads_nowhere_else(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
-    trashed = trash.move_to_trash("model", tmp_path, [tmp_path / "a"])
+    trashed = moved(tmp_path, ["a"])
     journal = trashed.entry / "moved.json"
     journal.write_text(journal.read_text().replace('"a"', '"../evil"'))
     with pytest.raises(StorageError, match="damaged"):
@@ -90,8 +90,14 @@ def base(tmp_path: Path) -> Path:
     return tmp_path / "base"
 
 
+def moved(base: Path, names: list[str], system: trash.SystemTrash | None = None) -> trash.TrashedModel:
+    trashed = trash.move_to_trash("model", base, [base / name for name in names], system)
+    assert trashed is not None
+    return trashed
+
+
 def test_one_folder_goes_to_the_systems_trash_and_comes_back(system: SystemTrash, base: Path) -> None:
-    trashed = trash.move_to_trash("model", base, [base / "model"], system)
+    trashed = moved(base, ["model"], system)
     assert trashed.place == system.files / "model"
     assert not (base / "model").exists()
     assert trash.trashed_models(base) == [trashed]
@@ -105,19 +111,19 @@ def test_a_file_and_several_folders_go_to_rdchats_own(system: SystemTrash, base:
     (base / "file").write_text("file")
     (base / "other").mkdir()
     for names in (["file"], ["model", "other"]):
-        assert trash.move_to_trash("model", base, [base / name for name in names], system).place is None
+        assert moved(base, names, system).place is None
     assert list(system.files.iterdir()) == []
 
 
 def test_where_the_system_has_no_trash_rdchats_own_takes_the_folder(base: Path) -> None:
-    trashed = trash.move_to_trash("model", base, [base / "model"], lambda _: None)
+    trashed = moved(base, ["model"], lambda _: None)
     assert trashed.place is None
     trash.restore(trashed)
     assert (base / "model" / "weights").read_text() == "weights"
 
 
 def test_what_left_the_systems_trash_is_not_listed(system: SystemTrash, base: Path) -> None:
-    trashed = trash.move_to_trash("model", base, [base / "model"], system)
+    trashed = moved(base, ["model"], system)
     (system.files / "model" / "weights").unlink()
     (system.files / "model").rmdir()
     assert trash.trashed_models(base) == []
@@ -125,8 +131,58 @@ def test_what_left_the_systems_trash_is_not_listed(system: SystemTrash, base: Pa
         trash.restore(trashed)
 
 
+def test_another_folder_that_took_its_place_in_the_trash_is_left_there(system: SystemTrash, base: Path) -> None:
+    trashed = moved(base, ["model"], system)
+    kept = (system.files / "model").rename(system.files / "emptied")  # keeps its inode from being used again
+    (system.files / "model").mkdir()
+    (system.files / "model" / "holiday.jpg").write_text("mine")
+    assert trash.trashed_models(base) == []
+    with pytest.raises(ModelError, match="not in the trash any more"):
+        trash.restore(trashed)
+    assert not (base / "model").exists()
+    assert (kept / "weights").exists()
+
+
+def test_where_nobody_says_where_it_lies_the_systems_trash_alone_puts_it_back(system: SystemTrash, base: Path) -> None:
+    assert trash.move_to_trash("model", base, [base / "model"], lambda folder: system(folder) and None) is None
+    assert (system.files / "model" / "weights").exists()
+    assert trash.trashed_models(base) == []
+
+
+def test_what_cannot_be_put_back_while_deleting_can_be_restored(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (base / "other").mkdir()
+    moves = 0
+
+    def rename(path: Path, target: Path) -> Path:
+        nonlocal moves
+        moves += 1
+        if moves > 1:
+            raise PermissionError(13, "Permission denied")
+        return real(path, target)
+
+    real = Path.rename
+    with monkeypatch.context() as denied:
+        denied.setattr(Path, "rename", rename)
+        with pytest.raises(StorageError, match="cannot be deleted"):
+            trash.move_to_trash("model", base, [base / "model", base / "other"])
+    (trashed,) = trash.trashed_models(base)
+    trash.restore(trashed)
+    assert (base / "model" / "weights").exists()
+
+
+def test_a_file_that_was_fetched_again_does_not_keep_a_version_from_coming_back(base: Path) -> None:
+    for name in ("blobs/digest", "snapshots/commit/weights"):
+        (base / "repository" / name).parent.mkdir(parents=True)
+        (base / "repository" / name).write_text(name)
+    trashed = moved(base, ["repository/snapshots/commit", "repository/blobs/digest"])
+    (base / "repository" / "blobs" / "digest").write_text("blobs/digest")
+    trash.restore(trashed)
+    assert (base / "repository" / "snapshots" / "commit" / "weights").exists()
+    assert trash.trashed_models(base) == []
+
+
 def test_what_a_person_put_back_is_there_already(system: SystemTrash, base: Path) -> None:
-    trashed = trash.move_to_trash("model", base, [base / "model"], system)
+    trashed = moved(base, ["model"], system)
     (system.files / "model").rename(base / "model")
     assert trash.trashed_models(base) == []
     trash.restore(trashed)
@@ -145,7 +201,7 @@ def test_emptying_rdchats_own_leaves_what_the_system_has(system: SystemTrash, ba
     (base / "own").mkdir()
     (base / "own" / "file").write_text("file")
     trash.move_to_trash("own", base, [base / "own"])
-    trashed = trash.move_to_trash("model", base, [base / "model"], system)
+    trashed = moved(base, ["model"], system)
     assert trash.empty(base) > 0
     assert trash.trashed_models(base) == [trashed]
     trash.restore(trashed)
@@ -153,7 +209,7 @@ def test_emptying_rdchats_own_leaves_what_the_system_has(system: SystemTrash, ba
 
 
 def test_a_journal_takes_nothing_out_of_other_places(system: SystemTrash, base: Path, tmp_path: Path) -> None:
-    trashed = trash.move_to_trash("model", base, [base / "model"], system)
+    trashed = moved(base, ["model"], system)
     (tmp_path / "mine").mkdir()
     journal = trashed.entry / "moved.json"
     journal.write_text(journal.read_text().replace(str(trashed.place), str(tmp_path / "mine")))
@@ -161,7 +217,7 @@ def test_a_journal_takes_nothing_out_of_other_places(system: SystemTrash, base: 
 
 
 def test_what_a_trash_does_not_let_us_see_is_listed_for_a_month(system: SystemTrash, base: Path) -> None:
-    trashed = trash.move_to_trash("model", base, [base / "model"], system)
+    trashed = moved(base, ["model"], system)
     system.files.rename(system.files.with_name("hidden"))
     system.files.symlink_to(system.files)  # which no system follows
     assert trash.trashed_models(base) == [trashed]

@@ -55,11 +55,13 @@ def _delete(args: argparse.Namespace) -> int:
 def _planned(name: str, revision: str) -> "tuple[str, Callable[[], TrashedModel | None]]":
     """Return what deleting would do, in words, and what does it."""
     from rdchat.hub.cache_layout import repository_of  # noqa: PLC0415  slow to import, as all of these rooms
+    from rdchat.hub.downloads.download_record import records_of  # noqa: PLC0415
     from rdchat.hub.known_files import is_repository  # noqa: PLC0415
     from rdchat.inference.models.model_places import HUB, NOT_DELETED, OWN, TRAINED  # noqa: PLC0415
 
     repository = repository_of(name) if is_repository(name) else None
-    place = None if repository and repository.folder.is_dir() else listed_place(name, revision)
+    cached = repository is not None and (repository.commits() or records_of(repository))
+    place = None if cached else listed_place(name, revision)
     if place is None and repository is not None:
         return _cached_model(name, repository, revision)
     if place is None:

@@ -53,7 +53,7 @@ def _verdict(name: str, revision: str, on_bytes: Callable[[int], None]) -> "Verd
 
     api = HubApi(Tokens().access(find_endpoint()))
     repository = repository_of(name) if is_repository(name) else None
-    place = None if repository and repository.snapshots.is_dir() else listed_place(name, revision)
+    place = None if repository and repository.commits() else listed_place(name, revision)
     if place is not None and place.place == HUB:
         repository, revision = repository_of(place.repository), place.revision
     elif place is not None:

@@ -3,6 +3,7 @@
 A Mac's open panel hides `~/.cache`, where two of these lie. Folders are looked at by their names alone.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,9 +112,10 @@ def place_named(name: str, chosen: str = "") -> ModelPlace | None:
     Raises:
         ModelError: If several models have this name.
     """
+    names = {name, os.path.abspath(Path(name).expanduser())}  # noqa: PTH100  which also takes `..` away
     every = (*model_places(chosen), *other_revisions())
-    found = [place for place in every if name in {place.listed_name, str(place.path)}]
-    found = found or [place for place in own_drafters() if name in {place.listed_name, str(place.path)}]
+    found = [place for place in every if not names.isdisjoint({place.listed_name, str(place.path)})]
+    found = found or [place for place in own_drafters() if not names.isdisjoint({place.listed_name, str(place.path)})]
     if len(found) > 1:
         where = ", ".join(str(place.path) for place in found)
         raise ModelError(f"There are {len(found)} models {name}: {where}.", "Give the path of one.")
